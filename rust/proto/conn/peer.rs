@@ -55,7 +55,7 @@ pub(super) struct Peer {
     patience: Patience,
     /// Whether a keepalive probe was in flight when the last connection ended.
     probed_at_end: bool,
-    /// Whether the peer's adapter refuses the RDMA Writes that serve as keepalive probes.
+    /// Whether the peer's adapter seems to refuse the RDMA Writes that serve as keepalive probes.
     refuses_probes: bool,
 }
 
@@ -188,12 +188,13 @@ impl Peer {
         self.refuses_probes |= refused && self.probed_at_end;
     }
 
-    /// Whether the peer answers probes.
+    /// Returns true unless the peer seems to refuse the RDMA Writes that serve as keepalive probes.
     pub(super) const fn takes_probes(&self) -> bool {
         !self.refuses_probes
     }
 
-    /// Returns how many RPC timers may fire without a message before the connection ends.
+    /// Returns the number of RPC timers in a row, without a message between them, that ends a
+    /// connection. [`Up::rpc_timeout`] may end the connection after fewer timers.
     pub(super) const fn patience(&self) -> Patience {
         self.patience
     }
@@ -215,7 +216,7 @@ impl Peer {
             .bound(facts.watched.then_some(config.rail_back_off));
     }
 
-    /// The driver's knowledge of the rail of the present or last attempt.
+    /// Returns the driver's knowledge of the rail of the present or last attempt.
     pub(super) const fn facts(&self) -> RailFacts {
         self.facts
     }

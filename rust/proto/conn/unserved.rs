@@ -79,7 +79,7 @@ impl Patience {
         Self(ROUNDS)
     }
 
-    /// Returns whether this number of timers is too large.
+    /// Returns true if the connection must end after this number of timers.
     pub(super) const fn is_exceeded(self, rounds: u32) -> bool {
         rounds >= self.0
     }

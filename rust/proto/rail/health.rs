@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a rail works, and when it may have its connections back ([`Health`]).
+//! Whether a rail works, and when connections may return to it ([`Health`]).
 //!
-//! A rail is live until it is known to be dead, and dead until something was connected over it. A
-//! live rail that was dead is chosen again when no better one is there, but connections that do
-//! well elsewhere return only when it has *settled*: when it has been live for the hold-down, and a
-//! minute has passed since it died. So no connection is moved twice in a minute. A rail that did
-//! not work from the start, as after a boot, need not wait for the minute. The hold-down grows with
-//! each death of a settled rail, up to an hour, until connections have used the rail for as long.
-//! Each pause is longer by chance, so that the hosts of a network do not return all at once.
+//! A rail is live until it is known to be dead. A dead rail becomes live again when a connection
+//! was made over it. Attempts may choose a rail as soon as it is live, but prefer a *settled* rail.
+//! Healthy connections on other rails move only to a settled rail: one that has been live for the
+//! hold-down, and died at least a minute ago. So no connection moves twice in a minute. The minute
+//! does not apply to a rail over which no connection was ever made, for example after a boot. The
+//! hold-down grows each time a settled rail dies, up to an hour, until connections have used the
+//! rail for that long. A random time is added to each pause, so that the hosts of a network do not
+//! return to a rail all at once.
 //!
-//! A live rail is *doubted* when a connection with calls in flight ended over it and nothing says
-//! why, when an attempt was refused, or when a short attempt was not answered. It is probed as soon
-//! as a connection to the server is looked after, and chosen only before dead ones, until the probe
-//! or an attempt has told. One that is *suspected*, for silence alone, is treated likewise, but
-//! with less right: no connection has left it, so none is kept from it later, and a probe in vain
-//! does not suffice to call it dead ([`Rails::watch`](super::Rails::watch)).
+//! A live rail is *doubted* if a connection over it ended with calls in flight and without a known
+//! reason, if an attempt was refused, or if a short attempt was not answered. The rail is then
+//! probed as soon as a connection to the server is checked. Until a probe or an attempt has
+//! succeeded or failed, attempts prefer trusted rails to this rail, and this rail to dead ones. A
+//! live rail is *suspected* if it was only silent. A suspected rail is treated like a doubted one,
+//! with two differences: the suspicion does not delay later moves to the rail, and a failed probe
+//! alone does not make it dead ([`Rails::watch`](super::Rails::watch)).
 //!
-//! What is said against a rail is on *trial* until it is known whether the rail was at fault. A
-//! connection over another rail that outlives the failure proves that it was. If all rails fail and
-//! none is outlived, the server or this host was at fault, and each rail has its former record back
-//! as soon as it works.
+//! A rail that failed is on *trial* until it is known whether the rail was at fault. If a
+//! connection over another rail outlives the failure, the rail was at fault. If all rails fail, and
+//! no connection outlives the failures, the server or this host was at fault. Each rail then gets
+//! back its earlier history as soon as it works.
 
 use crate::{
     random::Random,
@@ -30,7 +32,8 @@ use crate::{
     },
 };
 
-/// Time for which a rail must have been live to be settled, indexed by its deaths in a row.
+/// Time for which a rail must have been live to be settled, indexed by its number of deaths in a
+/// row.
 const HOLD_DOWN: [Millis; 7] = [
     Millis::from_secs(10),
     Millis::from_secs(120),
@@ -41,38 +44,38 @@ const HOLD_DOWN: [Millis; 7] = [
     Millis::from_secs(3600),
 ];
 
-/// No connection returns to a rail for this long after its death, however short it was dead.
+/// Minimum time between the death of a rail and the return of connections to it.
 pub(super) const REST: Millis = Millis::from_secs(60);
 
-/// Each pause is longer at random: by up to a quarter, or by up to this if that is more.
+/// Maximum random time that is added to a pause, unless a quarter of the pause is longer.
 const SPREAD: Millis = Millis::from_secs(12);
 
-/// If connections have used a rail for this long, and for its last hold-down, its next death counts
-/// as the first.
+/// If connections have used a rail for this long, and for its last hold-down, the count of its
+/// deaths in a row starts again.
 const FORGET: Millis = Millis::from_secs(600);
 
-/// Failures of two rails have one reason only if they are no further apart than this: in between an
-/// attempt over each of the others may have been made.
+/// Failures of several rails can have one common cause only if no more than this time lies between
+/// them. The time suffices for an attempt over each of the other rails.
 pub(super) const TOGETHER: Millis = Millis::from_secs(120);
 
-/// A failure this soon after a rail failed says nothing about another reason: a server closes its
-/// connections one after the other.
+/// A connection outlives the failure of another rail only if it receives a message later than this
+/// after the failure. A server that shuts down closes its connections one after the other.
 const OUTLIVED: Millis = Millis::from_secs(2);
 
-/// The pause before the first probe of a dead rail; it doubles with each further probe.
+/// The pause before the first probe of a dead rail. The pause doubles with each further probe.
 const FIRST_PROBE: Millis = Millis::from_secs(1);
 
 /// The longest pause between two probes.
 const LAST_PROBE: Millis = Millis::from_secs(20);
 
-/// A message that comes this soon after a rail died may have been under way before.
+/// A message that arrives this soon after a rail died may have been sent before.
 const UNDER_WAY: Millis = Millis::from_secs(1);
 
-/// What is known of a dead rail.
+/// The state of a dead rail.
 #[derive(Clone, Copy, Debug)]
 struct Dead {
     since: Time,
-    /// Time of the last attempt or probe over this rail without success.
+    /// Time of the last attempt or probe over this rail, which did not succeed.
     tried: Time,
     probes: u32,
     next_probe: Time,
@@ -86,21 +89,22 @@ struct Record {
     settles: Time,
     /// Time at which the rail last died after it had worked.
     died: Option<Time>,
-    /// Number of deaths that followed each other soon.
+    /// Number of deaths in a row: without a long time of use between them.
     in_a_row: usize,
-    /// Time since which connections use the rail; `None` if it is unused since it became live.
+    /// Time at which a connection first used the rail since it last became live; `None` if none
+    /// did.
     used: Option<Time>,
 }
 
-/// A failure for which the rail may be to blame, until that is decided.
+/// A failure that may be the fault of the rail. The trial ends when that is decided.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     since: Time,
     /// The history before the failure.
     before: Record,
-    /// A connection over another rail outlived the failure.
+    /// Whether a connection over another rail outlived the failure.
     outlived: bool,
-    /// All rails failed, and no connection outlived that.
+    /// Whether all rails failed, and no connection outlived their failures.
     excused: bool,
 }
 
@@ -108,18 +112,18 @@ struct Trial {
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     dead: Option<Dead>,
-    /// The time since which a live rail is doubted.
+    /// Time since which this live rail is doubted.
     doubted: Option<Time>,
-    /// The time since which a live rail is suspected.
+    /// Time since which this live rail is suspected.
     suspected: Option<Time>,
-    /// True if a connection was ever made over this rail.
+    /// Whether a connection was ever made over this rail.
     proven: bool,
     record: Record,
     trial: Option<Trial>,
 }
 
 impl Health {
-    /// Makes a live rail, which is settled at once if it was there from the start.
+    /// Makes a live rail. The rail is settled at once if it was there from the start.
     pub(super) fn new(from_start: bool, random: &mut Random, now: Time) -> Self {
         let mut health = Self {
             dead: None,
@@ -141,22 +145,24 @@ impl Health {
         health
     }
 
-    /// Records that the rail is in the tables again.
+    /// Records that the rail is in the tables again. Connections may return to it after the
+    /// shortest hold-down.
     pub(super) fn came_back(&mut self, random: &mut Random, now: Time) {
         let [least, ..] = HOLD_DOWN;
         self.settle_after(least, random, now);
         self.look_soon(now);
     }
 
-    /// Delays the return of connections by this pause, and some time more at random.
+    /// Delays the return of connections to this rail by the pause and a random time.
     fn settle_after(&mut self, pause: Millis, random: &mut Random, now: Time) {
         let settles = now.after(pause).after(jitter(random, pause));
         self.record.settles = self.record.settles.max(settles);
     }
 
-    /// Records a failure for which it may be to blame. Returns its history before that.
+    /// Begins or continues the trial of the rail for a failure. Returns the rail's history before
+    /// the failure.
     fn accuse(&mut self, now: Time) -> Record {
-        // The rail may fail again before the reason of the first failure is known.
+        // The rail may fail again while the cause of the first failure is still unknown.
         let open = self.trial.filter(|trial| trial.is_open(now));
         let before = open.map_or(self.record, |trial| trial.before);
         self.trial = Some(Trial {
@@ -168,7 +174,7 @@ impl Health {
         before
     }
 
-    /// Records a failure for which the rail is to blame.
+    /// Records a failure that makes the rail dead.
     pub(super) fn failed(&mut self, random: &mut Random, now: Time) {
         if self.dead.is_some() {
             return;
@@ -182,10 +188,10 @@ impl Health {
         } else if now >= before.settles {
             before.in_a_row.saturating_add(1)
         } else {
-            // No connection had returned to the rail.
+            // Connections had not yet returned to the rail.
             before.in_a_row
         };
-        // No connection was moved away from a rail that never worked.
+        // Connections never moved away from a rail that never worked.
         if self.proven {
             record.died = Some(now);
         }
@@ -197,8 +203,8 @@ impl Health {
         });
     }
 
-    /// Records the end of a connection or attempt for which it may be to blame. `moved`:
-    /// connections leave it for that reason.
+    /// Records that a connection or attempt ended, perhaps because of this rail. `moved`:
+    /// connections leave the rail for that reason.
     pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
             self.accuse(now);
@@ -209,8 +215,8 @@ impl Health {
         }
     }
 
-    /// Records that a message arrived at `heard` over another rail, on a connection that exists
-    /// since `carries`.
+    /// Records that another rail's connection, which exists since `carries`, received a message at
+    /// `heard`.
     pub(super) fn compare(&mut self, carries: Time, heard: Time) {
         let trusted = self.is_trusted();
         let Some(trial) = &mut self.trial else {
@@ -225,12 +231,13 @@ impl Health {
         }
     }
 
-    /// Whether it failed not long ago, while no connection over another rail went on.
+    /// Whether this rail failed recently, and no connection over another rail has outlived the
+    /// failure.
     pub(super) fn is_on_trial(&self, now: Time) -> bool {
         self.trial.is_some_and(|trial| trial.is_open(now))
     }
 
-    /// Records that all rails failed, so that this rail is not to blame.
+    /// Records that all rails failed, so that this rail is not at fault.
     pub(super) fn excuse(&mut self, now: Time) {
         let (live, trusted) = (self.is_live(), self.is_trusted());
         let Some(trial) = self.trial.as_mut().filter(|trial| trial.is_open(now)) else {
@@ -244,7 +251,7 @@ impl Health {
         }
     }
 
-    /// Records that nothing comes from the server, for which the rail may be to blame.
+    /// Records that the server is silent, for which the rail may be at fault.
     pub(super) fn suspect(&mut self, now: Time) {
         if self.is_live() {
             self.suspected = Some(now);
@@ -256,43 +263,43 @@ impl Health {
         self.suspected.is_some()
     }
 
-    /// Whether a loss speaks against it.
+    /// Returns true if the rail is doubted.
     pub(super) const fn is_doubted(&self) -> bool {
         self.doubted.is_some()
     }
 
-    /// Drops the suspicion.
+    /// Drops the suspicion of the rail.
     pub(super) fn drop_suspicion(&mut self) {
         self.suspected = None;
     }
 
-    /// Drops every doubt: the rail works, or it is dead.
+    /// Drops the doubt and the suspicion, because the rail works or is dead.
     fn trust(&mut self) {
         self.doubted = None;
         self.suspected = None;
     }
 
-    /// The time since which it has been dead, doubted or suspected.
+    /// Returns the time since which the rail is dead, doubted or suspected.
     fn distrusted(&self) -> Option<Time> {
         let dead = self.dead.map(|dead| dead.since);
         dead.or(self.doubted).or(self.suspected)
     }
 
-    /// Records that an attempt takes the rail, which may be dead.
+    /// Records that an attempt uses this rail, which may be dead.
     pub(super) fn chosen(&mut self, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.tried = now;
         }
     }
 
-    /// Records that a connection uses it.
+    /// Records that a connection uses this rail.
     pub(super) fn carries(&mut self, now: Time) {
         self.proven = true;
         self.record.used.get_or_insert(now);
     }
 
-    /// Records that a connection was made over it. `late`: other rails have worked for a while
-    /// since all failed.
+    /// Records that a connection was made over this rail. `late`: the first rail worked long ago,
+    /// after all rails had failed.
     pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();
@@ -317,7 +324,7 @@ impl Health {
         self.record.settles = now.after(hold).max(rested).after(jitter);
     }
 
-    /// Whether a dead or doubted rail is to be probed now.
+    /// Returns true if a dead, doubted or suspected rail is to be probed now.
     pub(super) fn wants_probe(&self, now: Time) -> bool {
         match self.dead {
             Some(dead) => now >= dead.next_probe,
@@ -329,73 +336,74 @@ impl Health {
     pub(super) fn probing(&mut self, random: &mut Random, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.probes = dead.probes.saturating_add(1);
-            // A shift of ten already gives more than the longest pause.
+            // A shift by ten bits already exceeds the longest pause.
             let factor = 1u64.wrapping_shl(dead.probes.min(10));
             let pause = Millis::new(FIRST_PROBE.get().saturating_mul(factor)).min(LAST_PROBE);
             dead.next_probe = now.after(random.upper_half(pause));
         }
     }
 
-    /// Records a sign that a dead rail works again: it is probed at once.
+    /// Requests a probe at once, because a dead rail may work again.
     pub(super) fn look_soon(&mut self, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.next_probe = now;
         }
     }
 
-    /// Whether a message came over a dead or doubted rail, late enough that it cannot have been
-    /// under way before.
+    /// Returns true if a message arrived over a dead, doubted or suspected rail, so late that it
+    /// was sent after the rail became dead, doubted or suspected.
     pub(super) fn is_belied(&self, heard: Time) -> bool {
         self.distrusted()
             .is_some_and(|since| heard > since.after(UNDER_WAY))
     }
 
-    /// Whether the rail is not known to be dead.
+    /// Returns true if the rail is not known to be dead.
     pub(super) const fn is_live(&self) -> bool {
         self.dead.is_none()
     }
 
-    /// Whether the rail is neither dead nor doubted.
+    /// Returns true if the rail is neither dead nor doubted.
     pub(super) const fn is_clear(&self) -> bool {
         self.is_live() && !self.is_doubted()
     }
 
-    /// Whether the rail is live, and neither doubted nor suspected.
+    /// Returns true if the rail is neither dead nor doubted nor suspected.
     pub(super) const fn is_trusted(&self) -> bool {
         self.is_clear() && self.suspected.is_none()
     }
 
-    /// Whether the rail is live, and healthy connections may move to it.
+    /// Returns true if the rail is live, and healthy connections may move to it.
     pub(super) fn is_settled(&self, now: Time) -> bool {
         self.is_trusted() && now >= self.record.settles
     }
 
-    /// When a dead or doubted rail was last tried.
+    /// Returns when a dead or doubted rail was last tried; zero for other rails.
     pub(super) fn tried(&self) -> Time {
         let dead = self.dead.map(|dead| dead.tried);
         dead.or(self.doubted).unwrap_or_default()
     }
 
-    /// The time since which the rail has been live, doubted or dead.
+    /// Returns the time since which the rail is in its present state: live, suspected, doubted or
+    /// dead.
     pub(super) fn since(&self) -> Time {
         self.distrusted().unwrap_or(self.record.live_since)
     }
 }
 
 impl Trial {
-    /// Whether it may still turn out that the rail was not to blame.
+    /// Returns true if it may still turn out that the rail was not at fault.
     fn is_open(&self, now: Time) -> bool {
         !self.outlived && (self.excused || now.since(self.since) < TOGETHER)
     }
 }
 
-/// How long a rail must have been live to be settled, by the number of its deaths in a row.
+/// Returns how long a rail with this number of deaths in a row must be live to be settled.
 fn hold_down(deaths: usize) -> Millis {
     let [.., longest] = HOLD_DOWN;
     HOLD_DOWN.get(deaths).copied().unwrap_or(longest)
 }
 
-/// The random time that is added to a pause of this length.
+/// Returns a random time to be added to a pause of this length.
 fn jitter(random: &mut Random, pause: Millis) -> Millis {
     let quarter = Millis::new(pause.get() >> 2);
     Millis::new(random.below(quarter.max(SPREAD).get()))

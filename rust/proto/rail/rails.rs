@@ -56,7 +56,8 @@ const SHORT: Millis = Millis::from_secs(4);
 /// might work: the time suffices for two requests.
 const LONG: Millis = Millis::from_secs(10);
 
-/// A busy connection that has received nothing for this long leaves a rail that is dead.
+/// Time without a received message after which a busy connection counts as silent. Only a silent
+/// one leaves a dead rail, and only a silent one makes rails suspected.
 const SILENT: Millis = Millis::new(1500);
 
 /// One rail.
@@ -93,11 +94,12 @@ struct Probes {
 pub struct Rails {
     entries: [Option<Entry>; REMEMBERED],
     random: Random,
-    /// No connection moves for balance before this time.
+    /// Before this time no connection leaves a live rail, neither for balance nor because the rail
+    /// is no longer in the tables.
     next_move: Time,
     /// Time at which the rails became unbalanced, or at which an idle connection last moved.
     waits_since: Option<Time>,
-    /// Time at which all rails had last failed, and time at which the first rail worked again.
+    /// Time at which all rails last failed, and time at which the first rail worked again.
     all_failed: Option<Time>,
     recovered: Option<Time>,
     /// Time at which rails were last suspected.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The use of a rail by a connection ([`Seat`]), the choice of a rail for an attempt ([`Choice`]),
-//! and the state of a rail as shown to an administrator ([`View`]).
+//! and the state of a rail for debugfs ([`View`]).
 
 use super::place::Rail;
 use crate::time::{
@@ -9,28 +9,31 @@ use crate::time::{
     Time, //
 };
 
-/// The place of one connection, from its attempt to its end. It must be given back
-/// ([`Rails::leave`](super::Rails::leave), [`Rails::take`](super::Rails::take)).
+/// The use of a rail by one connection, from the attempt to the end of the connection. The driver
+/// must release it with [`Rails::leave`](super::Rails::leave) or
+/// [`Rails::take`](super::Rails::take).
 #[derive(Debug)]
 #[must_use]
 pub struct Seat {
     pub(super) on: u8,
-    /// The rail to which it is about to move, and for which it counts already.
+    /// The rail to which the connection is about to move. The connection is already counted there.
     pub(super) to: Option<u8>,
-    /// The time since which the connection exists and is watched.
+    /// Time at which the connection was first checked for a move. The connection is at least as
+    /// old.
     pub(super) carries: Option<Time>,
-    /// The attempt is given up before the connection manager repeats the request.
+    /// Whether the attempt is limited to less than the time after which the connection manager
+    /// repeats its request.
     pub(super) hasty: bool,
-    /// True if the attempt was given up before the connection manager repeated the request.
+    /// Whether the attempt was given up before the connection manager repeated its request.
     pub(super) in_vain: bool,
-    /// Before this time the connection does not move to make the numbers equal.
+    /// Before this time the connection does not leave a live rail.
     pub(super) rests: Time,
-    /// Before this time the connection is not asked to move again, unless it is idle: it was to
-    /// move, and its calls did not end.
+    /// Before this time the connection leaves a live rail only while it is idle, because its calls
+    /// took too long for an earlier move.
     pub(super) stays: Time,
-    /// Number of times that this has happened.
+    /// Number of moves for which the calls of this connection took too long.
     pub(super) stayed: u32,
-    /// The time since which it has been seen waiting for a reply without a message.
+    /// Time since which calls have been in flight on this connection and no message has arrived.
     pub(super) waits: Option<Time>,
 }
 
@@ -50,8 +53,8 @@ impl Seat {
     }
 }
 
-/// A probe of a rail, dead or doubted, that is under way. It must be given back
-/// ([`Rails::probed`](super::Rails::probed)).
+/// A probe of a rail that is in flight. The driver must report its outcome with
+/// [`Rails::probed`](super::Rails::probed).
 #[derive(Debug)]
 #[must_use]
 pub struct Probe {
@@ -62,44 +65,44 @@ pub struct Probe {
 /// The outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
-    /// A connection was made.
+    /// The probe established a connection.
     Connected,
-    /// No connection was made.
+    /// The probe established no connection.
     Failed,
-    /// The probe was called off, which says nothing about the rail.
+    /// The probe was cancelled, which says nothing about the rail.
     NotTried,
 }
 
 /// How a connection moves to another rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// At once: its rail is dead, so waiting is useless.
+    /// At once: the connection's rail is dead, so waiting is useless.
     Flee,
-    /// When nothing is in flight, so that no call is sent twice.
+    /// When no call is in flight on the connection, so that no call is sent twice.
     Shift,
 }
 
-/// The rail that an attempt takes, and how.
+/// The rail that an attempt uses, with its pause and its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Which.
+    /// The rail.
     pub rail: Rail,
-    /// No pause is due before the attempt: the last one, or the connection, failed for its rail,
-    /// and nothing speaks against this one.
+    /// Whether the attempt starts without a pause: the last attempt or connection failed because of
+    /// its rail, and the new rail is trusted.
     pub at_once: bool,
-    /// How long the attempt may take; `None` if this is the only rail.
+    /// Maximum duration of the attempt; `None` if there is only one rail.
     pub limit: Option<Millis>,
 }
 
 /// The state of a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing shows that it does not work.
+    /// The rail works, as far as is known.
     Live,
-    /// It works again, and has not been live for the hold-down.
+    /// The rail works again, but has not been live for the hold-down.
     Returning,
-    /// The rail is being tried, because a connection over it ended without a known reason, an
-    /// attempt was refused or not answered at once, or no message comes from the server.
+    /// The rail may be dead and is being probed. A connection over it ended without a known reason,
+    /// an attempt was refused or not answered in time, or the server is silent.
     Doubted,
     /// The rail does not work.
     Dead,
@@ -108,7 +111,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// A short name for debugfs.
+    /// Returns a short name for debugfs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -120,15 +123,15 @@ impl Standing {
     }
 }
 
-/// A rail as an administrator sees it.
+/// The state of a rail, for debugfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Which.
+    /// The rail.
     pub rail: Rail,
-    /// How it stands.
+    /// Whether the rail works.
     pub standing: Standing,
-    /// The time since which it has been live or dead.
+    /// Time since which the rail is in its present state: live, suspected, doubted or dead.
     pub since: Time,
-    /// Connections and attempts on it.
+    /// Number of connections and attempts on the rail.
     pub load: u32,
 }

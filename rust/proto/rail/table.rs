@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tables of rails that an administrator writes ([`Locals`], [`Servers`]), and why one is
+//! The tables of rails that an administrator writes ([`Locals`], [`Servers`]), and why a text is
 //! refused ([`Refusal`]).
 //!
-//! Entries are separated by spaces, commas or line ends. An empty text is a valid one: no rails, no
-//! further addresses.
+//! Entries are separated by spaces, commas or line ends. An empty text is valid: it means no rails
+//! or no further addresses.
 
 use super::place::{
     Local,
@@ -22,17 +22,17 @@ pub const MAX_LOCALS: usize = 16;
 /// Maximum number of addresses in all groups of servers together.
 pub const MAX_SERVERS: usize = 64;
 
-/// One entry of a list of local ends.
+/// One entry of a list of local addresses and devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// An address.
+    /// A local address.
     Addr(IpAddr),
-    /// A device, perhaps one port of it.
+    /// A device, and optionally the number of one of its ports.
     Device(Name, Option<u32>),
 }
 
 impl Pick {
-    /// An entry that is neither empty nor a separator.
+    /// Parses an entry, which is not empty and contains no separator.
     fn parse(entry: &str) -> Result<Self, Why> {
         if let Ok(addr) = entry.parse() {
             return host(addr).map(Self::Addr);
@@ -42,7 +42,8 @@ impl Pick {
             return Err(Why::Prefix);
         }
         let is_of_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
-        // The kernel would accept it, but a name without a letter is an address with a mistake.
+        // The kernel would accept a device name without a letter, but such an entry is more likely
+        // an address with a mistake.
         let has_letter = name.bytes().any(|b| b.is_ascii_alphabetic());
         if !has_letter || !name.bytes().all(is_of_name) {
             return Err(Why::NotLocal);
@@ -55,7 +56,7 @@ impl Pick {
         Ok(Self::Device(device, port))
     }
 
-    /// Whether this entry matches the local end.
+    /// Returns true if this entry matches the local address and port.
     fn names(&self, local: &Local) -> bool {
         match self {
             Self::Addr(addr) => *addr == local.addr,
@@ -66,7 +67,7 @@ impl Pick {
     }
 }
 
-/// Which kind of list it is.
+/// The type of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Off,
@@ -74,8 +75,8 @@ enum Which {
     List,
 }
 
-/// The local ends that rails may have: none (`off`), all (`auto`), or a list of addresses and
-/// devices, as in `192.0.2.2 2001:db8::2 mlx5_0 mlx5_1/2`.
+/// The local addresses and devices that rails may use: none (`off`), all (`auto`), or a list of
+/// addresses and devices, as in `192.0.2.2 2001:db8::2 mlx5_0 mlx5_1/2`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Locals {
     which: Which,
@@ -83,13 +84,13 @@ pub struct Locals {
 }
 
 impl Locals {
-    /// No rails.
+    /// The table that allows no rails.
     pub const OFF: Self = Self {
         which: Which::Off,
         list: [const { None }; MAX_LOCALS],
     };
 
-    /// Reads the text; an error names the first entry that is wrong.
+    /// Parses the text. The error names the first entry that is wrong.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut locals = Self::OFF;
         let mut entries = entries(text);
@@ -126,12 +127,12 @@ impl Locals {
         Ok(())
     }
 
-    /// Whether rails are switched off.
+    /// Returns true if rails are switched off.
     pub fn is_off(&self) -> bool {
         self.which == Which::Off
     }
 
-    /// Returns the entries that match none of these local ends.
+    /// Returns the entries that match none of these local addresses and ports.
     pub fn absent<'a>(
         &'a self,
         ends: impl Iterator<Item = Local> + Clone + 'a,
@@ -140,7 +141,7 @@ impl Locals {
         self.list.iter().flatten().filter(is_absent).copied()
     }
 
-    /// Whether this local end may be used.
+    /// Returns true if rails may use this local address and port.
     pub fn admits(&self, local: &Local) -> bool {
         match self.which {
             Which::Off => false,
@@ -150,14 +151,14 @@ impl Locals {
     }
 }
 
-/// An address of a server, and the number of the group that it is in.
+/// An address of a server, and the number of the group that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Member {
     group: u8,
     addr: IpAddr,
 }
 
-/// Further addresses of servers: groups of addresses of one and the same server, as in
+/// Further addresses of servers. Each group contains the addresses of one server, as in
 /// `192.0.2.1=198.51.100.1 2001:db8::1=2001:db8:1::1`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Servers {
@@ -170,7 +171,7 @@ impl Servers {
         members: [None; MAX_SERVERS],
     };
 
-    /// Reads the text; an error names the first group or address that is wrong.
+    /// Parses the text. The error names the first group or address that is wrong.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut servers = Self::NONE;
         let mut group = 0u8;
@@ -199,7 +200,8 @@ impl Servers {
         Ok(())
     }
 
-    /// The other addresses of the server that has this one, in the order of the table.
+    /// Returns the other addresses of the server that has the address `of`, in the order of the
+    /// table.
     pub fn others(&self, of: IpAddr) -> impl Iterator<Item = IpAddr> + '_ {
         let members = self.members.iter().flatten();
         let group = members
@@ -222,10 +224,10 @@ fn is_equals_sign(byte: u8) -> bool {
     byte == b'='
 }
 
-// The standard library's ways to split a text and to read a number can panic as far as the compiler
-// knows.
+// The standard library's functions that split a text or parse a number contain panics that the
+// compiler cannot remove.
 
-/// Returns the parts of a text between separators, which are ASCII.
+/// Returns the parts of a text between separators. The separators must be ASCII.
 fn parts(text: &str, is_between: impl Fn(u8) -> bool) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     iter::from_fn(move || {
@@ -235,14 +237,15 @@ fn parts(text: &str, is_between: impl Fn(u8) -> bool) -> impl Iterator<Item = &s
     })
 }
 
-/// Returns the text before and behind the first separator, which is ASCII.
+/// Returns the text before the first separator, and the text behind it. The separator must be
+/// ASCII.
 fn cut(text: &str, is_between: impl Fn(u8) -> bool) -> (&str, Option<&str>) {
     let mut end = 0usize;
     for byte in text.bytes() {
         if is_between(byte) {
             break;
         }
-        // NO-OVERFLOW: Less than the length of the text.
+        // NO-OVERFLOW: `end` is less than the length of the text.
         end = end.wrapping_add(1);
     }
     match text.get(end.wrapping_add(1)..) {
@@ -251,7 +254,7 @@ fn cut(text: &str, is_between: impl Fn(u8) -> bool) -> (&str, Option<&str>) {
     }
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 fn number(text: &str) -> Option<u32> {
     if text.is_empty() {
         return None;
@@ -262,7 +265,7 @@ fn number(text: &str) -> Option<u32> {
     })
 }
 
-/// Whether a host can have this address, and the address names the host's network.
+/// Returns the address if it can be the address of one host, and needs no scope to name its link.
 fn host(addr: IpAddr) -> Result<IpAddr, Why> {
     let (is_link_local, is_mapped) = match addr {
         IpAddr::V4(addr) => (false, addr.is_broadcast()),
@@ -280,7 +283,7 @@ fn host(addr: IpAddr) -> Result<IpAddr, Why> {
     }
 }
 
-/// What is wrong with an entry.
+/// The reason why an entry is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     NotLocal,
@@ -295,11 +298,11 @@ enum Why {
     TooMany(usize),
 }
 
-/// Number of bytes of an entry that a refusal repeats: those of the longest address, and of most
-/// names.
+/// Maximum number of bytes of an entry that a refusal repeats: enough for the longest address and
+/// for most names.
 const REPEATED: usize = 48;
 
-/// Why a text is refused: a sentence with the entry.
+/// The refusal of a text. It is displayed as a sentence with the entry that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     entry: [u8; REPEATED],
@@ -310,7 +313,7 @@ pub struct Refusal {
 impl Refusal {
     fn new(text: &str, why: Why) -> Self {
         let mut entry = [0; REPEATED];
-        // The text goes to the log, where only plain characters should come from a user.
+        // Only printable characters from the text may appear in the log.
         for (to, from) in entry.iter_mut().zip(text.bytes()) {
             *to = if from.is_ascii_graphic() { from } else { b'?' };
         }

@@ -128,8 +128,9 @@ impl<'a> Call<'a, Admitted> {
         self.len() == 0
     }
 
-    /// Returns how many bytes of results fit into the Call's Write chunks and Reply chunk, but at
-    /// most [`Terms::longest_call`]. The RDMA Writes of the reply carry no more.
+    /// Returns how many bytes of results the Call's Write chunks and Reply chunk can hold, but at
+    /// most [`Terms::longest_call`]. The RDMA Writes of the reply carry no more if the RPC layer
+    /// limits replies to that length.
     pub fn results(&self, terms: &Terms) -> u32 {
         let mut bytes = 0u32;
         for chunk in self.lists.writes.clone().chain(self.lists.reply.clone()) {

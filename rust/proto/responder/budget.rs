@@ -55,8 +55,8 @@ impl Pages {
 /// Why a Call must wait. The driver tries again after pages were returned or Reads completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// The connection already holds pages and must not hold more now. Its own Calls return the next
-    /// pages.
+    /// The connection holds pages, and more pages would exceed its share or leave too few pages
+    /// free. It tries again when it has returned pages of its own.
     Share,
     /// The server has too few free pages. Calls of other connections may return the next pages.
     Budget,

@@ -4,7 +4,8 @@
 //!
 //! The checks are made in this order: length, error messages, version, procedure, structure of the
 //! chunk lists, direction. In version two the direction word is checked before the chunk lists.
-//! Only Calls get a response: a short message, an error or a Reply never does.
+//! A message that is too short for a transport header, an error message or a Reply never gets a
+//! response.
 
 use crate::{
     responder::{
@@ -48,7 +49,7 @@ use crate::{
 pub enum Arrival<'a> {
     /// A Call to be admitted. Its response needs a [`Ticket`](crate::responder::grant::Ticket).
     Call(Call<'a, Sorted>),
-    /// A Call that gets this error as its response. The error needs a
+    /// A message that gets this error as its response. The error needs a
     /// [`Ticket`](crate::responder::grant::Ticket), like a Reply.
     Refuse(Refusal),
     /// A Reply to a backchannel Call. It must be dropped if no Call with its xid is waiting.
