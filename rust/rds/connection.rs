@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection: a pair of addresses between which messages are sent ([`Connection`]).
+//! A connection: two addresses, and the state for sending messages between them ([`Connection`]).
 
 use crate::{
     driver,
@@ -26,15 +26,15 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Words of a congestion map.
+/// Number of 64-bit words in a congestion map.
 pub const MAP_WORDS: usize = 1024;
 
-/// A connection, as RDS and the driver share it.
+/// A connection, which RDS and the driver share.
 ///
 /// # Invariants
 ///
-/// - RDS has a reference, made with [`Arc::into_raw`], from its `conn_alloc` to its `conn_free`.
-///   During that time `node` is in the list of connections, and names the `rds_connection`.
+/// - RDS owns a reference, made with [`Arc::into_raw`], from its `conn_alloc` to its `conn_free`.
+///   During that time `node` is in the list of connections and refers to the `rds_connection`.
 /// - The `rds_connection` is valid while `gate` is open.
 #[pin_data]
 pub struct Connection<T: Transport> {
@@ -49,27 +49,28 @@ pub struct Connection<T: Transport> {
     data: T::Connection,
 }
 
-// SAFETY: `node` is used by its list, which has a lock, and its `conn` is constant; the rest is
+// SAFETY: The lock of the list protects `node`, whose `conn` is constant. All other fields are
 // `Send`.
 unsafe impl<T: Transport> Send for Connection<T> {}
-// SAFETY: As above.
+// SAFETY: The lock of the list protects `node`, whose `conn` is constant. All other fields are
+// `Sync`.
 unsafe impl<T: Transport> Sync for Connection<T> {}
 
 impl<T: Transport> Connection<T> {
-    /// Makes the object of a connection, and puts it into the list. Does not sleep.
+    /// Creates the object of a connection, and adds it to the list. Does not sleep.
     ///
     /// # Safety
     ///
-    /// RDS makes the connection, whose addresses are set, and the transport is registered for
-    /// driver `T`.
+    /// RDS is creating the connection `raw`, and has set its addresses. The transport is registered
+    /// for driver `T`.
     pub(crate) unsafe fn create(raw: *mut bindings::rds_connection) -> Result<Arc<Self>> {
         // SAFETY: By this function's contract.
         let local = unsafe { address(&raw const (*raw).c_laddr) };
-        // SAFETY: As above.
+        // SAFETY: By this function's contract.
         let peer = unsafe { address(&raw const (*raw).c_faddr) };
-        // SAFETY: As above.
+        // SAFETY: By this function's contract.
         let tos = unsafe { (*raw).c_tos };
-        // SAFETY: As above.
+        // SAFETY: By this function's contract the transport is registered for driver `T`.
         let driver = unsafe { driver::get::<T>() };
         let this = Arc::pin_init(
             try_pin_init!(Self {
@@ -83,17 +84,17 @@ impl<T: Transport> Connection<T> {
             }? Error),
             GFP_ATOMIC | __GFP_NOWARN,
         )?;
-        // SAFETY: The node is new, and stays where it is: the caller gives a reference to RDS.
+        // SAFETY: The node is new. It stays in place, because the caller passes a reference to RDS.
         unsafe { bindings::rdsrdma_node_add(this.node.get(), raw) };
         Ok(this)
     }
 
-    /// Returns the address of this end.
+    /// Returns the address of this host.
     pub fn local(&self) -> IpAddr {
         self.local
     }
 
-    /// Returns the address of the other end.
+    /// Returns the address of the peer.
     pub fn peer(&self) -> IpAddr {
         self.peer
     }
@@ -103,30 +104,31 @@ impl<T: Transport> Connection<T> {
         self.tos
     }
 
-    /// Returns the driver.
+    /// Returns the driver of the transport.
     pub fn driver(&self) -> &Arc<T> {
         &self.driver
     }
 
-    /// Returns the driver's part.
+    /// Returns the driver's state of the connection.
     pub fn data(&self) -> &T::Connection {
         &self.data
     }
 
-    /// Returns access to RDS, unless the connection is being destroyed. Does not sleep.
+    /// Returns an object with which the driver can call RDS, unless the connection is being
+    /// destroyed. Does not sleep.
     pub fn enter(&self) -> Option<Entered<'_>> {
         let inside = self.gate.enter()?;
-        // SAFETY: Constant since the object is in the list.
+        // SAFETY: `conn` is constant from the time when the object was added to the list.
         let conn = unsafe { (*self.node.get()).conn };
-        // INVARIANT: The gate is open, and stays so as long as `inside` is there.
+        // INVARIANT: The gate stays open while `inside` exists.
         Some(Entered {
             conn: NonNull::new(conn)?,
             _inside: inside,
         })
     }
 
-    /// Ends the connection, if it is not being destroyed: RDS will call
-    /// [`Transport::shut_down`]. Does not sleep.
+    /// Drops the connection, unless it is being destroyed: RDS will call [`Transport::shut_down`].
+    /// Does not sleep.
     pub fn drop_path(&self) {
         if let Some(entered) = self.enter() {
             entered.drop_path();
@@ -139,7 +141,7 @@ impl<T: Transport> Connection<T> {
 pub enum State {
     /// The connection is down, and no attempt to connect is in progress.
     Down,
-    /// Either end is connecting.
+    /// This end or the peer is connecting.
     Connecting,
     /// The connection is up.
     Up,
@@ -147,22 +149,22 @@ pub enum State {
     Ending,
 }
 
-/// Access to RDS for a connection that exists.
+/// Access to RDS for a connection. RDS does not destroy the connection while this object exists.
 ///
 /// # Invariants
 ///
-/// `conn` is valid as long as the value exists.
+/// `conn` is valid while this object exists.
 pub struct Entered<'a> {
     conn: NonNull<bindings::rds_connection>,
     _inside: Inside<'a>,
 }
 
 impl Entered<'_> {
-    /// Returns the state, which may change at once.
+    /// Returns the state of the connection, which may change at any time.
     pub fn state(&self) -> State {
         // SAFETY: Valid by the type invariant.
         let state = unsafe { bindings::rdsrdma_state(self.conn.as_ptr()) };
-        // CAST: A small number.
+        // CAST: The state is a small number that is not negative.
         match state as u32 {
             bindings::RDS_CONN_DOWN => State::Down,
             bindings::RDS_CONN_CONNECTING => State::Connecting,
@@ -171,100 +173,104 @@ impl Entered<'_> {
         }
     }
 
-    /// Begins to connect on behalf of the peer. `false`: the connection is not down. Sleeps.
+    /// Starts to connect because the peer has requested a connection. Returns false if the
+    /// connection is not down. May sleep.
     pub fn begin_connecting(&self) -> bool {
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::rdsrdma_begin_connecting(self.conn.as_ptr()) }
     }
 
-    /// Says that the connection is up and speaks this version. If it has been dropped since it
-    /// began to connect, it is dropped again.
+    /// Tells RDS that the connection is up and uses this protocol version. If the connection was
+    /// dropped since it began to connect, it is dropped again.
     pub fn connected(&self, version: u32) {
         let conn = self.conn.as_ptr();
         if self.state() != State::Connecting {
             self.drop_path();
             return;
         }
-        // SAFETY: Valid by the type invariant. RDS leaves the field to the transport.
+        // SAFETY: Valid by the type invariant. RDS leaves this field to the transport.
         unsafe { (*conn).c_version = version };
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::rds_connect_complete(conn) };
     }
 
-    /// Ends the connection: RDS will shut it down.
+    /// Drops the connection: RDS will shut it down. Does not sleep.
     pub fn drop_path(&self) {
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::rds_conn_drop(self.conn.as_ptr()) };
     }
 
-    /// Makes RDS send the messages that wait.
+    /// Makes RDS send the messages that are waiting. Does not sleep.
     pub fn wake_sender(&self) {
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::rdsrdma_wake_sender(self.conn.as_ptr()) };
     }
 
-    /// The peer has received every message up to this number. Sleeps.
+    /// Tells RDS that the peer has received all messages up to this sequence number. May sleep.
     pub fn acknowledged(&self, sequence: u64) {
-        // SAFETY: Valid by the type invariant. Without a function RDS compares numbers.
+        // SAFETY: Valid by the type invariant. `None` is allowed: RDS then compares sequence
+        // numbers.
         unsafe { bindings::rds_send_drop_acked(self.conn.as_ptr(), sequence, None) };
     }
 
-    /// Delivers a message with this header. One at a time for each connection. Sleeps.
+    /// Delivers a message with this header. The caller must deliver one message of a connection at
+    /// a time. May sleep.
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {
         let conn = self.conn.as_ptr();
         let inc: *mut bindings::rds_incoming = KBox::into_raw(message).cast();
-        // SAFETY: Valid by the type invariant, and constant.
+        // SAFETY: The connection is valid by the type invariant, and its addresses are constant.
         let from = unsafe { &raw mut (*conn).c_faddr };
-        // SAFETY: As above.
+        // SAFETY: The connection is valid by the type invariant, and its addresses are constant.
         let to = unsafe { &raw mut (*conn).c_laddr };
-        // SAFETY: `inc` is the first member of a value that nothing else uses; the callee
-        // initialises it, with one reference.
+        // SAFETY: `inc` is the first member of an object that nothing else uses. The callee
+        // initialises it with one reference.
         unsafe { bindings::rds_inc_init(inc, conn, from) };
-        // SAFETY: Initialised just now.
+        // SAFETY: `inc` was initialised above.
         let place = unsafe { &raw mut (*inc).i_hdr };
-        // SAFETY: The header has this length, and no padding of the compiler's.
+        // SAFETY: The header in `inc` has this length, and contains no padding.
         unsafe { place.cast::<[u8; HEADER_BYTES]>().write_unaligned(*header) };
-        // SAFETY: All is valid; messages of a connection are delivered one at a time by this
-        // method's contract. The callee takes a reference of its own if it keeps the message.
+        // SAFETY: All pointers are valid, and by this method's contract no other message of the
+        // connection is being delivered. The callee takes a reference of its own if it keeps the
+        // message.
         unsafe { bindings::rds_recv_incoming(conn, from, to, inc, bindings::GFP_KERNEL) };
-        // SAFETY: The reference of `rds_inc_init` is given up.
+        // SAFETY: This drops the reference that `rds_inc_init` created.
         unsafe { bindings::rds_inc_put(inc) };
     }
 
-    /// Tells programs that the congestion map of the peer may have changed: both ends have the same
-    /// address, and so the same map.
+    /// Tells programs that the peer's congestion map may have changed. Used if both ends of the
+    /// connection have the same address, and so share one map.
     pub fn same_congestion(&self) {
         // SAFETY: Valid by the type invariant; the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_fcong };
-        // SAFETY: Maps are never freed while there are connections.
+        // SAFETY: Maps are not freed while connections exist.
         unsafe { bindings::rds_cong_map_updated(map, u64::MAX) };
     }
 
-    /// Takes the congestion map of the peer. `opened` says which bits of a word tell of a port that
-    /// can receive again, from what the word was and what it is. Programs that wait for one of
+    /// Replaces the congestion map of the peer. `opened` gets the old and the new value of a word,
+    /// and returns the bits of the ports that can receive again. Programs that wait for one of
     /// these ports are woken.
     pub fn congestion(&self, words: impl Iterator<Item = u64>, opened: impl Fn(u64, u64) -> u64) {
         // SAFETY: Valid by the type invariant; the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_fcong };
         let mut woken = 0;
         for (index, word) in words.take(MAP_WORDS).enumerate() {
-            // CAST: Below 1024.
-            // SAFETY: Maps are never freed while there are connections; the index is within it.
+            // CAST: The index is less than 1024.
+            // SAFETY: Maps are not freed while connections exist. The index is inside the map.
             let before = unsafe { bindings::rdsrdma_set_map_word(map, index as u32, word.to_le()) };
             woken |= opened(u64::from_le(before), word);
         }
-        // SAFETY: As above.
+        // SAFETY: Maps are not freed while connections exist.
         unsafe { bindings::rds_cong_map_updated(map, woken) };
     }
 }
 
-/// Reads an address; IPv4 ones are mapped.
+/// Converts an address of RDS, which stores IPv4 addresses as mapped IPv6 addresses.
 ///
 /// # Safety
 ///
 /// `addr` is valid.
 pub(crate) unsafe fn address(addr: *const bindings::in6_addr) -> IpAddr {
-    // SAFETY: By this function's contract; all views of the union are plain bytes.
+    // SAFETY: By this function's contract. All members of the union are plain bytes.
     let v6 = Ipv6Addr::from(unsafe { (*addr).in6_u.u6_addr8 });
     match v6.to_ipv4_mapped() {
         Some(v4) => v4.into(),
@@ -272,7 +278,7 @@ pub(crate) unsafe fn address(addr: *const bindings::in6_addr) -> IpAddr {
     }
 }
 
-/// Makes an address as RDS has it.
+/// Converts an address to the form that RDS uses.
 pub(crate) fn raw_address(addr: IpAddr) -> bindings::in6_addr {
     let bytes = match addr {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

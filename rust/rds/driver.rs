@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver of the module's one transport.
+//! The global variable that refers to the driver of the module's only transport.
 
 use core::{
     mem::ManuallyDrop,
@@ -18,10 +18,10 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A reference to the driver, made with [`Arc::into_raw`], while the transport is registered.
+/// A reference to the driver, made with [`Arc::into_raw`]. Valid while the transport is registered.
 static DRIVER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Makes this the driver of the transport.
+/// Stores the driver of the transport.
 pub(crate) fn set<T>(driver: Arc<T>) {
     // ORDERING: Pairs with the acquire in `get`.
     DRIVER.store(Arc::into_raw(driver).cast_mut().cast(), Release);
@@ -31,22 +31,23 @@ pub(crate) fn set<T>(driver: Arc<T>) {
 ///
 /// # Safety
 ///
-/// It was set for this type, and has not been taken back.
+/// [`set`] was called with this type, and [`take_back`] was not called since then.
 pub(crate) unsafe fn get<T>() -> Arc<T> {
     // ORDERING: Pairs with the release in `set`.
     let raw: *const T = DRIVER.load(Acquire).cast_const().cast();
-    // SAFETY: By this function's contract; the reference stays where it is.
+    // SAFETY: By this function's contract. `ManuallyDrop` leaves the stored reference in place.
     let kept = ManuallyDrop::new(unsafe { Arc::from_raw(raw) });
     Arc::clone(&kept)
 }
 
-/// Takes the driver back.
+/// Takes the stored reference to the driver.
 ///
 /// # Safety
 ///
-/// It was set for this type, and is taken back once; [`get`] is not called any more.
+/// [`set`] was called with this type. This function is called once, and [`get`] is not called after
+/// it.
 pub(crate) unsafe fn take_back<T>() -> Arc<T> {
-    // ORDERING: As in `get`.
+    // ORDERING: Pairs with the release in `set`.
     let raw: *const T = DRIVER.load(Acquire).cast_const().cast();
     // SAFETY: By this function's contract.
     unsafe { Arc::from_raw(raw) }

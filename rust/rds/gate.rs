@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The time in which something of the kernel's RDS may be used ([`Gate`]).
+//! A gate that protects an object of the kernel's RDS while it is in use ([`Gate`]).
 
 use kernel::prelude::*;
 use xprtrdma_base::{
@@ -9,7 +9,8 @@ use xprtrdma_base::{
     spin::SpinLock, //
 };
 
-/// A gate that is opened once and closed once. The object that it guards exists until it is closed.
+/// A gate that is opened once and closed once. The object that it protects exists until the gate is
+/// closed.
 #[pin_data]
 pub(crate) struct Gate {
     #[pin]
@@ -27,7 +28,7 @@ enum Phase {
 }
 
 impl Gate {
-    /// A gate that is not open yet.
+    /// Returns a gate that is not open yet.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             phase <- new_spinlock!(Phase::New, "Gate::phase"),
@@ -53,14 +54,14 @@ impl Gate {
         Some(Inside(self))
     }
 
-    /// Closes the gate, and waits until nothing is inside. Sleeps.
+    /// Closes the gate, and waits until every [`Inside`] is dropped. May sleep.
     pub(crate) fn close(&self) {
         *self.phase.lock() = Phase::Over;
         self.inside.wait();
     }
 }
 
-/// Proof that a gate was entered. The gate is not closed before the proof is dropped.
+/// Proof that a gate was entered. [`Gate::close`] does not return before the proof is dropped.
 pub(crate) struct Inside<'a>(&'a Gate);
 
 impl Drop for Inside<'_> {

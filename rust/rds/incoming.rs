@@ -12,25 +12,25 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Bytes that a message takes of the bound at a time.
+/// Number of bytes in a unit, in which received messages are counted.
 const UNIT: usize = 4096;
 
-/// Units of all messages that exist.
+/// Number of units of all received messages that exist.
 static KEPT: Atomic<usize> = Atomic::new(0);
 
-/// Units of one message; dropping it gives them back.
+/// The units of one message. Its drop subtracts them from the total.
 ///
-/// Whether a program reads is the program's affair, and whether a peer sends to a port that is full
-/// is the peer's, so nothing else bounds what waits for programs.
+/// No other limit applies to the messages that wait: programs may read slowly, and a peer may send
+/// to a congested port.
 struct Units(usize);
 
 impl Units {
-    /// Takes the units of `len` bytes. `ENOBUFS`: there would be more than programs and peers may
-    /// have.
+    /// Adds the units of `len` bytes to the total. Returns `ENOBUFS` if the total would exceed the
+    /// sysctl `max_recv_allocation`.
     fn take(len: usize) -> Result<Self> {
         let units = len.div_ceil(UNIT).max(1);
         let taken = Self(units);
-        // ORDERING: A number, which nothing else depends on.
+        // ORDERING: The number protects no other data.
         let before = KEPT.fetch_add(units, Relaxed);
         // SAFETY: No requirements.
         let most = unsafe { bindings::rdsrdma_max_recv_allocation() };
@@ -43,16 +43,16 @@ impl Units {
 
 impl Drop for Units {
     fn drop(&mut self) {
-        // ORDERING: As in `take`.
+        // ORDERING: The number protects no other data.
         KEPT.fetch_sub(self.0, Relaxed);
     }
 }
 
-/// A message that arrives, or that waits for the program that receives it.
+/// A message that is being received, or that waits until a program reads it.
 ///
 /// # Invariants
 ///
-/// `raw` is the first member.
+/// `raw` is the first member of the object.
 #[repr(C)]
 pub struct Incoming {
     pub(crate) raw: Opaque<bindings::rds_incoming>,
@@ -60,15 +60,16 @@ pub struct Incoming {
     _units: Units,
 }
 
-// SAFETY: Owned; RDS has no thread affinity for such objects.
+// SAFETY: The object owns its members. RDS allows any thread to use such an object.
 unsafe impl Send for Incoming {}
-// SAFETY: `&Incoming` reads `bytes` only.
+// SAFETY: A `&Incoming` only reads `bytes`.
 unsafe impl Sync for Incoming {}
 
 impl Incoming {
-    /// Makes a message without bytes that has room for `len`. May sleep.
+    /// Creates an empty message with capacity for `len` bytes. May sleep.
     ///
-    /// `ENOBUFS`: all messages together would have more than the sysctl `max_recv_allocation` says.
+    /// Returns `ENOBUFS` if all received messages together would exceed the sysctl
+    /// `max_recv_allocation`.
     pub fn new(len: usize) -> Result<KBox<Self>> {
         let message = Self {
             _units: Units::take(len)?,
@@ -78,13 +79,13 @@ impl Incoming {
         Ok(KBox::new(message, GFP_KERNEL)?)
     }
 
-    /// Adds bytes behind those that are there. May sleep.
+    /// Appends bytes to the message. May sleep.
     pub fn append(&mut self, bytes: &[u8]) -> Result {
         self.bytes.extend_from_slice(bytes, GFP_KERNEL)?;
         Ok(())
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes of the message.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

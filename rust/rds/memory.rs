@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of a program that peers are to reach ([`Memory`]).
+//! Memory of a program that peers can access ([`Memory`]).
 
 use core::ptr::NonNull;
 use kernel::{
@@ -28,39 +28,40 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// The pages are pinned until the last reference is gone; if `owned` is set then, they and the
-/// table `sg` belong to this value.
+/// The pages are pinned until the last reference is dropped. If `owned` is set by then, the pages
+/// and the table `sg` belong to this object.
 struct Pinned {
     pages: KVec<*mut page>,
     sg: NonNull<scatterlist>,
     owned: Atomic<bool>,
-    /// The driver has dropped the memory.
+    /// Whether the driver has dropped its [`Memory`].
     free: Atomic<bool>,
 }
 
-// SAFETY: Addresses of pages, which any thread may unpin.
+// SAFETY: The object contains addresses of pages, which any thread may unpin.
 unsafe impl Send for Pinned {}
-// SAFETY: `&Pinned` reads addresses only.
+// SAFETY: A `&Pinned` only reads addresses and atomic variables.
 unsafe impl Sync for Pinned {}
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // ORDERING: Set before the reference was given up by the thread that set it.
+        // ORDERING: `owned` was set before its thread dropped its reference, and the reference
+        // count orders that before this drop.
         if self.owned.load(Relaxed) {
             let pages = self.pages.as_mut_ptr();
-            // SAFETY: By the type invariant all are pinned, and the table is ours; neither is used
-            // again. This may sleep, as the driver's regions may.
+            // SAFETY: By the type invariant all pages are pinned, and the table belongs to this
+            // object. Neither is used again. The call may sleep, as the drop of [`Memory`] may.
             unsafe { bindings::rdsrdma_unpin(pages, self.pages.len(), self.sg.as_ptr()) };
         }
     }
 }
 
-/// Memory of a program, which stays where it is until the value is dropped. That may sleep.
+/// Memory of a program, which stays pinned until this object is dropped. The drop may sleep.
 ///
 /// # Invariants
 ///
-/// The memory begins `first` bytes behind the beginning of the first page, and lies in all of the
-/// pages, of which there is at least one.
+/// The memory begins `first` bytes after the beginning of the first page. It touches all of the
+/// pages, and there is at least one page.
 pub struct Memory {
     pinned: Arc<Pinned>,
     first: usize,
@@ -69,41 +70,43 @@ pub struct Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // ORDERING: Read by the thread that gave the memory to the driver, which drops it before it
-        // answers, or keeps it.
+        // ORDERING: The thread that passed the memory to the driver reads this flag after the
+        // driver has returned, so the drop is seen if it happened in that call.
         self.pinned.free.store(true, Relaxed);
     }
 }
 
-/// What becomes of the memory: it is that of RDS until it is claimed.
+/// The right to take over pinned pages from RDS. Until [`Claim::claim`] the pages belong to RDS.
 pub(crate) struct Claim(Arc<Pinned>);
 
 impl Claim {
-    /// Makes the memory the driver's.
+    /// Takes over the pages from RDS: the last reference to them unpins them.
     pub(crate) fn claim(self) {
-        // ORDERING: Pairs with the count of the references.
+        // ORDERING: Pairs with the reference count of `Pinned`.
         self.0.owned.store(true, Relaxed);
     }
 
-    /// The driver has refused the memory, and RDS unpins it. If the driver keeps it all the same,
-    /// because a device does not give it up, the pages are lost, so that nothing else gets them.
+    /// Leaves the pages to RDS, which unpins them because the driver has refused the memory. If the
+    /// driver has kept the memory nevertheless, because a device may still access it, the pages are
+    /// leaked, so that they are never used for anything else.
     pub(crate) fn give_back(self) {
-        // ORDERING: See the drop of `Memory`.
+        // ORDERING: See the comment in the drop of `Memory`.
         if self.0.free.load(Relaxed) {
             return;
         }
-        // SAFETY: RDS has pinned the pages, and unpins them after this.
+        // SAFETY: RDS has pinned the pages, and does not unpin them before this call returns.
         unsafe { bindings::rdsrdma_keep(self.0.pages.as_ptr(), self.0.pages.len()) };
     }
 }
 
 impl Memory {
-    /// Makes the value for the `len` bytes that begin at `first` of the pages in a table.
+    /// Creates the object for the `len` bytes that begin at offset `first` of the pages in a table.
     ///
     /// # Safety
     ///
-    /// The table has `count` entries with pinned pages. They stay so during the operation of RDS
-    /// that passes them, and if the result is claimed until this gives them up.
+    /// The table has `count` entries with pinned pages. The pages stay pinned during the operation
+    /// of RDS that passes them. If the result is claimed, they stay pinned until this object unpins
+    /// them.
     pub(crate) unsafe fn new(
         sg: NonNull<scatterlist>,
         count: usize,
@@ -112,9 +115,9 @@ impl Memory {
     ) -> Result<(Self, Claim)> {
         let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
         for index in 0..count {
-            // SAFETY: Within the table, by this function's contract.
+            // SAFETY: The entry is inside the table, by this function's contract.
             let entry = unsafe { sg.add(index) };
-            // SAFETY: As above.
+            // SAFETY: The entry is inside the table, by this function's contract.
             let page = unsafe { bindings::rdsrdma_sg_page(entry.as_ptr()) };
             pages.push(page, GFP_KERNEL)?;
         }
@@ -129,7 +132,7 @@ impl Memory {
             free: Atomic::new(false),
         };
         let pinned = Arc::new(pinned, GFP_KERNEL)?;
-        // INVARIANT: Checked above.
+        // INVARIANT: The number of touched pages was checked above.
         let memory = Self {
             pinned: pinned.clone(),
             first,
@@ -138,15 +141,15 @@ impl Memory {
         Ok((memory, Claim(pinned)))
     }
 
-    /// Returns the number of pages that it lies in.
+    /// Returns the number of pages that the memory touches.
     pub fn pages(&self) -> u32 {
-        // CAST: A megabyte has few.
+        // CAST: RDS limits the memory to a mebibyte, so the number is small.
         self.pinned.pages.len() as u32
     }
 }
 
-// SAFETY: By the type invariant. The pages are pinned as long as the value is there, which is its
-// own lender. No code of this module makes a reference to them.
+// SAFETY: By the type invariant the pages stay pinned while the object exists, and the object is
+// its own lender. No code of this module creates a reference to the pages.
 unsafe impl Loan for Memory {
     type Lender = Self;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A message that is to be sent ([`Message`]), and a reference to one ([`Held`]).
+//! A message to send ([`Message`]), and a counted reference to a message ([`Held`]).
 
 use core::{
     marker::PhantomData,
@@ -14,7 +14,7 @@ use xprtrdma_base::lend::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Bytes of the header in front of each fragment.
+/// Length in bytes of the header that precedes each fragment.
 pub const HEADER_BYTES: usize = 48;
 
 /// The RDMA operation of a message.
@@ -22,30 +22,30 @@ pub const HEADER_BYTES: usize = 48;
 pub struct Operation {
     /// The key of the peer's region.
     pub key: u32,
-    /// Where the peer's bytes are.
+    /// Offset in the peer's region.
     pub address: u64,
-    /// How many.
+    /// Number of bytes to move.
     pub bytes: u32,
-    /// Number of pieces that the bytes at this end consist of.
+    /// Number of pieces of the program's memory.
     pub pieces: u32,
-    /// The bytes are written to the peer's memory, not read from it.
+    /// Whether the bytes are written to the peer's memory, rather than read from it.
     pub writes: bool,
-    /// The message must not overtake the operation.
+    /// Whether the message must be sent only after the operation has completed.
     pub fence: bool,
-    /// The program is told when the operation has completed.
+    /// Whether the program is told when the operation has completed.
     pub notify: bool,
-    /// The program is told if the operation fails.
+    /// Whether the program is told if the operation fails.
     pub failures: bool,
-    /// No message follows if it has no payload.
+    /// Whether no message follows the operation if the message has no payload.
     pub silent: bool,
 }
 
-/// What a message asks for.
+/// The properties of a message that the transport needs for sending it.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// The peer must acknowledge the message at once.
+    /// Whether the peer must acknowledge the message at once.
     pub ack_required: bool,
-    /// The message was sent before.
+    /// Whether the message was sent before.
     pub retransmitted: bool,
     /// The handle that the message carries, or zero.
     pub cookie: u64,
@@ -53,11 +53,11 @@ pub struct Asked {
     pub operation: Option<Operation>,
 }
 
-/// A message that RDS sends, for the duration of an operation of the transport.
+/// A message that RDS passes to an operation of the transport.
 ///
 /// # Invariants
 ///
-/// `raw` is valid for all of `'a`, during which RDS keeps it.
+/// `raw` is valid for all of `'a`, because RDS holds a reference.
 pub struct Message<'a> {
     raw: NonNull<bindings::rds_message>,
     _rds: PhantomData<&'a ()>,
@@ -66,7 +66,7 @@ pub struct Message<'a> {
 impl Message<'_> {
     /// # Safety
     ///
-    /// `raw` is a message that its caller keeps for all of the lifetime.
+    /// `raw` is valid, and the caller holds a reference to it for the whole lifetime.
     pub(crate) unsafe fn from_raw(raw: NonNull<bindings::rds_message>) -> Self {
         // INVARIANT: By this function's contract.
         Self {
@@ -77,17 +77,16 @@ impl Message<'_> {
 
     /// Returns the header of the message as RDS made it.
     pub fn header(&self) -> [u8; HEADER_BYTES] {
-        // SAFETY: Valid by the type invariant. Nothing writes to the header once the message is
-        // sent.
+        // SAFETY: Valid by the type invariant. Nothing writes to the header after the first send.
         let header = unsafe { &raw const (*self.raw.as_ptr()).m_inc.i_hdr };
-        // SAFETY: As above; it has that many bytes and no padding of the compiler's.
+        // SAFETY: The header is valid, has this length, and contains no padding.
         unsafe { header.cast::<[u8; HEADER_BYTES]>().read_unaligned() }
     }
 
-    /// Returns what it asks for.
+    /// Returns the properties of the message.
     pub fn asked(&self) -> Asked {
         let mut facts = bindings::rdsrdma_facts::default();
-        // SAFETY: Valid by the type invariant; the callee writes all of `facts`.
+        // SAFETY: Valid by the type invariant. The callee writes all fields of `facts`.
         unsafe { bindings::rdsrdma_facts(self.raw.as_ptr(), &mut facts) };
         Asked {
             ack_required: facts.ack_required,
@@ -107,7 +106,8 @@ impl Message<'_> {
         }
     }
 
-    /// Copies the payload from `at` on. `EINVAL`: the payload is too short. Does not sleep.
+    /// Copies bytes of the payload from offset `at` on. Returns `EINVAL` if the payload is too
+    /// short. Does not sleep.
     pub fn copy(&self, at: u32, to: &mut [u8]) -> Result {
         // SAFETY: Valid by the type invariant; `to` may be written.
         let copied = unsafe {
@@ -125,47 +125,49 @@ impl Message<'_> {
         }
     }
 
-    /// Keeps the message beyond the operation of the transport.
+    /// Takes a reference to the message, which may outlive the operation of the transport.
     pub fn hold(&self) -> Held {
-        // SAFETY: Valid by the type invariant, so it has a reference that can be added to.
+        // SAFETY: Valid by the type invariant, so the message has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
-        // INVARIANT: The reference is the new value's.
+        // INVARIANT: The new object owns the reference taken above.
         Held(self.raw)
     }
 }
 
-/// A reference to a message, which keeps the memory of its operation. Dropping it may sleep, so it
-/// must not be dropped under a spin lock.
+/// A reference to a message and to the memory of its operation. The drop may sleep, so it must not
+/// happen under a spin lock.
 ///
 /// # Invariants
 ///
-/// The value owns a reference.
+/// The object owns a reference to the message.
 pub struct Held(NonNull<bindings::rds_message>);
 
-// SAFETY: Messages have no thread affinity.
+// SAFETY: Any thread may use a message.
 unsafe impl Send for Held {}
-// SAFETY: `&Held` copies from and to memory of the operation, which programs share in any case.
+// SAFETY: A `&Held` only copies from and to the memory of the operation, which programs can access
+// at the same time anyway.
 unsafe impl Sync for Held {}
 
 impl Held {
-    /// Lends the memory of its operation. A message without an operation lends nothing.
+    /// Lends the memory of the message's operation. A message without an operation lends no bytes.
     pub fn lend(&self) -> OperationMemory {
-        // SAFETY: Valid by the type invariant, so it has a reference that can be added to.
+        // SAFETY: Valid by the type invariant, so the message has at least one reference.
         unsafe { bindings::rds_message_addref(self.0.as_ptr()) };
-        // INVARIANT: The reference is the new value's.
+        // INVARIANT: The new object owns the reference taken above.
         OperationMemory(Held(self.0))
     }
 
-    /// Returns the operation that the message asks for.
+    /// Returns the operation of the message.
     fn operation(&self) -> Option<Operation> {
         // SAFETY: By the type invariant the message is valid while `self` is borrowed.
         unsafe { Message::from_raw(self.0) }.asked().operation
     }
 
-    /// Copies from the memory of its operation. `EINVAL`: it is shorter. Does not sleep.
+    /// Copies from the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
+    /// is too short. Does not sleep.
     pub fn copy_from_operation(&self, at: usize, to: &mut [u8]) -> Result {
-        // SAFETY: Valid by the type invariant, and the pages of the operation are pinned as long as
-        // the message is there; `to` may be written.
+        // SAFETY: Valid by the type invariant. The pages of the operation stay pinned while the
+        // message exists. `to` may be written.
         let copied = unsafe {
             bindings::rdsrdma_copy_from_op(self.0.as_ptr(), at, to.as_mut_ptr().cast(), to.len())
         };
@@ -176,9 +178,11 @@ impl Held {
         }
     }
 
-    /// Copies to the memory of its operation. `EINVAL`: it is shorter. Does not sleep.
+    /// Copies to the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
+    /// is too short. Does not sleep.
     pub fn copy_to_operation(&self, at: usize, from: &[u8]) -> Result {
-        // SAFETY: As above; `from` is only read.
+        // SAFETY: Valid by the type invariant. The pages of the operation stay pinned while the
+        // message exists. `from` is only read.
         let copied = unsafe {
             bindings::rdsrdma_copy_to_op(self.0.as_ptr(), at, from.as_ptr().cast(), from.len())
         };
@@ -189,33 +193,33 @@ impl Held {
         }
     }
 
-    /// Says that nothing uses the memory of the operation any more: a socket that is closed waits
-    /// for that.
+    /// Tells RDS that the memory of the operation is not used any more. A socket that is being
+    /// closed waits for this.
     pub fn finished(&self) {
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::rds_message_unmapped(self.0.as_ptr()) };
     }
 
-    /// Tells the program this status of `RDS_RDMA_*`, if it asked to be told of the end.
+    /// Reports this `RDS_RDMA_*` status to the program, if the program wants to be told.
     pub fn tell(&self, status: i32) {
         // SAFETY: Valid by the type invariant; the callee takes the locks that it needs.
         unsafe { bindings::rds_rdma_send_complete(self.0.as_ptr(), status) };
     }
 
-    /// Makes this status the one that the program is told when RDS drops the message.
+    /// Sets the `RDS_RDMA_*` status that the program is told when RDS discards the message.
     pub fn tell_when_dropped(&self, status: i32) {
         // SAFETY: Valid by the type invariant; the callee takes the lock that it needs.
         unsafe { bindings::rdsrdma_set_failure(self.0.as_ptr(), status) };
     }
 }
 
-/// Memory of a program, which an RDMA operation reads or writes. The memory is pinned while the
-/// message exists. Dropping the value may sleep.
+/// Memory of a program that an RDMA operation accesses. The memory stays pinned while the message
+/// exists. The drop may sleep.
 pub struct OperationMemory(Held);
 
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
-// given up. The value owns a reference, and is its own lender. No code of this module makes a Rust
-// reference to the pages. Each entry of the table describes bytes of one page.
+// dropped. This object owns a reference, and is its own lender. No code of this module creates a
+// Rust reference to the pages. Each entry of the table describes bytes of one page.
 unsafe impl Loan for OperationMemory {
     type Lender = Self;
 
@@ -233,14 +237,15 @@ unsafe impl Loan for OperationMemory {
         if table.is_null() {
             return;
         }
-        // CAST: As above.
+        // CAST: `usize` has 64 bits.
         for index in 0..self.0.operation().map_or(0, |asked| asked.pieces as usize) {
-            // SAFETY: The message says how many entries its table has, and neither changes once the
-            // message is sent.
+            // SAFETY: The message says how many entries its table has. Neither the number nor the
+            // table changes after the first send.
             let entry = unsafe { table.add(index) };
-            // SAFETY: As above; RDS has filled the entry in.
+            // SAFETY: The entry is inside the table, and RDS has initialised it.
             let page = unsafe { bindings::rdsrdma_sg_page(entry) };
-            // SAFETY: As above. Nothing writes to the entry.
+            // SAFETY: The entry is inside the table, and RDS has initialised it. Nothing writes to
+            // it now.
             let (first, len) = unsafe { ((*entry).offset, (*entry).length) };
             let piece = Piece {
                 page,
@@ -263,7 +268,7 @@ impl Lender for OperationMemory {}
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant a reference is given up, once.
+        // SAFETY: By the type invariant the object owns this reference. It is dropped once.
         unsafe { bindings::rds_message_put(self.0.as_ptr()) };
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C operations made from a [`Transport`]: pointers become references, and one method is
-//! called.
+//! The C operations of a transport. Each operation converts pointers to references, and calls one
+//! method of [`Transport`].
 
 use crate::{
     connection::{
@@ -37,7 +37,7 @@ use kernel::{
 use xprtrdma_base::compat;
 use xprtrdma_bindings::{
     self as bindings,
-    // C declares it inside of another structure.
+    // In C this structure is declared inside another structure.
     rds_message__bindgen_ty_1_rm_rdma_op as rm_rdma_op, //
 };
 
@@ -51,7 +51,7 @@ pub(crate) struct Ops<T: Transport>(PhantomData<T>);
     reason = "all are called by RDS only, under the contract of rds_transport"
 )]
 impl<T: Transport> Ops<T> {
-    /// Fills in the operations of the transport, which is not registered.
+    /// Sets the operations of a transport that is not registered yet.
     ///
     /// # Safety
     ///
@@ -94,13 +94,13 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn conn_alloc(raw: *mut bindings::rds_connection, _gfp: u32) -> c_int {
-        // SAFETY: RDS makes this connection, and has set its addresses; the transport is
+        // SAFETY: RDS is creating this connection, and has set its addresses. The transport is
         // registered.
         match unsafe { Connection::<T>::create(raw) } {
             Ok(connection) => {
-                // INVARIANT: This is the reference of RDS.
+                // INVARIANT: RDS owns this reference.
                 let data = Arc::into_raw(connection).cast_mut().cast();
-                // SAFETY: As above; there is one path.
+                // SAFETY: RDS is creating this connection, and has allocated its only path.
                 unsafe { (*(*raw).c_path).cp_transport_data = data };
                 0
             }
@@ -109,20 +109,21 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn conn_free(data: *mut c_void) {
-        // SAFETY: The reference that `conn_alloc` made is taken back, once. RDS has shut the
-        // connection down, or has never used it: its gate is closed.
+        // SAFETY: This takes back, once, the reference that `conn_alloc` created. The gate is
+        // closed, because RDS has shut the connection down or has never used it.
         let connection = unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) };
-        // SAFETY: In the list since `conn_alloc`, by the type invariant.
+        // SAFETY: By the type invariant the node is in the list since `conn_alloc`.
         unsafe { bindings::rdsrdma_node_del(connection.node.get()) };
     }
 
     /// # Safety
     ///
-    /// `path` is the path of a connection that RDS does not free for all of `'a`.
+    /// `path` is the path of a connection that RDS does not free during `'a`.
     unsafe fn of_path(path: *mut bindings::rds_conn_path) -> ManuallyDrop<Arc<Connection<T>>> {
         // SAFETY: By this function's contract.
         let data = unsafe { (*path).cp_transport_data };
-        // SAFETY: Made by `conn_alloc`; the reference stays with RDS, for this one is not dropped.
+        // SAFETY: `conn_alloc` created the reference. It stays with RDS, because `ManuallyDrop`
+        // does not drop this copy.
         ManuallyDrop::new(unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) })
     }
 
@@ -157,13 +158,14 @@ impl<T: Transport> Ops<T> {
         let Some(message) = NonNull::new(message) else {
             return EINVAL.to_errno();
         };
-        // SAFETY: Valid during the call; RDS passes a place in the payload.
+        // SAFETY: The message is valid during the call. RDS passes an offset in its payload.
         let at = unsafe { bindings::rdsrdma_offset(message.as_ptr(), sg, offset) };
         // SAFETY: RDS keeps the message during the call.
         let message = unsafe { Message::from_raw(message) };
         let begun = header_offset != 0;
         match T::transmit(&connection, &message, at, begun) {
-            // CAST: NO-OVERFLOW: At most a message, which has a mebibyte.
+            // CAST: NO-OVERFLOW: The number is at most the length of a message, which is at most a
+            // mebibyte.
             Sent::Some(payload) if begun => payload as c_int,
             Sent::Some(payload) => payload.wrapping_add(HEADER_BYTES as u32) as c_int,
             Sent::Later => ENOMEM.to_errno(),
@@ -176,7 +178,7 @@ impl<T: Transport> Ops<T> {
     ) -> c_int {
         // SAFETY: RDS keeps the connection during the call.
         let connection = unsafe { Self::of_path((*raw).c_path) };
-        // SAFETY: RDS passes the operation of a message.
+        // SAFETY: RDS passes a pointer to the operation of a message.
         let message = unsafe { bindings::rdsrdma_message_of(op) };
         let Some(message) = NonNull::new(message) else {
             return EINVAL.to_errno();
@@ -189,7 +191,7 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Returns that all is well: receive buffers are posted again when they are free.
+    /// Always returns success, because each receive buffer is posted again as soon as it is free.
     unsafe extern "C" fn recv_path(_path: *mut bindings::rds_conn_path) -> c_int {
         0
     }
@@ -201,12 +203,12 @@ impl<T: Transport> Ops<T> {
         // SAFETY: RDS keeps the message, which is an `Incoming`, during the call.
         let message = unsafe { &*inc.cast::<Incoming>() };
         let bytes = message.bytes();
-        // SAFETY: The bytes are valid; RDS passes a valid place.
+        // SAFETY: The bytes are valid. RDS passes a valid iterator.
         unsafe { bindings::rdsrdma_copy_to_iter(bytes.as_ptr().cast(), bytes.len(), to) }
     }
 
     unsafe extern "C" fn inc_free(inc: *mut bindings::rds_incoming) {
-        // SAFETY: The last reference is gone; `deliver` made it of such a box.
+        // SAFETY: RDS has dropped the last reference. `deliver` created the message from a `KBox`.
         drop(unsafe { KBox::from_raw(inc.cast::<Incoming>()) });
     }
 
@@ -221,10 +223,10 @@ impl<T: Transport> Ops<T> {
         on_demand: c_int,
     ) -> *mut c_void {
         if on_demand != 0 {
-            // The memory cannot be pinned.
+            // Memory that is paged on demand cannot be pinned.
             return EOPNOTSUPP.to_ptr();
         }
-        // SAFETY: RDS passes what this operation is about.
+        // SAFETY: RDS passes the arguments of `get_mr`, and has pinned the pages.
         match unsafe { Self::expose(sg, count, rs, key, start, len) } {
             Ok(region) => KBox::into_raw(region).cast(),
             Err(error) => error.to_ptr(),
@@ -233,7 +235,7 @@ impl<T: Transport> Ops<T> {
 
     /// # Safety
     ///
-    /// The arguments are those of `get_mr`, with pinned pages.
+    /// The arguments are those of `get_mr`, and the pages are pinned.
     unsafe fn expose(
         sg: *mut bindings::scatterlist,
         count: usize,
@@ -244,17 +246,19 @@ impl<T: Transport> Ops<T> {
     ) -> Result<KBox<T::Region>> {
         let sg = NonNull::new(sg).ok_or(EINVAL)?;
         let mut flags = bindings::rdsrdma_mr_flags::default();
-        // SAFETY: The place of the key is in a `rds_mr`, whose flags are set.
+        // SAFETY: `key` points into an `rds_mr` whose flags are set.
         unsafe { bindings::rdsrdma_mr_flags(key, &mut flags) };
         // SAFETY: The socket is valid during the call, and bound.
         let local = unsafe { bindings::rdsrdma_bound_address(rs) };
-        // SAFETY: As above.
+        // SAFETY: The socket is valid during the call, so its address is valid.
         let local = unsafe { address(local) };
-        // CAST: NO-OVERFLOW: A remainder.
+        // CAST: NO-OVERFLOW: The remainder is less than the page size.
         let first = (start % kernel::page::PAGE_SIZE as u64) as usize;
-        // SAFETY: RDS has pinned the pages. If this operation succeeds, pages and table are ours.
+        // SAFETY: RDS has pinned the pages. If this operation succeeds, the pages and the table
+        // belong to the driver.
         let (memory, claim) = unsafe { Memory::new(sg, count, first, usize::try_from(len)?) }?;
-        // SAFETY: A program has a socket of the transport, so the module and its registration stay.
+        // SAFETY: A program has a socket of the transport, so the module cannot be unloaded, and
+        // the transport stays registered.
         let driver = unsafe { driver::get::<T>() };
         let range = Range {
             start,
@@ -270,15 +274,15 @@ impl<T: Transport> Ops<T> {
             }
         };
         claim.claim();
-        // SAFETY: The place is valid and this operation's to write.
+        // SAFETY: `key` is valid, and only this operation writes to it.
         unsafe { *key = number };
         Ok(region)
     }
 
     unsafe extern "C" fn sync_mr(region: *mut c_void, direction: c_int) {
-        // SAFETY: RDS keeps the region during the call; `get_mr` made it.
+        // SAFETY: `get_mr` created the region, and RDS keeps it during the call.
         let region = unsafe { &*region.cast::<T::Region>().cast_const() };
-        // CAST: A small number.
+        // CAST: The direction is a small number that is not negative.
         if direction as u32 == bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_FROM_DEVICE {
             T::acknowledged(region);
         } else {
@@ -287,11 +291,11 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn free_mr(region: *mut c_void, _invalidate: c_int) {
-        // SAFETY: The last reference is gone; `get_mr` made it of such a box.
+        // SAFETY: RDS has dropped the last reference. `get_mr` created the region from a `KBox`.
         T::release(unsafe { KBox::from_raw(region.cast::<T::Region>()) });
     }
 
-    /// Does nothing: no region that was released can be reached. RDS takes a transport without this
-    /// operation for one without regions.
+    /// Does nothing, because no peer can access a released region. The operation must exist
+    /// nevertheless: without it RDS assumes that the transport has no regions.
     unsafe extern "C" fn flush_mrs() {}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The transport, registered while a [`Registration`] lives.
+//! The transport, which is registered while a [`Registration`] exists.
 
 use crate::{
     connection::{
@@ -34,12 +34,13 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The sysctls, which stand for the transport: only one module can register them.
+/// The registered sysctls. Only one module can register them, so they also show that the transport
+/// is not in use.
 struct Sysctls;
 
 impl Sysctls {
     fn register() -> Result<Self> {
-        // SAFETY: No requirements; the module registers them once.
+        // SAFETY: The call has no requirements. The module makes it once.
         to_result(unsafe { bindings::rdsrdma_register_sysctls() })?;
         Ok(Self)
     }
@@ -47,29 +48,30 @@ impl Sysctls {
 
 impl Drop for Sysctls {
     fn drop(&mut self) {
-        // SAFETY: Registered when the value was made.
+        // SAFETY: The sysctls were registered when this object was created.
         unsafe { bindings::rdsrdma_unregister_sysctls() };
     }
 }
 
-/// Whether programs want flow control by credits.
+/// Returns true if flow control by credits is switched on.
 pub fn flow_control() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: The call has no requirements.
     unsafe { bindings::rdsrdma_flow_control() != 0 }
 }
 
-/// The registration of the module's one transport, for driver `T`.
+/// The registration of the module's only transport, for driver `T`.
 ///
-/// Peers can connect as soon as it is made; programs find the transport once it is open. That is
-/// the last step of loading the module, for a program keeps the module with a socket, but a module
-/// that fails to load goes all the same.
+/// Peers can connect as soon as this object exists. Programs find the transport after
+/// [`Registration::open`], which must be the last step of loading the module: a program with a
+/// socket holds a reference to the module, but a module that fails to load is freed in spite of
+/// references.
 ///
-/// Dropping it destroys every connection. By then no program has a socket of the transport.
+/// The drop destroys all connections. It must happen when no program has a socket of the transport.
 ///
 /// # Invariants
 ///
-/// - The operations of the transport are complete, and `driver` has the driver.
-/// - The transport is registered if `open`.
+/// - The operations of the transport are set, and the global variable refers to the driver.
+/// - The transport is registered if `open` is set.
 pub struct Registration<T: Transport> {
     open: Atomic<bool>,
     _sysctls: Sysctls,
@@ -77,16 +79,16 @@ pub struct Registration<T: Transport> {
 }
 
 impl<T: Transport> Registration<T> {
-    /// Takes the place of the transport for InfiniBand, for a driver. May sleep.
+    /// Prepares the transport for InfiniBand with this driver. May sleep.
     ///
-    /// `EBUSY`: another module has it. RDS itself would not tell.
+    /// Returns `EBUSY` if another module provides this transport. RDS itself would not report that.
     pub fn new(driver: Arc<T>) -> Result<Self> {
         let sysctls = Sysctls::register()?;
         let raw = &raw mut bindings::rdsrdma_transport;
-        // SAFETY: The object belongs to this module and is not registered.
+        // SAFETY: The transport belongs to this module and is not registered.
         unsafe { Ops::<T>::fill(raw) };
         driver::set(driver);
-        // INVARIANT: Complete, and not registered.
+        // INVARIANT: The operations and the driver are set, and the transport is not registered.
         Ok(Self {
             open: Atomic::new(false),
             _sysctls: sysctls,
@@ -94,31 +96,31 @@ impl<T: Transport> Registration<T> {
         })
     }
 
-    /// Registers the transport: from now on programs find it. Does nothing the second time. May
-    /// sleep.
+    /// Registers the transport, so that programs find it. A second call does nothing. May sleep.
     pub fn open(&self) {
         if self.open.xchg(true, Full) {
             return;
         }
-        // INVARIANT: Registered with this.
-        // SAFETY: A complete static object. Its place is free, for the sysctls were.
+        // INVARIANT: The call registers the transport.
+        // SAFETY: The transport is a complete static object. No other module has registered this
+        // transport, because this module could register the sysctls.
         unsafe { bindings::rds_trans_register(&raw mut bindings::rdsrdma_transport) };
     }
 
-    /// Counts the connections that exist: whether one between these addresses does, those with the
-    /// peer, and all.
+    /// Counts the connections: says whether one exists between these addresses, how many exist with
+    /// this peer, and how many exist in all.
     pub fn count(&self, local: IpAddr, peer: IpAddr, tos: u8) -> (bool, usize, usize) {
         let (local, peer) = (raw_address(local), raw_address(peer));
         let mut count = bindings::rdsrdma_count::default();
-        // SAFETY: All arguments are valid; the callee writes all of `count`.
+        // SAFETY: All arguments are valid. The callee writes all fields of `count`.
         unsafe { bindings::rdsrdma_count_nodes(&local, &peer, tos, &mut count) };
         (count.known, count.of_peer, count.all)
     }
 
-    /// Returns the connection between these addresses, which is made if it does not exist. Its gate
-    /// is open. May sleep.
+    /// Returns the connection between these addresses, with its gate open. Creates the connection
+    /// if it does not exist. May sleep.
     ///
-    /// No connection is destroyed as long as the registration is borrowed.
+    /// No connection is destroyed while the registration is borrowed.
     pub fn find(&self, local: IpAddr, peer: IpAddr, tos: u8) -> Result<Arc<Connection<T>>> {
         let (local, peer) = (raw_address(local), raw_address(peer));
         // SAFETY: All arguments are valid. The transport is complete by the type invariant.
@@ -133,15 +135,15 @@ impl<T: Transport> Registration<T> {
                 0,
             )
         })?;
-        // SAFETY: Connections are destroyed by the drop of this value, which is borrowed.
+        // SAFETY: The drop of this object destroys connections, and the object is borrowed.
         let trans = unsafe { (*conn).c_trans };
         if trans != &raw mut bindings::rdsrdma_transport {
-            // To itself: another transport carries that.
+            // The peer is this host, and another transport carries its messages.
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: As above.
+        // SAFETY: The drop of this object destroys connections, and the object is borrowed.
         let data = unsafe { (*(*conn).c_path).cp_transport_data };
-        // SAFETY: The reference that `conn_alloc` made, which stays with RDS.
+        // SAFETY: `conn_alloc` created this reference. It stays with RDS.
         let found = unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) };
         let found = ManuallyDrop::new(found);
         found.gate.open();
@@ -151,33 +153,34 @@ impl<T: Transport> Registration<T> {
 
 impl<T: Transport> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: No requirements.
+        // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
-        // ORDERING: No other thread has the value any more.
+        // ORDERING: No other thread uses the object any more.
         if self.open.load(Relaxed) {
-            // SAFETY: Registered by the type invariant, by this module.
+            // SAFETY: By the type invariant this module has registered the transport.
             unsafe { bindings::rds_trans_unregister(&raw mut bindings::rdsrdma_transport) };
         }
         loop {
-            // SAFETY: No requirements.
+            // SAFETY: The call has no requirements.
             let node = unsafe { bindings::rdsrdma_first_node() };
             if node.is_null() {
                 break;
             }
-            // SAFETY: A node is in the list until RDS frees the connection, which happens below
-            // alone: no connection is made any more, so none loses a race.
+            // SAFETY: A node is in the list until RDS frees its connection. From now on only the
+            // call below frees connections: no new connection is created, so none is freed because
+            // it lost a race.
             let conn = unsafe { (*node).conn };
-            // SAFETY: As above. There is one path.
+            // SAFETY: The connection exists, as said above for its node. It has one path.
             let data = unsafe { (*(*conn).c_path).cp_transport_data };
-            // SAFETY: The reference that `conn_alloc` made, which stays with RDS.
+            // SAFETY: `conn_alloc` created this reference. It stays with RDS.
             let connection = unsafe { &*data.cast::<Connection<T>>().cast_const() };
             connection.gate.close();
-            // SAFETY: The connection exists, and nothing but RDS uses it: its gate is closed. No
-            // program has a socket of the transport, and the transport makes no connection any
-            // more.
+            // SAFETY: The connection exists. Only RDS uses it, because its gate is closed. No
+            // program has a socket of the transport, and the transport creates no more connections.
             unsafe { bindings::rds_conn_destroy(conn) };
         }
-        // SAFETY: Set by `new`. No connection is made any more.
+        // SAFETY: `new` set the driver. No more connections are created, so `get` is not called any
+        // more.
         drop(unsafe { driver::take_back::<T>() });
     }
 }

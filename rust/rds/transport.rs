@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a driver does for RDS ([`Transport`]).
+//! The operations that a driver provides to RDS ([`Transport`]).
 
 use crate::{
     connection::Connection,
@@ -14,55 +14,56 @@ use kernel::{
     sync::Arc, //
 };
 
-/// What a program wants to open to peers.
+/// The memory that a program makes accessible to peers, and how the access ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
-    /// The address of its first byte, in the program.
+    /// The address of the first byte in the program's address space.
     pub start: u64,
     /// The length of the memory, in bytes.
     pub len: u64,
-    /// The region is released when the RDMA ACK arrives.
+    /// Whether the region is released when its RDMA ACK arrives.
     pub use_once: bool,
-    /// Its release ends the access of peers.
+    /// Whether the release of the region ends the access of peers.
     pub invalidate: bool,
 }
 
 /// The result of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// This number of bytes of payload went out, and the header.
+    /// The header and this number of bytes of payload were sent.
     Some(u32),
-    /// Nothing: RDS tries again soon, or when
+    /// Nothing was sent. RDS tries again soon, or when
     /// [`wake_sender`](crate::connection::Entered::wake_sender) is called.
     Later,
 }
 
 /// A transport of RDS.
 ///
-/// All methods but [`Transport::create`] are called in process context, and may sleep. Calls of
-/// [`Transport::connect`] and [`Transport::shut_down`] of a connection do not overlap, nor do calls
-/// of the three that send, nor does `shut_down` with those.
+/// All methods except [`Transport::create`] are called in process context and may sleep. For one
+/// connection, calls of [`Transport::connect`] and [`Transport::shut_down`] do not overlap. Calls
+/// of [`Transport::transmit`], [`Transport::operate`] and [`Transport::sent`] overlap neither with
+/// each other nor with `shut_down`.
 pub trait Transport: Sized + Send + Sync + 'static {
     /// The driver's state of a connection.
     type Connection: Send + Sync;
 
-    /// Memory of a program that peers can reach. Dropping it ends that, and may sleep.
+    /// Memory of a program that peers can access. Its drop ends the access, and may sleep.
     type Region: Send + Sync;
 
-    /// Makes the driver's part of a connection. Must not sleep.
+    /// Creates the driver's state of a connection. Must not sleep.
     fn create() -> impl PinInit<Self::Connection, Error>;
 
-    /// Returns whether a device of the driver has this address of the namespace.
+    /// Returns true if a device of the driver has this address in the namespace.
     fn is_local(net: &Net, addr: IpAddr, scope: u32) -> bool;
 
-    /// Connects. RDS tries again after an error, with more and more time in between.
+    /// Connects to the peer. After an error RDS tries again, with longer and longer pauses.
     fn connect(connection: &Arc<Connection<Self>>) -> Result;
 
-    /// Ends the connection: when this returns, nothing is received and nothing of a message is
-    /// used. Called for one that is not connected, too.
+    /// Disconnects from the peer. After the return, no message is received, and no memory of a
+    /// message is used. Also called if the connection is not connected.
     fn shut_down(connection: &Connection<Self>);
 
-    /// Sends from the byte `at` of the payload on. `begun`: some of the message was sent.
+    /// Sends the payload from offset `at` on. `begun`: a part of the message was sent before.
     fn transmit(
         connection: &Arc<Connection<Self>>,
         message: &Message<'_>,
@@ -70,15 +71,17 @@ pub trait Transport: Sized + Send + Sync + 'static {
         begun: bool,
     ) -> Sent;
 
-    /// Starts the operation of a message that is sent next. `false`: RDS tries again soon.
+    /// Starts the RDMA operation of the message that RDS will send next. Returns false if RDS must
+    /// try again soon.
     fn operate(connection: &Arc<Connection<Self>>, message: &Message<'_>) -> bool;
 
-    /// Nothing more is sent for the moment.
+    /// Records that RDS has nothing more to send for now.
     fn sent(connection: &Arc<Connection<Self>>);
 
-    /// Opens memory of a socket with this address to peers. Returns the region and its key. A peer
-    /// addresses the memory by its offset in its first page. RDS passes on `EAGAIN`, `EBUSY`,
-    /// `EINVAL` and `ENOMEM`; `ENODEV` means that no device has the address.
+    /// Makes memory of a program accessible to peers, for a socket with this local address. Returns
+    /// the region and its key. A peer addresses a byte by its offset from the beginning of the
+    /// first page. RDS passes the errors `EAGAIN`, `EBUSY`, `EINVAL` and `ENOMEM` to the program.
+    /// `ENODEV` means that no device has the address.
     fn expose(
         self: &Arc<Self>,
         local: IpAddr,
@@ -86,12 +89,14 @@ pub trait Transport: Sized + Send + Sync + 'static {
         memory: Memory,
     ) -> Result<(KBox<Self::Region>, u32)>;
 
-    /// The RDMA ACK of a region is here, and is given to the program when this returns.
+    /// Records that the RDMA ACK of a region has arrived. The program can read the ACK after this
+    /// method has returned.
     fn acknowledged(region: &Self::Region);
 
-    /// A program is about to name the region to a peer, after it may have written to it.
+    /// Records that a program is about to send the handle of the region to a peer. The program may
+    /// have written to the memory before.
     fn offered(region: &Self::Region);
 
-    /// The last reference to a region was dropped.
+    /// Records that the last reference to a region was dropped.
     fn release(region: KBox<Self::Region>);
 }

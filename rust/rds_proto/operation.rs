@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How an RDMA operation ends, and which status a program is told.
+//! How an RDMA operation completes, and which status is reported to the program.
 
 /// The status of an operation, with the numbers of `RDS_RDMA_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,29 +27,31 @@ impl Status {
     }
 }
 
-/// How a work request completed.
+/// The status of a completed work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The work request succeeded.
     Done,
     /// The work request was flushed: the connection had failed before.
     Flushed,
-    /// The peer refused access to its memory: remote access error, or remote invalid request.
+    /// The peer refused access: remote access error, or remote invalid request.
     Refused,
     /// The work request failed in any other way.
     Failed,
 }
 
-/// The status that a program is told, and when, after its operation has completed.
+/// The status to report to the program after its operation has completed, and the time of the
+/// report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
-    /// Nothing now. A success is told when the peer acknowledges the message, so that both are one
-    /// unit (RDS-05); what was flushed is told as dropped, or cancelled, by the socket layer.
+    /// Report nothing now. Success is reported when the peer acknowledges the message, because
+    /// message and operation are one unit (RDS-05). For a flushed operation the socket layer
+    /// reports "dropped" or "cancelled".
     Later,
-    /// This status, now.
+    /// Report this status now.
     Now(Status),
-    /// This status, in place of "dropped" when the socket layer discards the message: the program
-    /// asked for failures alone (RDS-15, RDS-18).
+    /// Report this status in place of "dropped" when the socket layer discards the message, because
+    /// the program asked to be told only of failures (RDS-15, RDS-18).
     WhenDropped(Status),
 }
 
@@ -81,8 +83,9 @@ impl Operation {
         }
     }
 
-    /// One of its work requests has completed, or all up to the last have if only that one tells.
-    /// The first failure is what the program hears: those behind it are flushed.
+    /// Records that one work request has completed, or all remaining ones if only the last one is
+    /// signaled. The program is told of the first failure only, because the work requests behind it
+    /// are flushed.
     pub fn completed(&mut self, completion: Completion) {
         self.left = self.left.saturating_sub(1);
         if completion != Completion::Done {
@@ -96,7 +99,7 @@ impl Operation {
         self.left == 0
     }
 
-    /// Returns what the program is told. Called once for each operation.
+    /// Returns what to report to the program. Must be called once for each operation.
     #[must_use]
     pub fn tell(&self, wishes: Wishes) -> Tell {
         let failed = match self.first {

@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pings of a peer, of which no more are answered than the peer takes ([`Pings`]).
+//! The limit on pings from a peer whose answers have not been acknowledged ([`Pings`]).
 //!
-//! A ping is a message to port zero. The socket layer answers it with a message, which it keeps
-//! until the peer has acknowledged it: no program reads or waits in between. So a peer that pings,
-//! and takes or acknowledges nothing, would fill this host's memory.
+//! A ping is a message to port zero. The socket layer answers a ping with a message of its own, and
+//! keeps the answer until the peer has acknowledged it. No program has to read anything. So a peer
+//! that sends pings and acknowledges no answer would fill this host's memory.
 
 use crate::header::Header;
 
-/// Answers that may wait for the peer on one connection.
+/// Maximum number of answers that wait for an acknowledgement on one connection.
 pub const MOST: u32 = 1024;
 
-/// Pings whose answer the peer has not acknowledged.
+/// The number of pings whose answer the peer has not acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pings {
     open: u32,
-    /// Of these, those whose answer went out, and the number of the last of these answers.
+    /// Number of these pings whose answer was sent, and sequence number of the last such answer.
     sent: u32,
     last: u64,
 }
 
-/// Whether the message with this header is answered by the socket layer.
+/// Returns true if the socket layer answers the message with this header.
 #[must_use]
 pub fn is_ping(header: &Header) -> bool {
     header.dport == 0 && header.sport != 0
 }
 
-/// Whether the message with this header of this host answers a ping.
+/// Returns true if this header belongs to an answer that this host sends to a ping.
 #[must_use]
 pub fn is_answer(header: &Header) -> bool {
     header.sport == 0 && header.dport != 0
 }
 
 impl Pings {
-    /// A ping is here. `false`: it is not to be answered. `idle`: the peer has acknowledged all
-    /// that was sent on this connection, and that was something; then no answer waits for it, and
-    /// those that are counted were not made.
+    /// Records that a ping arrived. Returns false if the ping must not be answered. `idle`:
+    /// messages were sent on this connection, and the peer has acknowledged all of them. In that
+    /// case no answer waits for an acknowledgement, so the counted answers were never made, and the
+    /// count starts again.
     #[must_use]
     pub fn ping(&mut self, idle: bool) -> bool {
         if self.open >= MOST {
@@ -48,13 +49,13 @@ impl Pings {
         true
     }
 
-    /// An answer with this sequence number goes out for the first time.
+    /// Records that an answer with this sequence number is sent for the first time.
     pub fn answered(&mut self, sequence: u64) {
         self.sent = self.sent.saturating_add(1);
         self.last = sequence;
     }
 
-    /// The peer has acknowledged everything up to this number.
+    /// Records that the peer has acknowledged all messages up to this sequence number.
     pub fn acknowledged(&mut self, sequence: u64) {
         if self.sent != 0 && sequence >= self.last {
             self.open = self.open.saturating_sub(self.sent);

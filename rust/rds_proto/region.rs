@@ -3,9 +3,9 @@
 //! The memory that a handle covers, the time for which the peer can reach it, and the limit on the
 //! number of regions.
 
-/// Bytes of a page, as the wire knows it: the offset in a handle is below that.
+/// Page size of the protocol, in bytes. The offset in a handle is less than this.
 pub const PAGE_BYTES: u64 = 4096;
-/// Bytes of the longest region (RDS-55).
+/// Maximum length of a region in bytes (RDS-55).
 pub const REGION_BYTES: u64 = 1 << 20;
 
 /// A handle: the key of a region, and an offset (RDS-02, RDS-20).
@@ -16,63 +16,65 @@ impl Cookie {
     /// Returns the handle for the memory that begins at `offset` of the region.
     #[must_use]
     pub const fn new(key: u32, offset: u32) -> Self {
-        // CAST: From `u32` to `u64`, which is wider. The key is the low half.
+        // CAST: A `u32` fits into a `u64`. The key is in the low half.
         Self(((offset as u64) << 32) | key as u64)
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub const fn key(self) -> u32 {
-        // CAST: The low half.
+        // CAST: The cast keeps the low half.
         self.0 as u32
     }
 
-    /// The offset.
+    /// Returns the offset.
     #[must_use]
     pub const fn offset(self) -> u32 {
-        // CAST: The high half.
+        // CAST: The shifted value is the high half, which fits into a `u32`.
         (self.0 >> 32) as u32
     }
 }
 
-/// The reason for which memory is not mapped.
+/// Why memory is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The limit is reached (RDS-49): EAGAIN.
+    /// The limit on the number of regions is reached (RDS-49): EAGAIN.
     Limit,
-    /// The range is empty, too long, or not in the pages (RDS-51): EINVAL.
+    /// The range is empty, too long, or not inside the pages (RDS-51): EINVAL.
     Range,
 }
 
 /// The bytes that a region covers: exactly those that the program named (RDS-01, RDS-20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where they begin in the first page, and what the peer calls their first byte.
+    /// Offset of the first byte in the first page. The peer addresses the first byte by this
+    /// offset.
     pub offset: u32,
-    /// How many.
+    /// Number of bytes.
     pub len: u32,
-    /// The pages that they lie in.
+    /// Number of pages that contain the bytes.
     pub pages: u32,
 }
 
 impl Extent {
-    /// The extent of a program's range, which lies in `pages` pages.
+    /// Returns the extent of a program's range that lies in `pages` pages.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Range`]. The longest range is [`REGION_BYTES`], wherever it begins: one page more
-    /// than that many bytes may be touched, but not one byte more.
+    /// [`Refusal::Range`] if the range is empty, not inside the pages, or longer than
+    /// [`REGION_BYTES`]. A range of the maximum length may begin anywhere in a page, so that it
+    /// touches one page more.
     pub fn new(start: u64, len: u64, pages: u64) -> Result<Self, Refusal> {
         if len == 0 || len > REGION_BYTES {
             return Err(Refusal::Range);
         }
-        // NO-OVERFLOW: Both are small.
+        // NO-OVERFLOW: `offset` is less than `PAGE_BYTES`, and `len` is at most `REGION_BYTES`.
         let offset = start % PAGE_BYTES;
         let touched = offset.wrapping_add(len).div_ceil(PAGE_BYTES);
         if touched != pages || start.checked_add(len).is_none() {
             return Err(Refusal::Range);
         }
-        // CAST: All are far below 2^32.
+        // CAST: All three numbers are far below 2^32.
         Ok(Self {
             offset: offset as u32,
             len: len as u32,
@@ -81,7 +83,7 @@ impl Extent {
     }
 }
 
-/// What a program wants of a region (RDS-24, RDS-27).
+/// How a program wants a region to end (RDS-24, RDS-27).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The region is released when the RDMA ACK arrives.
@@ -90,16 +92,16 @@ pub struct Wanted {
     pub invalidate: bool,
 }
 
-/// What must be done before a step of the socket layer may be answered.
+/// What the driver must do before it returns to the socket layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Nothing.
     Nothing,
-    /// The peer's access is ended first.
+    /// Revoke the peer's access.
     Revoke,
 }
 
-/// The life of a region: the peer reaches it until it is revoked.
+/// The state of a region, which the peer can access until it is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     revoked: bool,
@@ -116,23 +118,24 @@ impl Life {
         }
     }
 
-    /// The RDMA ACK has arrived, and the program can read it soon. The memory of a region that is
-    /// used once and invalidated is out of reach before that; its last reference may stay with a
-    /// message.
+    /// Records that the RDMA ACK has arrived, which the program can soon read. A region that is
+    /// used once and invalidated must be revoked before that, because a message may hold the last
+    /// reference for longer.
     #[must_use]
     pub const fn acknowledged(&self) -> Due {
         self.due(self.wanted.use_once && self.wanted.invalidate)
     }
 
-    /// The last reference is gone: FREE_MR, the RDMA ACK, or the end of the socket (RDS-25). The
-    /// peer's access ends, whether or not the program asked for that (RDS-26, RDS-46, RDS-47). So
-    /// FREE_MR without a handle finds no region that was released and is in reach (RDS-48).
+    /// Records that the last reference was dropped, because of FREE_MR, the RDMA ACK, or the end of
+    /// the socket (RDS-25). The peer's access must be revoked even if the program did not ask for
+    /// that (RDS-26, RDS-46, RDS-47). So FREE_MR without a handle never finds a released region
+    /// that is still accessible (RDS-48).
     #[must_use]
     pub const fn released(&self) -> Due {
         self.due(true)
     }
 
-    /// The device goes away.
+    /// Records that the device is removed.
     #[must_use]
     pub const fn lost(&self) -> Due {
         self.due(true)

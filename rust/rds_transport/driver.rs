@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver ([`Rds`]); its operations are in `service`.
+//! The object that represents this driver ([`Rds`]). Its operations are in `service`.
 
 use crate::table::Table;
 use kernel::{
@@ -13,12 +13,12 @@ use kernel::{
 };
 use xprtrdma_rds::util::WorkQueue;
 
-/// The driver.
+/// The state that all connections of the module share.
 #[pin_data]
 pub(crate) struct Rds {
-    /// Where completions are handled.
+    /// The work queue on which completions are handled.
     pub(crate) completions: Arc<WorkQueue>,
-    /// Where requests of peers are accepted, and devices given up.
+    /// The work queue on which connection requests are accepted and removed devices are released.
     pub(crate) accepts: WorkQueue,
     #[pin]
     pub(crate) table: Mutex<Table>,

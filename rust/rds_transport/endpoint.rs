@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue pair that serves a connection, and how it is made ([`Endpoint`]).
+//! A queue pair that serves a connection, and how it is created ([`Endpoint`]).
 
 use crate::{
     driver::Rds,
@@ -51,7 +51,8 @@ use xprtrdma_rds_proto::{
     credit::Credits, //
 };
 
-/// A queue pair of a connection. Dropping it ends that, and waits until nothing completes.
+/// A queue pair of a connection. Its drop disconnects the queue pair, and waits until no completion
+/// handler runs.
 pub(crate) struct Endpoint {
     _owner: QpOwner<Handler>,
     events: Arc<Events>,
@@ -63,7 +64,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// The credits that this end offers.
+/// Returns the number of credits that this end offers to the peer, or zero without flow control.
 fn offered() -> u32 {
     if flow_control() {
         RECEIVES.into()
@@ -73,12 +74,13 @@ fn offered() -> u32 {
 }
 
 fn credits(granted: u32) -> Credits {
-    // The peer was told of all Receives.
+    // All Receives count as advertised: the private data of the connection offered them to the
+    // peer.
     Credits::new(flow_control(), granted, RECEIVES, RECEIVES)
 }
 
 impl Endpoint {
-    /// Makes the queue pair of an id whose device is known. Sleeps.
+    /// Creates the queue pair for an id whose device is known. May sleep.
     fn make(
         connection: &Arc<Connection<Rds>>,
         id: Arc<CmId>,
@@ -97,7 +99,7 @@ impl Endpoint {
         Ok((endpoint, pd.max_reads()))
     }
 
-    /// Connects to the peer. Sleeps.
+    /// Connects to the peer. May sleep.
     pub(crate) fn connect(connection: &Arc<Connection<Rds>>) -> Result<Self> {
         let (local, peer) = (connection.local(), connection.peer());
         let port = match peer {
@@ -133,7 +135,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Accepts the peer's request. Sleeps.
+    /// Accepts the connection request of the peer. May sleep.
     pub(crate) fn accept(
         connection: &Arc<Connection<Rds>>,
         id: CmId,
@@ -148,8 +150,10 @@ impl Endpoint {
         let (data, len) = answer.encode();
         id.grant(&Terms {
             private_data: data.get(..len).unwrap_or(&[]),
-            // The active side learns from the answer; this one has to keep to the request. A Read
-            // of a queue pair that may have none would wait for ever; one too many ends it.
+            // The limit on RDMA Reads must not exceed what the request allows. The peer takes its
+            // own limit from the answer. The number is at least one: a Read on a queue pair with a
+            // limit of zero would wait for ever, but a Read that the peer does not serve ends the
+            // connection.
             reads: reads.min(served).max(1),
             retry_count: RETRIES,
         })?;

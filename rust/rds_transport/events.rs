@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the connection manager tells of a connection.
+//! The events that the connection manager reports for a connection.
 
 use crate::{
     driver::Rds,
@@ -29,20 +29,20 @@ use xprtrdma_rds_proto::connect::{
     LONGEST, //
 };
 
-/// How far a connection has come.
+/// The last step of connection setup that has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Nothing is known.
+    /// No step has completed.
     Begun,
-    /// The address belongs to a device.
+    /// The address was resolved to a device.
     Address,
-    /// A route exists.
+    /// The route was resolved.
     Route,
-    /// The peer has accepted.
+    /// The connection is established.
     Up,
 }
 
-/// Private data of the peer.
+/// The private data of the peer.
 #[derive(Clone, Copy)]
 pub(crate) struct Data {
     bytes: [u8; LONGEST],
@@ -73,31 +73,31 @@ struct Seen {
     step: Step,
     failed: bool,
     data: Data,
-    /// Is ended when the connection manager says so.
+    /// The connection to drop when the connection manager reports its end or a failure.
     connection: Option<Arc<Connection<Rds>>>,
 }
 
-/// The events of one id.
+/// The events that the connection manager reports for one id.
 #[pin_data]
 pub(crate) struct Events {
     #[pin]
     seen: Mutex<Seen>,
     #[pin]
     changed: CondVar,
-    /// The peer began.
+    /// Whether the peer requested the connection.
     is_passive: bool,
     pub(crate) peer: Option<IpAddr>,
-    /// RDMA Reads that the peer serves, as its request says.
+    /// Number of RDMA Reads that the peer serves at once, from its connection request.
     pub(crate) reads: u8,
 }
 
 impl Events {
-    /// Makes the events of a connection that this end begins. Sleeps.
+    /// Creates the object for a connection that this end requests. May sleep.
     pub(crate) fn active() -> Result<Arc<Self>> {
         Self::new(Data::NONE, None, 0)
     }
 
-    /// Makes the events of a request. Sleeps.
+    /// Creates the object for a connection that the peer requests. May sleep.
     pub(crate) fn passive(request: &RequestInfo<'_>) -> Result<Arc<Self>> {
         Self::new(
             Data::new(request.private_data),
@@ -130,7 +130,7 @@ impl Events {
         self.seen.lock().data
     }
 
-    /// Waits until the connection has come this far. Sleeps.
+    /// Waits until this step of connection setup has completed. May sleep.
     pub(crate) fn wait(&self, step: Step) -> Result {
         let mut left = msecs_to_jiffies(STEP_MS);
         let mut seen = self.seen.lock();
@@ -148,8 +148,8 @@ impl Events {
         }
     }
 
-    /// From now on the connection is ended when the connection manager says so. Returns an error if
-    /// it has said so already.
+    /// Stores the connection, so that an event that ends the connection drops it. Returns an error
+    /// if such an event has already arrived. May sleep.
     pub(crate) fn attach(&self, connection: &Arc<Connection<Rds>>) -> Result {
         let mut seen = self.seen.lock();
         if seen.failed {
@@ -159,7 +159,7 @@ impl Events {
         Ok(())
     }
 
-    /// The connection is over: events end nothing any more.
+    /// Forgets the connection, so that later events have no effect. May sleep.
     pub(crate) fn detach(&self) {
         let connection = self.seen.lock().connection.take();
         drop(connection);

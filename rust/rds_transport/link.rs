@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection knows while it is connected ([`Link`]).
+//! The state of a connection while it has a queue pair ([`Link`]).
 
 use kernel::{
     prelude::*,
@@ -26,19 +26,19 @@ use xprtrdma_rds_proto::{
     ping::Pings, //
 };
 
-/// An operation that was posted.
+/// A posted RDMA operation.
 pub(crate) struct Posted {
     pub(crate) message: Held,
     pub(crate) sequence: u64,
     pub(crate) operation: Operation,
     pub(crate) wishes: Wishes,
     pub(crate) bytes: u32,
-    /// The message of the operation waits for its end.
+    /// Whether the message of the operation must not be sent before the operation has completed.
     pub(crate) holds_message: bool,
 }
 
 impl Posted {
-    /// Ends the operation. Sleeps.
+    /// Reports the status of the operation to the program, and releases the memory. May sleep.
     pub(crate) fn end(mut self, completion: Completion) {
         self.operation.completed(completion);
         match self.operation.tell(self.wishes) {
@@ -57,11 +57,11 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) acknowledged: Acknowledged,
     pub(crate) credits: Credits,
     pub(crate) pings: Pings,
-    /// The highest sequence number that was sent.
+    /// The highest sequence number of a sent message.
     pub(crate) sent: u64,
-    /// In the order of their posts, in which they complete.
+    /// The posted operations, in the order in which they were posted and complete.
     pub(crate) posted: KVec<Posted>,
-    /// How the first work request failed.
+    /// How the first failed work request completed.
     pub(crate) failure: Option<Completion>,
 }
 
@@ -79,7 +79,8 @@ impl<H: QpHandler> Link<H> {
         }
     }
 
-    /// Returns the number up to which messages are over, if that is news.
+    /// Returns the sequence number up to which messages are complete, if it has grown since the
+    /// last call.
     pub(crate) fn advance(&mut self) -> Option<u64> {
         let first = self.posted.first().map(|posted| posted.sequence);
         let news = self.acknowledged.advance(first)?;
@@ -87,17 +88,18 @@ impl<H: QpHandler> Link<H> {
         Some(news)
     }
 
-    /// A ping is here. Returns whether it may be answered.
+    /// Records that a ping arrived. Returns whether the socket layer may answer the ping.
     pub(crate) fn ping(&mut self) -> bool {
         let idle = self.sent != 0 && self.acknowledged.applied() >= self.sent;
         self.pings.ping(idle)
     }
 
-    /// Ends what has not completed; the queue pair is shut down. Sleeps.
+    /// Reports the status of all operations that have not completed. The queue pair must be shut
+    /// down. May sleep.
     pub(crate) fn end(self) {
         let mut completion = self.failure.unwrap_or(Completion::Flushed);
         for posted in self.posted {
-            // The first is the one that failed, if an operation did.
+            // If an operation failed, the first operation in the list is the one that failed.
             posted.end(completion);
             completion = Completion::Flushed;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection requests of peers ([`Doorway`]).
+//! Connection requests from peers ([`Doorway`]).
 
 use crate::{
     driver::Rds,
@@ -43,10 +43,10 @@ use xprtrdma_rds_proto::connect::{
     Crowd, //
 };
 
-/// What handles requests at one port.
+/// The handler of connection requests at one port.
 pub(crate) struct Door(Arc<Requests>);
 
-/// Requests that wait for the worker.
+/// The connection requests at one port, and the work item that accepts them.
 #[pin_data]
 struct Requests {
     registration: Arc<Registration<Rds>>,
@@ -69,7 +69,7 @@ impl ListenHandler for Door {
     }
 
     fn arrived(&self) {
-        // An error means that it is queued and has not begun yet.
+        // An error means that the work item is already queued and has not started.
         let _ = self.0.driver.accepts.queue().enqueue(self.0.clone());
     }
 }
@@ -87,7 +87,8 @@ impl WorkItem for Requests {
             };
             let peer = request.events.peer;
             if let Err(error) = this.accept(request) {
-                // Both ends connect: one of them will be first.
+                // Both ends connect at the same time. The other attempt will succeed or be
+                // repeated.
                 if error == EBUSY {
                     continue;
                 }
@@ -118,15 +119,15 @@ impl Requests {
         let entered = connection.enter().ok_or(ENOTCONN)?;
         if !entered.begin_connecting() {
             if entered.state() == State::Up {
-                // The peer knows nothing of that connection any more. It will try again.
+                // The peer no longer has this connection. It will send its request again.
                 entered.drop_path();
             }
             return Err(EBUSY);
         }
-        // The lock is taken only now. A thread that connects holds it while it waits for the peer,
-        // and the peer may wait for this thread.
+        // The lock is taken only now, because a thread that connects holds the lock while it waits
+        // for the peer, and the peer may wait for the answer of this thread.
         let mut place = connection.data().endpoint.lock();
-        // It may have been dropped and shut down before that.
+        // RDS may have dropped the connection and shut it down before this thread took the lock.
         let former = place.take();
         connection.data().end(former);
         if entered.state() != State::Connecting {
@@ -146,11 +147,11 @@ impl Requests {
     }
 }
 
-/// A port at which peers connect. Dropping it waits until no request is dealt with.
+/// A port at which peers connect. Its drop waits until no connection request is being handled.
 pub(crate) struct Doorway(Arc<Requests>);
 
 impl Doorway {
-    /// Listens at an address of the first namespace. Sleeps.
+    /// Listens at an address of the initial network namespace. May sleep.
     pub(crate) fn open(
         addr: &SocketAddr,
         registration: &Arc<Registration<Rds>>,
@@ -168,7 +169,7 @@ impl Doorway {
         let door = Door(requests.clone());
         let listener = Listener::new(init_net(), addr, REQUESTS, door)?;
         *requests.listener.lock() = Some(listener);
-        // Handles requests that came before the listener was stored.
+        // Handles requests that arrived before the listener was stored.
         let _ = driver.accepts.queue().enqueue(requests.clone());
         Ok(Self(requests))
     }
@@ -177,7 +178,7 @@ impl Doorway {
 impl Drop for Doorway {
     fn drop(&mut self) {
         let listener = self.0.listener.lock().take();
-        // Also the reference of its handler to the requests.
+        // The drop of the listener also drops its handler, which refers to `Requests`.
         drop(listener);
         self.0.driver.accepts.flush();
     }

@@ -2,8 +2,9 @@
 
 //! RDMA operations.
 //!
-//! An operation moves bytes between the peer's region and the program's memory. If that is in more
-//! pieces than a device takes, they are moved to or from pages of this driver, and copied.
+//! An operation moves bytes between the peer's memory region and the program's memory. If the
+//! program's memory has more pieces than the work requests can take, the device accesses pages of
+//! this driver instead, and the driver copies the bytes.
 
 use crate::{
     driver::Rds,
@@ -52,13 +53,14 @@ use xprtrdma_rds_proto::{
     }, //
 };
 
-/// Starts the operation of a message. `false`: RDS is to try again.
+/// Starts the RDMA operation of a message. Returns false if RDS must try again.
 pub(crate) fn operate(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> bool {
     match start(connection, message) {
         Ok(()) => true,
         Err(error) if error == ENOMEM || error == EAGAIN => false,
         Err(_) => {
-            // It can never be started: better no connection than one that waits for ever.
+            // The operation can never be started. RDS would retry it for ever, so the connection is
+            // dropped.
             connection.drop_path();
             false
         }
@@ -90,12 +92,12 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     }
     let most_sges = qp.pd().max_send_sges().max(1);
     let is_lent = asked.pieces.div_ceil(most_sges) <= LENT_WRS;
-    // CAST: Fewer than bytes.
+    // CAST: A length in pages is less than the length in bytes, which is a `u32`.
     let elements = match is_lent {
         true => asked.pieces,
         false => (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32,
     };
-    // Before anything is mapped or copied for nothing.
+    // This check comes before any memory is mapped or copied.
     if !qp.has_room(0, elements.div_ceil(most_sges)) {
         return Err(EAGAIN);
     }
@@ -105,7 +107,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     };
     let wrs = transfer.wrs();
     let transfer = KBox::new(transfer, GFP_KERNEL)?;
-    // Allocated and dropped outside of the lock, since both may sleep.
+    // The vector is allocated and dropped outside of the lock, since both operations may sleep.
     let mut room = KVec::with_capacity(1, GFP_KERNEL)?;
     room.push(posted, GFP_KERNEL)?;
     let post = |link: &mut Link<_>| -> Result {
@@ -124,7 +126,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     connection.data().with_link(post).ok_or(ENOTCONN)?
 }
 
-/// Makes a transfer of the program's memory.
+/// Creates a transfer that accesses the program's memory directly.
 fn lend<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Transfer> {
     let kind = match asked.writes {
         true => Kind::Write,
@@ -139,7 +141,7 @@ fn lend<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Trans
     )
 }
 
-/// Makes a transfer of pages of this driver.
+/// Creates a transfer that accesses pages of this driver, and copies the bytes of a Write to them.
 fn copy<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Transfer> {
     if asked.bytes > OPERATION {
         return Err(E2BIG);

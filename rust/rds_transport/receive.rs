@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completions: messages of the peer, ends of operations ([`Handler`]).
+//! The completion handler: messages from the peer, and completed operations ([`Handler`]).
 
 use crate::{
     driver::Rds,
@@ -60,15 +60,15 @@ use xprtrdma_rds_proto::{
     ping::is_ping, //
 };
 
-/// Handles the completions of a queue pair.
+/// The completion handler of a queue pair.
 pub(crate) struct Handler {
     connection: Arc<Connection<Rds>>,
     inflow: Pin<KBox<Mutex<Inflow>>>,
-    // Outlives the completion queue.
+    // The work queue must outlive the completion queue.
     queue: Arc<WorkQueue>,
 }
 
-/// What has arrived of a message.
+/// The fragments of a message that have arrived so far.
 #[derive(Default)]
 struct Inflow {
     assembly: Assembly,
@@ -90,7 +90,8 @@ impl Handler {
         self.connection.data().with_link(f)
     }
 
-    /// Takes a fragment. An error ends the connection, and nothing is taken any more.
+    /// Handles a received fragment. After an error no further fragment is accepted, and the caller
+    /// must drop the connection.
     fn fragment(&self, fragment: &[u8]) -> Result {
         let taken = self.take(fragment);
         if let Err(error) = taken {
@@ -111,16 +112,17 @@ impl Handler {
         let part = inflow.assembly.take(&header, payload.len());
         let part = part.map_err(|_| EPROTO)?;
         let entered = self.connection.enter().ok_or(ENOTCONN)?;
-        // Before the message is delivered: the region that it speaks of may be held by a message
-        // that this acknowledges.
+        // The header is handled before the message is delivered. The message may speak of a region
+        // to which an earlier message still holds a reference, and the header may acknowledge that
+        // message.
         self.heard(&entered, &header)?;
         match part {
             Part::Acknowledgement => {}
             Part::Map { at, last } => inflow.map(&entered, payload, at == 0, last)?,
             Part::Message { at, last } => {
                 if at == 0 {
-                    // Without room the message is not taken, nor acknowledged: the peer sends it
-                    // again on the next connection.
+                    // If no memory is available, the message is neither accepted nor acknowledged,
+                    // so the peer sends it again on the next connection.
                     inflow.message = Some(Incoming::new(header.len as usize)?);
                 }
                 let message = inflow.message.as_mut().ok_or(EPROTO)?;
@@ -140,7 +142,7 @@ impl Handler {
         Ok(())
     }
 
-    /// Takes the numbers that every header has.
+    /// Handles the acknowledgement and the credits that each header contains.
     fn heard(&self, entered: &Entered<'_>, header: &Header) -> Result {
         let news = self.with_link(|link| {
             link.credits.granted(header.credit)?;
@@ -159,7 +161,7 @@ impl Handler {
 }
 
 impl Inflow {
-    /// Takes a part of a congestion map.
+    /// Handles a fragment of a congestion map.
     fn map(&mut self, entered: &Entered<'_>, payload: &[u8], first: bool, last: bool) -> Result {
         if first {
             self.map.clear();
@@ -190,7 +192,7 @@ impl QpHandler for Handler {
                 Err(EPROTO)
             }
         };
-        // The buffer is posted again.
+        // The drop posts the buffer again.
         drop(message);
         if taken.is_err() {
             this.connection.drop_path();
@@ -253,7 +255,7 @@ impl QpHandler for Handler {
         this.with_link(|link| {
             link.failure.get_or_insert(completion(status));
         });
-        // While it is being connected, the thread that does so sees to it.
+        // While a connection is being set up, the thread that sets it up handles the failure.
         if let Some(entered) = this.connection.enter() {
             if entered.state() == State::Up {
                 entered.drop_path();
@@ -262,8 +264,8 @@ impl QpHandler for Handler {
     }
 }
 
-/// How the work request that failed first has completed. That of an operation is refused by the
-/// peer; whatever else ends a connection makes RDS drop the operations that were under way.
+/// Converts the status of the work request that failed first. If the peer refused an operation, the
+/// program is told so. If the connection failed, RDS discards the operations that were in flight.
 fn completion(status: WcStatus) -> Completion {
     match status {
         WcStatus::REMOTE_ACCESS | WcStatus::REMOTE_INVALID_REQUEST => Completion::Refused,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How devices come and go, and memory is opened to peers.
+//! Devices that appear and are removed, and regions that peers can access.
 
 use crate::{
     driver::Rds,
@@ -50,20 +50,20 @@ use xprtrdma_rds_proto::region::{
     Wanted, //
 };
 
-/// What RDS has of a region.
+/// The object that RDS stores for a memory region.
 pub(crate) struct Region {
     slot: Arc<Slot>,
     driver: Arc<Rds>,
 }
 
 impl Region {
-    /// The RDMA ACK is here. Sleeps.
+    /// Records that the RDMA ACK for the region has arrived. May sleep.
     pub(crate) fn acknowledged(&self) {
         self.slot.with_region(|region| region.sync_for_cpu());
         self.slot.revoke(|life| life.acknowledged());
     }
 
-    /// The program may have written to the memory.
+    /// Makes the program's writes to the memory visible to the device. May sleep.
     pub(crate) fn offered(&self) {
         self.slot.with_region(|region| region.sync_for_device());
     }
@@ -71,24 +71,25 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Whether or not the program asked for it: no region stays in reach.
+        // The peer's access ends even if the program did not ask for that: no released region stays
+        // accessible.
         self.slot.revoke(|life| life.released());
         self.driver.table.lock().remove(&self.slot);
     }
 }
 
-/// What is known of a device and its id.
+/// The device that an id holds.
 enum Watched {
-    /// Nothing: the id keeps no device.
+    /// The id holds no device.
     Nothing,
-    /// The id keeps the device with this number. It keeps the watch, too, so the watch must not
-    /// keep the device.
+    /// The id holds the device with this number. The device holds the id, and the id holds this
+    /// object, so this object must not hold the device.
     Device(u64),
     /// The device is being removed.
     Removed,
 }
 
-/// Waits for the removal of a device.
+/// The work item that handles the removal of a device.
 #[pin_data]
 struct Watch {
     driver: Arc<Rds>,
@@ -113,20 +114,22 @@ impl WorkItem for Watch {
     }
 }
 
-/// Handles the events of the id that keeps a device.
+/// The event handler of the id that holds a device.
 struct Watcher(Arc<Watch>);
 
 impl CmHandler for Watcher {
     fn event(&self, event: CmEvent<'_>) {
         if matches!(event, CmEvent::DeviceRemoval) {
-            // The connection manager waits for the end of the id, and this is its handler.
+            // The connection manager waits until the id is destroyed, which this handler of the id
+            // cannot do.
             let _ = self.0.driver.accepts.queue().enqueue(self.0.clone());
         }
     }
 }
 
 impl Rds {
-    /// Returns the device that has this address. `ENODEV`, or the like: none has. Sleeps.
+    /// Returns the device that has this address. Returns an error, for example `ENODEV`, if no
+    /// device has the address. May sleep.
     pub(crate) fn device(self: &Arc<Self>, local: IpAddr) -> Result<Arc<Device>> {
         let watch = Arc::pin_init(
             pin_init!(Watch {
@@ -141,7 +144,7 @@ impl Rds {
         id.bind_addr(&SocketAddr::new(local, 0))?;
         let mut table = self.table.lock();
         if let Some(device) = table.find(&id)? {
-            // Its id is destroyed outside of the lock.
+            // The lock is released first, because the new id is destroyed on return.
             drop(table);
             return Ok(device);
         }
@@ -149,7 +152,8 @@ impl Rds {
         let registrar = Registrar::new(&pd)?;
         let mut watched = watch.device.lock();
         if matches!(*watched, Watched::Removed) {
-            // The removal waits for the end of the id, and nothing else will end it.
+            // The device is being removed. If it were added to the table, its id would never be
+            // destroyed, and the removal would wait for ever.
             return Err(ENODEV);
         }
         let device = table.add(pd, registrar)?;
@@ -158,20 +162,21 @@ impl Rds {
         Ok(device)
     }
 
-    /// Ends all regions of a device, and gives it up. Sleeps.
+    /// Ends the access to all regions of a device, and releases the device. May sleep.
     fn forget(&self, device: u64) {
         self.table.lock().forget(device);
     }
 
-    /// Drops all devices; the module is unloaded. Sleeps.
+    /// Releases all devices when the module is unloaded. May sleep.
     pub(crate) fn close(&self) {
         let devices = self.table.lock().close();
         drop(devices);
-        // What a removed device has queued.
+        // The flush waits for work items that removed devices have queued.
         self.accepts.flush();
     }
 
-    /// Opens memory to peers; see [`Transport::expose`](xprtrdma_rds::transport::Transport).
+    /// Opens memory to peers, see [`Transport::expose`](xprtrdma_rds::transport::Transport). May
+    /// sleep.
     pub(crate) fn open(
         self: &Arc<Self>,
         local: IpAddr,
@@ -189,7 +194,7 @@ impl Rds {
             Slot::new(region, device.clone(), life)
         };
         let slot = self.table.lock().open(&device, make)?;
-        // From here on its drop takes it out of the table.
+        // From now on the drop of `Region` removes the slot from the table.
         let key = slot.key();
         let driver = self.clone();
         Ok((KBox::new(Region { slot, driver }, GFP_KERNEL)?, key))

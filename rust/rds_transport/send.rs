@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages and acknowledgements.
+//! Sending of messages and acknowledgements.
 
 use crate::{
     driver::Rds,
@@ -39,18 +39,18 @@ use xprtrdma_rds_proto::{
     region::Cookie, //
 };
 
-/// What became of a frame.
+/// The result of posting a frame.
 enum Frame {
     Posted,
-    /// There is no room, or no credit.
+    /// The send queue has no space, or no credit is left.
     Full,
-    /// The queue pair is dead.
+    /// The queue pair has failed.
     Dead,
 }
 
 impl<H: QpHandler> Link<H> {
-    /// Posts a frame with the rest of the bytes that `payload` fills in; `last`: the message is
-    /// complete with it.
+    /// Posts a frame: the header, and `len` bytes that `payload` writes. `last` says whether the
+    /// frame completes its message.
     fn frame(
         &mut self,
         header: &Header,
@@ -59,7 +59,7 @@ impl<H: QpHandler> Link<H> {
         payload: impl FnOnce(&mut [u8]) -> Result,
     ) -> Frame {
         let qp = self.qp.clone();
-        // NO-OVERFLOW: A fragment is short.
+        // NO-OVERFLOW: `len` is at most `FRAGMENT_BYTES`.
         let frame = HEADER_BYTES.wrapping_add(len);
         let mut batch = match qp.begin(frame, 1) {
             Ok(batch) => batch,
@@ -75,7 +75,7 @@ impl<H: QpHandler> Link<H> {
             ..*header
         };
         if last {
-            // A peer may ask for an event only when a solicited frame arrives.
+            // A peer may request an event for solicited frames only.
             batch.solicit();
         }
         let Some((front, rest)) = batch.buffer().split_at_mut_checked(HEADER_BYTES) else {
@@ -90,7 +90,9 @@ impl<H: QpHandler> Link<H> {
 }
 
 impl<H: QpHandler> Link<H> {
-    /// Posts the fragments of a message from `at` on for which there is room. `None`: none is.
+    /// Posts the fragments of a message from offset `at` on, until the send queue is full or no
+    /// credit is left. Returns the number of posted bytes of payload, or `None` if no frame was
+    /// posted.
     fn fragments(
         &mut self,
         header: &Header,
@@ -100,21 +102,21 @@ impl<H: QpHandler> Link<H> {
     ) -> Result<Option<u32>> {
         let (mut sent, mut any) = (0u32, false);
         loop {
-            // NO-OVERFLOW: Both are within the message.
+            // NO-OVERFLOW: The sum is an offset in the message.
             let from = at.wrapping_add(sent);
             let len = header.len.saturating_sub(from).min(FRAGMENT_BYTES);
-            // A message without payload is a header.
+            // A message without payload consists of one header.
             if len == 0 && (any || begun) {
                 break;
             }
-            // NO-OVERFLOW: As above.
+            // NO-OVERFLOW: The sum is at most the length of the message.
             let last = from.wrapping_add(len) == header.len;
             match self.frame(header, len as usize, last, |to| message.copy(from, to)) {
                 Frame::Posted => any = true,
                 Frame::Full => break,
                 Frame::Dead => return Err(ENOTCONN),
             }
-            // NO-OVERFLOW: As above.
+            // NO-OVERFLOW: The sum is at most the length of the message.
             sent = sent.wrapping_add(len);
         }
         if any && !header.has(CONGESTION_MAP) {
@@ -127,7 +129,7 @@ impl<H: QpHandler> Link<H> {
     }
 }
 
-/// Sends from the byte `at` of a message on, as much as there is room for.
+/// Sends as much of a message as possible, from offset `at` on.
 pub(crate) fn transmit(
     connection: &Arc<Connection<Rds>>,
     message: &Message<'_>,
@@ -138,7 +140,7 @@ pub(crate) fn transmit(
     if !header.has(CONGESTION_MAP) {
         complete(&mut header, &facts(message));
     } else if connection.local() == connection.peer() {
-        // The map would arrive as it was, and take the place of what it is by then.
+        // Both ends share one map. The received copy would replace the map with an older state.
         if let Some(entered) = connection.enter() {
             entered.same_congestion();
         }
@@ -161,7 +163,7 @@ pub(crate) fn transmit(
     }
 }
 
-/// What is known of a message.
+/// Returns the facts on which the header of a message depends.
 fn facts(message: &Message<'_>) -> Facts {
     let asked = message.asked();
     Facts {
@@ -177,7 +179,8 @@ fn facts(message: &Message<'_>) -> Facts {
     }
 }
 
-/// Sends an acknowledgement or credits, if the peer waits for them. Tried again when there is room.
+/// Sends an acknowledgement or credits in a frame of its own, if the peer needs them. If the send
+/// queue is full, the caller must call this again when the queue has space.
 pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
     let alive = connection.data().with_link(|link| {
         let owed = link.owed.frame();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations of RDS.
+//! The operations that RDS calls ([`Transport`]).
 
 use crate::{
     driver::Rds,
@@ -52,51 +52,52 @@ use xprtrdma_rds_proto::{
     ping::Pings, //
 };
 
-/// How often a connection that ends looks for the end of operations, and how long it waits in
-/// between.
+/// When a connection ends, its operations in flight are checked up to `LOOKS` times, with `PAUSE`
+/// between two checks.
 const LOOKS: u32 = 100;
 const PAUSE: Delta = Delta::from_millis(5);
-/// How long a connection that the device has ended is kept.
+/// Time for which a connection that was ended by the device or the peer is kept.
 const GRACE: Delta = Delta::from_millis(50);
 
-/// The driver's part of a connection.
+/// The driver's state of a connection.
 ///
 /// Lock order: `endpoint`, `link`, the queues of the queue pair.
 #[pin_data]
 pub(crate) struct State {
     #[pin]
     pub(crate) endpoint: Mutex<Option<Endpoint>>,
-    /// Present as long as there is an endpoint, and while one is made.
+    /// Present while an endpoint exists or is being created.
     #[pin]
     pub(crate) link: SpinLock<Option<Link<Handler>>>,
-    /// What the former link knew of pings: their answers outlive it.
+    /// The ping state of the last link. It outlives the link, because the answers to pings do.
     #[pin]
     pings: Mutex<Pings>,
 }
 
 impl State {
-    /// Calls `f` with the link, if there is one, and its lock held.
+    /// Calls `f` with the link, if a link exists. The spin lock of the link is held during the
+    /// call.
     pub(crate) fn with_link<R>(&self, f: impl FnOnce(&mut Link<Handler>) -> R) -> Option<R> {
         let mut place = self.link.lock();
         let link: &mut Option<Link<Handler>> = &mut place;
         link.as_mut().map(f)
     }
 
-    /// Makes the link of a new queue pair.
+    /// Creates the link for a new queue pair. May sleep.
     pub(crate) fn connect(&self, qp: Arc<Qp<Handler>>, credits: Credits) {
         let pings = *self.pings.lock();
         *self.link.lock() = Some(Link::new(qp, credits, pings));
     }
 
-    /// Whether a work request has failed.
+    /// Returns true if a work request has failed, or no link exists.
     pub(crate) fn has_failed(&self) -> bool {
         self.with_link(|link| link.failure.is_some()) != Some(false)
     }
 
-    /// Waits a moment for the end of operations. If the peer has refused one of them, the peer ends
-    /// the connection, and the device may be about to report how that operation has ended. If this
-    /// side has refused an operation of the peer, the device of the peer may be about to hear of
-    /// that. Sleeps.
+    /// Waits for a short time until the operations in flight have completed. If the peer refused an
+    /// operation, the peer ends the connection, and this device may still have to report how the
+    /// operation failed. If this end refused an operation of the peer, the peer's device may still
+    /// have to be told. May sleep.
     fn settle(&self) {
         let flushed = |link: &mut Link<Handler>| link.failure == Some(Completion::Flushed);
         if self.with_link(flushed) == Some(true) {
@@ -112,9 +113,9 @@ impl State {
         }
     }
 
-    /// Ends the connection. Sleeps.
+    /// Destroys the endpoint and the link of the connection. May sleep.
     pub(crate) fn end(&self, endpoint: Option<Endpoint>) {
-        // Nothing completes any more when this has returned.
+        // After the drop no completion handler runs.
         drop(endpoint);
         let link = self.link.lock().take();
         if let Some(link) = link {
@@ -140,8 +141,9 @@ impl Transport for Rds {
         let is = || -> Result {
             let id = CmId::create(net, Events::active()?)?;
             id.bind_addr(&SocketAddr::new(addr, 0))?;
-            // On iWARP both ends would have to begin with the peer that connects, and no queue pair
-            // is connected without one.
+            // A device without fast registration cannot open memory to peers. iWARP is not
+            // supported: there the end that accepts a connection must not send first, and RDS does
+            // not keep this order.
             let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
             DeviceInfo::of(&id)
                 .is_some_and(fits)
@@ -153,7 +155,8 @@ impl Transport for Rds {
 
     fn connect(connection: &Arc<Connection<Self>>) -> Result {
         let mut place = connection.data().endpoint.lock();
-        // Belongs to a request of the peer that was dropped while it was being accepted.
+        // A former endpoint belongs to a request of the peer. The connection was dropped while the
+        // request was being accepted.
         let former = place.take();
         connection.data().end(former);
         match Endpoint::connect(connection) {

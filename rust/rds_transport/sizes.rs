@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sizes and bounds.
+//! Sizes and limits.
 
 use xprtrdma_rdma::qp::QpConfig;
 use xprtrdma_rds_proto::header::{
@@ -8,28 +8,28 @@ use xprtrdma_rds_proto::header::{
     HEADER_BYTES, //
 };
 
-/// Bytes of the longest frame.
+/// Maximum length of a frame, in bytes.
 pub(crate) const FRAME: usize = HEADER_BYTES + FRAGMENT_BYTES as usize;
-/// Receives that are kept posted.
+/// Number of Receives that are kept posted.
 pub(crate) const RECEIVES: u16 = 128;
-/// Receives that may wait to be posted again.
+/// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 16;
-/// Frames that may be in the send queue.
+/// Maximum number of frames in the send queue.
 const FRAMES: usize = 64;
-/// Work requests of the send queue: more than those of the longest operation on a device of one
-/// element, and the frames.
+/// Number of work requests in the send queue. It suffices for all frames and for the longest
+/// operation on a device that takes one SGE for each work request.
 const SEND_WRS: u32 = 512;
-/// Work requests of the longest operation whose memory is not copied.
+/// Maximum number of work requests for an operation that accesses the program's memory directly.
 pub(crate) const LENT_WRS: u32 = 400;
-/// Bytes of the longest operation.
+/// Maximum length of an operation, in bytes.
 pub(crate) const OPERATION: u32 = (1 << 20) + FRAGMENT_BYTES;
-/// Regions of all programs (RDS-56).
+/// Maximum number of regions of all programs (RDS-56).
 pub(crate) const REGIONS: u32 = 2048;
-/// Connection requests that wait.
+/// Maximum number of connection requests that wait to be accepted.
 pub(crate) const REQUESTS: usize = 64;
-/// How long a step of the connection manager may take.
+/// Maximum duration of a step of connection setup, in milliseconds.
 pub(crate) const STEP_MS: u32 = 5000;
-/// Retries of a device before a connection is declared dead.
+/// Number of times that a device retries before the connection fails.
 pub(crate) const RETRIES: u8 = 1;
 
 pub(crate) const QUEUES: QpConfig = QpConfig {

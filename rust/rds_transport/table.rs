@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices, and the regions on them ([`Table`]).
+//! Devices, and their memory regions ([`Table`]).
 //!
-//! A region belongs to a device, not to a connection: it is there before the first connection, and
-//! no connection waits for its end. All queue pairs on a device are in its one protection domain.
+//! A region belongs to a device, not to a connection: a region may exist before the first
+//! connection, and a connection can end while a region exists. All queue pairs on a device share
+//! one protection domain.
 
 use crate::sizes::REGIONS;
 use kernel::{
@@ -32,19 +33,20 @@ use xprtrdma_rds_proto::region::{
 
 /// A device with an address that programs or peers use.
 pub(crate) struct Device {
-    /// No other has it.
+    /// The number that identifies the device. No number is used twice.
     number: u64,
     pub(crate) registrar: Arc<Registrar>,
     pub(crate) pd: Arc<Pd>,
 }
 
 impl Device {
-    /// Returns its number.
+    /// Returns the number that identifies the device.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the domain for a connection of this id. `ENODEV`: the id is on another device.
+    /// Returns the protection domain for a connection of this id, or `ENODEV` if the id is on
+    /// another device.
     pub(crate) fn pd(&self, id: Arc<CmId>) -> Result<Arc<Pd>> {
         self.pd.share(id)
     }
@@ -52,12 +54,12 @@ impl Device {
 
 /// All devices and regions of the driver.
 pub(crate) struct Table {
-    /// The number of the next device.
+    /// The number for the next new device.
     next: u64,
     devices: KVec<Arc<Device>>,
     regions: KVec<Arc<Slot>>,
     limit: Limit,
-    /// The module is unloaded.
+    /// Whether the module is being unloaded.
     closed: bool,
 }
 
@@ -72,7 +74,8 @@ impl Table {
         }
     }
 
-    /// Returns the device of an id, if it is there. `ENODEV`: the module is unloaded.
+    /// Returns the device of an id, or `None` if the table does not contain the device. The error
+    /// `ENODEV` means that the module is being unloaded.
     pub(crate) fn find(&self, id: &CmId) -> Result<Option<Arc<Device>>> {
         if self.closed {
             return Err(ENODEV);
@@ -81,7 +84,7 @@ impl Table {
         Ok(known.cloned())
     }
 
-    /// Adds the device of a domain.
+    /// Adds the device of a protection domain. May sleep.
     pub(crate) fn add(&mut self, pd: Arc<Pd>, registrar: Arc<Registrar>) -> Result<Arc<Device>> {
         let number = self.next;
         self.next = number.wrapping_add(1);
@@ -95,7 +98,7 @@ impl Table {
         Ok(device)
     }
 
-    /// Ends all regions of a device, and takes it out. Sleeps.
+    /// Removes a device, and ends the access to all its regions. May sleep.
     pub(crate) fn forget(&mut self, device: u64) {
         self.devices.retain(|one| one.number != device);
         for slot in &self.regions {
@@ -105,15 +108,16 @@ impl Table {
         }
     }
 
-    /// Takes all devices out; none is added any more.
+    /// Removes all devices. No device can be found or added from then on.
     pub(crate) fn close(&mut self) -> KVec<Arc<Device>> {
         self.closed = true;
         core::mem::take(&mut self.devices)
     }
 
-    /// Adds the region that `make` makes on a device. It is given a test whether a key is taken:
-    /// RDS finds regions by their keys alone, whatever device they are on. `ENODEV`: the device was
-    /// removed, so its regions have been ended, and nothing would end this one.
+    /// Adds the region that `make` creates on a device. `make` receives a function that tells
+    /// whether a key is in use, because RDS finds regions by their keys, whatever device they are
+    /// on. The error `ENODEV` means that the device was removed: its regions have been revoked, and
+    /// a new region would never be.
     pub(crate) fn open(
         &mut self,
         device: &Arc<Device>,
@@ -134,14 +138,14 @@ impl Table {
         added
     }
 
-    /// Takes a region out whose access has ended.
+    /// Removes a region to which the peers' access has ended.
     pub(crate) fn remove(&mut self, region: &Arc<Slot>) {
         self.regions.retain(|slot| !Arc::ptr_eq(slot, region));
         self.limit.unmap();
     }
 }
 
-/// The error that a program is told.
+/// Returns the errno to report to the program.
 pub(crate) fn errno(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Limit => EAGAIN,
@@ -149,7 +153,7 @@ pub(crate) fn errno(refusal: Refusal) -> Error {
     }
 }
 
-/// A region and its life.
+/// A region, and the state that decides when it is revoked.
 #[pin_data]
 pub(crate) struct Slot {
     #[pin]
@@ -158,13 +162,14 @@ pub(crate) struct Slot {
 }
 
 struct Opened {
-    /// Until the access of peers has ended. A device that is removed waits for that.
+    /// The region and its device; `None` after the peers' access has ended. The removal of the
+    /// device waits until this is `None`.
     on: Option<(Region<Memory>, Arc<Device>)>,
     life: Life,
 }
 
 impl Slot {
-    /// Makes the slot of a region that peers can reach. Sleeps.
+    /// Creates the slot of a region that peers can access. May sleep.
     pub(crate) fn new(
         region: Region<Memory>,
         device: Arc<Device>,
@@ -184,19 +189,19 @@ impl Slot {
         )
     }
 
-    /// Returns the key.
+    /// Returns the key of the region.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
 
-    /// Calls `f` with the region, if peers can reach it still. Sleeps.
+    /// Calls `f` with the region, if peers can still access the region. May sleep.
     pub(crate) fn with_region(&self, f: impl FnOnce(&Region<Memory>)) {
         if let Some((region, _)) = &self.memory.lock().on {
             f(region);
         }
     }
 
-    /// Ends the access of peers, if that is due. Sleeps.
+    /// Ends the peers' access to the region if `due` says so. May sleep.
     pub(crate) fn revoke(&self, due: impl FnOnce(&mut Life) -> Due) {
         let mut memory = self.memory.lock();
         if due(&mut memory.life) == Due::Revoke {
@@ -207,7 +212,7 @@ impl Slot {
         }
     }
 
-    /// Returns whether it is on the device with this number.
+    /// Returns true if the region is accessible on the device with this number.
     fn is_on(&self, device: u64) -> bool {
         let memory = self.memory.lock();
         matches!(&memory.on, Some((_, on)) if on.number == device)

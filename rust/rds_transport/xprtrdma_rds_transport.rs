@@ -2,22 +2,22 @@
 
 //! The driver of RDS: carries the messages of RDS sockets over RDMA.
 //!
-//! The rules of the protocol are in `xprtrdma_rds_proto`, the kernel's contracts in `xprtrdma_rds`
-//! and `xprtrdma_rdma`. What is left here is moving bytes between them.
+//! The rules of the protocol are in `xprtrdma_rds_proto`. The interfaces to the kernel are in
+//! `xprtrdma_rds` and `xprtrdma_rdma`. This crate moves the bytes.
 //!
-//! | Room | What is in it |
+//! | Module | Concept |
 //! | --- | --- |
 //! | [`listener`] | connection requests of peers |
 //! | [`service`] | the operations of RDS |
-//! | [`endpoint`] | a queue pair that serves a connection, and how it is made |
-//! | [`receive`] | completions: messages of the peer, ends of operations |
+//! | [`endpoint`] | a queue pair that serves a connection, and how it is created |
+//! | [`receive`] | completions: messages from the peer, and completed operations |
 //! | [`send`] | messages and acknowledgements |
 //! | [`operate`] | RDMA operations |
-//! | [`link`] | what a connection knows while it is connected |
-//! | [`regions`] | how devices come and go, and memory is opened to peers |
-//! | [`events`] | what the connection manager tells |
+//! | [`link`] | the state of a connection while it has a queue pair |
+//! | [`regions`] | devices that appear and are removed, and regions that peers can access |
+//! | [`events`] | the events that the connection manager reports |
 //! | [`driver`], [`table`] | the driver, its devices and regions |
-//! | [`sizes`] | sizes and bounds |
+//! | [`sizes`] | sizes and limits |
 
 #![forbid(unsafe_code)]
 
@@ -65,7 +65,7 @@ module! {
     license: "GPL",
 }
 
-/// Closes the driver's devices when it is dropped.
+/// Its drop releases all devices of the driver.
 struct Devices(Arc<Rds>);
 
 impl Drop for Devices {
@@ -75,11 +75,11 @@ impl Drop for Devices {
 }
 
 struct RdsRdma {
-    // Dropped first: peers connect to nothing that is being destroyed.
+    // The ports are dropped first, so that no peer connects to a driver that is being destroyed.
     _v4: Doorway,
     _v6: Option<Doorway>,
     _registration: Arc<Registration<Rds>>,
-    // Dropped last: no connection is left.
+    // The devices are dropped last, when no connection exists any more.
     _devices: Devices,
 }
 
@@ -100,9 +100,10 @@ impl kernel::Module for RdsRdma {
         let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT_V4));
         let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_V6));
         let v4 = Doorway::open(&v4, &registration, &driver)?;
-        // A kernel without IPv6 has no such port.
+        // A kernel without IPv6 does not have this port.
         let v6 = Doorway::open(&v6, &registration, &driver).ok();
-        // Last: from here on programs keep the module, and nothing fails any more.
+        // Opened last: from now on programs hold references to the module, so no later step may
+        // fail.
         registration.open();
         pr_info!("RDS over RDMA registered, version {}\n", version());
         Ok(Self {
