@@ -41,46 +41,46 @@ pub mod listen;
 
 /// Events of the connection manager for the owner of a [`CmId`].
 ///
-/// Numbers of the peer (private data, depths) are as received: not validated.
+/// Numbers from the peer (private data, depths) are passed on as received, without validation.
 #[derive(Clone, Copy, Debug)]
 pub enum CmEvent<'a> {
-    /// The address belongs to an RDMA device, of which
-    /// [`DeviceInfo::of`](crate::device::DeviceInfo::of) tells from now on.
+    /// The address belongs to an RDMA device. [`DeviceInfo::of`](crate::device::DeviceInfo::of)
+    /// describes the device from now on.
     AddrResolved,
-    /// The address belongs to no RDMA device (errno).
+    /// The address belongs to no RDMA device. Contains the errno.
     AddrError(i32),
     /// A route to the peer exists.
     RouteResolved,
-    /// No route to the peer (errno).
+    /// No route to the peer exists. Contains the errno.
     RouteError(i32),
     /// The peer accepted the connection.
     Established {
         /// Private data of the accept, perhaps followed by zeroes (RFC 8797 5.2).
         private_data: &'a [u8],
-        /// RDMA Reads that the peer may have outstanding towards us: its initiator depth, which the
-        /// CM reports as the number that we have to serve.
+        /// Maximum number of RDMA Reads that the peer may have in flight to this host. This is the
+        /// peer's initiator depth, which the CM reports as the number that this host has to serve.
         peer_read_depth: u8,
     },
-    /// The exchange of messages failed (errno).
+    /// The exchange of CM messages failed. Contains the errno.
     ConnectError(i32),
-    /// The peer does not answer (errno).
+    /// The peer does not answer. Contains the errno.
     Unreachable(i32),
-    /// The peer refused the connection; `stale` says that it still has an old connection of ours.
+    /// The peer refused the connection.
     Rejected {
         /// Reason code of the InfiniBand CM or errno of the iWARP CM.
         reason: i32,
-        /// The peer still has an old connection between the same queue pairs.
+        /// Whether the peer still has an old connection between the same queue pairs.
         stale: bool,
     },
-    /// The connection ended, by either side.
+    /// This host or the peer ended the connection.
     Disconnected,
     /// The local address of the connection moved to another device.
     AddrChange,
-    /// The device goes away: everything on it must be destroyed soon.
+    /// The device is being removed: all objects on it must be destroyed soon.
     DeviceRemoval,
-    /// The queue pair's time-wait is over.
+    /// The time-wait state of the queue pair has ended.
     TimewaitExit,
-    /// An event that the client side never gets.
+    /// An event that the client side never receives.
     Other(u32),
 }
 
@@ -99,22 +99,22 @@ pub trait CmHandler: Send + Sync {
 pub struct ConnectParam {
     /// Private data of the request (RFC 8797).
     pub private_data: [u8; 8],
-    /// RDMA Reads that we serve at a time.
+    /// Maximum number of RDMA Reads that this host serves at a time.
     pub responder_resources: u8,
-    /// Retries before the connection is declared dead (0..=7).
+    /// Number of retries before the connection is declared dead (0..=7).
     pub retry_count: u8,
-    /// Retries when the peer has no Receive posted (0..=7).
+    /// Number of retries if the peer has no Receive posted (0..=7).
     pub rnr_retry_count: u8,
 }
 
 #[pin_data]
 struct Context {
     handler: Arc<dyn CmHandler>,
-    /// The device is known, and does not change any more.
+    /// Whether the device of the id is known; it does not change from then on.
     has_device: Atomic<bool>,
-    /// The same for the local address.
+    /// Whether the local address of the id is known; it does not change from then on.
     resolved: Atomic<bool>,
-    /// Held to bind, to start address resolution, to connect and to disconnect.
+    /// Held while the id is bound, starts address resolution, connects or disconnects.
     #[pin]
     calls: Mutex<()>,
 }
@@ -128,11 +128,13 @@ struct Context {
 /// # Invariants
 ///
 /// - `id` is valid until `drop` and its context is `context`.
-/// - It is bound and its address resolved with `context.calls` held: the CM tells by the id's state
-///   that it is bound, and enters that state before it writes what it is bound to.
-/// - It connects and disconnects with `context.calls` held: the CM keeps what it makes for a
-///   request in the id, and frees it, without a lock, when the request fails.
-/// - Dropped only where it may sleep and outside of its own handler.
+/// - The id is bound, and its address resolution is started, with `context.calls` held. The lock is
+///   needed because the CM changes the id's state to "bound" before it writes the address and the
+///   device of the id.
+/// - The id connects and disconnects with `context.calls` held. The lock is needed because the CM
+///   stores the objects of a request in the id, and frees them without a lock when the request
+///   fails.
+/// - The id is dropped only where the thread may sleep, and not by its own handler.
 ///
 /// # Examples
 ///
@@ -172,15 +174,15 @@ struct Context {
 pub struct CmId {
     id: NonNull<bindings::rdma_cm_id>,
     has_qp: Atomic<bool>,
-    // Dropped after the id is destroyed, when no event can come any more.
+    // Dropped after the id is destroyed, so that no event can arrive any more.
     context: Pin<KBox<Context>>,
 }
 
-// SAFETY: An id has no thread affinity.
+// SAFETY: Any thread may use an id.
 unsafe impl Send for CmId {}
-// SAFETY: A lock of ours serialises binding, the start of address resolution, connecting and
-// disconnecting. The other calls are serialised by the id's state, which changes under a lock of
-// the CM. All other fields are read only when they do not change any more.
+// SAFETY: The lock `calls` serialises binding, the start of address resolution, connecting and
+// disconnecting. For all other calls, the CM checks the id's state under a lock of its own. All
+// other fields are read only after they have taken their final values.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -196,8 +198,8 @@ impl CmId {
             GFP_KERNEL,
         )?;
         let raw: *const Context = &*context;
-        // SAFETY: `net` is valid by its type. The context outlives the id: both are owned by the
-        // value built below, which destroys the id first.
+        // SAFETY: `net` is valid by its type. The context outlives the id, because the object built
+        // below owns both and destroys the id first.
         let id = from_err_ptr(unsafe {
             bindings::__rdma_create_kernel_id(
                 net.as_raw(),
@@ -216,16 +218,17 @@ impl CmId {
         })
     }
 
-    /// Binds the id to an address of its namespace, hence to the device and the interface that have
-    /// it, of which [`DeviceInfo::of`](crate::device::DeviceInfo::of) tells from now on.
+    /// Binds the id to an address of its namespace. This also selects the device and the interface
+    /// that have the address. [`DeviceInfo::of`](crate::device::DeviceInfo::of) describes the
+    /// device from now on.
     ///
-    /// Address resolution then finds no other device, and a route through this interface only.
-    /// Port 0 takes any; a link-local address needs its scope. May sleep; must not be called by the
-    /// id's handler.
+    /// Address resolution then finds no other device, and only routes through this interface. Port
+    /// 0 selects any free port. A link-local address needs its scope. May sleep; must not be called
+    /// by the id's handler.
     ///
-    /// `EADDRNOTAVAIL`: no interface has the address. `ENODEV`: no RDMA device has it.
-    /// `EADDRINUSE`: the port is taken. `EINVAL`: not the first step of this id, or a link-local
-    /// address without a scope. After an error the id is of no more use.
+    /// `EADDRNOTAVAIL`: no interface has the address. `ENODEV`: no RDMA device has the address.
+    /// `EADDRINUSE`: the port is in use. `EINVAL`: the id was already used for another step, or a
+    /// link-local address has no scope. After an error the id must not be used for connecting.
     pub fn bind_addr(&self, local: &SocketAddr) -> Result {
         let _calls = self.context.calls.lock();
         with_raw(local, |addr| {
@@ -234,9 +237,9 @@ impl CmId {
             // that it names; the callee copies it.
             to_result(unsafe { bindings::rdma_bind_addr(self.as_raw(), addr.cast_mut()) })
         })?;
-        // A wildcard or loopback address binds to no device.
-        // SAFETY: `id` is valid. Bound or not, the device is not written before the next call of
-        // address resolution, which is excluded here.
+        // A wildcard address or a loopback address does not select a device.
+        // SAFETY: `id` is valid. The CM writes the device next when address resolution starts,
+        // which `calls` prevents now.
         if unsafe { (*self.as_raw()).device.is_null() } {
             return Err(Error::from_errno(compat::EADDRNOTAVAIL));
         }
@@ -249,7 +252,7 @@ impl CmId {
     /// [`CmEvent::AddrError`] within `timeout_ms`. May sleep; must not be called by the id's
     /// handler.
     ///
-    /// `EINVAL`: bound to an address of the other family, or not at this step.
+    /// `EINVAL`: the id is bound to an address of the other family, or another step is due.
     pub fn resolve_addr(&self, peer: &SocketAddr, timeout_ms: u32) -> Result {
         let _calls = self.context.calls.lock();
         with_raw(peer, |addr| {
@@ -293,38 +296,39 @@ impl CmId {
         to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
     }
 
-    /// Asks for the end of the connection and moves the queue pair to the error state. May sleep;
-    /// must not be called by the id's handler.
+    /// Disconnects, and moves the queue pair to the error state. May sleep; must not be called by
+    /// the id's handler.
     ///
-    /// A call of [`CmId::connect`] in another thread is waited for, and on iWARP its answer: of the
-    /// peer, or of a device that gives up.
+    /// Waits for a call of [`CmId::connect`] in another thread. On iWARP that call returns only
+    /// when the peer has answered or the device has given up.
     pub fn disconnect(&self) -> Result {
         let _calls = self.context.calls.lock();
         // SAFETY: `id` is valid by the type invariant, and no other thread connects it now.
         to_result(unsafe { bindings::rdma_disconnect(self.as_raw()) })
     }
 
-    /// The local address and port of the connection, once resolved.
+    /// Returns the local address and port of the connection, if its address is resolved.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         if !self.is_resolved() {
             return None;
         }
-        // SAFETY: `id` is valid; the source address was written before the event. On iWARP the
-        // peer's answer writes it once more, before the event that tells of the connection: at that
-        // moment parts of both may be read. `sockaddr_storage` has room for either family.
+        // SAFETY: `id` is valid. The source address was written before the event `AddrResolved`. On
+        // iWARP it is written once more, when the peer's answer arrives and before the event
+        // `Established`; a read at that moment may mix both addresses. `sockaddr_storage` has space
+        // for either family.
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
-        // SAFETY: As above.
+        // SAFETY: The address is initialised, see above, and its family says how long it is.
         unsafe { addr_from_raw(storage.cast()) }
     }
 
-    /// Whether the device reports the port of this id as active; false before the id is bound or
-    /// its address is resolved.
+    /// Returns true if the device reports the port of this id as active. Returns false before the
+    /// id is bound or its address is resolved.
     pub fn is_port_active(&self) -> bool {
         if self.raw_device().is_none() {
             return false;
         }
-        // SAFETY: `id` is valid by the type invariant, and has a device, which exists as long as
-        // the id. The callee checks the number of the port.
+        // SAFETY: `id` is valid by the type invariant. It has a device, which exists as long as the
+        // id. The callee checks the port number.
         unsafe { bindings::xprtrdma_port_is_active(self.as_raw()) }
     }
 
@@ -346,21 +350,21 @@ impl CmId {
         self.context.resolved.load(Acquire)
     }
 
-    /// Returns the device of the id, once it was bound or its address resolved.
+    /// Returns the device of the id, if the id is bound or its address is resolved.
     pub(crate) fn raw_device(&self) -> Option<NonNull<bindings::ib_device>> {
         // ORDERING: Pairs with the releases in `bind_addr` and `cm_event`.
         if !self.context.has_device.load(Acquire) {
             return None;
         }
-        // SAFETY: `id` is valid; `device` is written once, by the call that binds it, or else
-        // before `AddrResolved` is delivered.
+        // SAFETY: `id` is valid. `device` is written once: by the call that binds the id, or before
+        // the event `AddrResolved`.
         NonNull::new(unsafe { (*self.as_raw()).device })
     }
 }
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: `id` is valid by the type invariant and not used again. The callee waits for a
+        // SAFETY: `id` is valid by the type invariant and is not used again. The callee waits for a
         // running handler, so `context` may be freed afterwards.
         unsafe { bindings::rdma_destroy_id(self.as_raw()) }
     }
@@ -368,13 +372,13 @@ impl Drop for CmId {
 
 /// # Safety
 ///
-/// Called by rdma_cm only: `id` was made by [`CmId::create`] and `event` is valid for the call.
+/// Only rdma_cm calls this. [`CmId::create`] created `id`, and `event` is valid during the call.
 unsafe extern "C" fn cm_event(
     id: *mut bindings::rdma_cm_id,
     event: *mut bindings::rdma_cm_event,
 ) -> c_int {
-    // SAFETY: The context was given to `__rdma_create_kernel_id` by `create` and lives until the
-    // id is destroyed, which waits for this handler.
+    // SAFETY: `create` passed the context to `__rdma_create_kernel_id`. The context exists until
+    // the id is destroyed, which waits for this handler.
     let context = unsafe { &*(*id).context.cast::<Context>().cast_const() };
     // SAFETY: `event` is valid for the duration of the call.
     let event = unsafe { decode(id, &*event) };
@@ -385,15 +389,16 @@ unsafe extern "C" fn cm_event(
         context.resolved.store(true, Release);
     }
     context.handler.event(event);
-    // Never asks the CM to destroy the id, which has an owner.
+    // Zero leaves the id to its owner; any other value would make the CM destroy the id.
     0
 }
 
-/// The private data of an event.
+/// Returns the private data of an event.
 ///
 /// # Safety
 ///
-/// `conn` is a part of an event that rdma_cm has delivered, and the handler has not returned.
+/// `conn` is part of an event that rdma_cm has delivered, and the handler of the event has not
+/// returned.
 unsafe fn conn_private_data(conn: &bindings::rdma_conn_param) -> &[u8] {
     if conn.private_data.is_null() {
         return &[];
@@ -404,7 +409,7 @@ unsafe fn conn_private_data(conn: &bindings::rdma_conn_param) -> &[u8] {
 
 /// # Safety
 ///
-/// `event` was delivered by rdma_cm for `id` and its handler has not returned.
+/// rdma_cm delivered `event` for `id`, and the handler of the event has not returned.
 unsafe fn decode<'a>(
     id: *const bindings::rdma_cm_id,
     event: &'a bindings::rdma_cm_event,
@@ -416,17 +421,16 @@ unsafe fn decode<'a>(
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => CmEvent::RouteResolved,
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => CmEvent::RouteError(status),
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
-            // SAFETY: `conn` is the member that this event fills in.
+            // SAFETY: `conn` is the union member that this event sets.
             let conn = unsafe { event.param.conn.as_ref() };
             // SAFETY: By this function's contract.
             let private_data = unsafe { conn_private_data(conn) };
-            // SAFETY: An established connection has a device, which stays as long as the id uses
-            // it.
+            // SAFETY: An established connection has a device, which exists as long as the id.
             let node = unsafe { (*(*id).device).node_type };
             CmEvent::Established {
                 private_data,
-                // For iWARP the CM reports both depths from our view, for other transports from the
-                // peer's view.
+                // On iWARP the CM reports both depths from the view of this host, on other
+                // transports from the view of the peer.
                 peer_read_depth: if u32::from(node) == bindings::RDMA_NODE_RNIC {
                     conn.initiator_depth
                 } else {
@@ -438,7 +442,7 @@ unsafe fn decode<'a>(
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => CmEvent::Unreachable(status),
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => CmEvent::Rejected {
             reason: status,
-            // The reason codes are those of the InfiniBand CM; iWARP reports negative errnos.
+            // The reason codes are those of the InfiniBand CM. iWARP reports negative errnos.
             stale: u32::try_from(status) == Ok(bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN),
         },
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => CmEvent::Disconnected,

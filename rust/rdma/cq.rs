@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queue ([`Cq`]): whatever completes is handled in process context, one completion
-//! after the other.
+//! A completion queue ([`Cq`]), whose completions are handled in process context, one at a time.
 //!
 //! Usually ib_core's work item handles completions, on a work queue that is named when the
 //! completion queue is created. A thread that waits for a completion may handle completions instead
@@ -101,9 +100,9 @@ impl Cq {
                 poller: Atomic::new(poller::NOBODY),
                 closed: Atomic::new(false),
                 bed: Opaque::new(Default::default()),
-                // SAFETY: Set by the call above.
+                // SAFETY: The call above set the function.
                 usual: unsafe { (*raw.as_ptr()).comp_handler },
-                // SAFETY: As above.
+                // SAFETY: The call above set the function.
                 usual_work: unsafe { (*work_of(raw.as_ptr())).func },
             },
             GFP_KERNEL,
@@ -124,7 +123,7 @@ impl Cq {
         self.raw.as_ptr()
     }
 
-    /// Whether a queue pair uses the queue.
+    /// Returns true if a queue pair uses the queue.
     pub(crate) fn is_used(&self) -> bool {
         // SAFETY: The queue is valid until `drop`. Only the calling thread makes and destroys queue
         // pairs, so no other thread changes the number.
@@ -164,12 +163,12 @@ impl Cq {
 
     #[cold]
     fn wake(&self) {
-        // SAFETY: Initialised with the queue; from any context.
+        // SAFETY: The work item was initialised with the queue. It may be queued in any context.
         unsafe { bindings::rcuwait_wake_up(self.bed.get()) };
     }
 
-    /// Handles completions in the calling thread until `is_over`, if it `may`. Must not be called
-    /// by a handler. Sleeps; the closures must not.
+    /// Handles completions in the calling thread until `is_over` returns true, if `may` returns
+    /// true. Must not be called by a handler. May sleep; the closures must not.
     ///
     /// `is_over` may become true only by a completion, or by a thread that calls
     /// [`Cq::stop_polling`] afterwards: nothing else makes the polling thread call `is_over` again.
@@ -245,7 +244,7 @@ impl Cq {
     /// outcome and the state in which the item need not be woken.
     #[inline]
     fn poll(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
-        // SAFETY: An initialised work item.
+        // SAFETY: The work item is initialised.
         let item_is_busy = unsafe { bindings::work_busy(self.work()) } != 0;
         // ORDERING: If the work item does not run any more, this thread sees what it has handled.
         // So does the lock that this check takes, if the worker pool of the work item still exists.
@@ -283,9 +282,10 @@ impl Cq {
             }
             let mut budget = BUDGET;
             loop {
-                // SAFETY: This thread polls. The array, which ib_core uses for that, is its own.
+                // SAFETY: Only this thread polls, so only it uses the array that ib_core has
+                // allocated for polling.
                 let count = unsafe { bindings::ib_process_cq_direct(self.as_raw(), budget) };
-                // SAFETY: As above.
+                // SAFETY: Only this thread polls, so only it uses that array.
                 unsafe { self.learn(count) };
                 // NO-OVERFLOW: The number of handled completions never exceeds the budget.
                 budget = budget.wrapping_sub(count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The abilities of an RDMA device ([`DeviceInfo`]).
+//! The capabilities of an RDMA device ([`DeviceInfo`]).
 
 use crate::cm::CmId;
 use core::{
@@ -16,48 +16,54 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Drivers whose devices are not believed when they say that a message invalidated a region, each
-/// with its reason.
+/// Drivers whose devices are not trusted when they report that a message invalidated a region, each
+/// with the reason.
 ///
-/// A message proves that its region is out of the peer's reach if it repeats what left this host
-/// with the Send that told of the region (see [`Echo`](crate::mr::Echo)) and if the device keeps
-/// three promises:
+/// A message proves that the peer cannot access its region any more on two conditions. The message
+/// repeats a value that this host sent with the region's handle (see [`Echo`](crate::mr::Echo)),
+/// and the device keeps three promises:
 ///
-/// 1. It executes the work requests of a send queue in order: when a Send leaves, the registrations
-///    in front of it have been executed.
+/// 1. The device executes the work requests of a send queue in order: when a Send leaves, the
+/// device has executed the registrations that were posted before that Send.
 /// 2. A completion with `IB_WC_WITH_INVALIDATE` means that the region with this key was invalidated
-///    when the message arrived, and that only a registration posted later makes it valid again.
-/// 3. No access to the region that the peer began before goes on behind that completion.
+/// when the message arrived, and that only a registration posted later makes the key valid again.
+/// 3. An access to the region that the peer began earlier has ended before that completion.
 ///
-/// * **siw** (tried): data of an RDMA Read leave while messages come in. `siw_check_sgl_tx` looks
-///   at the key when they begin to leave, and `siw_tx_hdt` takes page after page from the region's
-///   list, whatever the region is by then. A peer that keeps its TCP window closed has such a Read
-///   wait as long as it likes, and gets what the pages hold in the end. An invalidation of our own
-///   waits for it, because `siw_qp_sq_process` has one work request or answer at a time.
-/// * **vmw_pvrdma**: a program of the hypervisor executes the work requests. Its source is not
-///   public, and it may send again as rxe does.
+/// * **siw** (tested): data of an RDMA Read leave while messages arrive. `siw_check_sgl_tx` checks
+///   the key only when the data begin to leave. After that `siw_tx_hdt` takes page after page from
+///   the region's list, even if the region has been invalidated. A peer that keeps its TCP window
+///   closed can delay such a Read as long as it likes, and then gets what the pages contain by
+///   then. A local invalidation waits for the Read, because `siw_qp_sq_process` handles one work
+///   request or response at a time.
+/// * **vmw_pvrdma**: the hypervisor executes the work requests. Its source is not public, and it
+///   may repeat work requests as rxe does.
 ///
-/// All others are believed. What was read of the first two promises, and what was tried; the third
-/// is kept by adapters, and their drivers' source says nothing of it:
+/// All other drivers are trusted. The list says what was read in their source about the first two
+/// promises, and what was tested. The third promise depends on the adapters, so the source of their
+/// drivers does not show whether it is kept.
 ///
-/// * **rxe** (tried): `rxe_requester` takes one work request at a time; `rxe_invalidate_mr`. It
-///   registers again when it sends again, see [`EXECUTE_AGAIN`]. It sends the data of a Read before
-///   it looks at the next message (`get_req`).
-/// * **mlx5** (read): in `mlx5_ib_post_send` what follows a registration has the fence that the
-///   firmware asks for; the completion `MLX5_CQE_RESP_SEND_INV`.
-/// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER`; the completion `MLX4_RECV_OPCODE_SEND_INVAL`.
-/// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue takes both, and
-///   the adapter keeps its order; the completion has a flag or an opcode for it, and the key.
-/// * **hfi1** (read): registers when it is posted; `rvt_invalidate_rkey` compares the whole key,
-///   and without a match the completion has no flag. Data of a Read that has begun follow, also
-///   behind an invalidation of our own, which waits for nothing.
-/// * **mana, efa, usnic**: no fast registration in the kernel, so no connection.
+/// * **rxe** (tested): `rxe_requester` takes one work request at a time; `rxe_invalidate_mr`
+///   invalidates. A registration is executed again when the queue is sent again, see
+///   [`EXECUTE_AGAIN`]. The data of a Read are sent before the next message is handled (`get_req`).
+/// * **mlx5** (read): in `mlx5_ib_post_send`, a work request behind a registration has the fence
+///   that the firmware requires. The completion is `MLX5_CQE_RESP_SEND_INV`.
+/// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. The completion is
+///   `MLX4_RECV_OPCODE_SEND_INVAL`.
+/// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue contains both
+///   types of work requests, and the adapter keeps their order. The completion has a flag or an
+///   opcode for the invalidation, and the key.
+/// * **hfi1** (read): a region is registered when its work request is posted. `rvt_invalidate_rkey`
+///   compares the whole key, and without a match the completion has no flag. Data of a Read that
+///   has begun still leave afterwards, even after a local invalidation, which does not wait for
+///   them.
+/// * **mana, efa, usnic**: they offer no fast registration to the kernel, so no connection uses
+///   them.
 const DISTRUSTED: &[bindings::rdma_driver_id] = &[
     bindings::rdma_driver_id_RDMA_DRIVER_SIW,
     bindings::rdma_driver_id_RDMA_DRIVER_VMW_PVRDMA,
 ];
 
-/// Whether this device is not believed when it says that a message invalidated a region.
+/// Returns true if this device is not trusted when it reports that a message invalidated a region.
 ///
 /// # Safety
 ///
@@ -70,31 +76,32 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 /// Drivers that execute a registration again when they repeat work requests that were not
 /// acknowledged.
 ///
-/// A registration that is executed behind the invalidation of its key brings the key back to life.
-/// The region then has the rights of that registration. So on such a device a region that is taken
-/// back covers no bytes (`Inner::cover_nothing`), is mapped for one kind of access only
-/// ([`IdleMr::allows`](crate::mr::IdleMr::allows)), and is not deregistered while a send queue may
-/// have its registration. A registration that is executed while its region is valid fails, and the
-/// queue pair with it: see [`Repetitions`].
+/// If a registration is executed again after its key was invalidated, the key becomes valid again,
+/// with the rights of that registration. On such a device three precautions are needed. A revoked
+/// region covers no bytes (`Inner::cover_nothing`). A region is mapped for one type of access only
+/// ([`IdleMr::allows`](crate::mr::IdleMr::allows)). A region is not deregistered while a send queue
+/// may still contain its registration. If a registration is executed again while its region is
+/// valid, the registration fails, and the queue pair fails with it: see [`Repetitions`].
 ///
-/// * **rxe**: `req_retry` (`rxe_req.c`) begins at the oldest work request that was not
-///   acknowledged, and `rxe_requester` takes every one from there on, whatever its state, also
-///   those that leave the queue at that time. `rxe_reg_fast_mr` refuses a region that is valid, and
-///   registers one that was invalidated: key and rights are the work request's, address and length
-///   those that the region has then. `mr_check_range` compares them with each packet: in
-///   `check_rkey` and again in `rxe_mr_copy`, which copies what a packet brings or takes, and in
-///   the atomic operations. A flush that checks no range copies nothing. The region's number and
-///   its registration in the queue are a pointer (`wr.reg.mr`), without a reference.
+/// * **rxe**: `req_retry` (`rxe_req.c`) starts at the oldest work request that was not
+///   acknowledged. `rxe_requester` executes all work requests from there on in any state, including
+///   those that are just being removed from the queue. `rxe_reg_fast_mr` refuses a region that is
+///   valid, and registers a region that was invalidated: the key and the rights come from the work
+///   request, the address and the length from the region at that time. `mr_check_range` compares
+///   address and length with each packet: in `check_rkey`, in `rxe_mr_copy`, which copies the data
+///   of a packet, and in the atomic operations. A flush, whose range is not checked, copies
+///   nothing. A registration in the queue refers to its region by a pointer (`wr.reg.mr`) without a
+///   reference.
 ///
-/// None with `XPRTRDMA_UPSTREAM=1`, which is for a kernel whose rxe skips what it has executed
-/// (`Documentation/upstream`).
+/// The list is empty with `XPRTRDMA_UPSTREAM=1`. That setting is for a kernel whose rxe does not
+/// execute a work request again (`Documentation/upstream`).
 const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = if cfg!(xprtrdma_upstream) {
     &[]
 } else {
     &[bindings::rdma_driver_id_RDMA_DRIVER_RXE]
 };
 
-/// Whether a registration on this device is executed again when the queue is sent again.
+/// Returns true if this device executes a registration again when it repeats the send queue.
 ///
 /// # Safety
 ///
@@ -104,39 +111,41 @@ pub(crate) unsafe fn executes_again(dev: NonNull<bindings::ib_device>) -> bool {
     EXECUTE_AGAIN.contains(&unsafe { driver(dev) })
 }
 
-/// What is known of the repetitions of one device.
+/// Whether one device was seen to execute a registration again.
 ///
-/// A registration that is executed again while its region is valid costs the connection. It happens
-/// when the device sends again while several messages are under way: packets were lost, or the
-/// processor was busy. The first time it is noted here, and from then on a queue pair on the device
-/// has a [fence](crate::qp) in front of the registrations of each message. The note outlives
-/// domains and ends with the module.
+/// A registration that is executed again while its region is valid breaks the connection. This
+/// happens if the device sends again while several messages are in flight, because packets were
+/// lost or the processor was busy. The first such event is recorded here. From then on each queue
+/// pair on the device posts a [fence](crate::qp) before the registrations of each message. The
+/// record outlives protection domains, and lasts until the module is unloaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Repetitions(&'static Atomic<bool>);
 
-/// What rxe counts of a port (`rxe_hw_counters.c`).
+/// Counters of rxe for one port (`rxe_hw_counters.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sendings {
-    /// Queues that were sent again.
+    /// Number of times that a send queue was sent again.
     again: u64,
-    /// Packets that could not be sent, which ends their queue pair without a status, too.
+    /// Number of packets that could not be sent, which also makes their queue pair fail without a
+    /// status.
     failed: u64,
 }
 
 impl Sendings {
-    /// Whether something was sent again since `before`, and everything could be sent.
+    /// Returns true if a queue was sent again since `before`, and all packets could be sent.
     pub(crate) fn may_have_repeated(self, before: Self) -> bool {
         self.again != before.again && self.failed == before.failed
     }
 }
 
-/// Number of devices that can be told apart. Two devices that share a place both get the fence.
+/// Number of devices that are distinguished. If two devices share an entry, both get the fence.
 const DEVICES: usize = 64;
 
 static REPEATED: [Atomic<bool>; DEVICES] = [const { Atomic::new(false) }; DEVICES];
 
 impl Repetitions {
-    /// Those of this device; `None` if it never executes a registration again.
+    /// Returns the record for this device, or `None` if the device never executes a registration
+    /// again.
     ///
     /// # Safety
     ///
@@ -151,10 +160,11 @@ impl Repetitions {
         REPEATED.get(index as usize % DEVICES).map(Self)
     }
 
-    /// How often the device has sent again, and could not send, on this port. May sleep.
+    /// Returns how often the device has sent again, and failed to send, on this port. May sleep.
     pub(crate) fn sendings(self, device: NonNull<bindings::ib_device>, port: u32) -> Sendings {
         let counter = |name: &CStr| {
-            // SAFETY: The device is that of `of`, whose caller keeps it; the name ends with NUL.
+            // SAFETY: The device is the one that was passed to `of`, and the caller keeps it. The
+            // name ends with NUL.
             unsafe { bindings::xprtrdma_port_counter(device.as_ptr(), port, name.as_char_ptr()) }
         };
         Sendings {
@@ -163,44 +173,47 @@ impl Repetitions {
         }
     }
 
-    /// Whether there was one.
+    /// Returns true if a repeated registration was recorded.
     pub(crate) fn are_known(self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// There was one. Whether it is the first.
+    /// Records a repeated registration. Returns true if it is the first.
     pub(crate) fn note(self) -> bool {
         !self.0.xchg(true, Relaxed)
     }
 }
 
-/// Puts a fence in front of registrations from now on, on every device that might execute them
-/// again (`fenced`), or only after it was seen to do so.
+/// Sets whether registrations get a fence from now on, on every device that might execute them
+/// again. If `fenced` is false, a device gets fences again only after it was seen to execute a
+/// registration again.
 pub fn fence_registrations(fenced: bool) {
     for of in &REPEATED {
         of.store(fenced, Relaxed);
     }
 }
 
-/// Drivers whose queue pairs, once in the error state, reach no memory any more behind the first
-/// Receive that they flush.
+/// Drivers whose queue pairs access no memory any more after they have flushed a Receive in the
+/// error state.
 ///
-/// Verbs promise it, but some drivers flush Receives by themselves, or say that they have changed
-/// the state, whatever the device does: cxgb4 when it could not stop the connection, hfi1 while a
-/// flow of its TID RDMA is programmed, mlx5 when its firmware is gone. Where it cannot be read in
-/// the source, the queue pair is destroyed before memory goes back.
+/// The verbs interface promises this for all devices. But some drivers flush Receives themselves,
+/// or report the error state, while the device may still be active: cxgb4 if it could not stop the
+/// connection, hfi1 while a TID RDMA flow is programmed, mlx5 if its firmware has failed. If the
+/// source of a driver does not show that the promise is kept, the queue pair is destroyed before
+/// its memory is released.
 ///
-/// * **rxe**: `rxe_receiver` looks at the state, under its lock, before each packet, and flushes in
-///   the same task (`rxe_resp.c`). What a packet needs of a region is copied before.
-/// * **siw**: the state is changed with its lock held for writing (`siw_verbs_modify_qp`); what
-///   arrives and what is sent is handled with it held for reading, in the state RTS only, and
-///   Receives are flushed under it.
+/// * **rxe**: before each packet `rxe_receiver` checks the state under its lock, and the same task
+///   flushes the Receives (`rxe_resp.c`). The data of a packet are copied before that.
+/// * **siw**: `siw_verbs_modify_qp` changes the state with a lock held for writing. Packets are
+///   received and sent with the lock held for reading, only in the state RTS. Receives are flushed
+///   with the lock held for writing.
 const STOP_IN_ERROR: &[bindings::rdma_driver_id] = &[
     bindings::rdma_driver_id_RDMA_DRIVER_RXE,
     bindings::rdma_driver_id_RDMA_DRIVER_SIW,
 ];
 
-/// Whether a queue pair on this device that has flushed a Receive reaches no memory any more.
+/// Returns true if a queue pair on this device accesses no memory any more after it has flushed a
+/// Receive.
 ///
 /// # Safety
 ///
@@ -210,16 +223,17 @@ pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
     STOP_IN_ERROR.contains(&unsafe { driver(dev) })
 }
 
-/// Drivers whose work requests complete before RDMA Reads that were posted earlier, unless they
-/// have a fence.
+/// Drivers whose work requests may complete before RDMA Reads that were posted earlier, unless the
+/// work requests have a fence.
 ///
-/// * **siw**: `siw_qp_sq_process` completes a Send or a Write when it was sent; a Read completes
-///   when its data have come (`siw_rdmap_complete`). With a fence the work request is not begun
-///   before.
+/// * **siw**: `siw_qp_sq_process` completes a Send or a Write when it was sent. A Read completes
+///   when its data have arrived (`siw_rdmap_complete`). A work request with a fence starts only
+///   after that.
 #[cfg(xprtrdma_server)]
 const OVERTAKE: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_SIW];
 
-/// Whether work requests on this device complete before RDMA Reads that were posted earlier.
+/// Returns true if work requests on this device may complete before RDMA Reads that were posted
+/// earlier.
 ///
 /// # Safety
 ///
@@ -230,7 +244,7 @@ pub(crate) unsafe fn overtakes(dev: NonNull<bindings::ib_device>) -> bool {
     OVERTAKE.contains(&unsafe { driver(dev) })
 }
 
-/// The driver of the device.
+/// Returns the driver of the device.
 ///
 /// # Safety
 ///
@@ -240,7 +254,7 @@ unsafe fn driver(dev: NonNull<bindings::ib_device>) -> bindings::rdma_driver_id 
     unsafe { (*dev.as_ptr()).ops.driver_id }
 }
 
-/// The limits of a device that matter to a client of reliable connections and fast registration.
+/// The device limits that matter for reliable connections and fast registration.
 ///
 /// # Examples
 ///
@@ -256,50 +270,54 @@ pub struct DeviceInfo {
     name: [u8; 64],
     /// The number of the port that the id uses.
     pub port: u32,
-    /// Work requests on one queue.
+    /// Maximum number of work requests in one queue.
     pub max_qp_wr: u32,
-    /// Entries of one completion queue.
+    /// Maximum number of entries in one completion queue.
     pub max_cqe: u32,
-    /// Pages that one fast registration covers.
+    /// Maximum number of pages that one fast registration covers.
     pub max_fast_reg_pages: u32,
-    /// Memory regions on the device.
+    /// Maximum number of memory regions on the device.
     pub max_mr: u32,
-    /// RDMA Reads that the device serves at a time.
+    /// Maximum number of RDMA Reads that the device serves at a time.
     pub max_qp_rd_atom: u32,
-    /// The device offers fast registration work requests.
+    /// Whether the device offers fast registration work requests.
     pub fast_reg: bool,
-    /// A region may have gaps between its pages.
+    /// Whether a region may have gaps between its pages.
     pub sg_gaps: bool,
-    /// What is sent has ended when the device's TCP has taken it, not when the peer's device has it
-    /// (iWARP; RFC 5040, 5.5): the end says nothing of the peer.
+    /// Whether a Send completes when the TCP stack of the device has accepted the data, rather than
+    /// when the peer's device has received them (iWARP; RFC 5040, section 5.5). The completion then
+    /// says nothing about the peer.
     pub ends_early: bool,
-    /// A message of the peer that invalidates a region can prove it. Otherwise the peer had better
-    /// send none: each region must be invalidated here all the same.
+    /// Whether a message of the peer that invalidates a region proves the invalidation. If not, the
+    /// peer should invalidate no regions, because this host must invalidate each region anyway.
     pub proves_invalidations: bool,
-    /// A queue pair may post one work request more in front of the registrations of a message, and
-    /// regions are best mapped for one kind of access only ([`IdleMr::allows`]).
+    /// Whether the device may execute registrations again. A queue pair may then post one more work
+    /// request before the registrations of a message, and regions should be mapped for one type of
+    /// access only ([`IdleMr::allows`]).
     ///
     /// [`IdleMr::allows`]: crate::mr::IdleMr::allows
     pub executes_again: bool,
 }
 
 impl DeviceInfo {
-    /// The device of an id; `None` before its address is resolved.
+    /// Returns the capabilities of the id's device, or `None` before the address of the id is
+    /// resolved.
     pub fn of(id: &CmId) -> Option<Self> {
         let raw = id.raw_device()?;
         // SAFETY: The device of a resolved id exists as long as the id.
         let proves_invalidations = unsafe { !is_distrusted(raw) };
-        // SAFETY: As above.
+        // SAFETY: The device of a resolved id exists as long as the id.
         let executes_again = unsafe { executes_again(raw) };
         let dev = raw.as_ptr();
-        // SAFETY: As above. Its attributes are constant after registration.
+        // SAFETY: The device exists as long as the id. Its attributes are constant after
+        // registration.
         let attrs = unsafe { &(*dev).attrs };
-        // SAFETY: As above. What kind of node it is, is constant, too.
+        // SAFETY: The device exists as long as the id. Its node type is constant.
         let node = unsafe { (*dev).node_type };
-        // SAFETY: The name has a fixed size and is NUL-terminated; a concurrent rename can only
-        // mix two names.
+        // SAFETY: The name has a fixed size and ends with NUL. A rename at the same time can only
+        // mix the two names.
         let raw = unsafe { (*dev).name };
-        // SAFETY: The id is valid by its type; the port is written before the device.
+        // SAFETY: The id is valid by its type. Its port is written before its device.
         let port = unsafe { (*id.as_raw()).port_num };
         let mut name = [0u8; 64];
         for (dst, src) in name.iter_mut().zip(raw) {
@@ -326,7 +344,7 @@ impl DeviceInfo {
         })
     }
 
-    /// The device's name, e.g. `mlx5_0`.
+    /// Returns the name of the device, for example `mlx5_0`.
     pub fn name(&self) -> &str {
         let len = self.name.iter().position(|&c| c == 0).unwrap_or(0);
         self.name
@@ -336,7 +354,7 @@ impl DeviceInfo {
     }
 }
 
-/// A limit as a number: in C it is an `int` in some kernels, a `u32` in others.
+/// Converts a limit to a `u32`, because it is an `int` in some kernels and a `u32` in others.
 pub(crate) fn limit<T: TryInto<u32>>(value: T) -> u32 {
     value.try_into().unwrap_or(0)
 }

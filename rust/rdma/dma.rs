@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of our own that is mapped for a device ([`DmaBuf`]).
+//! Buffers of this module that are mapped for a device ([`DmaBuf`]).
 
 use crate::pd::Pd;
 use core::ptr;
@@ -10,12 +10,12 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Which side writes the memory.
+/// Whether the device or the CPU writes the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The device reads.
+    /// The device reads the memory.
     ToDevice,
-    /// The device writes.
+    /// The device writes the memory.
     FromDevice,
 }
 
@@ -29,17 +29,18 @@ impl Direction {
     }
 }
 
-/// A buffer of our own that stays mapped for one device.
+/// A buffer of this module that stays mapped for one device.
 ///
-/// The memory is shared with the device, so it is only reached through raw pointers. The queues of
-/// this crate record which bytes belong to the device.
+/// The device shares the memory, so the CPU accesses it through raw pointers only. The queues of
+/// this crate record which bytes the device may access.
 ///
 /// # Invariants
 ///
 /// - `mem` is mapped at `addr` for `dir` until `drop`.
-/// - `lkey` is the key of all local memory in the domain.
-/// - `need_sync` is whether the mapping is one that must be synced. That is settled when it is
-///   made: by the device's coherence, and by whether the memory behind it is a bounce buffer.
+/// - `lkey` is the key for all local memory in the protection domain.
+/// - `need_sync` says whether the mapping must be synced. This depends on the coherence of the
+///   device, and on whether the mapping uses a bounce buffer. Both are fixed when the mapping is
+///   created.
 pub(crate) struct DmaBuf {
     mem: KVec<u8>,
     ptr: *mut u8,
@@ -50,30 +51,32 @@ pub(crate) struct DmaBuf {
     pd: Arc<Pd>,
 }
 
-// SAFETY: The memory is owned and the device has no thread affinity.
+// SAFETY: The object owns the memory, and any thread may use the mapping.
 unsafe impl Send for DmaBuf {}
-// SAFETY: `&DmaBuf` only gives out addresses.
+// SAFETY: A `&DmaBuf` only returns addresses.
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {
-    /// Allocates and maps `len` bytes, zeroed; `EINVAL` for none. May sleep.
+    /// Allocates and maps a buffer of `len` zero bytes. Returns `EINVAL` if `len` is zero. May
+    /// sleep.
     pub(crate) fn new(pd: &Arc<Pd>, len: usize, dir: Direction) -> Result<Self> {
         if len == 0 {
-            // Not memory, but a pointer to nothing.
+            // An empty vector has no memory, only a dangling pointer.
             return Err(EINVAL);
         }
         let mut mem = KVec::from_elem(0u8, len, GFP_KERNEL | __GFP_NOWARN)?;
         let ptr = mem.as_mut_ptr();
         let dev = pd.raw_device();
-        // SAFETY: The device exists while `pd` does; `mem` is `len` bytes of kmalloc memory.
+        // SAFETY: The device exists as long as `pd`. `mem` consists of `len` bytes of kmalloc
+        // memory.
         let addr = unsafe { bindings::xprtrdma_dma_map_single(dev, ptr.cast(), len, dir.raw()) };
-        // SAFETY: The device exists; `addr` is the result of a mapping call on it.
+        // SAFETY: The device exists. `addr` is the result of a mapping call for it.
         if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
             return Err(EIO);
         }
-        // SAFETY: The device exists; the memory is mapped there.
+        // SAFETY: The device exists, and the memory is mapped for it at `addr`.
         let need_sync = unsafe { bindings::xprtrdma_dma_need_sync(dev, addr) };
-        // INVARIANT: Mapped just now, and asked for after that.
+        // INVARIANT: The memory was mapped above, and `need_sync` was read after that.
         Ok(Self {
             mem,
             ptr,
@@ -95,7 +98,8 @@ impl DmaBuf {
         self.ptr
     }
 
-    /// A scatter/gather element for `len` bytes at `offset`, both within the buffer.
+    /// Returns a scatter/gather element for `len` bytes at `offset`. Both must be inside the
+    /// buffer.
     #[inline]
     pub(crate) fn sge(&self, offset: usize, len: usize) -> bindings::ib_sge {
         bindings::ib_sge {
@@ -106,7 +110,7 @@ impl DmaBuf {
         }
     }
 
-    /// Syncs `len` bytes at `offset` for the CPU after the device wrote them.
+    /// Syncs `len` bytes at `offset` for the CPU, after the device has written them.
     #[inline]
     pub(crate) fn sync_for_cpu(&self, offset: usize, len: usize) {
         if !self.need_sync {
@@ -123,7 +127,7 @@ impl DmaBuf {
         }
     }
 
-    /// Syncs `len` bytes at `offset` for the device.
+    /// Syncs `len` bytes at `offset` for the device, after the CPU has written them.
     #[inline]
     pub(crate) fn sync_for_device(&self, offset: usize, len: usize) {
         if !self.need_sync {
@@ -143,7 +147,7 @@ impl DmaBuf {
 
 impl Drop for DmaBuf {
     fn drop(&mut self) {
-        // SAFETY: Mapped by the type invariant; not used again.
+        // SAFETY: The memory is mapped by the type invariant, and is not used again.
         unsafe {
             bindings::xprtrdma_dma_unmap_single(
                 self.pd.raw_device(),

@@ -16,14 +16,14 @@ use xprtrdma_bindings as bindings;
 /// An asynchronous event of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceEvent {
-    /// The number (`enum ib_event_type`).
+    /// The number of the event (`enum ib_event_type`).
     pub number: u32,
-    /// The port that it is about; `None`: the device as a whole.
+    /// The port that the event concerns; `None` if it concerns the whole device.
     pub port: Option<u32>,
 }
 
 impl DeviceEvent {
-    /// Reads an event.
+    /// Converts an event of the RDMA core.
     fn of(raw: &bindings::ib_event) -> Self {
         let number = raw.event;
         let is_of_port = matches!(
@@ -36,25 +36,26 @@ impl DeviceEvent {
                 | bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER
                 | bindings::ib_event_type_IB_EVENT_GID_CHANGE
         );
-        // SAFETY: The number tells that the union holds a port; all its members are plain numbers
-        // and pointers, so that any bits are a valid port.
+        // SAFETY: For this number the union contains a port number. All members of the union are
+        // plain numbers and pointers, so any bits are a valid port number.
         let port = is_of_port.then(|| unsafe { *raw.element.port_num.as_ref() });
         Self { number, port }
     }
 }
 
-/// Is told the events of a device.
+/// Handles the events of a device.
 ///
 /// Called in process context, by a work item of the RDMA core or by a thread that changes an
-/// address of the device, with the list of the device's handlers locked for reading: two events can
-/// be told at the same time. It may sleep, but a thread that makes or drops a [`DeviceEvents`] of
-/// the device waits for it. So it must not do that itself, nor wait for a thread that does.
+/// address of the device. The list of the device's handlers is locked for reading, so two events
+/// can be handled at the same time. The handler may sleep. A thread that creates or drops a
+/// [`DeviceEvents`] of the device waits for the handler. So the handler must not do that itself,
+/// nor wait for such a thread.
 pub trait DeviceHandler: Send + Sync {
-    /// Handles one event, of any port of the device.
+    /// Handles one event of the device or of one of its ports.
     fn event(&self, event: DeviceEvent);
 }
 
-/// The entry of a device's list of handlers.
+/// The entry in a device's list of handlers.
 #[pin_data]
 struct Entry {
     #[pin]
@@ -62,13 +63,14 @@ struct Entry {
     handler: Arc<dyn DeviceHandler>,
 }
 
-/// The events of one device, from now until it is dropped.
+/// The registration of a handler for the events of one device. The drop unregisters the handler.
 ///
 /// # Invariants
 ///
-/// - Until `drop`, `entry.raw` is in the list of handlers of the device of `id`, and there is no
-///   mutable reference to `entry`.
-/// - Not dropped by a [`DeviceHandler`] of the device, nor where it must not sleep.
+/// - Until `drop`, `entry.raw` is in the list of handlers of the device of `id`, and no mutable
+///   reference to `entry` exists.
+/// - The object is not dropped by a [`DeviceHandler`] of the device, and only where the thread may
+///   sleep.
 ///
 /// # Examples
 ///
@@ -91,22 +93,22 @@ struct Entry {
 /// }
 /// ```
 pub struct DeviceEvents {
-    // Dropped when it is in no list, so that no event can come any more; then what keeps the
-    // device.
+    // The entry is dropped first, when it is in no list any more, so that no event can arrive. The
+    // id is dropped after it, because it keeps the device.
     entry: Pin<KBox<Entry>>,
     id: Arc<CmId>,
 }
 
-// SAFETY: The RDMA core locks its list, and nothing of the entry has thread affinity.
+// SAFETY: The RDMA core locks its list, and any thread may use the entry.
 unsafe impl Send for DeviceEvents {}
-// SAFETY: A shared reference gives no more than one to `id`.
+// SAFETY: A `&DeviceEvents` only returns a reference to `id`.
 unsafe impl Sync for DeviceEvents {}
 
 impl DeviceEvents {
-    /// Registers `handler` for the events of the device of `id`; `ENODEV` before the address of
-    /// `id` is resolved.
+    /// Registers `handler` for the events of the device of `id`. Returns `ENODEV` before the
+    /// address of `id` is resolved.
     ///
-    /// The first event can come before this returns. May sleep. Must not be called by a
+    /// The first event can arrive before this function returns. May sleep. Must not be called by a
     /// [`DeviceHandler`] of the device.
     pub fn listen(id: Arc<CmId>, handler: Arc<dyn DeviceHandler>) -> Result<Self> {
         let device = id.raw_device().ok_or(ENODEV)?;
@@ -122,14 +124,14 @@ impl DeviceEvents {
             }),
             GFP_KERNEL,
         )?;
-        // SAFETY: The device exists as long as `id`. The entry is complete and pinned; `drop` takes
-        // it off the list before either goes.
+        // SAFETY: The device exists as long as `id`. The entry is complete and pinned. `drop`
+        // removes it from the list before the entry or the id is freed.
         unsafe { bindings::ib_register_event_handler(entry.raw.get()) };
-        // INVARIANT: It is in the list now.
+        // INVARIANT: The call above added the entry to the list.
         Ok(Self { entry, id })
     }
 
-    /// The id whose device it is.
+    /// Returns the id whose device is observed.
     pub fn id(&self) -> &Arc<CmId> {
         &self.id
     }
@@ -138,23 +140,23 @@ impl DeviceEvents {
 impl Drop for DeviceEvents {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the entry is in the list, and `id` keeps the device. The
-        // callee waits for handlers at work, and none begins later, so that all may be freed
-        // afterwards.
+        // callee waits for running handlers, and no handler starts afterwards, so the entry may be
+        // freed.
         unsafe { bindings::ib_unregister_event_handler(self.entry.raw.get()) }
     }
 }
 
 /// # Safety
 ///
-/// Called by the RDMA core only, for an [`Entry`] that is in a device's list, with a valid event.
+/// Only the RDMA core calls this, with a valid event, and with an [`Entry`] that is in a device's
+/// list.
 unsafe extern "C" fn event(entry: *mut bindings::ib_event_handler, event: *mut bindings::ib_event) {
     let entry = Opaque::cast_from(entry);
-    // SAFETY: By this function's contract it is the field of an `Entry`.
+    // SAFETY: By this function's contract the pointer refers to the `raw` field of an `Entry`.
     let entry = unsafe { container_of!(entry, Entry, raw) };
-    // SAFETY: What is in the list exists, and is not changed but for the list's own part, which is
-    // opaque.
+    // SAFETY: An entry in the list exists. Only the field `raw` is written, and that is opaque.
     let entry = unsafe { &*entry };
-    // SAFETY: The event is valid for the call.
+    // SAFETY: The event is valid during the call.
     let event = DeviceEvent::of(unsafe { &*event });
     entry.handler.event(event);
 }

@@ -12,19 +12,19 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// What a work request does.
+/// The type of a work request.
 ///
-/// A completion that tells of an error does not say it: the opcode is not valid then. So work
-/// requests of different kinds have different completion entries.
+/// A completion with an error does not contain a valid opcode. So work requests of different types
+/// have different completion entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
     /// A Send.
     Send,
     /// A registration.
     RegMr,
-    /// An invalidation. The fence in front of registrations is an invalidation as well.
+    /// A local invalidation. The fence before registrations is an invalidation as well.
     LocalInv,
-    /// A probe.
+    /// An RDMA Write that serves as a keepalive probe.
     RdmaWrite,
     /// A Receive.
     Recv,
@@ -33,16 +33,16 @@ pub enum Opcode {
 /// A work request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedWork {
-    /// What it was.
+    /// The type of the work request.
     pub opcode: Opcode,
     /// The status of its completion.
     pub status: WcStatus,
-    /// What the device says of the reason, in numbers of its own (`ib_wc.vendor_err`).
+    /// The reason in the device's own numbers (`ib_wc.vendor_err`).
     pub vendor_err: u32,
 }
 
 impl FailedWork {
-    /// A work request that failed with this completion.
+    /// Returns the failed work request to which this completion belongs.
     pub(crate) fn of(opcode: Opcode, wc: &bindings::ib_wc) -> Self {
         Self {
             opcode,
@@ -51,7 +51,7 @@ impl FailedWork {
         }
     }
 
-    /// A work request that the device did not take.
+    /// Returns the description of a work request that the device refused to post.
     pub(crate) fn unposted(opcode: Opcode) -> Self {
         Self {
             opcode,
@@ -60,15 +60,15 @@ impl FailedWork {
         }
     }
 
-    /// As a number, which is not 0. A status is a small one.
+    /// Returns the content as a number that is not zero. A status is less than 2^24.
     fn pack(self) -> u64 {
         let low = (self.status.0 << 8) | (self.opcode as u32 + 1);
         (u64::from(self.vendor_err) << 32) | u64::from(low)
     }
 
-    /// The inverse of [`FailedWork::pack`].
+    /// Converts a number back that [`FailedWork::pack`] returned.
     fn unpack(number: u64) -> Option<Self> {
-        // CAST: The lower and the upper half.
+        // CAST: The casts keep the lower and the upper half.
         let (low, vendor_err) = (number as u32, (number >> 32) as u32);
         let opcode = match low & 0xff {
             1 => Opcode::Send,
@@ -86,7 +86,7 @@ impl FailedWork {
     }
 }
 
-/// The reports so far.
+/// The reports that have been recorded for a queue pair.
 ///
 /// # Examples
 ///
@@ -107,15 +107,17 @@ impl FailedWork {
 pub struct Failure {
     /// The first work request that failed.
     pub first: Option<FailedWork>,
-    /// The first one that was not just flushed, as all are that are left.
+    /// The first failed work request that was not merely flushed. All work requests behind a
+    /// failure are flushed.
     pub reason: Option<FailedWork>,
-    /// The number (`enum ib_event_type`) of the first asynchronous event that tells of a failure.
+    /// The number (`enum ib_event_type`) of the first asynchronous event that reports a failure.
     pub event: Option<u32>,
-    /// The device has executed a registration again while its region was valid.
+    /// Whether the device has executed a registration again while its region was valid.
     pub repeated: bool,
 }
 
-/// Where that is noted, from any context. All zero: nothing was seen. Nothing is ordered by it.
+/// The record of reports, which may be written in any context. Zero in a field means that nothing
+/// was reported. The atomic fields order no other memory access.
 pub(crate) struct Reports {
     first: Atomic<u64>,
     reason: Atomic<u64>,
@@ -123,9 +125,9 @@ pub(crate) struct Reports {
     repeated: Atomic<bool>,
 }
 
-/// Records a value, which is not 0, unless there is one.
+/// Records a number that is not zero, unless a number was recorded before.
 fn note(place: &Atomic<u64>, value: u64) {
-    // That there was something is no error.
+    // A failed exchange means that an earlier report was recorded, which is not an error.
     let _ = place.cmpxchg(0, value, Relaxed);
 }
 
@@ -139,7 +141,7 @@ impl Reports {
         }
     }
 
-    /// A work request failed.
+    /// Records that a work request failed.
     #[cold]
     pub(crate) fn failed(&self, work: FailedWork) {
         note(&self.first, work.pack());
@@ -148,14 +150,14 @@ impl Reports {
         }
     }
 
-    /// A registration was executed again.
+    /// Records that a registration was executed again.
     #[cold]
     pub(crate) fn repeated(&self) {
         self.repeated.store(true, Relaxed);
     }
 
     pub(crate) fn seen(&self) -> Failure {
-        // CAST: As it was noted, with one added.
+        // CAST: `event` contains the number of an event plus one, which fits.
         let event = self.event.load(Relaxed) as u32;
         Failure {
             first: FailedWork::unpack(self.first.load(Relaxed)),
@@ -166,16 +168,16 @@ impl Reports {
     }
 }
 
-/// The handler of asynchronous events. Others than those that tell of a failure are of no interest.
+/// Handles asynchronous events of a queue pair. Events that do not report a failure are ignored.
 ///
 /// # Safety
 ///
-/// Called by a device for a queue pair whose context is a [`Reports`] that outlives it, in any
-/// context.
+/// A device calls this in any context, for a queue pair whose context is a [`Reports`] that
+/// outlives the queue pair.
 pub(crate) unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void) {
     // SAFETY: By this function's contract.
     let reports = unsafe { &*context.cast::<Reports>() };
-    // SAFETY: The event is valid for the call.
+    // SAFETY: The event is valid during the call.
     let number = unsafe { (*event).event };
     if matches!(
         number,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lent memory that a device reads or writes ([`MappedLoan`]).
+//! Lent memory that is mapped for a device ([`MappedLoan`]).
 
 use crate::{
     dma::Direction,
@@ -22,26 +22,27 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// - Each of `sges` is a mapping for `dir` on the device of `pd`, unmapped by `drop`.
-/// - `lender` keeps the memory.
+/// - Each element of `sges` is mapped for `dir` on the device of `pd`, until `drop`.
+/// - `_lender` keeps the memory.
 pub(crate) struct MappedLoan {
     sges: KVec<bindings::ib_sge>,
     dir: Direction,
     pd: Arc<Pd>,
-    // Dropped behind the mappings.
+    // Dropped after the memory has been unmapped.
     _lender: Option<KBox<dyn Lender>>,
 }
 
 impl MappedLoan {
-    /// Maps all of the memory, in as many elements at most. `E2BIG`: it is in more. May sleep.
+    /// Maps all of the memory as at most `most` elements. Returns `E2BIG` if more elements are
+    /// needed. May sleep.
     pub(crate) fn new<L: Loan>(loan: L, most: usize, pd: &Arc<Pd>, dir: Direction) -> Result<Self>
     where
         L::Lender: 'static,
     {
-        // Whatever happens from here on, the memory is kept until nothing is mapped any more.
+        // From here on an error must keep the memory until nothing is mapped any more.
         let place = KBox::<L::Lender>::new_uninit(GFP_KERNEL)?;
         let sges = KVec::with_capacity(most, GFP_KERNEL)?;
-        // INVARIANT: Nothing is mapped yet.
+        // INVARIANT: Nothing is mapped yet, and `sges` is empty.
         let mut this = Self {
             sges,
             dir,
@@ -58,15 +59,15 @@ impl MappedLoan {
         mapped.map(|()| this)
     }
 
-    /// Maps a piece, an element for each listed page.
+    /// Maps a piece of memory, with one element for each listed page.
     fn map(&mut self, piece: Piece<'_>) -> Result {
         let dev = self.pd.raw_device();
         let (mut page, mut first, mut left) = (piece.page, piece.first, piece.len);
         let mut more = piece.more.iter();
         loop {
             let next = more.next();
-            // The rest lies in the last page, and behind it. NO-OVERFLOW: A piece begins within its
-            // page, and `left` is not less than `len`.
+            // All bytes that remain are in the last page and the pages that follow it in memory.
+            // NO-OVERFLOW: A piece begins inside its first page, and `left` is at least `len`.
             let len = match next {
                 Some(_) => left.min(PAGE_SIZE - first),
                 None => left,
@@ -75,20 +76,20 @@ impl MappedLoan {
                 return Err(E2BIG);
             }
             let dir = self.dir.raw();
-            // SAFETY: The device exists while `pd` does; the bytes are there by the contract of a
-            // loan.
+            // SAFETY: The device exists as long as `pd`. The bytes exist by the contract of `Loan`.
             let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, first, len, dir) };
-            // SAFETY: The device exists; `addr` is the result of a mapping call on it.
+            // SAFETY: The device exists. `addr` is the result of a mapping call for it.
             if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
                 return Err(EIO);
             }
             let sge = bindings::ib_sge {
                 addr,
-                // CAST: A piece of a message is short.
+                // CAST: A piece is part of a message, whose length is a `u32`.
                 length: len as u32,
                 lkey: self.pd.local_dma_lkey(),
             };
-            // INVARIANT: Mapped just now. There is room, so it does not fail.
+            // INVARIANT: The bytes were mapped above. The push cannot fail, because the vector has
+            // a free element.
             self.sges.push_within_capacity(sge).map_err(|_| E2BIG)?;
             let Some(next) = next else {
                 return Ok(());
@@ -97,12 +98,12 @@ impl MappedLoan {
         }
     }
 
-    /// Returns the elements, which stay where they are.
+    /// Returns the elements. They are not moved while this object exists.
     pub(crate) fn sges(&mut self) -> &mut [bindings::ib_sge] {
         &mut self.sges
     }
 
-    /// Returns the domain whose device the memory is mapped for.
+    /// Returns the protection domain whose device the memory is mapped for.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
@@ -113,7 +114,7 @@ impl Drop for MappedLoan {
         let dev = self.pd.raw_device();
         for sge in &self.sges {
             let (addr, len) = (sge.addr, sge.length as usize);
-            // SAFETY: By the type invariant it is mapped, and it is unmapped once.
+            // SAFETY: By the type invariant the element is mapped. It is unmapped once.
             unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, len, self.dir.raw()) };
         }
     }

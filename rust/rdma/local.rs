@@ -2,9 +2,9 @@
 
 //! The addresses of a network namespace that RDMA devices have ([`locals`]).
 //!
-//! The connection manager decides which they are: it takes RoCE by the addresses in a device's
-//! table, InfiniBand by the interface's hardware address, iWARP by the interface. So each address
-//! is bound once, to an id that goes again.
+//! The connection manager decides which addresses belong to a device: for RoCE by the device's
+//! address table, for InfiniBand by the hardware address of the interface, for iWARP by the
+//! interface. So each address is tested by binding a temporary id to it.
 
 use crate::{
     cm::{
@@ -29,10 +29,10 @@ use xprtrdma_bindings::{
     xprtrdma_address, //
 };
 
-/// Addresses of a namespace that are looked at, most.
+/// Maximum number of addresses of a namespace that are tested.
 ///
-/// Each costs an id for a moment. Hosts of containers have thousands, on interfaces without an RDMA
-/// device.
+/// Each test creates an id. A host of containers may have thousands of addresses on interfaces
+/// without an RDMA device.
 const MOST: usize = 1024;
 
 /// An address that an RDMA device has.
@@ -50,31 +50,30 @@ const MOST: usize = 1024;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
-    /// The address: IPv4, or IPv6 that is valid beyond the link.
+    /// The address: IPv4, or IPv6 that is not link-local.
     pub addr: IpAddr,
-    /// Bits of the address that all hosts on the link have in common.
+    /// Number of leading bits that all addresses on the link have in common.
     pub prefix_len: u8,
     /// The number of the interface.
     pub interface: u32,
-    /// The device and its port.
+    /// The device, with the number of the port.
     pub device: DeviceInfo,
-    /// The device believes that the port works.
+    /// Whether the device reports the port as active.
     pub active: bool,
 }
 
-/// Lists the addresses in `net` that RDMA devices have, in the order of the interfaces.
+/// Lists the addresses in `net` that RDMA devices have, ordered by interface.
 ///
-/// Interfaces that are down have none, nor are those listed that are tentative, deprecated or
-/// temporary (RFC 8981). It is what holds at one moment: an address may be gone when it is used.
-/// May sleep. Must not be called by a [`CmHandler`] or by a
-/// [`DeviceHandler`](crate::events::DeviceHandler).
+/// Addresses are left out if their interface is down, or if they are tentative, deprecated or
+/// temporary (RFC 8981). The list may be outdated when it is used. May sleep. Must not be called by
+/// a [`CmHandler`] or by a [`DeviceHandler`](crate::events::DeviceHandler).
 ///
 /// `ENOMEM` is the only error.
 pub fn locals(net: &Net) -> Result<KVec<Local>> {
     list(net, |addr| !is_link_local(addr))
 }
 
-/// Lists those among them that are `wanted`.
+/// Lists the addresses for which `wanted` returns true, like [`locals`].
 pub(crate) fn list(net: &Net, wanted: impl Fn(&IpAddr) -> bool) -> Result<KVec<Local>> {
     let handler = Arc::new(Ignore, GFP_KERNEL)?;
     let mut found = KVec::new();
@@ -93,7 +92,7 @@ pub(crate) fn list(net: &Net, wanted: impl Fn(&IpAddr) -> bool) -> Result<KVec<L
         match id.bind_addr(&local) {
             Ok(()) => {}
             Err(ENOMEM) => return Err(ENOMEM),
-            // Of no RDMA device, or no address any more.
+            // The address belongs to no RDMA device, or has been removed.
             Err(_) => continue,
         }
         let Some(device) = DeviceInfo::of(&id) else {
@@ -113,29 +112,29 @@ pub(crate) fn list(net: &Net, wanted: impl Fn(&IpAddr) -> bool) -> Result<KVec<L
     Ok(found)
 }
 
-/// The addresses of the interfaces in `net` that are up.
+/// Returns the addresses of all interfaces in `net` that are up.
 fn addresses(net: &Net) -> Result<KVec<xprtrdma_address>> {
-    // SAFETY: The namespace is valid by its type; there is no room to write to.
+    // SAFETY: The namespace is valid by its type. With a length of zero nothing is written.
     let count = unsafe { bindings::xprtrdma_addresses(net.as_raw(), core::ptr::null_mut(), 0) };
     let mut all = KVec::with_capacity(MOST.min(count as usize), GFP_KERNEL)?;
     while all.len() < all.capacity().min(MOST) {
         all.push(xprtrdma_address::default(), GFP_KERNEL)?;
     }
-    // CAST: At most `MOST`.
+    // CAST: The length is at most `MOST`.
     let room = all.len() as u32;
-    // SAFETY: The namespace is valid by its type; as many addresses may be written as there is room
-    // for.
+    // SAFETY: The namespace is valid by its type. At most `room` addresses are written, for which
+    // there is space.
     let count = unsafe { bindings::xprtrdma_addresses(net.as_raw(), all.as_mut_ptr(), room) };
     all.truncate(count as usize);
     Ok(all)
 }
 
-/// Whether the address means something on its own link only.
+/// Returns true if the address is valid only on its own link.
 fn is_link_local(addr: &IpAddr) -> bool {
     matches!(addr, IpAddr::V6(addr) if addr.is_unicast_link_local())
 }
 
-/// The address itself.
+/// Converts an address of the C helper.
 fn address(raw: &xprtrdma_address) -> IpAddr {
     if raw.ipv6 {
         raw.bytes.into()
@@ -145,8 +144,8 @@ fn address(raw: &xprtrdma_address) -> IpAddr {
     }
 }
 
-/// Takes no notice: an id that is only bound has no events but the removal of its device, which
-/// waits until the id is gone.
+/// A handler that ignores all events. An id that is only bound gets no event except the removal of
+/// its device, which waits until the id is destroyed.
 struct Ignore;
 
 impl CmHandler for Ignore {

@@ -28,25 +28,25 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// - `raw` are the addresses of `pages`, in that order, whose bytes are initialised. The last one
-///   is there twice.
-/// - `len` is at most the bytes of `pages`, and not zero.
+/// - `raw` contains the addresses of `pages` in the same order. The last address is there twice.
+///   All bytes of the pages are initialised.
+/// - `len` is not zero, and at most the number of bytes in `pages`.
 pub struct Pages {
     raw: KVec<*mut bindings::page>,
     pages: KVec<Page>,
     len: usize,
 }
 
-// SAFETY: The addresses are those of pages that the value owns.
+// SAFETY: The addresses belong to pages that the object owns.
 unsafe impl Send for Pages {}
-// SAFETY: `&Pages` tells addresses and lengths only.
+// SAFETY: A `&Pages` only returns addresses and lengths.
 unsafe impl Sync for Pages {}
 
-// SAFETY: By the type invariant. The arrays do not change, and stay where they are if the value is
-// moved. Methods that make references to the bytes take `&mut self`.
+// SAFETY: By the type invariant. The arrays do not change, and are not moved when the object is
+// moved. Methods that create references to the bytes take `&mut self`.
 unsafe impl PageArray for Pages {
     fn array(&self) -> NonNull<*mut bindings::page> {
-        // A vector's pointer is not null.
+        // The pointer of a vector is not null.
         NonNull::from(self.raw.as_slice()).cast()
     }
 
@@ -60,7 +60,7 @@ unsafe impl PageArray for Pages {
 }
 
 impl Pages {
-    /// Allocates pages for `len` bytes. `EINVAL` for none. May sleep.
+    /// Allocates pages for `len` bytes. Returns `EINVAL` if `len` is zero. May sleep.
     pub fn new(len: usize) -> Result<Self> {
         if len == 0 {
             return Err(EINVAL);
@@ -75,12 +75,13 @@ impl Pages {
         }
         let last = raw.last().copied().ok_or(EINVAL)?;
         raw.push(last, GFP_KERNEL)?;
-        // INVARIANT: As many as were asked for, each zeroed, and the last one again.
+        // INVARIANT: All pages were allocated as zeroed pages, and the last address was added a
+        // second time.
         Ok(Self { raw, pages, len })
     }
 
-    /// Calls `f` with each part of the bytes from `at` to `end` that is in one page, in order, and
-    /// with the offset of the part from `at`. `EINVAL`: there are fewer bytes.
+    /// Calls `f` for each part of the bytes from `at` to `end` that is inside one page, in order.
+    /// `f` gets the offset of the part from `at`. Returns `EINVAL` if the pages have fewer bytes.
     pub fn change(
         &mut self,
         at: usize,
@@ -93,11 +94,12 @@ impl Pages {
         let mut from = at;
         while from < end {
             let offset = from % PAGE_SIZE;
-            // NO-OVERFLOW: Both are at most `end`, which is at most the bytes of memory.
+            // NO-OVERFLOW: Both numbers are at most `end`, which is at most the number of bytes in
+            // memory.
             let len = (PAGE_SIZE - offset).min(end - from);
             let page = self.address(from / PAGE_SIZE).ok_or(EINVAL)?;
-            // SAFETY: Within the page, which belongs to the value, and is initialised. `self` is
-            // borrowed for as long as the slice.
+            // SAFETY: The part is inside a page that belongs to this object and is initialised.
+            // `self` is mutably borrowed while the slice exists.
             let part = unsafe { slice::from_raw_parts_mut(page.add(offset).as_ptr(), len) };
             f(from - at, part)?;
             from += len;
@@ -107,7 +109,7 @@ impl Pages {
 
     /// Maps the pages for the device of `pd`. May sleep.
     pub fn map(self, pd: &Arc<Pd>, dir: Direction) -> Result<MappedPages> {
-        // INVARIANT: None is mapped yet.
+        // INVARIANT: No page is mapped yet.
         let mut mapped = MappedPages {
             addrs: KVec::with_capacity(self.pages.len(), GFP_KERNEL)?,
             pages: self,
@@ -117,14 +119,15 @@ impl Pages {
         let dev = pd.raw_device();
         for page in &mapped.pages.pages {
             let page = page.as_ptr();
-            // SAFETY: The device exists while `pd` does; the page is a whole one of ours.
+            // SAFETY: The device exists as long as `pd`. The page belongs to this object.
             let addr =
                 unsafe { bindings::xprtrdma_dma_map_page(dev, page, 0, PAGE_SIZE, dir.raw()) };
-            // SAFETY: The device exists; `addr` is the result of a mapping call on it.
+            // SAFETY: The device exists. `addr` is the result of a mapping call for it.
             if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
                 return Err(EIO);
             }
-            // INVARIANT: Mapped just now. There is room, so it does not fail.
+            // INVARIANT: The page was mapped above. The push cannot fail, because the vector has a
+            // free element.
             mapped.addrs.push(addr, GFP_KERNEL)?;
         }
         Ok(mapped)
@@ -133,17 +136,19 @@ impl Pages {
     /// Returns the address of a page.
     fn address(&self, index: usize) -> Option<NonNull<u8>> {
         let page = *self.raw.get(index)?;
-        // SAFETY: A page of ours, which the kernel can address: it was not asked for high memory.
+        // SAFETY: The page belongs to this object. It has a kernel address, because it was not
+        // allocated from high memory.
         NonNull::new(unsafe { bindings::xprtrdma_page_address(page) }.cast())
     }
 }
 
-/// Pages that are mapped for a device. Until [`MappedPages::unmap`] nothing but the device uses
-/// their bytes.
+/// Pages that are mapped for a device. Until [`MappedPages::unmap`] only the device accesses their
+/// bytes.
 ///
 /// # Invariants
 ///
-/// The first pages are mapped at `addrs` for `dir`; all of them once [`Pages::map`] has returned.
+/// A number of pages from the first one on are mapped at `addrs` for `dir`. After [`Pages::map`]
+/// has returned, all are mapped.
 pub struct MappedPages {
     addrs: KVec<u64>,
     pages: Pages,
@@ -152,29 +157,29 @@ pub struct MappedPages {
 }
 
 impl MappedPages {
-    /// Unmaps the pages, and returns them.
+    /// Unmaps the pages and returns them.
     pub(crate) fn unmap(mut self) -> Pages {
         self.forget_mappings();
         core::mem::replace(&mut self.pages, Pages::NONE)
     }
 
-    /// Returns the bytes of the pages.
+    /// Returns the number of bytes in the pages.
     pub(crate) fn len(&self) -> usize {
         self.pages.len
     }
 
-    /// Returns the direction that the pages are mapped for.
+    /// Returns the direction for which the pages are mapped.
     pub(crate) fn direction(&self) -> Direction {
         self.dir
     }
 
-    /// Returns the domain whose device the pages are mapped for.
+    /// Returns the protection domain whose device the pages are mapped for.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
 
-    /// Returns a scatter/gather element for as many of `len` bytes at `at` as are in one page.
-    /// `None`: none are.
+    /// Returns a scatter/gather element for those of `len` bytes at `at` that are inside one page.
+    /// Returns `None` if there are none.
     pub(crate) fn sge(&self, at: usize, len: usize) -> Option<bindings::ib_sge> {
         let offset = at % PAGE_SIZE;
         let len = len
@@ -184,7 +189,7 @@ impl MappedPages {
         (len != 0).then_some(bindings::ib_sge {
             // NO-OVERFLOW: A mapping does not wrap around the address space.
             addr: addr.wrapping_add(offset as u64),
-            // CAST: At most a page.
+            // CAST: The length is at most the size of a page.
             length: len as u32,
             lkey: self.pd.local_dma_lkey(),
         })
@@ -193,14 +198,14 @@ impl MappedPages {
     fn forget_mappings(&mut self) {
         let dev = self.pd.raw_device();
         while let Some(addr) = self.addrs.pop() {
-            // SAFETY: By the type invariant it is mapped, and it is unmapped once.
+            // SAFETY: By the type invariant the page is mapped. It is unmapped once.
             unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, PAGE_SIZE, self.dir.raw()) };
         }
     }
 }
 
 impl Pages {
-    /// What is left of pages that were taken elsewhere.
+    /// Returns an object without pages, to replace one whose pages were moved.
     const NONE: Self = Self {
         raw: KVec::new(),
         pages: KVec::new(),

@@ -32,11 +32,11 @@ use kernel::{
 use xprtrdma_base::NAME;
 use xprtrdma_bindings as bindings;
 
-/// A protection domain: the border of what one connection's peer can reach (V1-110).
+/// A protection domain, which limits what the peer of one connection can access (V1-110).
 ///
-/// Not on every device the border of what it can *invalidate*: rxe does not compare domains there.
-/// A peer that guesses the key of another connection's region makes that connection fail, and gets
-/// nothing: a proof is one for its own domain.
+/// On some devices the domain does not limit what the peer can *invalidate*: rxe does not compare
+/// domains there. A peer that guesses the key of another connection's region can make that
+/// connection fail, but gains no access, because a proof is valid in its own domain only.
 ///
 /// # Invariants
 ///
@@ -59,19 +59,19 @@ use xprtrdma_bindings as bindings;
 /// ```
 pub struct Pd {
     pd: NonNull<bindings::ib_pd>,
-    /// Bytes of the longest entry of a list that is mapped for the device: whole pages, at least
-    /// one.
+    /// Maximum length in bytes of an entry in a mapped list: whole pages, at least one.
     max_entry: u32,
-    /// The domain's queue pair will never again touch a region.
+    /// Whether the domain's queue pair will never access a region again.
     drained: Atomic<bool>,
-    /// Not [`is_distrusted`].
+    /// The negation of [`is_distrusted`].
     believes: bool,
-    /// On a device that executes registrations again ([`Repetitions`]): what is known of it.
+    /// The record of repeated registrations; `None` if the device never executes a registration
+    /// again ([`Repetitions`]).
     repetitions: Option<Repetitions>,
-    /// Number of the last invalidation that is known to have completed: the device is done with all
+    /// Number of the last invalidation that is known to have completed. The device has finished all
     /// registrations that were posted before it. The first invalidation has the number 2.
     retired: Atomic<u64>,
-    /// See [`stops_in_error`].
+    /// The result of [`stops_in_error`] for the device.
     stops: bool,
     /// The object that owns the `ib_pd`, if this object only shares it.
     #[cfg(xprtrdma_rds)]
@@ -80,36 +80,36 @@ pub struct Pd {
     id: Arc<CmId>,
 }
 
-// SAFETY: `ib_pd` has no thread affinity.
+// SAFETY: Any thread may use an `ib_pd`.
 unsafe impl Send for Pd {}
-// SAFETY: Allocating objects in a domain is safe from several threads.
+// SAFETY: Several threads may allocate objects in a domain at the same time.
 unsafe impl Sync for Pd {}
 
-/// What the invalidations of a domain's queue pair are counted from.
+/// The number from which the invalidations of a domain's queue pair are counted.
 pub(crate) const FIRST_SEQ: u64 = 1;
 
 impl Pd {
     /// Allocates a domain on the device of `id`, without a global rkey (V1-107). May sleep.
     pub fn alloc(id: Arc<CmId>) -> Result<Arc<Self>> {
         let dev = id.raw_device().ok_or(ENODEV)?;
-        // SAFETY: The device exists as long as the id, which the domain will hold.
+        // SAFETY: The device exists as long as the id, to which the domain will hold a reference.
         let pd = unsafe { bindings::__ib_alloc_pd(dev.as_ptr(), 0, NAME.as_char_ptr()) };
         let pd = from_err_ptr(pd)?;
-        // SAFETY: As above.
+        // SAFETY: The device exists as long as the id.
         let max_entry = unsafe { bindings::xprtrdma_dma_max_entry(dev.as_ptr()) };
-        // CAST: A page is much smaller.
+        // CAST: The size of a page is far below 2^32.
         let page = PAGE_SIZE as u32;
         // INVARIANT: `pd` was just allocated on the device of `id`.
         let pd = Self {
             pd: NonNull::new(pd).ok_or(ENOMEM)?,
             max_entry: (max_entry & !(page - 1)).max(page),
             drained: Atomic::new(false),
-            // SAFETY: As above.
+            // SAFETY: The device exists as long as the id.
             believes: unsafe { !is_distrusted(dev) },
-            // SAFETY: As above.
+            // SAFETY: The device exists as long as the id.
             repetitions: unsafe { Repetitions::of(dev) },
             retired: Atomic::new(FIRST_SEQ),
-            // SAFETY: As above.
+            // SAFETY: The device exists as long as the id.
             stops: unsafe { stops_in_error(dev) },
             #[cfg(xprtrdma_rds)]
             base: None,
@@ -118,14 +118,14 @@ impl Pd {
         Ok(Arc::new(pd, GFP_KERNEL)?)
     }
 
-    /// Returns the same domain for the queue pair of another id. `ENODEV`: that is on another
-    /// device.
+    /// Returns the same domain for the queue pair of another id. Returns `ENODEV` if that id is on
+    /// another device.
     #[cfg(xprtrdma_rds)]
     pub fn share(self: &Arc<Self>, id: Arc<CmId>) -> Result<Arc<Self>> {
         if !self.is_on(&id) {
             return Err(ENODEV);
         }
-        // INVARIANT: `base` keeps the domain, and `id` the same device.
+        // INVARIANT: `base` keeps the domain. `id` keeps the device, which is the same.
         let shared = Self {
             pd: self.pd,
             max_entry: self.max_entry,
@@ -140,26 +140,26 @@ impl Pd {
         Ok(Arc::new(shared, GFP_KERNEL)?)
     }
 
-    /// Returns whether an id is on the device of the domain.
+    /// Returns true if an id is on the device of the domain.
     #[cfg(xprtrdma_rds)]
     pub fn is_on(&self, id: &CmId) -> bool {
         id.raw_device()
             .is_some_and(|device| device.as_ptr() == self.raw_device())
     }
 
-    /// The id whose device the domain is on.
+    /// Returns the id whose device the domain is on.
     pub fn id(&self) -> &CmId {
         &self.id
     }
 
-    /// Returns a number that no other value of this type has while this one exists, not even one
-    /// that shares its domain: what a proof is about. Never zero.
+    /// Returns a number that identifies this object among all that exist, even among those that
+    /// share its domain. A proof refers to this number. Never zero.
     #[inline(always)]
     pub(crate) fn number(&self) -> usize {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Called when the domain's queue pair is drained.
+    /// Records that the domain's queue pair is drained.
     pub(crate) fn set_drained(&self) {
         // ORDERING: Pairs with the acquire in `is_drained`.
         self.drained.store(true, Release);
@@ -171,24 +171,24 @@ impl Pd {
         self.drained.load(Acquire)
     }
 
-    /// Whether a message that invalidates a region of this domain can prove it.
+    /// Returns true if a message that invalidates a region of this domain can prove it.
     pub fn believes_invalidations(&self) -> bool {
         self.believes
     }
 
-    /// Whether the device may execute a registration again.
+    /// Returns true if the device may execute a registration again.
     #[inline]
     pub(crate) fn executes_again(&self) -> bool {
         self.repetitions.is_some()
     }
 
-    /// Whether the registrations of a message in this domain have a fence in front of them from now
-    /// on.
+    /// Returns true if the registrations of each message in this domain get a fence from now on.
     pub fn fences(&self) -> bool {
         self.repetitions.is_some_and(|of| of.are_known())
     }
 
-    /// What tells whether the device may have executed a registration again since. May sleep.
+    /// Returns counters that show later whether the device may have executed a registration again.
+    /// May sleep.
     pub(crate) fn sendings(&self) -> Sendings {
         let Some((of, device)) = self.repetitions.zip(self.id.raw_device()) else {
             return Sendings::default();
@@ -198,30 +198,33 @@ impl Pd {
         of.sendings(device, port)
     }
 
-    /// The device has executed a registration again. True for the first one of the device.
+    /// Records that the device has executed a registration again. Returns true if this is the
+    /// first time for the device.
     pub(crate) fn has_repeated(&self) -> bool {
         self.repetitions.is_some_and(|of| of.note())
     }
 
-    /// The number of the last invalidation that is over, and with it what was posted before.
+    /// Returns the number of the last invalidation that has completed, with all work requests
+    /// posted before it.
     pub(crate) fn retired(&self) -> u64 {
-        // Behind that, the device uses no registration of before: it says so itself.
+        // The invalidation completed after the device had finished all earlier registrations.
         self.retired.load(Relaxed)
     }
 
-    /// The invalidation with this number is over.
+    /// Records that the invalidation with this number has completed.
     pub(crate) fn retire(&self, seq: u64) {
         self.retired.store(seq, Relaxed);
     }
 
-    /// Whether work requests complete before RDMA Reads that were posted earlier.
+    /// Returns true if work requests may complete before RDMA Reads that were posted earlier.
     #[cfg(xprtrdma_server)]
     pub(crate) fn overtakes(&self) -> bool {
         // SAFETY: The device exists as long as the domain.
         NonNull::new(self.raw_device()).is_some_and(|dev| unsafe { crate::device::overtakes(dev) })
     }
 
-    /// Whether a queue pair that has flushed a Receive reaches no memory of this domain any more.
+    /// Returns true if a queue pair that has flushed a Receive accesses no memory of this domain
+    /// any more.
     pub(crate) fn stops_in_error(&self) -> bool {
         self.stops
     }
@@ -233,7 +236,7 @@ impl Pd {
 
     #[inline]
     pub(crate) fn raw_device(&self) -> *mut bindings::ib_device {
-        // SAFETY: The domain is valid by the type invariant; `device` never changes.
+        // SAFETY: The domain is valid by the type invariant. `device` never changes.
         unsafe { (*self.as_raw()).device }
     }
 
@@ -242,18 +245,20 @@ impl Pd {
         self.max_entry
     }
 
-    /// Elements of one work request on the send queue of this domain: the client gathers nothing.
+    /// Returns the maximum number of elements in a work request on the send queue: one, because
+    /// the client sends each message from one buffer.
     #[cfg(not(xprtrdma_server))]
     pub(crate) fn max_send_sges(&self) -> u32 {
         1
     }
 
-    /// Elements of one work request on the send queue of this domain, for Reads as for Writes.
+    /// Returns the maximum number of elements in a work request on the send queue, for Reads and
+    /// for Writes.
     #[cfg(xprtrdma_server)]
     pub fn max_send_sges(&self) -> u32 {
         use crate::device;
 
-        /// What is more would make each work request of the queue larger.
+        /// Upper limit, because each further element makes every work request of the queue larger.
         const ENOUGH: u32 = 32;
 
         // SAFETY: The device exists as long as the domain. Its attributes are constant.
@@ -270,7 +275,8 @@ impl Pd {
             .unwrap_or(1)
     }
 
-    /// RDMA Reads that a queue pair of this domain can have under way.
+    /// Returns the maximum number of RDMA Reads that a queue pair of this domain can have in
+    /// flight.
     #[cfg(xprtrdma_server)]
     pub fn max_reads(&self) -> u8 {
         // SAFETY: The device exists as long as the domain. Its attributes are constant.
@@ -281,7 +287,7 @@ impl Pd {
 
     #[inline]
     pub(crate) fn local_dma_lkey(&self) -> u32 {
-        // SAFETY: The domain is valid by the type invariant; the key never changes.
+        // SAFETY: The domain is valid by the type invariant. The key never changes.
         unsafe { (*self.as_raw()).local_dma_lkey }
     }
 }
@@ -292,8 +298,8 @@ impl Drop for Pd {
         if self.base.is_some() {
             return;
         }
-        // SAFETY: The domain is valid by the type invariant and not used again. Everything in it
-        // held an `Arc` of this object, so it is empty.
+        // SAFETY: The domain is valid by the type invariant and is not used again. It is empty,
+        // because every object in it held an `Arc` of this object.
         unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), ptr::null_mut()) };
     }
 }

@@ -2,7 +2,7 @@
 
 //! Queue pair: [`Qp`] owns a reliable connection's queues and the buffers behind them.
 //!
-//! | Part | What is there |
+//! | Part | Content |
 //! | --- | --- |
 //! | `life` | creates queue pairs and shuts them down |
 //! | `batch` | posts to the send queue |
@@ -105,7 +105,8 @@ use xprtrdma_bindings as bindings;
 /// `qp` is valid until `gone` is set. Its context is `reports`, which does not move.
 struct RawQp {
     qp: NonNull<bindings::ib_qp>,
-    /// The context of the queue pair. Outlives it, because fields are dropped after `drop` ran.
+    /// The context of the queue pair. It outlives the queue pair, because fields are dropped after
+    /// `drop`.
     reports: Pin<KBox<Reports>>,
     gone: Atomic<bool>,
     pd: Arc<Pd>,
@@ -147,23 +148,24 @@ impl RawQp {
 
 /// A queue pair of a reliable connection with its completion queue, rings and handler.
 ///
-/// Its connection lives as long as the [`QpOwner`] that [`Qp::create`] returns. The last handle
-/// must be dropped where it may sleep.
+/// The connection exists as long as the [`QpOwner`] that [`Qp::create`] returns. The last reference
+/// must be dropped where the thread may sleep.
 ///
 /// # Invariants
 ///
 /// - The object is in an [`Arc`].
-/// - `send_cqes` and those in `recvs` are the only completion entries of work requests on the queue
-///   pair, apart from those of the drain; they live as long as the queues.
-/// - Handlers run only while the owner exists, which holds a reference: so a reference can be made
-///   of the one that they borrow.
-/// - The work queue that `handler` named outlives `cq`: a [`Queue`] is always borrowed, so
-///   `handler` keeps the queue's owner alive; `handler` never changes, and is dropped after `cq`.
-/// - The queue pair is used under the lock of an open queue, or by `shutdown`, which closes both.
-/// - A buffer of `recvs` is either posted, or in `free` or in the receive queue's `returned`, or
+/// - `send_cqes` and the entries in `recvs` are the only completion entries of work requests on the
+///   queue pair, apart from those of the drain. They exist as long as the queues.
+/// - Handlers run only while the owner exists. The owner holds a reference, so a handler may create
+///   a further one from its borrowed reference.
+/// - The work queue of `handler` outlives `cq`: a [`Queue`] is always borrowed, so `handler` keeps
+///   the owner of the queue alive. `handler` never changes, and is dropped after `cq`.
+/// - The `ib_qp` is used under the lock of an open queue, or by `shutdown`, which closes both
+///   queues.
+/// - A buffer of `recvs` is posted, or is in `free` or in the receive queue's `returned`, or
 ///   belongs to one [`Received`] or [`Held`].
-/// - `free` is used, and `taken` and `flushed` written, by completion handlers only. They never run
-///   at the same time: all completions arrive at `cq`, which sees to that.
+/// - Only completion handlers use `free`, and write `taken` and `flushed`. They never run at the
+///   same time, because all completions arrive at `cq`.
 ///
 /// # Examples
 ///
@@ -233,7 +235,8 @@ pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,
     down: Atomic<bool>,
     send_cqes: SendEntries,
-    // Teardown order: queue pair, completion queue, then the work queue and memory that both used.
+    // The order of teardown: queue pair, completion queue, then the work queue and the memory that
+    // both used.
     raw: RawQp,
     cq: Pin<KBox<Cq>>,
     handler: H,
@@ -248,16 +251,16 @@ pub struct Qp<H: QpHandler> {
     #[pin]
     doorbell_work: Work<Qp<H>>,
     recvs: KVVec<RecvBuf<Self>>,
-    /// Buffers of messages whose handlers have ended.
+    /// The free buffers of messages whose handlers have returned.
     free: UnsafeCell<Chain>,
-    /// Number of buffers of `free` that are posted together; `returned_batch` is the same for the
-    /// receive queue's `returned`. Each list may keep fewer buffers than its batch unposted: so the
-    /// promised number of Receives is posted even if no further message arrives.
+    /// Number of buffers in `free` that are posted together. `returned_batch` is the same number
+    /// for the receive queue's `returned`. Each list may hold back fewer buffers than this, so the
+    /// promised number of Receives stays posted even if no further message arrives.
     free_batch: u32,
     returned_batch: u32,
-    /// How many Receives have completed, modulo 2^32.
+    /// Number of Receives that have completed, modulo 2^32.
     taken: Atomic<u32>,
-    /// A Receive was flushed: the queue pair is in the error state.
+    /// Whether a Receive was flushed, which shows that the queue pair is in the error state.
     flushed: Atomic<bool>,
     /// The device's counters when the queue pair was created.
     sendings: Sendings,
@@ -266,45 +269,46 @@ pub struct Qp<H: QpHandler> {
     pd: Arc<Pd>,
 }
 
-// SAFETY: Verbs objects have no thread affinity; the rest is `Send`.
+// SAFETY: Any thread may use verbs objects. All other fields are `Send`.
 unsafe impl<H: QpHandler> Send for Qp<H> {}
 
-// SAFETY: The queues are behind locks, posting is safe from several threads, `H` is `Sync`. `free`
-// is used by one thread at a time by the type invariant; of the buffers only their owner uses more
-// than addresses.
+// SAFETY: The queues are behind locks, several threads may post at the same time, and `H` is
+// `Sync`. By the type invariant one thread at a time uses `free`. Threads that do not own a buffer
+// use only its address.
 unsafe impl<H: QpHandler> Sync for Qp<H> {}
 
 impl<H: QpHandler> Qp<H> {
-    /// The handler.
+    /// Returns the handler of completions.
     #[inline]
     pub fn handler(&self) -> &H {
         &self.handler
     }
 
-    /// The protection domain, for allocating regions.
+    /// Returns the protection domain, in which regions can be allocated.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
 
-    /// Handles completions in the calling thread until `is_over`, which a handler makes true.
-    /// Returns earlier when a signal is pending, the thread has to freeze, [`Qp::stop_polling`] is
-    /// called or the connection ends. Returns at once if `may` is false, or if another thread or a
-    /// worker handles completions already. Must not be called by a handler, nor with a lock that
-    /// handlers take. Sleeps; `may` and `is_over` must not.
+    /// Handles completions in the calling thread until `is_over` returns true, which a handler must
+    /// cause. Returns earlier if a signal is pending, the thread has to freeze,
+    /// [`Qp::stop_polling`] is called or the connection ends. Returns at once if `may` returns
+    /// false, or if another thread or a worker handles completions already. Must not be called by a
+    /// handler, nor with a lock that handlers take. May sleep; `may` and `is_over` must not.
     #[inline]
     pub fn busy_poll(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> PollOutcome {
         self.cq.busy_poll(may, is_over)
     }
 
-    /// Stops a thread that polls, or is about to: the work item handles completions from now on.
-    /// Called after its `may` has become false. From any context.
+    /// Stops a thread that polls or is about to poll: from now on the work item handles
+    /// completions. Must be called after the thread's `may` has become false. May be called in any
+    /// context.
     #[inline]
     pub fn stop_polling(&self) {
         self.cq.stop_polling();
     }
 
-    /// What the device has told of a failure. Whatever is seen while the connection is ended is in
-    /// it, too.
+    /// Returns the device's reports about a failure, including those that arrive during the
+    /// shutdown.
     pub fn failure(&self) -> Failure {
         self.raw.reports.seen()
     }
@@ -322,17 +326,17 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Finds out whether the queue pair has failed because its device executed a registration again
+    /// Checks whether the queue pair has failed because its device executed a registration again
     /// while the region was valid.
     ///
-    /// rxe then gives all work requests back as flushed and does not say why (`rxe_requester()`
-    /// puts the status into the work request, and `rxe_completer()` flushes it). Its counters tell
-    /// that it has sent again. Whatever else ends a queue pair there comes with a status or an
-    /// event, or from this side, or is counted as a packet that could not be sent; apart from a
-    /// lack of memory for a packet and malformed requests of the peer, which are taken for this if
-    /// something was sent again as well.
+    /// rxe then flushes all work requests and does not report the reason (`rxe_requester()` stores
+    /// the status in the work request, and `rxe_completer()` flushes it). But the counters show
+    /// that rxe has sent again. All other failures of a queue pair come with a status or an event,
+    /// are caused by this host, or are counted as packets that could not be sent. There are two
+    /// exceptions: rxe may have no memory for a packet, or receive a malformed request from the
+    /// peer. If rxe has also sent again, these are mistaken for a repeated registration.
     ///
-    /// Called by handlers of failed completions, without locks: may sleep.
+    /// Called by the handlers of failed completions, without locks. May sleep.
     #[cold]
     fn look_for_repetition(&self, work: FailedWork) {
         if work.status != WcStatus::FLUSHED || !self.pd.executes_again() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions that depend on no connection ([`Registrar`], [`Region`]).
+//! Memory regions that do not depend on a connection ([`Registrar`], [`Region`]).
 //!
-//! A key is valid for all queue pairs of a protection domain. So a region is registered by a queue
-//! pair that is connected to itself, and posts nothing else, and a peer reaches it through any
-//! queue pair of the domain. Its end is deregistration, which needs no queue pair at all.
+//! A key is valid for all queue pairs of a protection domain. So a queue pair that is connected to
+//! itself, and that posts nothing else, registers a region. A peer can access the region through
+//! any queue pair of the domain. Deregistration ends the access, and needs no queue pair.
 
 use crate::pd::Pd;
 use core::ptr::{
@@ -47,14 +47,14 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// How often a registration is looked for, and how long is waited in between.
+/// Number of checks whether a registration has completed, and time between two checks.
 const LOOKS: u32 = 20_000;
 const PAUSE: Delta = Delta::from_micros(100);
 
-/// Of [`Entry::status`]: the registration has not completed.
+/// Value of [`Entry::status`] while the registration has not completed.
 const PENDING: i32 = -1;
 
-/// The completion entry of the only work request.
+/// The completion entry of the registrar's only work request.
 ///
 /// # Invariants
 ///
@@ -65,51 +65,52 @@ struct Entry {
     status: Atomic<i32>,
 }
 
-/// A completion queue that is polled by the thread that waits.
+/// A completion queue that is polled directly by the thread that waits for a completion.
 struct Cq(NonNull<bindings::ib_cq>);
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: Valid, and its queue pair is destroyed.
+        // SAFETY: The completion queue is valid, and its queue pair is destroyed.
         unsafe { bindings::ib_free_cq(self.0.as_ptr()) };
     }
 }
 
-/// A queue pair.
+/// A queue pair that is destroyed on drop.
 struct Qp(NonNull<bindings::ib_qp>);
 
 impl Qp {
-    /// Destroys the queue pair. `false`: the device does not give it up, and may execute what is
-    /// posted for ever.
+    /// Destroys the queue pair. Returns false if the device fails to destroy it. The device may
+    /// then execute posted work requests at any later time.
     fn destroy(self) -> bool {
         let this = core::mem::ManuallyDrop::new(self);
-        // SAFETY: Valid, and not used any more.
+        // SAFETY: The queue pair is valid, and is not used again.
         unsafe { bindings::ib_destroy_qp_user(this.0.as_ptr(), ptr::null_mut()) == 0 }
     }
 }
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: Valid, and not used any more.
+        // SAFETY: The queue pair is valid, and is not used again.
         let _ = unsafe { bindings::ib_destroy_qp_user(self.0.as_ptr(), ptr::null_mut()) };
     }
 }
 
-/// A queue pair that is connected to itself, and where its work requests complete.
+/// A queue pair that is connected to itself, with its completion queue.
 ///
 /// # Invariants
 ///
 /// - `qp` is connected to itself, and its completions go to `cq`.
-/// - At most one work request is posted, with `entry`.
+/// - At most one work request is posted. It completes with `entry`.
 struct Loop {
-    // Teardown order.
+    // The fields are in the order of teardown.
     qp: Qp,
     cq: Cq,
     entry: Pin<KBox<Entry>>,
 }
 
 impl Loop {
-    /// Makes it. May sleep. The id of the domain is bound.
+    /// Creates the queue pair, and connects it to itself. The id of the domain must be bound. May
+    /// sleep.
     fn new(pd: &Pd) -> Result<Self> {
         let entry = Entry {
             cqe: Opaque::new(bindings::ib_cqe { done: Some(done) }),
@@ -147,14 +148,14 @@ impl Loop {
             bindings::ib_create_qp_kernel(pd.as_raw(), &mut attr, NAME.as_char_ptr())
         })?;
         let qp = Qp(NonNull::new(qp).ok_or(ENOMEM)?);
-        // SAFETY: Both are valid; the queue pair is new, and the id is bound.
+        // SAFETY: The queue pair and the id are valid. The queue pair is new, and the id is bound.
         to_result(unsafe { bindings::rdsrdma_connect_to_itself(qp.0.as_ptr(), pd.id().as_raw()) })?;
-        // INVARIANT: Connected just now; nothing is posted.
+        // INVARIANT: The queue pair was connected above, and nothing is posted.
         Ok(Self { qp, cq, entry })
     }
 
-    /// Posts the registration of a region, and waits until it has completed. Sleeps. After an error
-    /// it may be executed until the queue pair is destroyed.
+    /// Posts the registration of a region, and waits until it has completed. After an error the
+    /// device may still execute the registration until the queue pair is destroyed. May sleep.
     fn register<L: Lender>(&mut self, region: &Region<L>) -> Result {
         let access = bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
             | bindings::ib_access_flags_IB_ACCESS_REMOTE_READ
@@ -168,20 +169,22 @@ impl Loop {
             ..Default::default()
         };
         wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
-        // CAST: A single bit.
+        // CAST: The flag is a single bit.
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
-        // CAST: The union's first member is the pointer, as 64 bits; the entry begins with it.
+        // CAST: The union's first member holds the pointer as 64 bits. `cqe` is the first member of
+        // the entry.
         wr.wr.__bindgen_anon_1.bindgen_union_field = entry as u64;
         self.entry.status.store(PENDING, Relaxed);
         let mut failed = ptr::null();
-        // SAFETY: The queue pair is valid and has room, for nothing else is posted. What the work
-        // request refers to outlives it: `entry` belongs to `self`, and the caller destroys the
-        // queue pair before the region if this fails.
+        // SAFETY: The queue pair is valid, and has space because nothing else is posted. What the
+        // work request refers to outlives it: `entry` belongs to `self`, and if this function
+        // fails, the caller destroys the queue pair before the region.
         let errno =
             unsafe { bindings::xprtrdma_post_send(self.qp.0.as_ptr(), &wr.wr, &mut failed) };
         to_result(errno)?;
         for _ in 0..LOOKS {
-            // SAFETY: The queue is valid, and no other thread polls it: `self` is borrowed.
+            // SAFETY: The completion queue is valid. No other thread polls it, because `self` is
+            // mutably borrowed.
             unsafe { bindings::ib_process_cq_direct(self.cq.0.as_ptr(), 1) };
             // ORDERING: Pairs with the release in `done`.
             match self.entry.status.load(Acquire) {
@@ -193,12 +196,12 @@ impl Loop {
         Err(ETIMEDOUT)
     }
 
-    /// Destroys the queue pair. `false`: the device may execute what is posted for ever.
+    /// Destroys the queue pair. Returns false if the device may still execute posted work requests.
     fn end(self) -> bool {
         let Self { qp, cq, entry } = self;
         let gone = qp.destroy();
         if !gone {
-            // The device may use both.
+            // The device may still use the completion queue and the entry, so both are leaked.
             core::mem::forget((cq, entry));
         }
         gone
@@ -217,24 +220,24 @@ impl Loop {
 /// }
 /// ```
 ///
-/// A registration that fails, or is late, takes its queue pair with it: only behind its end is it
-/// certain that the device registers nothing any more, and that the memory can go back. The next
-/// registration makes another queue pair.
+/// If a registration fails or does not complete in time, its queue pair is destroyed. Only then is
+/// it certain that the device does not execute the registration later, and that the memory can be
+/// released. The next registration creates a new queue pair.
 #[pin_data]
 pub struct Registrar {
-    /// `None`: it has failed.
+    /// The queue pair; `None` after a registration has failed.
     #[pin]
     own: Mutex<Option<Loop>>,
     pd: Arc<Pd>,
 }
 
-// SAFETY: Verbs objects have no thread affinity.
+// SAFETY: Any thread may use verbs objects.
 unsafe impl Send for Registrar {}
-// SAFETY: The lock makes threads use the objects one after the other.
+// SAFETY: The lock lets one thread at a time use the objects.
 unsafe impl Sync for Registrar {}
 
 impl Registrar {
-    /// Makes the queue pair. May sleep. The id of the domain must be bound.
+    /// Creates the registrar and its queue pair. The id of the domain must be bound. May sleep.
     pub fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
         let own = Some(Loop::new(pd)?);
         Arc::pin_init(
@@ -246,12 +249,12 @@ impl Registrar {
         )
     }
 
-    /// Exposes exactly the memory of a loan, of this number of pages, for reading and writing. A
-    /// peer addresses its bytes by their offsets from the beginning of the first page. `taken` says
-    /// of a key that another region has it. Sleeps.
+    /// Registers exactly the memory of a loan, which touches this number of pages, for reading and
+    /// writing. A peer addresses a byte by its offset from the beginning of the first page. `taken`
+    /// returns true for a key that another region has. May sleep.
     ///
-    /// `EINVAL`: the loan has another number of pages. `EBUSY`: the device cannot address the
-    /// memory like that. `EIO`: it does not register.
+    /// `EINVAL`: the loan touches a different number of pages. `EBUSY`: the device cannot address
+    /// the memory in this way. `EIO`: the registration failed.
     pub fn expose<L: Loan>(
         self: &Arc<Self>,
         loan: L,
@@ -266,7 +269,7 @@ impl Registrar {
         if pages == 0 {
             return Err(EINVAL);
         }
-        // SAFETY: The table has this number of entries, at least one.
+        // SAFETY: The table has this number of entries, which is at least one.
         unsafe { kernel::bindings::sg_init_table(sg.as_mut_ptr(), pages) };
         let mut offset = None;
         let mut entries = 0usize;
@@ -278,7 +281,7 @@ impl Registrar {
         if entries != pages as usize {
             return Err(EINVAL);
         }
-        // SAFETY: The domain is valid, and will be held by the region.
+        // SAFETY: The domain is valid, and the region will hold a reference to it.
         let mr = from_err_ptr(unsafe {
             bindings::ib_alloc_mr(
                 self.pd.as_raw(),
@@ -286,7 +289,7 @@ impl Registrar {
                 pages,
             )
         })?;
-        // INVARIANT: Allocated just now; nothing is mapped.
+        // INVARIANT: The region was allocated above, and nothing is mapped.
         let mut region = Region {
             mr: NonNull::new(mr).ok_or(ENOMEM)?,
             sg,
@@ -301,7 +304,7 @@ impl Registrar {
         Ok(region)
     }
 
-    /// Registers a region, and waits until that has completed. Sleeps.
+    /// Registers a region, and waits until the registration has completed. May sleep.
     fn register<L: Lender>(&self, region: &mut Region<L>) -> Result {
         let mut place = self.own.lock();
         let mut own = match place.take() {
@@ -319,19 +322,19 @@ impl Registrar {
 
 /// # Safety
 ///
-/// Called by ib_core only, for a work request posted with the `cqe` of an [`Entry`].
+/// Only ib_core calls this, for a work request that was posted with the `cqe` of an [`Entry`].
 unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
-    // SAFETY: `wc` is valid for the call.
+    // SAFETY: `wc` is valid during the call.
     let wc = unsafe { &*wc };
     // CAST: The same pointer was stored as 64 bits when the work request was posted.
     let entry = wc.__bindgen_anon_1.bindgen_union_field as *const Entry;
-    // SAFETY: The entry is that of the registrar that polls.
+    // SAFETY: The entry belongs to the registrar whose thread is polling.
     let entry = unsafe { &*entry };
-    // ORDERING: Pairs with the acquire in `register`. CAST: A small number.
+    // ORDERING: Pairs with the acquire in `register`. CAST: A status is a small number.
     entry.status.store(wc.status as i32, Release);
 }
 
-/// Fills entries with the pages of a piece. `false`: there are no more entries.
+/// Writes the pages of a piece to entries of the table. Returns false if no entry is left.
 fn fill(sg: &mut [scatterlist], entries: &mut usize, piece: Piece<'_>) -> bool {
     let (mut first, mut left) = (piece.first, piece.len);
     let pages = Iterator::chain(core::iter::once(piece.page), piece.more.iter().copied());
@@ -339,10 +342,10 @@ fn fill(sg: &mut [scatterlist], entries: &mut usize, piece: Piece<'_>) -> bool {
         let Some(entry) = sg.get_mut(*entries) else {
             return false;
         };
-        // NO-OVERFLOW: A piece begins within its page, and `left` is not less than `len`.
+        // NO-OVERFLOW: A piece begins inside its first page, and `left` is at least `len`.
         let len = left.min(PAGE_SIZE - first);
-        // SAFETY: The entry is part of an initialised table; the page is valid by the contract of
-        // a loan.
+        // SAFETY: The entry is part of an initialised table. The page exists by the contract of
+        // `Loan`.
         unsafe { bindings::rdsrdma_sg_set_page(entry, page, len as u32, first as u32) };
         *entries = entries.saturating_add(1);
         left -= len;
@@ -351,7 +354,8 @@ fn fill(sg: &mut [scatterlist], entries: &mut usize, piece: Piece<'_>) -> bool {
     true
 }
 
-/// Memory that peers can reach, with its lender. Dropping it ends that; sleeps.
+/// A region that peers can access, with the lender of its memory. The drop ends the access, and may
+/// sleep.
 ///
 /// # Invariants
 ///
@@ -361,27 +365,27 @@ pub struct Region<L: Lender> {
     mr: NonNull<bindings::ib_mr>,
     sg: KVec<scatterlist>,
     mapped: bool,
-    /// The device may use it for ever.
+    /// Whether the device may use the region for ever, so that its memory must be leaked.
     lost: bool,
     lender: core::mem::ManuallyDrop<L>,
     registrar: Arc<Registrar>,
 }
 
-// SAFETY: `ib_mr` has no thread affinity; the table is owned.
+// SAFETY: Any thread may use an `ib_mr`. The object owns its table.
 unsafe impl<L: Lender> Send for Region<L> {}
-// SAFETY: `&Region` reads, and synchronises memory, which is safe from several threads.
+// SAFETY: A `&Region` only reads fields and syncs memory, which several threads may do at once.
 unsafe impl<L: Lender> Sync for Region<L> {}
 
 impl<L: Lender> Region<L> {
-    /// Returns the key.
+    /// Returns the key of the region.
     pub fn key(&self) -> u32 {
-        // SAFETY: Valid by the type invariant; constant once it is exposed.
+        // SAFETY: Valid by the type invariant. The key is constant after the registration.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
-    /// Makes what the device wrote visible to programs.
+    /// Makes the device's writes visible to programs.
     pub fn sync_for_cpu(&self) {
-        // SAFETY: Mapped by the type invariant, for a device that exists as long as the domain.
+        // SAFETY: The memory is mapped by the type invariant. The domain keeps the device.
         unsafe {
             bindings::rdsrdma_dma_sync_for_cpu(
                 self.registrar.pd.raw_device(),
@@ -391,9 +395,9 @@ impl<L: Lender> Region<L> {
         };
     }
 
-    /// Makes what programs wrote visible to the device.
+    /// Makes the programs' writes visible to the device.
     pub fn sync_for_device(&self) {
-        // SAFETY: As above.
+        // SAFETY: The memory is mapped by the type invariant. The domain keeps the device.
         unsafe {
             bindings::rdsrdma_dma_sync_for_device(
                 self.registrar.pd.raw_device(),
@@ -403,26 +407,26 @@ impl<L: Lender> Region<L> {
         };
     }
 
-    /// Maps the memory, whose first byte is this far from the beginning of its page.
+    /// Maps the memory, which begins at offset `first` of its first page.
     fn map(&mut self, offset: u64) -> Result {
         let dev = self.registrar.pd.raw_device();
         let nents = c_int::try_from(self.sg.len())?;
-        // SAFETY: The table is complete; the lender keeps its pages. The device exists as long as
-        // the domain.
+        // SAFETY: The table is complete, and the lender keeps its pages. The device exists as long
+        // as the domain.
         let mapped = unsafe { bindings::rdsrdma_dma_map(dev, self.sg.as_mut_ptr(), nents) };
         if mapped <= 0 {
             return Err(EBUSY);
         }
-        // INVARIANT: Mapped just now.
+        // INVARIANT: The call above mapped the memory.
         self.mapped = true;
-        // SAFETY: The first entry is mapped.
+        // SAFETY: The first entry of the table is mapped.
         let address = unsafe { bindings::rdsrdma_sg_dma_address(self.sg.as_ptr()) };
-        // CAST: A page is much smaller.
+        // CAST: An offset in a page is far below 2^32.
         let in_page = PAGE_SIZE as u64 - 1;
         if address & in_page != offset {
             return Err(EBUSY);
         }
-        // SAFETY: The region is ours, and the table is mapped.
+        // SAFETY: No other thread uses the region, and the table is mapped.
         let used = unsafe {
             bindings::ib_map_mr_sg(
                 self.mr.as_ptr(),
@@ -435,27 +439,28 @@ impl<L: Lender> Region<L> {
         if used != mapped {
             return Err(EBUSY);
         }
-        // SAFETY: The region is ours until it is registered. The device learns the address then.
+        // SAFETY: No other thread uses the region before its registration, from which the device
+        // learns the address.
         unsafe { (*self.mr.as_ptr()).iova = offset };
         Ok(())
     }
 
-    /// Chooses a key that cannot be foreseen and that no other region has.
+    /// Chooses a key that peers cannot predict and that no other region has.
     fn choose_key(&mut self, taken: impl Fn(u32) -> bool) -> Result {
         const OURS: u32 = 0xff;
-        // CAST: Its lowest bits.
+        // CAST: The cast keeps the lowest bits.
         let drawn = unforeseen64() as u32;
         for step in 0..=OURS {
-            // SAFETY: As in `map`.
+            // SAFETY: No other thread uses the region.
             let former = unsafe { (*self.mr.as_ptr()).rkey };
-            // The lowest byte is the owner's.
+            // Only the lowest byte of a key may be chosen.
             let key = (former & !OURS) | (drawn.wrapping_add(step) & OURS);
             if key != 0 && !taken(key) {
-                // SAFETY: As above.
+                // SAFETY: No other thread uses the region.
                 unsafe { (*self.mr.as_ptr()).rkey = key };
-                // SAFETY: As above.
+                // SAFETY: No other thread uses the region.
                 let local = unsafe { (*self.mr.as_ptr()).lkey } & !OURS;
-                // SAFETY: As above.
+                // SAFETY: No other thread uses the region.
                 unsafe { (*self.mr.as_ptr()).lkey = local | (key & OURS) };
                 return Ok(());
             }
@@ -467,17 +472,17 @@ impl<L: Lender> Region<L> {
 impl<L: Lender> Drop for Region<L> {
     fn drop(&mut self) {
         let lost = self.lost || {
-            // SAFETY: Valid by the type invariant and not used again, for nothing that is posted
-            // refers to it. Deregistration ends the peers' access.
+            // SAFETY: The region is valid by the type invariant, and is not used again, because no
+            // posted work request refers to it. Deregistration ends the peers' access.
             unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) != 0 }
         };
         if lost {
-            // The device may use it still, so its memory cannot go either.
+            // The device may still use the region, so its memory must not be released either.
             pr_err!("the device does not give up a region: its memory is lost\n");
             return;
         }
         if self.mapped {
-            // SAFETY: Mapped by the type invariant, and unmapped once.
+            // SAFETY: The memory is mapped by the type invariant. It is unmapped once.
             unsafe {
                 bindings::rdsrdma_dma_unmap(
                     self.registrar.pd.raw_device(),
@@ -486,7 +491,7 @@ impl<L: Lender> Drop for Region<L> {
                 )
             };
         }
-        // SAFETY: Dropped once, here.
+        // SAFETY: The lender is dropped once, here.
         unsafe { core::mem::ManuallyDrop::drop(&mut self.lender) };
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA Reads and Writes of ours between pages of our own, or lent memory, and memory of the peer
-//! ([`Transfer`]).
+//! RDMA Reads and Writes that this host posts ([`Transfer`]). They move bytes between the peer's
+//! memory and pages or lent memory of this host.
 //!
-//! Pages go through these types: [`Pages`] belong to a driver, [`MappedPages`] are mapped for a
-//! device, a [`Transfer`] can be posted. A queue pair takes a transfer by value, and returns it
-//! when it has completed. What has not completed is dropped when the queue pair is destroyed, or
-//! later. So no page that a device may still use is ever in other hands.
+//! Pages pass through three types: [`Pages`] belong to a driver, [`MappedPages`] are mapped for a
+//! device, and a [`Transfer`] can be posted. A queue pair takes a transfer by value, and returns it
+//! after its completion. A transfer that has not completed is dropped when the queue pair has been
+//! destroyed. So a page that a device may still use is never available for another purpose.
 
 use crate::{
     dma::Direction,
@@ -27,25 +27,25 @@ use {
     xprtrdma_base::lend::Loan,
 };
 
-/// What a [`Transfer`] does.
+/// The direction of a [`Transfer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The peer's memory is read; it needs pages that are mapped `FromDevice`.
+    /// A Read of the peer's memory; the pages must be mapped `FromDevice`.
     Read,
-    /// The peer's memory is written; it needs pages that are mapped `ToDevice`.
+    /// A Write to the peer's memory; the pages must be mapped `ToDevice`.
     Write,
 }
 
-/// Bytes of a transfer that are next to each other in the peer's memory.
+/// Bytes of a transfer that are contiguous in the peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
-    /// The peer's key.
+    /// The key of the peer's region.
     pub handle: u32,
-    /// The peer's address.
+    /// The address in the peer's region.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u32,
-    /// Where they are in the pages.
+    /// Offset of the bytes in the pages of this host.
     pub at: u32,
 }
 
@@ -53,8 +53,8 @@ pub struct Stretch {
 ///
 /// # Invariants
 ///
-/// - The work requests refer to elements of `sges`, and these to pages of `memory`; or, if that is
-///   lent, to elements of its own. No vector grows.
+/// - The work requests refer to elements of `sges`, which refer to pages of `memory`. If the memory
+///   is lent, the work requests refer to elements of `memory` itself. No vector grows.
 /// - There is at least one work request.
 ///
 /// # Examples
@@ -88,14 +88,14 @@ pub struct Stretch {
 /// ```
 pub struct Transfer {
     wrs: KVec<bindings::ib_rdma_wr>,
-    // The work requests refer to it.
+    // The work requests refer to the elements of this vector.
     _sges: KVec<bindings::ib_sge>,
     memory: Memory,
     kind: Kind,
     tag: u64,
 }
 
-/// What a transfer reads or writes at this end.
+/// The memory of this host that a transfer accesses.
 enum Memory {
     Own(MappedPages),
     #[cfg(xprtrdma_rds)]
@@ -103,7 +103,7 @@ enum Memory {
 }
 
 impl Kind {
-    /// The opcode, and the direction that the memory is mapped for.
+    /// Returns the opcode, and the direction for which the memory must be mapped.
     fn raw(self) -> (u32, Direction) {
         match self {
             Kind::Read => (
@@ -115,13 +115,13 @@ impl Kind {
     }
 }
 
-// SAFETY: The pointers lead into the value's own memory.
+// SAFETY: The pointers refer to heap memory that the object owns.
 unsafe impl Send for Transfer {}
 
 impl Transfer {
-    /// Makes the work requests for `stretches`, each with at most `most_sges` elements. `EINVAL`:
-    /// they do not lie within the pages, or there are none, or the pages are mapped for the other
-    /// direction. May sleep.
+    /// Creates the work requests for `stretches`, each with at most `most_sges` elements. Returns
+    /// `EINVAL` if the stretches are not inside the pages, if there are none, or if the pages are
+    /// mapped for the other direction. May sleep.
     pub fn new(
         kind: Kind,
         pages: MappedPages,
@@ -151,7 +151,7 @@ impl Transfer {
                 while let (true, Some(sge)) =
                     ((wr.wr.num_sge as usize) < most_sges, pages.sge(at, left))
                 {
-                    // NO-OVERFLOW: An element is not longer than what is left.
+                    // NO-OVERFLOW: An element is not longer than the bytes that are left.
                     at = at.wrapping_add(sge.length as usize);
                     left = left.wrapping_sub(sge.length as usize);
                     offset = offset.wrapping_add(u64::from(sge.length));
@@ -170,7 +170,7 @@ impl Transfer {
         // INVARIANT: Both vectors are complete, and there is a work request.
         let mut rest = sges.as_mut_slice();
         for wr in wrs.iter_mut() {
-            // CAST: At most `most_sges`.
+            // CAST: The number of elements is at most `most_sges`.
             let (own, others) = rest
                 .split_at_mut_checked(wr.wr.num_sge as usize)
                 .ok_or(EINVAL)?;
@@ -186,10 +186,10 @@ impl Transfer {
         })
     }
 
-    /// Makes the work requests that move all of some lent memory, each with at most `most_sges`
-    /// elements. The peer's bytes begin at `offset` of its memory with this key. The memory is
-    /// given back when the transfer is dropped. `E2BIG`: it is in more pieces than `most`. May
-    /// sleep.
+    /// Creates the work requests that move all bytes of some lent memory, each with at most
+    /// `most_sges` elements. The peer's bytes begin at `offset` of the region with this key. The
+    /// drop of the transfer returns the memory to its lender. Returns `E2BIG` if the memory has
+    /// more pieces than `most`. May sleep.
     #[cfg(xprtrdma_rds)]
     pub fn of_loan<L: Loan>(
         kind: Kind,
@@ -213,11 +213,11 @@ impl Transfer {
                 ..Default::default()
             };
             wr.wr.opcode = opcode;
-            // CAST: At most `most_sges`.
+            // CAST: The number of elements is at most `most_sges`.
             wr.wr.num_sge = own.len() as c_int;
             wr.wr.sg_list = own.as_mut_ptr();
             for sge in own.iter() {
-                // An address that wraps around is refused by the peer.
+                // The peer refuses an address that wraps around.
                 remote_addr = remote_addr.wrapping_add(u64::from(sge.length));
             }
             wrs.push(wr, GFP_KERNEL)?;
@@ -225,7 +225,7 @@ impl Transfer {
         if wrs.is_empty() {
             return Err(EINVAL);
         }
-        // INVARIANT: The elements stay where they are, and there is a work request.
+        // INVARIANT: The elements are not moved, and there is a work request.
         Ok(Self {
             wrs,
             _sges: KVec::new(),
@@ -235,28 +235,29 @@ impl Transfer {
         })
     }
 
-    /// Tags it with a number of the driver's, see [`Qp::oldest_transfer`](crate::qp::Qp).
+    /// Stores a number of the driver's choice in the transfer, see
+    /// [`Qp::oldest_transfer`](crate::qp::Qp).
     pub fn tagged(self, tag: u64) -> Self {
         Self { tag, ..self }
     }
 
-    /// Returns the number that it was given.
+    /// Returns the number that the driver stored.
     pub fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// Returns what it does.
+    /// Returns the direction of the transfer.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns the number of its work requests.
+    /// Returns the number of work requests.
     pub fn wrs(&self) -> u32 {
-        // CAST: A list in memory is shorter.
+        // CAST: A vector in memory has far fewer than 2^32 elements.
         self.wrs.len() as u32
     }
 
-    /// Returns the number of bytes of its pages.
+    /// Returns the number of bytes in the pages of the transfer.
     pub fn bytes(&self) -> usize {
         match &self.memory {
             Memory::Own(pages) => pages.len(),
@@ -265,8 +266,8 @@ impl Transfer {
         }
     }
 
-    /// Returns the pages: the transfer was not posted, or has completed. `None`: its memory was
-    /// lent, and is given back.
+    /// Returns the pages of a transfer that was not posted or has completed. Returns `None` if the
+    /// memory was lent; it then returns to its lender.
     pub fn into_pages(self) -> Option<Pages> {
         match self.memory {
             Memory::Own(pages) => Some(pages.unmap()),
@@ -275,7 +276,7 @@ impl Transfer {
         }
     }
 
-    /// Returns the domain whose device the memory is mapped for.
+    /// Returns the protection domain whose device the memory is mapped for.
     pub(crate) fn pd(&self) -> *mut bindings::ib_pd {
         match &self.memory {
             Memory::Own(pages) => pages.pd().as_raw(),
@@ -284,8 +285,8 @@ impl Transfer {
         }
     }
 
-    /// Links the work requests in front of `next`, all with this completion entry; returns the
-    /// first. `last_flags` are the flags of the last of them.
+    /// Links the work requests before `next`, all with this completion entry. Returns the first
+    /// work request. `last_flags` are the flags of the last one.
     pub(crate) fn link(
         &mut self,
         cqe: *mut bindings::ib_cqe,
@@ -296,9 +297,10 @@ impl Transfer {
         for wr in self.wrs.iter_mut().rev() {
             wr.wr.next = next;
             wr.wr.send_flags = core::mem::take(&mut flags);
-            // CAST: The union's first member is the pointer, as 64 bits.
+            // CAST: The union's first member holds the pointer as 64 bits.
             wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
-            // CAST: Each work request begins with the part that all kinds have.
+            // CAST: An RDMA work request begins with the part that all types of work requests
+            // share.
             next = core::ptr::from_mut(wr).cast();
         }
         next

@@ -18,18 +18,18 @@ use xprtrdma_bindings as bindings;
 pub struct WcStatus(pub u32);
 
 impl WcStatus {
-    /// The work request was flushed because the queue pair had failed before.
+    /// The work request was flushed, because the queue pair had failed before.
     pub const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
-    /// A message was longer than the Receive posted for it.
+    /// A message was longer than its Receive.
     pub const LOCAL_LENGTH: Self = Self(bindings::ib_wc_status_IB_WC_LOC_LEN_ERR);
-    /// The peer does not acknowledge.
+    /// The peer did not acknowledge the work request.
     pub const RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
-    /// The peer has no Receive for our message.
+    /// The peer had no Receive for the message.
     pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
-    /// The peer found no such memory, or no right to it.
+    /// The peer found no such memory, or no right to access it.
     #[cfg(any(xprtrdma_rds, xprtrdma_server))]
     pub const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
-    /// The peer's device did not accept the request.
+    /// The peer's device refused the request as invalid.
     #[cfg(xprtrdma_rds)]
     pub const REMOTE_INVALID_REQUEST: Self = Self(bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR);
 }

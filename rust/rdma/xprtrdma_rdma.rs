@@ -2,10 +2,10 @@
 
 //! Safe abstractions over in-kernel verbs and the RDMA connection manager.
 //!
-//! Written as if for `rust/kernel`; knows nothing of RPC. Ownership is teardown order: a
-//! [`Qp`](qp::Qp) and every memory region hold the [`Pd`](pd::Pd), which holds the
-//! [`CmId`](cm::CmId), which keeps the device. Whatever order the owners are dropped in, the C
-//! objects are destroyed queue pair and regions first, then the protection domain, then the id.
+//! Written as if for `rust/kernel`. This crate does not depend on RPC. References determine the
+//! order of teardown: a [`Qp`](qp::Qp) and every memory region hold the [`Pd`](pd::Pd), which holds
+//! the [`CmId`](cm::CmId), which keeps the device. In whatever order the owners are dropped, the
+//! queue pair and the regions are destroyed first, then the protection domain, then the id.
 //!
 //! | Module | Concept |
 //! | --- | --- |
@@ -29,7 +29,7 @@
 
 use xprtrdma_base::__LOG_PREFIX;
 
-// The driver names them here: it has no arrow to `base`.
+// The driver imports these names from here, because it does not depend on `base`.
 pub use xprtrdma_base::{
     access_once,
     new_spinlock,

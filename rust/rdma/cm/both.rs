@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections of which either end reads memory of the other, with private data of any length.
+//! Connections on which both ends may post RDMA Reads, with private data of any length.
 
 use super::CmId;
 use kernel::{
@@ -9,7 +9,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// What one end says to the other.
+/// The parameters that one end sends to the other when they connect.
 ///
 /// ```
 /// # use kernel::prelude::*;
@@ -21,11 +21,12 @@ use xprtrdma_bindings as bindings;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
-    /// Private data, of at most 56 bytes between IPv6 addresses.
+    /// Private data. Between IPv6 addresses at most 56 bytes are allowed.
     pub private_data: &'a [u8],
-    /// RDMA Reads that this end may have under way, and serves, at a time.
+    /// Maximum number of RDMA Reads that this end may have in flight, and of those that it serves
+    /// at a time.
     pub reads: u8,
-    /// Retries before the connection is declared dead (0..=7).
+    /// Number of retries before the connection is declared dead (0..=7).
     pub retry_count: u8,
 }
 
@@ -37,7 +38,7 @@ impl Terms<'_> {
             responder_resources: self.reads,
             initiator_depth: self.reads,
             retry_count: self.retry_count,
-            // A peer without a Receive is waited for without end.
+            // If the peer has no Receive posted, the device retries without a limit.
             rnr_retry_count: 7,
             ..Default::default()
         })
@@ -45,7 +46,7 @@ impl Terms<'_> {
 }
 
 impl CmId {
-    /// Sets the type of service of a connection. Before its route is resolved.
+    /// Sets the type of service of a connection. Must be called before route resolution.
     pub fn set_service_type(&self, tos: u8) {
         let _calls = self.context.calls.lock();
         // SAFETY: `id` is valid by the type invariant.
@@ -57,17 +58,18 @@ impl CmId {
     pub fn request(&self, terms: &Terms<'_>) -> Result {
         let mut raw = terms.raw()?;
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant, and no other thread disconnects it now; the
-        // callee copies the parameters and the private data.
+        // SAFETY: `id` is valid by the type invariant. No other thread disconnects it, because
+        // `calls` is held. The callee copies the parameters and the private data.
         to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
     }
 
-    /// Accepts the request that the id came with. Receives must be posted before. May sleep; must
-    /// not be called by the id's handler.
+    /// Accepts the connection request to which this id belongs. Receives must be posted before. May
+    /// sleep; must not be called by the id's handler.
     pub fn grant(&self, terms: &Terms<'_>) -> Result {
         let mut raw = terms.raw()?;
         let _calls = self.context.calls.lock();
-        // SAFETY: As in `request`.
+        // SAFETY: `id` is valid by the type invariant. No other thread disconnects it, because
+        // `calls` is held. The callee copies the parameters and the private data.
         to_result(unsafe { bindings::xprtrdma_accept(self.as_raw(), &mut raw) })
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The passive side of connection management: [`Listener`], and requests that become a [`CmId`].
+//! The passive side of connection management: [`Listener`], and connection requests that become a
+//! [`CmId`].
 
 use super::{
     cm_event,
@@ -37,57 +38,60 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The content of a connection request. Numbers of the peer are as received: not validated.
+/// The content of a connection request. Numbers from the peer are passed on as received, without
+/// validation.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestInfo<'a> {
     /// Private data of the request, perhaps followed by zeroes.
     pub private_data: &'a [u8],
-    /// RDMA Reads that the peer serves at a time.
+    /// Maximum number of RDMA Reads that the peer serves at a time.
     pub reads: u8,
-    /// The device that it came to can Send With Invalidate.
+    /// Whether the device on which the request arrived supports Send With Invalidate.
     pub invalidates: bool,
     /// The peer's address.
     pub peer: SocketAddr,
 }
 
-/// Handles the requests of one [`Listener`].
+/// Handles the connection requests of one [`Listener`].
 ///
 /// All methods are called in process context on a work queue of the connection manager, with the
-/// handler mutexes of the listener and of the request held: they may sleep, but must not wait for
-/// the end of the listener or of a request.
+/// handler mutexes of the listener and of the request held. The methods may sleep, but must not
+/// wait until the listener or a request is destroyed.
 pub trait ListenHandler: Send + Sync + 'static {
-    /// Handles the events of a request and of the connection that it becomes.
+    /// The handler for the events of a request and of its later connection.
     type Events: CmHandler + 'static;
 
-    /// Decides about a request. `None` rejects it.
+    /// Decides about a request. `None` rejects the request.
     fn request(&self, request: &RequestInfo<'_>) -> Option<Arc<Self::Events>>;
 
-    /// A request waits for [`Listener::take`].
+    /// Called when a request has been queued for [`Listener::take`].
     fn arrived(&self);
 
-    /// A request is rejected before [`ListenHandler::request`] is asked: as many wait as may.
+    /// Called when a request is rejected without a call of [`ListenHandler::request`], because the
+    /// maximum number of requests wait.
     fn turned_away(&self) {}
 
-    /// The device with the address that is listened at is being removed. Its removal waits until
-    /// the listener is dropped, which the handler must not do itself. A wildcard address has no
-    /// device, so a handler of such listeners alone need do nothing.
+    /// Called when the device with the listener's address is being removed. The removal waits until
+    /// the listener is dropped, which the handler must not do itself. A listener with a wildcard
+    /// address has no device, so its handler need not implement this method.
     fn removed(&self) {}
 }
 
-/// A request that waits to be accepted. Dropping it rejects it.
+/// A request that waits to be accepted. Its drop rejects the request.
 pub struct Request<H: ListenHandler> {
-    /// The id of the connection to be.
+    /// The id of the future connection.
     pub id: CmId,
-    /// What [`ListenHandler::request`] made.
+    /// The handler that [`ListenHandler::request`] returned.
     pub events: Arc<H::Events>,
 }
 
-/// An id that listens, destroyed on drop, with the requests that wait.
+/// An id that listens, with the requests that wait. Its drop destroys the id and rejects the
+/// requests.
 ///
 /// # Invariants
 ///
 /// - `id` is valid until `drop` and its context is `context`.
-/// - Dropped only where it may sleep and outside of a handler of its own.
+/// - The object is dropped only where the thread may sleep, and not by one of its own handlers.
 ///
 /// # Examples
 ///
@@ -138,14 +142,14 @@ pub struct Request<H: ListenHandler> {
 /// ```
 pub struct Listener<H: ListenHandler> {
     id: NonNull<bindings::rdma_cm_id>,
-    // Dropped after the id is destroyed, i.e. when no event can come any more. The requests go with
-    // it; the CM does not count them as the listener's.
+    // Dropped after the id is destroyed, so that no event can arrive any more. The drop rejects the
+    // requests that wait; the CM does not count them as the listener's.
     context: Pin<KBox<ListenContext<H>>>,
 }
 
-// SAFETY: An id has no thread affinity.
+// SAFETY: Any thread may use an id.
 unsafe impl<H: ListenHandler> Send for Listener<H> {}
-// SAFETY: The id is not used between its creation and its end.
+// SAFETY: The id is not used between its creation and its destruction.
 unsafe impl<H: ListenHandler> Sync for Listener<H> {}
 
 #[pin_data]
@@ -156,7 +160,7 @@ struct ListenContext<H: ListenHandler> {
 }
 
 struct Queue<H: ListenHandler> {
-    /// Never grows beyond its capacity.
+    /// The queue of requests, which never grows beyond its capacity.
     waiting: KVec<Request<H>>,
     closed: bool,
 }
@@ -168,11 +172,11 @@ impl<H: ListenHandler> Queue<H> {
 }
 
 impl<H: ListenHandler> Listener<H> {
-    /// Listens at an address of a namespace. A wildcard stands for all devices, also for those that
-    /// come later; an IPv6 one does not stand for IPv4. No more than `most` requests wait at a
-    /// time; others are rejected. May sleep.
+    /// Listens at an address of a namespace. A wildcard address listens on all devices, including
+    /// devices that are added later. An IPv6 wildcard address does not include IPv4. At most `most`
+    /// requests wait at a time; further requests are rejected. May sleep.
     ///
-    /// `EADDRINUSE`: the port is taken. `ENODEV`: no RDMA device has the address.
+    /// `EADDRINUSE`: the port is in use. `ENODEV`: no RDMA device has the address.
     pub fn new(net: &Net, addr: &SocketAddr, most: usize, handler: H) -> Result<Self> {
         let queue = Queue {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
@@ -186,8 +190,8 @@ impl<H: ListenHandler> Listener<H> {
             GFP_KERNEL,
         )?;
         let raw: *const ListenContext<H> = &*context;
-        // SAFETY: `net` is valid by its type. The context outlives the id: both are owned by the
-        // value built below, which destroys the id first.
+        // SAFETY: `net` is valid by its type. The context outlives the id, because the object built
+        // below owns both and destroys the id first.
         let id = from_err_ptr(unsafe {
             bindings::__rdma_create_kernel_id(
                 net.as_raw(),
@@ -206,92 +210,93 @@ impl<H: ListenHandler> Listener<H> {
         // SAFETY: The id is valid, and nothing else uses it.
         to_result(unsafe { bindings::rdma_set_afonly(id, 1) })?;
         with_raw(addr, |addr| {
-            // SAFETY: As above. `addr` is an initialised socket address of the family that it
-            // names; the callee copies it.
+            // SAFETY: The id is valid, and nothing else uses it. `addr` is an initialised socket
+            // address of the family that it names. The callee copies it.
             to_result(unsafe { bindings::rdma_bind_addr(id, addr.cast_mut()) })
         })?;
         let backlog = c_int::try_from(most)?;
-        // SAFETY: As above, and bound.
+        // SAFETY: The id is valid and bound, and nothing else uses it.
         to_result(unsafe { bindings::rdma_listen(id, backlog) })?;
         Ok(listener)
     }
 
-    /// Returns what handles the requests.
+    /// Returns the handler of the requests.
     pub fn handler(&self) -> &H {
         &self.context.handler
     }
 
-    /// Returns the address that the id is bound to.
+    /// Returns the address to which the id is bound.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        // SAFETY: The id is valid by the type invariant; its address was written before it began to
-        // listen. `sockaddr_storage` has room for either family.
+        // SAFETY: The id is valid by the type invariant. Its address was written before it started
+        // to listen. `sockaddr_storage` has space for either family.
         let storage = unsafe { &raw const (*self.id.as_ptr()).route.addr.src_addr };
-        // SAFETY: As above.
+        // SAFETY: The address is initialised, and its family says how long it is.
         unsafe { addr_from_raw(storage.cast()) }
     }
 
-    /// Takes the oldest request that waits.
+    /// Returns the oldest request that waits, and removes it from the queue.
     pub fn take(&self) -> Option<Request<H>> {
         self.context.queue.lock().waiting.remove(0).ok()
     }
 
-    /// Returns whether a request waits.
+    /// Returns true if a request waits.
     pub fn is_waiting(&self) -> bool {
         !self.context.queue.lock().waiting.is_empty()
     }
 
-    /// Rejects what waits, and all that comes. May sleep; must not be called by the handler.
+    /// Rejects all requests that wait, and all later requests. May sleep; must not be called by the
+    /// handler.
     pub fn close(&self) {
         let mut queue = self.context.queue.lock();
         queue.closed = true;
         let waiting = core::mem::take(&mut queue.waiting);
         drop(queue);
-        // Destroying an id waits for its handler, which may be about to queue it.
+        // `rdma_destroy_id()` waits for the handler, which may be about to queue a request.
         drop(waiting);
     }
 }
 
 impl<H: ListenHandler> Drop for Listener<H> {
     fn drop(&mut self) {
-        // SAFETY: `id` is valid by the type invariant and not used again. The callee waits for
+        // SAFETY: `id` is valid by the type invariant and is not used again. The callee waits for
         // running handlers, so `context` may be freed afterwards.
         unsafe { bindings::rdma_destroy_id(self.id.as_ptr()) }
     }
 }
 
-/// Returns whether a device can invalidate a key of the peer with a message.
+/// Returns true if a device supports Send With Invalidate.
 ///
 /// # Safety
 ///
 /// The device exists.
 unsafe fn can_invalidate(dev: *const bindings::ib_device) -> bool {
     const ABILITY: u64 = bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64;
-    // SAFETY: By this function's contract. Its attributes are constant after registration.
+    // SAFETY: By this function's contract the device exists. Its attributes are constant after
+    // registration.
     unsafe { (*dev).attrs.device_cap_flags & ABILITY != 0 }
 }
 
 impl<H: ListenHandler> ListenContext<H> {
-    /// Takes a request in. `false`: the CM is to reject it and to destroy its id.
+    /// Queues a request. Returns false if the CM must reject the request and destroy its id.
     ///
     /// # Safety
     ///
-    /// The CM delivers a connection request with this id and `conn`, and the handler has not
-    /// returned: no other event of the id comes before that.
+    /// The CM is delivering a connection request with this id and `conn`. The handler has not
+    /// returned, so no other event of the id is delivered.
     unsafe fn incoming(
         &self,
         id: NonNull<bindings::rdma_cm_id>,
         conn: &bindings::rdma_conn_param,
     ) -> bool {
-        // At first, for the handler may close other connections in favour of a request that it
-        // takes.
+        // Asked first, because the handler may close other connections to make room for this
+        // request.
         if !self.queue.lock().has_room() {
             self.handler.turned_away();
             return false;
         }
-        // SAFETY: The CM has written the address before. `sockaddr_storage` has room for either
-        // family.
+        // SAFETY: The CM has written the address. `sockaddr_storage` has space for either family.
         let storage = unsafe { &raw const (*id.as_ptr()).route.addr.dst_addr };
-        // SAFETY: As above.
+        // SAFETY: The address is initialised, and its family says how long it is.
         let Some(peer) = (unsafe { addr_from_raw(storage.cast()) }) else {
             return false;
         };
@@ -311,17 +316,18 @@ impl<H: ListenHandler> ListenContext<H> {
         };
         let mut queue = self.queue.lock();
         if !queue.has_room() {
-            // The id goes with the CM; nothing of ours is in it.
+            // The CM destroys the id, which does not refer to any object of this module.
             drop(queue);
             drop(context);
             return false;
         }
-        // SAFETY: The request is in its handler, so nothing else uses the id; the caller has the CM
-        // keep it, for this returns `true` from here on.
+        // SAFETY: The handler of the request is running, so nothing else uses the id. This function
+        // returns `true` from here on, so that the CM keeps the id.
         let id = unsafe { CmId::adopt(id, context) };
         let request = Request { id, events };
         if let Err(full) = queue.waiting.push_within_capacity(request) {
-            // Cannot be: there was room. Better a leak than an id that is destroyed in its handler.
+            // Cannot happen, because space was checked. An id must not be destroyed in its own
+            // handler, so it would be leaked.
             core::mem::forget(full);
             return true;
         }
@@ -333,28 +339,28 @@ impl<H: ListenHandler> ListenContext<H> {
 
 /// # Safety
 ///
-/// Called by rdma_cm only: `event` is valid for the call, and `id` was made by [`Listener::new`],
-/// or is a connection request to such an id.
+/// Only rdma_cm calls this. `event` is valid during the call. [`Listener::new`] created `id`, or
+/// `id` is a connection request to such an id.
 unsafe extern "C" fn listen_event<H: ListenHandler>(
     id: *mut bindings::rdma_cm_id,
     event: *mut bindings::rdma_cm_event,
 ) -> c_int {
-    // SAFETY: The context was given to `__rdma_create_kernel_id` by `new`, and lives until the id
-    // is destroyed, which waits for this handler. A request begins with the listener's context.
+    // SAFETY: `new` passed the context to `__rdma_create_kernel_id`. The context exists until the
+    // id is destroyed, which waits for this handler. A request starts with the listener's context.
     let context = unsafe { &*(*id).context.cast::<ListenContext<H>>().cast_const() };
-    // SAFETY: `event` is valid for the duration of the call.
+    // SAFETY: `event` is valid during the call.
     let event = unsafe { &*event };
     if event.event != bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
         if event.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
             context.handler.removed();
         }
-        // The id has an owner: never ask the CM to destroy it.
+        // Zero leaves the id to its owner; any other value would make the CM destroy the id.
         return 0;
     }
     let Some(id) = NonNull::new(id) else {
         return 1;
     };
-    // SAFETY: `conn` is the member that this event fills in.
+    // SAFETY: `conn` is the union member that this event sets.
     let conn = unsafe { event.param.conn.as_ref() };
     // SAFETY: By this function's contract.
     match unsafe { context.incoming(id, conn) } {
@@ -365,7 +371,7 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
 }
 
 impl Context {
-    /// Makes the context of a request: its device and its addresses are known.
+    /// Creates the context of a request, whose device and addresses are known.
     fn of_request(handler: Arc<dyn CmHandler>) -> Result<Pin<KBox<Self>>> {
         KBox::pin_init(
             pin_init!(Self {
@@ -379,17 +385,19 @@ impl Context {
     }
 }
 
-/// What an accept says.
+/// The parameters with which a connection is accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptParam {
     /// Private data (RFC 8797).
     pub private_data: [u8; 8],
-    /// Maximum number of RDMA Reads that we may have in flight: no more than the peer serves.
+    /// Maximum number of RDMA Reads that this host may have in flight. Must not exceed the number
+    /// that the peer serves.
     pub reads: u8,
 }
 
 impl CmId {
-    /// Makes the id of a connection request ours: its events go to the handler of `context`.
+    /// Takes over the id of a connection request: its events go to the handler of `context` from
+    /// then on.
     ///
     /// # Safety
     ///
@@ -399,10 +407,10 @@ impl CmId {
         let raw: *const Context = &*context;
         // SAFETY: By this function's contract nothing else uses the id.
         unsafe { (*id.as_ptr()).context = raw.cast_mut().cast() };
-        // SAFETY: As above.
+        // SAFETY: By this function's contract nothing else uses the id.
         unsafe { (*id.as_ptr()).event_handler = Some(cm_event) };
-        // INVARIANT: The id belongs to this value, and its context is `context`, whose device and
-        // addresses the CM has written.
+        // INVARIANT: The id belongs to this object, and its context is `context`. The CM has
+        // written the device and the addresses.
         Self {
             id,
             has_qp: Atomic::new(false),
@@ -410,23 +418,23 @@ impl CmId {
         }
     }
 
-    /// Accepts the request that the id came with. Receives must be posted before. May sleep; must
-    /// not be called by the id's handler.
+    /// Accepts the connection request to which this id belongs. Receives must be posted before. May
+    /// sleep; must not be called by the id's handler.
     ///
-    /// The peer may have no RDMA Reads under way: no memory of ours is open to it.
+    /// The peer may have no RDMA Reads in flight, because it can access no memory of this host.
     pub fn accept(&self, param: &AcceptParam) -> Result {
         let mut raw = bindings::rdma_conn_param {
             private_data: param.private_data.as_ptr().cast(),
             private_data_len: 8,
             responder_resources: 0,
             initiator_depth: param.reads,
-            // A peer that sends more than it was granted loses the connection at once.
+            // A peer that sends more messages than it has credits for loses the connection at once.
             rnr_retry_count: 0,
             ..Default::default()
         };
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant, and nothing disconnects it at the same time;
-        // the callee copies the parameters and the eight bytes of private data.
+        // SAFETY: `id` is valid by the type invariant, and no other thread disconnects it now. The
+        // callee copies the parameters and the eight bytes of private data.
         to_result(unsafe { bindings::xprtrdma_accept(self.as_raw(), &mut raw) })
     }
 
@@ -435,10 +443,10 @@ impl CmId {
         if !self.is_resolved() {
             return None;
         }
-        // SAFETY: `id` is valid; the address does not change any more. `sockaddr_storage` has room
+        // SAFETY: `id` is valid. The address does not change any more. `sockaddr_storage` has space
         // for either family.
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.dst_addr };
-        // SAFETY: As above.
+        // SAFETY: The address is initialised, and its family says how long it is.
         unsafe { addr_from_raw(storage.cast()) }
     }
 }

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The states of the thread that polls, and how its polling ends.
+//! The states of the thread that polls a completion queue, and why its polling ends.
 
 /// No thread polls.
 pub(super) const NOBODY: u32 = 0;
-/// It sleeps, or is about to look whether it should.
+/// The polling thread sleeps, or is about to check whether it should sleep.
 pub(super) const WAITS: u32 = xprtrdma_bindings::XPRTRDMA_POLLER_WAITS;
-/// An event was reported to it, and it has not begun to handle completions.
+/// An event was passed to the polling thread, which has not begun to handle completions.
 pub(super) const CALLED: u32 = 2;
-/// It handles completions.
+/// The polling thread handles completions.
 pub(super) const POLLS: u32 = 3;
-/// It handles completions, and another event has come since.
+/// The polling thread handles completions, and another event has arrived since it began.
 pub(super) const POLLS_CALLED: u32 = 4;
-/// It was told to stop before it began to handle completions, and will not begin.
+/// The polling thread was told to stop before it began to handle completions. It will not begin.
 pub(super) const STOPPED: u32 = 5;
-/// It was told to stop while it handled completions, and may still do so.
+/// The polling thread was told to stop while it handled completions. It may still handle some.
 pub(super) const POLLS_STOPPED: u32 = 6;
 
-/// Not a state: a thread that leaves wakes the item, whatever was meant for the thread.
+/// No state equals this. A thread that leaves completions or events behind returns this, so that
+/// the work item is queued whatever the state is.
 pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 
 /// Why a thread no longer handles completions.
@@ -34,11 +35,11 @@ pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
-    /// `is_over` was true.
+    /// `is_over` returned true.
     Over,
     /// A signal is pending, the thread has to freeze, another thread or the work item polls, or the
     /// queue pair is being shut down.
     Left,
-    /// [`Cq::stop_polling`](super::Cq::stop_polling) stopped it, or `may` was false.
+    /// [`Cq::stop_polling`](super::Cq::stop_polling) stopped the thread, or `may` returned false.
     Stopped,
 }

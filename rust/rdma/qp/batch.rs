@@ -47,9 +47,9 @@ pub enum SendError {
 }
 
 impl<H: QpHandler> Qp<H> {
-    /// Starts a post: reserves room for a message of up to `max_len` bytes and `max_wrs` work
-    /// requests, and for a fence in front of them if there is to be one. Until the batch is posted
-    /// or dropped it holds the send queue's lock. Does not sleep.
+    /// Starts a post: reserves space for a message of up to `max_len` bytes and `max_wrs` work
+    /// requests, and for a fence before them if the device needs one. The batch holds the lock of
+    /// the send queue until it is posted or dropped. Does not sleep.
     #[inline(always)]
     pub fn begin(&self, max_len: usize, max_wrs: u32) -> Result<SendBatch<'_, H>, SendError> {
         let mut sq = self.sq.lock();
@@ -71,10 +71,10 @@ impl<H: QpHandler> Qp<H> {
         })
     }
 
-    /// Asks the device to be done with all registrations that were posted before, so that in the
-    /// end their regions may be dropped ([`IdleMr::is_retired`]). Nothing needs to be done, or is,
-    /// on devices that execute no registration again. [`SendError::Closed`]: the connection is
-    /// dead.
+    /// Posts a fence, so that the device finishes all registrations that were posted before. After
+    /// the fence has completed, their regions may be dropped ([`IdleMr::is_retired`]). Does nothing
+    /// on devices that never execute a registration again. [`SendError::Closed`] means that the
+    /// connection has failed.
     ///
     /// [`IdleMr::is_retired`]: crate::mr::IdleMr::is_retired
     pub fn retire_registrations(&self) -> Result<(), SendError> {
@@ -85,8 +85,9 @@ impl<H: QpHandler> Qp<H> {
         batch.post_retirement().map_err(|_| SendError::Closed)
     }
 
-    /// Whether [`Qp::begin`] would find room now. If not, [`QpHandler::send_space`] will be called,
-    /// even if it was promised before and called in between.
+    /// Returns true if [`Qp::begin`] would find space now. If it returns false,
+    /// [`QpHandler::send_space`] will be called when there is space, even if an earlier call was
+    /// already promised.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
         let room = sq.closed || sq.room(max_len, max_wrs).is_some();
@@ -95,22 +96,22 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
-/// What a Send sends.
+/// The message of a Send.
 #[cfg(xprtrdma_server)]
 #[derive(Clone, Copy, Debug)]
 pub struct Message {
     /// Number of bytes to send, from the beginning of the buffer.
     pub len: usize,
-    /// A key of the peer, whose device invalidates it when the message arrives.
+    /// A key of the peer that the peer's device invalidates when the message arrives.
     pub invalidate: Option<u32>,
-    /// Whether [`QpHandler::confirmed`] is called when the peer's device has the message. This
-    /// costs a completion.
+    /// Whether [`QpHandler::confirmed`] is called when the peer's device has received the message.
+    /// This costs a completion.
     pub confirmed: bool,
 }
 
 #[cfg(xprtrdma_server)]
 impl From<usize> for Message {
-    /// Makes a message that invalidates nothing and is not confirmed.
+    /// Returns a message that invalidates no key and is not confirmed.
     fn from(len: usize) -> Self {
         Self {
             len,
@@ -122,21 +123,21 @@ impl From<usize> for Message {
 
 #[cfg(xprtrdma_server)]
 impl Message {
-    /// Says in the work request of a Send what it is to invalidate.
+    /// Sets the operation of a Send, and the key that the Send invalidates.
     fn choose(&self, send: &mut bindings::ib_send_wr) {
         send.opcode = match self.invalidate {
             Some(_) => bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV,
             None => bindings::ib_wr_opcode_IB_WR_SEND,
         };
-        // CAST: The union's members are numbers of 32 bits.
+        // CAST: All members of the union are 32-bit numbers.
         send.ex.bindgen_union_field = self.invalidate.unwrap_or(0);
     }
 }
 
-/// A post in preparation: room for one message, and the send queue's lock.
+/// A post in preparation: it has space for one message, and holds the send queue's lock.
 ///
-/// Locks that a handler takes from [`QpHandler::invalidated`] and friends may be held while a batch
-/// is begun; those must not be taken while a batch is held.
+/// A thread may start a batch while it holds locks that completion handlers take. It must not take
+/// such a lock while it holds a batch.
 pub struct SendBatch<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     sq: Guard<'a, SendQueue, Spin>,
@@ -148,7 +149,7 @@ pub struct SendBatch<'a, H: QpHandler> {
 }
 
 impl<H: QpHandler> SendBatch<'_, H> {
-    /// The room for the message.
+    /// Returns the buffer for the message.
     #[inline]
     pub fn buffer(&mut self) -> &mut [u8] {
         // SAFETY: These bytes of the ring are free, i.e. no posted or waiting Send refers to them,
@@ -156,15 +157,15 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
     }
 
-    /// Marks the message as solicited: wakes a peer that is woken by solicited messages only.
+    /// Marks the message as solicited, for a peer that requests events for solicited messages only.
     #[cfg(xprtrdma_rds)]
     pub fn solicit(&mut self) {
         self.solicited = true;
     }
 
-    /// Accounts for a Send of the first `len` bytes of the buffer behind registrations of
-    /// `regions`. Returns the Send's element and flags. The Send is signalled when that is due, and
-    /// with `confirmed` in any case.
+    /// Accounts for the registrations of `regions`, and for a Send of the first `len` bytes of the
+    /// buffer. Returns the scatter/gather element and the flags of the Send. The Send is signalled
+    /// if a signalled post is due, or if `confirmed` is true.
     #[inline(always)]
     fn add<L: Lender>(
         &mut self,
@@ -204,7 +205,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         sq.ring.sync_for_device(self.offset, len);
         #[cfg(xprtrdma_rds)]
         if self.solicited {
-            // CAST: A single bit.
+            // CAST: The flag is a single bit.
             let solicited = bindings::ib_send_flags_IB_SEND_SOLICITED as c_int;
             return Ok((
                 sq.ring.sge(self.offset, len),
@@ -214,29 +215,30 @@ impl<H: QpHandler> SendBatch<'_, H> {
         Ok((sq.ring.sge(self.offset, len), sq.flags(signalled)))
     }
 
-    /// Posts registrations of `regions`, then a Send of the first `len` bytes of the buffer: one
-    /// doorbell. On error the connection is dead and part of it may have been posted.
+    /// Posts registrations of `regions`, and then a Send of the first `len` bytes of the buffer,
+    /// with one doorbell. After an error the connection has failed, and some of the work requests
+    /// may have been posted.
     ///
-    /// `EINVAL`, and nothing has happened, if a region is of another domain than the queue pair or
-    /// was posted since it was mapped.
+    /// Returns `EINVAL`, and does nothing, if a region belongs to another domain than the queue
+    /// pair, or was posted since it was mapped.
     #[inline(always)]
     pub fn post<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.post_now(len, regions, false)
     }
 
-    /// Like [`SendBatch::post`]; [`QpHandler::confirmed`] is called when the peer's device has the
-    /// message. This costs a completion.
+    /// Does the same as [`SendBatch::post`]. In addition [`QpHandler::confirmed`] is called when
+    /// the peer's device has received the message, which costs a completion.
     #[cold]
     pub fn post_confirmed<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.post_now(len, regions, true)
     }
 
-    /// Posts a transfer, and behind it a Send, if there is a `message`: one doorbell.
-    /// [`QpHandler::transferred`] is called when all of it has completed.
-    /// On error the connection is dead, and what was posted stays with the queue pair.
+    /// Posts a transfer, and then a Send if there is a `message`, with one doorbell.
+    /// [`QpHandler::transferred`] is called when the whole transfer has completed. After an error
+    /// the connection has failed, and the queue pair keeps what was posted.
     ///
-    /// `EINVAL`, and nothing has happened, if the pages are mapped in another domain; `E2BIG`, if
-    /// there is no room for that much.
+    /// Returns `EINVAL`, and does nothing, if the pages are mapped in another domain. Returns
+    /// `E2BIG` if the batch has not enough space.
     #[cfg(xprtrdma_server)]
     pub fn post_transfer(self, transfer: KBox<Transfer>, message: Option<Message>) -> Result {
         let Self {
@@ -250,7 +252,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if transfer.pd() != qp.pd.as_raw() {
             return Err(EINVAL);
         }
-        // NO-OVERFLOW: Lists in memory are shorter.
+        // NO-OVERFLOW: Vectors in memory have far fewer than 2^32 elements.
         let wrs = transfer.wrs().wrapping_add(u32::from(message.is_some()));
         let len = message.map_or(0, |message| message.len);
         if wrs > max_wrs || len > max_len {
@@ -260,7 +262,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let sq = &mut *guard;
         qp.ring(sq)?;
         if sq.transfers.push_within_capacity(transfer).is_err() {
-            // Cannot happen: each transfer has a work request of its own.
+            // Cannot happen, because each transfer has at least one work request.
             return Err(E2BIG);
         }
         if message.is_some() && offset != sq.head {
@@ -268,12 +270,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         sq.account(message.map_or(0, |_| aligned(len)), wrs);
         if let Err(error) = sq.signal(OpKind::Transfer) {
-            // The transfer is in the list and is not posted.
+            // The transfer was added to the list, but is not posted.
             sq.closed = true;
             return Err(error);
         }
-        // Reads have this entry as well. The list of posts tells what has completed, and a Read
-        // that fails is reported as a Write.
+        // Reads use this completion entry as well. The list of posts shows which post has
+        // completed. A Read that fails is reported as a Write.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
         let is_read = transfer_kind == Kind::Read && message.is_none();
         let mut last_flags = match is_read {
@@ -292,13 +294,14 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         let posted = sq.transfers.last_mut().ok_or(EINVAL)?;
         let first = posted.link(cqe, last_flags, next);
-        // SAFETY: The chain ends with the Send, whose `next` is null, or with the transfer's last
-        // work request. What it refers to outlives the post: the ring, `send_cqes` and `transfers`
-        // belong to `qp`, and a transfer leaves when it has completed.
+        // SAFETY: The chain ends with the Send or with the last work request of the transfer, whose
+        // `next` is null. What the work requests refer to outlives the post: the ring, `send_cqes`
+        // and `transfers` belong to `qp`, and a transfer leaves `transfers` only after its
+        // completion.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Posts a Send. On error the connection is dead.
+    /// Posts a Send. After an error the connection has failed.
     #[cfg(xprtrdma_server)]
     pub fn post_message(mut self, message: impl Into<Message>) -> Result {
         struct Nothing;
@@ -337,16 +340,16 @@ impl<H: QpHandler> SendBatch<'_, H> {
                 None => {}
             }
         }
-        // SAFETY: The chain ends with `sq.send`, whose `next` is null. What it refers to outlives
-        // the post: the ring and `send_cqes` belong to `qp`, the regions to owners that keep them
-        // until they are proven unreachable or, as they are of this domain, this queue pair is
-        // drained.
+        // SAFETY: The chain ends with `sq.send`, whose `next` is null. What the work requests refer
+        // to outlives the post. The ring and `send_cqes` belong to `qp`. The owners of the regions
+        // keep them until it is proven that the peer cannot access them, or until this queue pair
+        // is drained, which suffices because the regions belong to its domain.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Whether the message should wait for a shared doorbell, judging by the messages that waited
-    /// last. Must be called exactly once for each message that may wait, because the calls are
-    /// counted.
+    /// Returns true if the message should wait for a shared doorbell, judging by the messages that
+    /// waited last. Must be called exactly once for each message that may wait, because the calls
+    /// are counted.
     #[inline]
     pub fn may_batch(&mut self) -> bool {
         let may = self.sq.batch_cooldown == 0;
@@ -354,10 +357,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
         may
     }
 
-    /// As [`SendBatch::post`], but the doorbell is rung before long: after what else is queued on
-    /// [`QpHandler::queue`] now, by the next post that does not wait, or when too much waits. For
-    /// messages of which more may follow at once. If it fails later, [`QpHandler::broken`] is
-    /// called.
+    /// Posts a message like [`SendBatch::post`], but rings the doorbell later: after the work that
+    /// is queued on [`QpHandler::queue`] now, at the next post that does not wait, or when too many
+    /// work requests wait. For messages that may be followed by more messages at once. If the later
+    /// post fails, [`QpHandler::broken`] is called.
     #[inline(never)]
     pub fn post_later<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         let (sge, flags) = self.add(len, regions, false)?;
@@ -383,9 +386,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         Ok(())
     }
 
-    /// Posts an RDMA Write of no bytes. The peer's device acknowledges it without a key, a credit
-    /// or the peer's software, and [`QpHandler::probed`] is called. On error the connection is
-    /// dead.
+    /// Posts an RDMA Write of zero bytes. The peer's device acknowledges the Write without a key, a
+    /// credit or the peer's software, and [`QpHandler::probed`] is called. After an error the
+    /// connection has failed.
     pub fn post_probe(self) -> Result {
         let Self {
             qp,
@@ -405,11 +408,11 @@ impl<H: QpHandler> SendBatch<'_, H> {
         qp.ring(sq)?;
         sq.account(0, 1);
         sq.signal(OpKind::Probe)?;
-        // SAFETY: The chain is one work request, which refers to no memory.
+        // SAFETY: The chain is a single work request, which refers to no memory.
         unsafe { qp.submit(&mut sq.closed, &write.wr) }
     }
 
-    /// Posts the fence alone, signalled, if there is one.
+    /// Posts a fence alone, as a signalled work request, if the queue pair has a fence.
     fn post_retirement(self) -> Result {
         let Self {
             qp, sq: mut guard, ..
@@ -425,15 +428,15 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let seq = sq.seq;
         sq.account(0, 1);
         sq.signal(OpKind::Retirement(seq))?;
-        // SAFETY: One work request, of a region that the queue keeps.
+        // SAFETY: The chain is a single work request of a region that the queue keeps.
         unsafe { qp.submit(&mut sq.closed, &wr) }
     }
 
-    /// Posts invalidations of `regions`; when the last has completed,
-    /// [`QpHandler::invalidated`] is called with `token`. On error the connection is dead.
+    /// Posts invalidations of `regions`. When the last invalidation has completed,
+    /// [`QpHandler::invalidated`] is called with `token`. After an error the connection has failed.
     ///
-    /// `EINVAL`, and nothing has happened, if there is no region, or one of another domain, or one
-    /// that was not posted or is being invalidated already.
+    /// Returns `EINVAL`, and does nothing, if `regions` is empty, or if a region belongs to another
+    /// domain, was not posted, or is being invalidated already.
     pub fn post_invalidate<L: Lender>(self, token: u64, regions: &mut [ExposedMr<L>]) -> Result {
         let Self {
             qp,
@@ -454,7 +457,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         sq.seq += 1;
         let seq = sq.seq;
         let mut first = ptr::null_mut();
-        // The queue works in order, so the last completion stands for all.
+        // Work requests complete in order, so the last completion proves that all have completed.
         let mut signalled = true;
         let inv_cqe = qp.send_cqes.get::<LOCAL_INV>();
         for region in regions.iter_mut().rev() {
@@ -465,7 +468,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         sq.account(0, wrs);
         sq.signal(OpKind::Invalidate { token, seq })?;
-        // SAFETY: A chain of the regions' own work requests; for the rest as in `post`.
+        // SAFETY: The chain consists of the regions' own work requests, and the last one's `next`
+        // is null. The owners of the regions keep them until their invalidation is proven, or until
+        // this queue pair is drained.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 }

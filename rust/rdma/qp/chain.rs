@@ -17,29 +17,31 @@ struct QueuedWr {
 }
 
 impl QueuedWr {
-    /// The pointer to this work request for the one before it.
+    /// Returns the pointer for the `next` field of the preceding work request.
     fn link(&mut self) -> *mut bindings::ib_send_wr {
-        // CAST: A registration begins with the part that all work requests have.
+        // CAST: A registration begins with the part that all types of work requests share.
         ptr::from_mut(&mut self.wr).cast()
     }
 }
 
-/// Messages that wait for the doorbell: the registrations of all of them, then their Sends.
+/// The messages that wait for the doorbell: first the registrations of all messages, then all
+/// Sends.
 ///
-/// So each Send is behind the registrations of its regions, and one fence in front of the chain
-/// is enough for all registrations.
+/// In this order each Send is behind the registrations of its regions, and one fence before the
+/// chain is sufficient for all registrations.
 ///
-/// A registration is a copy, so that the region's own work requests are free for an invalidation.
-/// It refers to the region itself, which counts as posted from then on: it is not given back before
-/// its invalidation is proven or its queue pair drained, and is leaked if it is dropped before.
+/// A registration in the chain is a copy, so that the region's own work requests stay free for an
+/// invalidation. The copy refers to the region, which counts as posted from then on. So the
+/// region's memory is returned only after the invalidation is proven or the queue pair is drained,
+/// and a region that is dropped earlier is leaked.
 ///
 /// # Invariants
 ///
-/// - The first `len` places are in use. The work requests of a list are linked in the order of
-///   their places, and the last one's `next` is null.
-/// - Each place in use is in one of the lists. `registrations` begins with the fence, if there was
-///   one to be when it began.
-/// - `places` never grows: pointers lead into it.
+/// - The first `len` entries of `places` are in use. The work requests of a list are linked in the
+///   order of their entries, and the `next` of the last one is null.
+/// - Each entry in use belongs to one of the two lists. `registrations` begins with a fence if one
+///   was needed when the list was started.
+/// - `places` never grows, because pointers refer to its entries.
 pub(super) struct SendChain {
     places: KVec<QueuedWr>,
     pub(super) len: usize,
@@ -54,15 +56,15 @@ pub(super) struct SendChain {
     pub(super) full: usize,
 }
 
-/// The places of the first and of the last work request of a list.
+/// The indices of the first and of the last work request of a list.
 #[derive(Clone, Copy)]
 struct List {
     first: usize,
     last: usize,
 }
 
-// SAFETY: What the places refer to is the chain's own, or belongs to the queue pair, or is a region
-// that its owner keeps; nothing of it has thread affinity.
+// SAFETY: The entries refer to memory of the chain itself or of the queue pair, or to a region that
+// its owner keeps. Any thread may use them.
 unsafe impl Send for SendChain {}
 
 impl SendChain {
@@ -76,7 +78,7 @@ impl SendChain {
             };
             places.push(place, GFP_KERNEL)?;
         }
-        // INVARIANT: None is in use.
+        // INVARIANT: No entry is in use.
         Ok(Self {
             places,
             len: 0,
@@ -89,16 +91,16 @@ impl SendChain {
         })
     }
 
-    /// Sets the completion entries; called before anything is added.
+    /// Sets the completion entries. Must be called before the first message is added.
     pub(super) fn bind(&mut self, send: *mut bindings::ib_cqe, reg: *mut bindings::ib_cqe) {
         self.send_cqe = send;
         self.reg_cqe = reg;
     }
 
-    /// Adds the registrations of `regions` and a Send of `sge`. The fence goes in front if these
-    /// are the first registrations. `doorbell`: the number of the doorbell that they wait for, and
-    /// that of the send queue's last invalidation. `ENOSPC`: they do not fit, and the chain is as
-    /// before.
+    /// Adds the registrations of `regions` and a Send of `sge`. If these are the first
+    /// registrations, a fence is placed before them. `doorbell` contains the number of the doorbell
+    /// that they wait for, and the number of the last invalidation on the send queue. Returns
+    /// `ENOSPC`, and does nothing, if the chain has not enough free entries.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: (u32, u64),
@@ -136,7 +138,8 @@ impl SendChain {
             place.wr.wr = fence.copy();
             place.wr.wr.next = next;
         }
-        // INVARIANT: Linked just now, except for the links to what was there before.
+        // INVARIANT: The new entries are linked above. The links to the earlier entries follow
+        // below.
         let end = begin + wrs - 1;
         if end > begin {
             self.registrations = Some(self.join(self.registrations, begin, end - 1));
@@ -147,7 +150,7 @@ impl SendChain {
         Ok(())
     }
 
-    /// Appends the places from `first` to `last`, which are linked, to `list`.
+    /// Appends the entries from `first` to `last`, which are linked, to `list`.
     fn join(&mut self, list: Option<List>, first: usize, last: usize) -> List {
         let Some(list) = list else {
             return List { first, last };
@@ -159,10 +162,11 @@ impl SendChain {
         List { last, ..list }
     }
 
-    /// Empties the chain; returns its first work request, which is valid until something is added.
+    /// Empties the chain. Returns its first work request, which is valid until the next message is
+    /// added.
     pub(super) fn take(&mut self) -> Option<*const bindings::ib_send_wr> {
         self.messages = 0;
-        // INVARIANT: None is in use.
+        // INVARIANT: No entry is in use.
         self.len = 0;
         let sends = self.sends.take()?;
         let all = match self.registrations.take() {

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How large a queue pair is ([`QpConfig`]).
+//! The sizes of a queue pair ([`QpConfig`]).
 
 /// Sizes of a [`Qp`](super::Qp).
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
-    /// Bytes of the send ring, which is one piece of memory.
+    /// Number of bytes in the send ring, which is contiguous memory.
     pub send_bytes: usize,
-    /// Least size of the send ring if memory in one piece is short: at least four times the longest
-    /// message.
+    /// Minimum number of bytes in the send ring, for which the queue pair is created if contiguous
+    /// memory is short. At least four times the longest message.
     pub least_send_bytes: usize,
-    /// Work requests of the send queue.
+    /// Number of work requests in the send queue.
     pub send_wrs: u32,
-    /// At least one of this many work requests is signalled.
+    /// Maximum number of work requests per signalled work request.
     pub signal_every: u32,
-    /// Work requests of the longest message, with its registrations.
+    /// Maximum number of work requests for a message with its registrations.
     pub message_wrs: u16,
-    /// If more work requests than this wait for the doorbell, it is rung.
+    /// The doorbell is rung if more work requests than this wait for it.
     pub waiting_wrs: u16,
-    /// Receives to keep posted.
+    /// Number of Receives to keep posted.
     pub recv_count: u16,
-    /// Receives that may wait at a time to be posted again.
+    /// Maximum number of Receives that wait to be posted again.
     pub recv_batch: u16,
-    /// Bytes of one Receive.
+    /// Number of bytes in one Receive buffer.
     pub recv_size: usize,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that wait for others to be posted with one doorbell ([`SendBatch::post_later`]), and
-//! the work item that rings it if nothing else is posted before.
+//! Messages that are posted together with one doorbell ([`SendBatch::post_later`]), and the work
+//! item that rings the doorbell if no other post does.
 //!
 //! [`SendBatch::post_later`]: super::SendBatch::post_later
 
@@ -31,7 +31,7 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// How many messages do not wait for the doorbell after one that waited alone.
+/// Number of messages that are posted at once after a message that waited without company.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {
@@ -69,43 +69,44 @@ impl<H: QpHandler> Qp<H> {
         let Some(first) = sq.chain.take() else {
             return Ok(());
         };
-        // Before the post, so that replies to these messages find them posted. The device and its
-        // barriers come between the two writes.
+        // Counted before the post, so that replies to these messages see them as posted. The device
+        // and its barriers are between the two accesses.
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
-        // SAFETY: A well-formed chain by its invariant. What it refers to outlives the post: the
-        // ring and `send_cqes` belong to `self`, the regions to owners that keep them until they
-        // are proven unreachable. The queue is open, and locked, for it is borrowed.
+        // SAFETY: The chain is well-formed by its invariant. What it refers to outlives the post:
+        // the ring and `send_cqes` belong to `self`, and the owners of the regions keep them until
+        // it is proven that the peer cannot access them. The queue is open, and its lock is held
+        // because it is borrowed.
         unsafe { self.submit(&mut sq.closed, first) }
     }
 
-    /// Makes sure that the doorbell is rung. Called with the queue locked and open, so that
-    /// [`Qp::shutdown`] finds the work that is queued here.
+    /// Queues the work item that rings the doorbell. Must be called with the queue locked and open,
+    /// so that [`Qp::shutdown`] finds the queued work item.
     #[cold]
     pub(super) fn ring_later(&self) {
-        // SAFETY: The pointer leads to the whole object, see `SendEntries`.
+        // SAFETY: The pointer refers to the whole object, see `SendEntries`.
         let this = unsafe { Self::of_send::<SEND>(self.send_cqes.get::<SEND>()) };
-        // An error means that it is queued and has not begun yet.
+        // An error means that the work item is already queued and has not started.
         let _ = self.handler.queue().enqueue(Arc::from(this));
     }
 
-    /// Cancels the work that rings the doorbell, or waits for its end. Returns true if it will not
-    /// run now. May sleep; must not be called by a handler.
+    /// Cancels the work item that rings the doorbell, or waits for its end. Returns true if the
+    /// work item was queued and will not run. May sleep; must not be called by a handler.
     pub(crate) fn cancel_doorbell_work(this: &Arc<Self>) -> bool {
         let raw = Arc::as_ptr(this);
-        // SAFETY: An initialised work item, kept by `this`; this may sleep.
+        // SAFETY: The work item is initialised, and `this` keeps it. The call may sleep.
         let queued = unsafe {
             kernel::bindings::cancel_work_sync(Work::raw_get(&raw const (*raw).doorbell_work))
         };
         if queued {
-            // SAFETY: The queue held one reference for the work that will not run now.
+            // SAFETY: The queue held one reference for the cancelled work item.
             drop(unsafe { Arc::from_raw(raw) });
         }
         queued
     }
 
-    /// Makes the work that rings the doorbell report failures, as the caller may hold locks of
-    /// handlers.
+    /// Queues the work item so that it reports a failure. The caller may hold locks of handlers,
+    /// and so must not report the failure itself.
     #[cold]
     pub(super) fn tell_later(&self) {
         let sq = self.sq.lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fence in front of registrations ([`Fence`]).
+//! The fence before registrations ([`Fence`]).
 
 use crate::{
     mr::IdleMr,
@@ -12,37 +12,39 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A work request that a device begins only when everything before it is acknowledged.
+/// A work request that a device starts only when all earlier work requests are acknowledged.
 ///
-/// Of use on devices that execute a registration again
-/// ([`executes_again`](crate::device::executes_again)): the registrations behind it are then the
-/// oldest in the queue, so they are done with before the Send behind them leaves, and sending the
-/// queue again begins behind them. So none is executed again, which would cost the connection. The
-/// price is that calls wait for the acknowledgements of others; so it is used from the first such
-/// loss on ([`Repetitions`](crate::device::Repetitions)). It must be in front of the registrations
-/// of each message that is posted by itself, for those of a second message would be behind the Send
-/// of the first. Messages that are posted together share one: all their registrations are in front
-/// of all their Sends.
+/// A fence is needed on devices that execute a registration again
+/// ([`executes_again`](crate::device::executes_again)). With a fence the registrations behind it
+/// are the oldest work requests in the queue. So they have finished before the Send behind them
+/// leaves, and if the device sends the queue again, it starts behind them. Without a fence a
+/// registration might be executed again, which breaks the connection. The price is that a call
+/// waits for the acknowledgements of other calls. So fences are used only after the first such
+/// failure ([`Repetitions`](crate::device::Repetitions)). A fence must precede the registrations of
+/// each message that is posted by itself, because these are behind the Send of the message before.
+/// Messages that are posted together share one fence, because all their registrations precede all
+/// their Sends.
 ///
-/// No memory depends on it (see [`executes_again`](crate::device::executes_again)). Posted by
-/// itself it tells when registrations have left the queue for good
+/// The protection of memory does not depend on the fence (see
+/// [`executes_again`](crate::device::executes_again)). A fence that is posted alone shows when the
+/// device has finished all earlier registrations
 /// ([`Qp::retire_registrations`](super::Qp::retire_registrations)).
 ///
-/// It is the invalidation of a region that is never registered. What the device asks of one was
-/// read in its source:
+/// The fence is an invalidation of a region that is never registered. The source of the devices
+/// shows what they require:
 ///
-/// * **rxe**: `rxe_wqe_is_fenced` holds every local invalidation back until it is the oldest work
-///   request, and `rxe_completer` takes it and the registrations behind it off the queue before
-///   the next one is begun. `rxe_invalidate_mr` wants the region's last key and no certain state;
-///   a new region has the key of its allocation and is free.
+/// * **rxe**: `rxe_wqe_is_fenced` delays every local invalidation until it is the oldest work
+///   request. `rxe_completer` removes the invalidation and the registrations behind it from the
+///   queue before the next work request starts. `rxe_invalidate_mr` requires the region's last key
+///   but no particular state. A new region has the key of its allocation and is not registered.
 pub(super) struct Fence {
     wr: bindings::ib_send_wr,
-    /// The region that is invalidated; dropped after the queue pair is destroyed.
+    /// The region that is invalidated. It is dropped after the queue pair is destroyed.
     mr: IdleMr,
 }
 
 impl Fence {
-    /// Makes the fence of a queue pair in this domain, if it may need one. May sleep.
+    /// Creates the fence for a queue pair in this domain, if the device may need one. May sleep.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Option<Self>> {
         if !pd.executes_again() {
             return Ok(None);
@@ -52,25 +54,26 @@ impl Fence {
         Ok(Some(Self { wr, mr }))
     }
 
-    /// Whether it belongs in front of the registrations of each message.
+    /// Returns true if the fence must precede the registrations of each message.
     pub(super) fn is_needed(&self) -> bool {
         self.mr.pd().fences()
     }
 
-    /// Sets the completion entry of the work request; called before it is used.
+    /// Sets the completion entry of the work request. Must be called before the first use.
     pub(super) fn bind(&mut self, cqe: *mut bindings::ib_cqe) {
         // CAST: The union's first member is the pointer, as 64 bits.
         self.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
     }
 
-    /// Returns the work request, linked in front of `next`, which begins registrations.
+    /// Returns the work request, linked before `next`, which is the first registration.
     #[inline]
     pub(super) fn before(&mut self, next: *mut bindings::ib_send_wr) -> &mut bindings::ib_send_wr {
         self.wr.next = next;
         &mut self.wr
     }
 
-    /// A copy of the work request, for a message that waits, or to be posted alone.
+    /// Returns a copy of the work request, for a message that waits or for a fence that is posted
+    /// alone.
     pub(super) fn copy(&self) -> bindings::ib_send_wr {
         let mut copy = work_request(self.mr.key());
         copy.__bindgen_anon_1.bindgen_union_field = self.wr.__bindgen_anon_1.bindgen_union_field;

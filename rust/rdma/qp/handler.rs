@@ -20,44 +20,47 @@ use kernel::{
 };
 /// Handles the completions of one [`Qp`].
 ///
-/// All methods but [`QpHandler::queue`] are called in process context, from a work item on that
-/// queue or from [`Qp::busy_poll`], never concurrently with each other. They may sleep, but that
-/// delays every other completion of the connection. Exception: the work item that rings the
-/// doorbell may call [`QpHandler::broken`] while another method runs.
+/// All methods except [`QpHandler::queue`] are called in process context, by a work item on that
+/// queue or by [`Qp::busy_poll`], and one at a time. They may sleep, but that delays all other
+/// completions of the connection. There is one exception: the work item that rings the doorbell may
+/// call [`QpHandler::broken`] while another method runs.
 pub trait QpHandler: Sized + Send + Sync + 'static {
-    /// Returns the queue on which completions are handled and doorbells rung: always the same.
+    /// Returns the work queue for completions and doorbells. Must always return the same queue.
     ///
-    /// If memory reclaim may have to wait for a message, this must be a queue with a rescuer
-    /// (`WQ_MEM_RECLAIM`). No [`QpOwner`](super::QpOwner) may be dropped on that queue: the drop
-    /// waits for completions, which the rescuer could not handle while it executes the drop.
+    /// If memory reclaim may wait for a message, the queue must have a rescuer (`WQ_MEM_RECLAIM`).
+    /// No [`QpOwner`](super::QpOwner) may be dropped on the queue: the drop waits for completions,
+    /// which the rescuer could not handle while it executes the drop.
     fn queue(&self) -> &Queue;
 
-    /// A message arrived.
+    /// Handles a message that arrived.
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>);
 
-    /// The invalidations posted with `token` have completed, and all work requests before them.
+    /// Called when the invalidations that were posted with `token`, and all earlier work requests,
+    /// have completed.
     fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation);
 
-    /// The probe posted with [`SendBatch::post_probe`](super::SendBatch::post_probe) was
-    /// acknowledged by the peer's device.
+    /// Called when the peer's device has acknowledged the probe that was posted with
+    /// [`SendBatch::post_probe`](super::SendBatch::post_probe).
     fn probed(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// The peer's device has a message that was posted with
-    /// [`SendBatch::post_confirmed`](super::SendBatch::post_confirmed): called once for each.
+    /// Called once for each message that was posted with
+    /// [`SendBatch::post_confirmed`](super::SendBatch::post_confirmed), when the peer's device has
+    /// received the message.
     fn confirmed(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// The peer's device has acknowledged something that we sent.
+    /// Called when the peer's device has acknowledged a work request.
     fn acknowledged(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// A transfer that was posted with
-    /// [`SendBatch::post_transfer`](super::SendBatch::post_transfer) has completed, and all work
-    /// requests before it.
+    /// Called when a transfer that was posted with
+    /// [`SendBatch::post_transfer`](super::SendBatch::post_transfer), and all earlier work
+    /// requests, have completed.
     #[cfg(xprtrdma_server)]
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>);
 
-    /// The send queue has room again after a [`SendError::Full`](super::SendError::Full).
+    /// Called when the send queue has space again after
+    /// [`SendError::Full`](super::SendError::Full).
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// A work request failed: the connection is dead. Called once.
+    /// Called once, when a work request has failed: the connection is dead.
     fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that arrive, and the completion that brings them.
+//! Messages that arrive, and the handler of their completions.
 //!
-//! A completed Receive lends its buffer to the handler as [`Received`]; dropping that gives the
-//! buffer back, so every path does so exactly once.
+//! A completed Receive lends its buffer to the handler as [`Received`]. The drop of [`Received`]
+//! returns the buffer, so each buffer is returned exactly once.
 
 use super::{
     handler::QpHandler,
@@ -40,13 +40,13 @@ use xprtrdma_bindings as bindings;
 
 /// A message in its receive buffer, lent to [`QpHandler::received`].
 ///
-/// It stays in the thread of the handler and ends with it at the latest: the lifetime and
-/// [`NotThreadSafe`] see to that.
+/// The object cannot leave the thread of its handler, and cannot outlive the handler's call: the
+/// lifetime and [`NotThreadSafe`] prevent both.
 ///
 /// # Invariants
 ///
-/// - The buffer is one of `qp` and belongs to this value, and the device wrote `len` bytes into it.
-/// - `wc` is the completion without an error that brought the message.
+/// - The buffer is one of `qp` and belongs to this object. The device wrote `len` bytes into it.
+/// - `wc` is the completion of the message, which reports no error.
 pub struct Received<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     buf: &'a RecvBuf<Qp<H>>,
@@ -71,7 +71,7 @@ pub enum Immediate {
 }
 
 impl<H: QpHandler> Received<'_, H> {
-    /// The message's bytes, as received from the network.
+    /// Returns the bytes of the message, as received from the network.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: By the type invariant; the buffer is not posted while `self` exists.
@@ -96,12 +96,12 @@ impl<H: QpHandler> Received<'_, H> {
         immediate_of(self.wc)
     }
 
-    /// Rebuilds the value for a function that is not inlined, so that the usual path keeps its
-    /// parts in registers: 20 instructions of a predicted reply.
+    /// Rebuilds the object for a function that is not inlined, so that the usual path keeps the
+    /// fields in registers. This saves 20 instructions of a predicted reply.
     #[inline(always)]
     pub fn anew(self) -> Self {
         let this = ManuallyDrop::new(self);
-        // INVARIANT: The buffer belongs to the new value, for the old one is not dropped.
+        // INVARIANT: The buffer belongs to the new object, because the old one is not dropped.
         Self {
             qp: this.qp,
             buf: this.buf,
@@ -112,17 +112,17 @@ impl<H: QpHandler> Received<'_, H> {
         }
     }
 
-    /// Returns the queue pair as its owner knows it.
+    /// Returns the queue pair as an [`ArcBorrow`].
     #[inline]
     fn borrow(&self) -> ArcBorrow<'_, Qp<H>> {
-        // SAFETY: The pointer was written before anything was posted, and not since.
+        // SAFETY: The pointer was written before the first post and is not written again.
         let this = unsafe { *self.buf.qp.get() };
-        // SAFETY: A `Received` exists only within a handler's call. The queue pair's owner holds a
-        // reference until that call has returned.
+        // SAFETY: A `Received` exists only during a handler's call, and the owner of the queue pair
+        // holds a reference until that call has returned.
         unsafe { ArcBorrow::from_raw(this) }
     }
 
-    /// Keeps the buffer beyond the handler.
+    /// Keeps the buffer after the handler has returned.
     pub fn hold(self) -> Held<H> {
         let held = Held {
             qp: Arc::from(self.borrow()),
@@ -145,29 +145,30 @@ impl<H: QpHandler> Drop for Received<'_, H> {
     }
 }
 
-/// A message that outlives its handler call. Dropping it gives the buffer back, from any context,
-/// but not while a [`SendBatch`](super::SendBatch) is held. It keeps the queue pair: the last one
-/// must be dropped where it may sleep, or while the queue pair has its owner.
+/// A message that outlives its handler's call. The drop returns the buffer. It may happen in any
+/// context, but not while a [`SendBatch`](super::SendBatch) is held. The object keeps the queue
+/// pair, so the last one must be dropped where the thread may sleep, or while the queue pair has
+/// its owner.
 ///
 /// # Invariants
 ///
-/// As for [`Received`].
+/// The invariants of [`Received`] hold.
 pub struct Held<H: QpHandler> {
     qp: Arc<Qp<H>>,
     buf: NonNull<RecvBuf<Qp<H>>>,
     len: usize,
 }
 
-// SAFETY: Exclusive access to a buffer that `qp` keeps.
+// SAFETY: The object has exclusive access to a buffer that `qp` keeps.
 unsafe impl<H: QpHandler> Send for Held<H> {}
 
 impl<H: QpHandler> Held<H> {
     fn buf(&self) -> &RecvBuf<Qp<H>> {
-        // SAFETY: By the type invariant it is in the table of `qp`.
+        // SAFETY: By the type invariant the buffer is in the table of `qp`.
         unsafe { self.buf.as_ref() }
     }
 
-    /// The message's bytes, as received from the network.
+    /// Returns the bytes of the message, as received from the network.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: By the type invariant the device wrote `len` bytes into the buffer, which is not
         // posted while `self` exists.
@@ -176,12 +177,12 @@ impl<H: QpHandler> Held<H> {
 }
 
 #[cfg(xprtrdma_server)]
-// SAFETY: A receive buffer is memory of the queue pair, which `self` keeps, and stays where it is.
-// By the type invariant it belongs to this value; the device wrote `len` bytes into it, and it was
-// initialised before. `Held::bytes` is the only reference to it, and is in its owner's hands.
+// SAFETY: A receive buffer is memory of the queue pair, which `self` keeps, and is not moved. By
+// the type invariant the buffer belongs to this object. It was initialised, and the device wrote
+// `len` bytes into it. Only `Held::bytes` returns a reference to it, which borrows the object.
 unsafe impl<H: QpHandler> Buffer for Held<H> {
     fn start(&self) -> NonNull<u8> {
-        // SAFETY: A buffer of at least one byte is not at address zero.
+        // SAFETY: A buffer of at least one byte does not have the address zero.
         unsafe { NonNull::new_unchecked(self.buf().mem.ptr()) }
     }
 
@@ -192,12 +193,12 @@ unsafe impl<H: QpHandler> Buffer for Held<H> {
 
 impl<H: QpHandler> Drop for Held<H> {
     fn drop(&mut self) {
-        // SAFETY: The buffer is not used again.
+        // SAFETY: The buffer is not used after this.
         unsafe { self.qp.give_back_held(self.buf()) };
     }
 }
 
-/// Whether a completion has this flag.
+/// Returns true if a completion has this flag.
 #[inline]
 fn has_flag(wc: &bindings::ib_wc, flag: bindings::ib_wc_flags) -> bool {
     // CAST: The flags are single bits; the sign has no meaning.
@@ -218,23 +219,24 @@ fn immediate_of(wc: &bindings::ib_wc) -> Immediate {
 
 /// # Safety
 ///
-/// Called by ib_core only, for a work request posted with the `cqe` of a [`RecvBuf<Qp<H>>`].
+/// Only ib_core calls this, for a work request that was posted with the `cqe` of a
+/// [`RecvBuf<Qp<H>>`].
 pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
-    // SAFETY: `wc` is valid for the call.
+    // SAFETY: `wc` is valid during the call.
     let wc = unsafe { &*wc };
     // CAST: The same pointer was stored as 64 bits when the Receive was posted.
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
-    // SAFETY: By this function's contract the entry is that field of a `RecvBuf<Qp<H>>`.
+    // SAFETY: By this function's contract the entry is the `cqe` field of a `RecvBuf<Qp<H>>`.
     let buf: *const RecvBuf<Qp<H>> = unsafe { kernel::container_of!(cqe, RecvBuf<Qp<H>>, cqe) };
-    // SAFETY: The buffer is in the table of its queue pair, see below.
+    // SAFETY: The buffer is in the table of its queue pair, which exists (see below).
     let buf = unsafe { &*buf };
-    // SAFETY: The pointer was written before anything was posted, and not since.
+    // SAFETY: The pointer was written before the first post and is not written again.
     let this = unsafe { *buf.qp.get() };
-    // SAFETY: The object is in an `Arc` of which the owner holds a reference; it drains the queues,
-    // and so waits for this handler, before it gives that up.
+    // SAFETY: The queue pair is in an `Arc`. Its owner holds a reference, and drops it only after
+    // the drain, which waits for this handler.
     let qp = unsafe { ArcBorrow::from_raw(this) };
     // By the type invariant no other thread writes `taken`, so no atomic addition is needed.
     qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
@@ -253,7 +255,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     buf.mem.sync_for_cpu(0, len);
     H::received(
         qp,
-        // INVARIANT: The Receive has completed, so the buffer is ours.
+        // INVARIANT: The Receive has completed, so the buffer belongs to this object.
         Received {
             // SAFETY: The owner holds a reference to the queue pair until this handler has
             // returned.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How receive buffers come back and are posted again.
+//! How receive buffers are taken back and posted again.
 
 use super::{
     handler::QpHandler,
@@ -26,7 +26,7 @@ use kernel::{
 use xprtrdma_bindings as bindings;
 
 impl<H: QpHandler> Qp<H> {
-    /// Number of Receives that are posted now, for statistics.
+    /// Returns the number of posted Receives, for statistics.
     pub fn receives_posted(&self) -> usize {
         let rq = self.rq.lock();
         // A Receive is counted as posted before it is counted as taken, so the difference is not
@@ -34,15 +34,16 @@ impl<H: QpHandler> Qp<H> {
         rq.posted.wrapping_sub(self.taken.load(Relaxed)) as usize
     }
 
-    /// Takes back the buffer of a message whose handler ends. Returns true if a full batch has come
-    /// together, which the caller posts.
+    /// Takes back the buffer of a message whose handler is returning. Returns true if a full batch
+    /// of buffers is now free; the caller must post it.
     ///
     /// # Safety
     ///
-    /// Only to be called by a completion handler, which owns the buffer and gives it up.
+    /// Only a completion handler may call this. It must own the buffer, and must not use it
+    /// afterwards.
     #[inline]
     pub(super) unsafe fn give_back(&self, buf: &RecvBuf<Self>) -> bool {
-        // SAFETY: By the type invariant no other thread uses it now.
+        // SAFETY: By the type invariant no other thread uses `free` now.
         let free = unsafe { &mut *self.free.get() };
         // SAFETY: By this function's contract.
         unsafe { free.push(buf) };
@@ -53,22 +54,22 @@ impl<H: QpHandler> Qp<H> {
     ///
     /// # Safety
     ///
-    /// Only to be called by a completion handler.
+    /// Only a completion handler may call this.
     #[cold]
     pub(super) unsafe fn post_free(this: ArcBorrow<'_, Self>) {
-        // SAFETY: By the type invariant no other thread uses it now.
+        // SAFETY: By the type invariant no other thread uses `free` now.
         let free = unsafe { (*this.free.get()).take() };
         if this.post_recvs(&mut this.rq.lock(), free).is_err() {
             Self::report_broken(this, FailedWork::unposted(Opcode::Recv));
         }
     }
 
-    /// Takes back the buffer of a message that was kept beyond its handler, and posts such buffers
-    /// if there are enough.
+    /// Takes back the buffer of a message that outlived its handler. Posts such buffers if a full
+    /// batch of them is free.
     ///
     /// # Safety
     ///
-    /// The caller owns the buffer, and gives it up.
+    /// The caller owns the buffer, and does not use it afterwards.
     pub(super) unsafe fn give_back_held(&self, buf: &RecvBuf<Self>) {
         let mut rq = self.rq.lock();
         // SAFETY: By this function's contract.
@@ -84,17 +85,18 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Posts Receives. Once the queue is closed, which comes before the drain, their buffers only
-    /// wait for the teardown.
+    /// Posts Receives. If the queue is closed, which happens before the drain, the buffers stay
+    /// unposted until the teardown.
     pub(super) fn post_recvs(&self, rq: &mut RecvQueue, chain: Chain) -> Result {
         if rq.closed {
             return Ok(());
         }
         rq.posted = rq.posted.wrapping_add(chain.len);
-        // SAFETY: A well-formed chain on a valid queue pair, which the buffers outlive.
+        // SAFETY: The chain is well-formed, and the queue pair is valid. The buffers outlive the
+        // queue pair.
         let posted = unsafe { bindings::xprtrdma_post_recv(self.raw.qp.as_ptr(), chain.first) };
         if posted != 0 {
-            // Some may have been posted; only the teardown can tell which.
+            // Some Receives may have been posted. Only the teardown can tell which.
             rq.closed = true;
         }
         to_result(posted)

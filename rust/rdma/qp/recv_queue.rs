@@ -2,9 +2,9 @@
 
 //! The receive queue: a fixed number of buffers of one size.
 //!
-//! Each has a completion entry of its own, so a completion says which buffer it is about. Buffers
-//! are posted again in batches. Those of messages that end with their handler are gathered without
-//! a lock, which is only taken to post a batch of them.
+//! Each buffer has its own completion entry, which identifies the buffer in a completion. Buffers
+//! are posted again in batches. Buffers that are free when their handler returns are collected
+//! without a lock. The lock is only taken to post a batch.
 
 use super::config::QpConfig;
 use crate::{
@@ -32,11 +32,12 @@ pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings:
 ///
 /// # Invariants
 ///
-/// - `wr` refers to `cqe` and to `sge`, which refers to `mem`. All are in the table of `qp`, where
-///   they stay as long as it lives. The pointer to `cqe` leads to the whole value.
-/// - `qp` is as its `Arc` knows it, once something is posted.
+/// - `wr` refers to `cqe` and to `sge`, which refers to `mem`. All are in the table of `qp`, and
+///   are not moved while the table exists. The pointer to `cqe` may be used to access the whole
+///   object.
+/// - `qp` is the pointer from the `Arc` of the queue pair, from the first post on.
 /// - `wr` belongs to the owner of the buffer.
-// With the entry in front, both have one address.
+// `cqe` comes first, so that it has the address of the whole object.
 #[repr(C)]
 pub(super) struct RecvBuf<Q> {
     pub(super) cqe: Opaque<bindings::ib_cqe>,
@@ -47,8 +48,8 @@ pub(super) struct RecvBuf<Q> {
 }
 
 impl<Q> RecvBuf<Q> {
-    /// Allocates the buffers of a queue pair, whose completions `done` handles. They can be used
-    /// after [`RecvBuf::bind`]. May sleep.
+    /// Allocates the buffers of a queue pair. `done` handles their completions. [`RecvBuf::bind`]
+    /// must be called before they are used. May sleep.
     pub(super) fn table(pd: &Arc<Pd>, config: &QpConfig, done: Done) -> Result<KVVec<Self>> {
         let total = usize::from(config.recv_count) + usize::from(config.recv_batch);
         let mut table = KVVec::with_capacity(total, GFP_KERNEL)?;
@@ -66,11 +67,11 @@ impl<Q> RecvBuf<Q> {
         Ok(table)
     }
 
-    /// Completes the buffers, once the table is at its final address.
+    /// Completes the buffers when the table has its final address.
     pub(super) fn bind(mut table: KVVec<Self>) -> KVVec<Self> {
         for buf in table.iter_mut() {
             let this = ptr::from_mut(buf);
-            // SAFETY: A field of a valid value.
+            // SAFETY: The pointer refers to a field of a valid object.
             let cqe = unsafe { &raw mut (*this).cqe };
             // INVARIANT: The table is complete, and its entries do not move any more.
             buf.wr = Opaque::new(bindings::ib_recv_wr {
@@ -88,14 +89,14 @@ impl<Q> RecvBuf<Q> {
     }
 }
 
-/// Receive buffers of one queue pair that belong to the device and wait to be posted, linked by
-/// their work requests.
+/// Receive buffers of one queue pair that are free and wait to be posted, linked by their work
+/// requests.
 pub(super) struct Chain {
     pub(super) first: *mut bindings::ib_recv_wr,
     pub(super) len: u32,
 }
 
-// SAFETY: What is linked belongs to the chain, wherever that is.
+// SAFETY: The linked buffers belong to the chain, whichever thread has it.
 unsafe impl Send for Chain {}
 
 impl Chain {
@@ -104,19 +105,19 @@ impl Chain {
         len: 0,
     };
 
-    /// Adds a buffer, which belongs to the device from then on.
+    /// Adds a buffer, which belongs to the chain from then on.
     ///
     /// # Safety
     ///
-    /// The caller owns the buffer, and gives it up.
+    /// The caller owns the buffer, and does not use it afterwards.
     #[inline]
     pub(super) unsafe fn push<Q>(&mut self, buf: &RecvBuf<Q>) {
         buf.mem.sync_for_device(0, buf.mem.len());
         let wr = buf.wr.get();
-        // SAFETY: Valid by the type invariant, and the caller's to write.
+        // SAFETY: The buffer is valid by the type invariant, and belongs to the caller.
         unsafe { (*wr).next = self.first };
         self.first = wr;
-        // NO-OVERFLOW: A queue pair's buffers are counted by 32 bits.
+        // NO-OVERFLOW: A queue pair has far fewer than 2^32 buffers.
         self.len = self.len.wrapping_add(1);
     }
 
@@ -127,12 +128,12 @@ impl Chain {
 }
 
 pub(super) struct RecvQueue {
-    /// Buffers of dropped [`Held`](super::Held)s.
+    /// The free buffers of dropped [`Held`](super::Held) objects.
     pub(super) returned: Chain,
-    /// How many Receives have been posted, modulo 2^32.
+    /// Number of Receives that have been posted, modulo 2^32.
     pub(super) posted: u32,
     pub(super) closed: bool,
-    /// Buffers of dropped [`Held`](super::Held)s could not be posted; the work that rings the
-    /// doorbell reports that.
+    /// Whether posting buffers of dropped [`Held`](super::Held) objects has failed. The work item
+    /// that rings the doorbell reports this.
     pub(super) failed: bool,
 }

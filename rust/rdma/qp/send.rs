@@ -23,13 +23,13 @@ use kernel::{
 use xprtrdma_bindings as bindings;
 
 impl<H: QpHandler> Qp<H> {
-    /// Hands work requests to the device. On error the connection is dead, and its queue is
-    /// `closed`.
+    /// Posts work requests to the device. After an error the connection has failed, and the queue
+    /// is `closed`.
     ///
     /// # Safety
     ///
-    /// `first` begins a well-formed chain, and what the device will use of it outlives the queue
-    /// pair's work. The queue is locked and open.
+    /// `first` begins a well-formed chain. The memory that the device will use for the chain
+    /// outlives the queue pair. The queue is locked and open.
     #[inline]
     pub(super) unsafe fn submit(
         &self,
@@ -48,12 +48,12 @@ impl<H: QpHandler> Qp<H> {
         Err(Error::from_errno(errno))
     }
 
-    /// Returns the queue pair with this entry.
+    /// Returns the queue pair with this completion entry.
     ///
     /// # Safety
     ///
-    /// `cqe` is what [`SendEntries::get`] returns for this kind of a queue pair of this type, which
-    /// is not dropped for all of `'a`.
+    /// `cqe` was returned by [`SendEntries::get`] for this `KIND`, on a queue pair of this type
+    /// that exists during `'a`.
     #[inline]
     pub(super) unsafe fn of_send<'a, const KIND: usize>(
         cqe: *mut bindings::ib_cqe,
@@ -62,8 +62,8 @@ impl<H: QpHandler> Qp<H> {
         let entries = unsafe { SendEntries::of::<KIND>(cqe) };
         // SAFETY: By the caller's contract.
         let this: *const Self = unsafe { kernel::container_of!(entries, Self, send_cqes) };
-        // SAFETY: The pointer comes from `Arc::as_ptr`. By the caller's contract the queue pair is
-        // alive.
+        // SAFETY: The pointer comes from `Arc::as_ptr`. By the caller's contract the queue pair
+        // exists.
         unsafe { ArcBorrow::from_raw(this) }
     }
 
@@ -75,7 +75,8 @@ impl<H: QpHandler> Qp<H> {
         self.sq.lock().transfers.first().map(|first| first.tag())
     }
 
-    /// Bytes of the send ring and work requests of the send queue in use, for statistics.
+    /// Returns how many bytes of the send ring and how many work requests are in use, for
+    /// statistics.
     pub fn send_occupancy(&self) -> (usize, u32) {
         let sq = self.sq.lock();
         (sq.used, sq.wrs)
@@ -84,19 +85,19 @@ impl<H: QpHandler> Qp<H> {
 
 /// # Safety
 ///
-/// Called by ib_core only, for a work request that was posted with the completion entry of type
+/// Only ib_core calls this, for a work request that was posted with the completion entry of type
 /// `KIND` in the `send_cqes` of a [`Qp<H>`].
 pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
-    // SAFETY: `wc` is valid for the call.
+    // SAFETY: `wc` is valid during the call.
     let wc = unsafe { &*wc };
     // CAST: The same pointer was stored in this field, as 64 bits, when the work request was
     // posted.
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut bindings::ib_cqe;
-    // SAFETY: By this function's contract. The owner holds a reference to the queue pair; it drains
-    // the queues, and so waits for this handler, before it gives that up.
+    // SAFETY: By this function's contract. The owner of the queue pair holds a reference, and drops
+    // it only after the drain, which waits for this handler.
     let qp = unsafe { Qp::<H>::of_send::<KIND>(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         // The posted work requests stay accounted for: the queue pair is dead, and its teardown

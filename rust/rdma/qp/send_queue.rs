@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: a ring of bytes, of which each Send takes a part, and work requests.
+//! The send queue: a ring of bytes, in which each Send uses a contiguous part, and work requests.
+//! Each message is copied to the ring once. A Send refers to no other memory, so the queue never
+//! owns memory of an RPC. Most Sends are unsignalled: the completion of a signalled Send frees all
+//! earlier ones.
 //!
-//! A message is copied to the ring once; nothing else is referenced by a Send, so no memory of an
-//! RPC is ever owned by the queue. Most Sends are unsignalled: a signalled one gives back all
-//! before it.
+//! After its completion a message is overwritten, even if the device has not sent it yet. This is
+//! safe with siw, which completes an unsignalled Send when TCP has accepted it: siw splices a page
+//! into TCP's queue only if the page has its own reference count, and copies memory from the slab
+//! allocator.
 //!
-//! A message that was completed is overwritten. siw completes an unsignalled Send when TCP has it,
-//! and splices pages into TCP's queue only where a page has a reference count of its own; it copies
-//! out of a buffer of the allocator.
-//!
-//! That relies on a property of verbs: work requests of a send queue complete in the order in which
-//! they were posted. So one `ib_cqe` suffices for the queue, and a ring takes the place of a list.
+//! The ring relies on a property of verbs: the work requests of a send queue complete in the order
+//! in which they were posted. So one `ib_cqe` for each type suffices, and no list of Sends is
+//! needed.
 
 use super::{
     chain::SendChain,
@@ -44,20 +45,20 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-// Alignment of Sends in the byte ring: a cache line.
+// Alignment of Sends in the ring: one cache line.
 const ALIGN: usize = 64;
 
-/// Bytes of the ring that a message takes; it is not longer than the ring.
+/// Returns how many bytes of the ring a message uses. The message is not longer than the ring.
 #[inline]
 pub(super) fn aligned(len: usize) -> usize {
-    // NO-OVERFLOW: The ring is memory, so its length is far from the end of the numbers.
+    // NO-OVERFLOW: The ring is memory, so its length is far below the maximum of `usize`.
     len.wrapping_add(ALIGN - 1) & !(ALIGN - 1)
 }
 
 #[inline]
 pub(super) fn flags(signalled: bool) -> c_int {
     if signalled {
-        // CAST: A single bit.
+        // CAST: The flag is a single bit.
         bindings::ib_send_flags_IB_SEND_SIGNALED as c_int
     } else {
         0
@@ -80,8 +81,8 @@ pub(super) enum OpKind {
     Transfer,
 }
 
-/// A signalled post to the send queue, with what its completion frees: its own bytes and work
-/// requests, and those of all posts since the signalled one before.
+/// A signalled post to the send queue. Its completion frees its bytes and work requests, and those
+/// of all unsignalled posts before it.
 #[derive(Clone, Copy)]
 struct Op {
     bytes: usize,
@@ -91,15 +92,15 @@ struct Op {
 
 pub(super) struct SendQueue {
     pub(super) ring: DmaBuf,
-    /// Where in the ring the next message goes, and how many bytes of the ring are in use.
+    /// Offset in the ring of the next message, and number of bytes of the ring in use.
     pub(super) head: usize,
     pub(super) used: usize,
-    /// The signalled posts.
+    /// The signalled posts that have not completed, in order.
     ops: Fifo<Op>,
     pub(super) wrs: u32,
     depth: u32,
     // Bytes and work requests posted since the last signalled post, and the limits at which the
-    // next one is signalled.
+    // next post is signalled.
     quiet_wrs: u32,
     quiet_bytes: usize,
     quiet_wrs_most: u32,
@@ -107,23 +108,24 @@ pub(super) struct SendQueue {
     pub(super) seq: u64,
     pub(super) closed: bool,
     pub(super) want_space: bool,
-    /// More flags of signalled work requests, apart from RDMA Reads: a fence where they would
-    /// otherwise complete before Reads that were posted earlier.
+    /// Additional flags of signalled work requests other than RDMA Reads: a fence, if they could
+    /// complete before Reads that were posted earlier.
     #[cfg(xprtrdma_server)]
     signal_flags: c_int,
     /// Transfers that were posted and have not completed, in the order of posting. Never grows
     /// beyond its capacity.
     #[cfg(xprtrdma_server)]
     pub(super) transfers: KVec<KBox<Transfer>>,
-    // The work request of a Send and its element. What they refer to is only used within one post.
+    // The work request and the element that each Send uses. Their content is valid during one post
+    // only.
     pub(super) send: bindings::ib_send_wr,
     pub(super) sge: bindings::ib_sge,
     pub(super) chain: SendChain,
-    /// The fence in front of registrations, on devices that may need a fence.
+    /// The fence before registrations, on devices that may need one.
     pub(super) fence: Option<Fence>,
-    /// Number of work requests that the fence takes in front of each message's registrations.
+    /// Number of work requests that the fence needs before each message's registrations.
     pub(super) fence_wrs: u32,
-    /// Whether registrations were posted without a fence in front of them.
+    /// Whether registrations were posted without a fence before them.
     pub(super) unfenced: bool,
     /// Number of further messages that are posted at once and do not wait for a shared doorbell.
     pub(super) batch_cooldown: u32,
@@ -159,8 +161,8 @@ impl SendQueue {
             depth: config.send_wrs,
             quiet_wrs: 0,
             quiet_bytes: 0,
-            // At most a quarter of each resource is used by posts behind the last signalled one. So
-            // a full queue always has a completion under way.
+            // The posts behind the last signalled post use at most a quarter of the ring and of the
+            // work requests. So if the queue is full, a signalled post is in flight.
             quiet_wrs_most: config.signal_every.min(config.send_wrs / 4),
             quiet_bytes_most,
             seq: FIRST_SEQ,
@@ -168,7 +170,7 @@ impl SendQueue {
             want_space: false,
             #[cfg(xprtrdma_server)]
             signal_flags: match pd.overtakes() {
-                // CAST: A single bit.
+                // CAST: The flag is a single bit.
                 true => bindings::ib_send_flags_IB_SEND_FENCE as c_int,
                 false => 0,
             },
@@ -196,8 +198,8 @@ impl SendQueue {
         self.chain.bind(send, entries.get::<REG_MR>());
     }
 
-    /// Allocates the ring: `send_bytes` long if there is memory, if not a shorter one, down to
-    /// `least_send_bytes`.
+    /// Allocates the ring with `send_bytes` bytes, or a shorter one with at least
+    /// `least_send_bytes` if memory is short.
     fn ring(pd: &Arc<Pd>, config: &QpConfig) -> Result<DmaBuf> {
         let mut len = config.send_bytes;
         loop {
@@ -209,8 +211,8 @@ impl SendQueue {
         }
     }
 
-    /// Finds space for `len` contiguous bytes and `wrs` work requests, and for a fence in front of
-    /// the work requests if the device needs a fence. Returns the offset of the bytes.
+    /// Finds space for `len` contiguous bytes and `wrs` work requests, and for a fence if the
+    /// device needs one. Returns the offset of the bytes.
     #[inline(always)]
     pub(super) fn room(&self, len: usize, wrs: u32) -> Option<usize> {
         let size = self.ring.len();
@@ -221,7 +223,7 @@ impl SendQueue {
         if len > size || wrs > u64::from(self.depth) {
             return None;
         }
-        // NO-OVERFLOW: The ring is memory, and `len` and `head` are at most its length.
+        // NO-OVERFLOW: `len` and `head` are at most the length of the ring, which is memory.
         let len = aligned(len);
         if self.head.wrapping_add(len) > size {
             return self.has_room_at_start(len).then_some(0);
@@ -229,46 +231,48 @@ impl SendQueue {
         (self.used.wrapping_add(len) <= size).then_some(self.head)
     }
 
-    /// Whether `len` bytes fit at the start of the ring. Asked if they do not fit behind the head.
+    /// Returns true if `len` bytes fit at the start of the ring. Used if they do not fit behind the
+    /// head.
     #[cold]
     #[inline(never)]
     fn has_room_at_start(&self, len: usize) -> bool {
-        // NO-OVERFLOW: The ring is memory, and each of the three is at most about its length.
+        // NO-OVERFLOW: Each of the three numbers is at most about the length of the ring, which is
+        // memory.
         self.used.wrapping_add(self.behind_head()).wrapping_add(len) <= self.ring.len()
     }
 
-    /// Bytes from the head to the end of the ring.
+    /// Returns the number of bytes from the head to the end of the ring.
     fn behind_head(&self) -> usize {
-        // NO-OVERFLOW: The head is in the ring.
+        // NO-OVERFLOW: The head is at most the length of the ring.
         self.ring.len().wrapping_sub(self.head)
     }
 
-    /// Accounts for the bytes behind the head, because the next message begins at the start of the
-    /// ring: [`Self::room`] has returned an offset that is not the head's.
+    /// Skips the bytes behind the head, because the next message begins at the start of the ring:
+    /// [`Self::room`] has returned an offset other than the head.
     #[cold]
     #[inline(never)]
     pub(super) fn skip(&mut self) {
         self.account(self.behind_head(), 0);
     }
 
-    /// Accounts for a post, for which there is room.
+    /// Accounts for a post, for which there is space.
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: No more bytes and work requests are in use than exist, and what is quiet is
-        // in use.
+        // NO-OVERFLOW: The bytes and work requests in use are never more than exist. Those behind
+        // the last signalled post are part of them.
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
         self.wrs = self.wrs.wrapping_add(wrs);
         self.used = self.used.wrapping_add(bytes);
     }
 
-    /// Whether the last post must be signalled.
+    /// Returns true if the last post must be signalled.
     #[inline]
     pub(super) fn must_signal(&self) -> bool {
         self.quiet_wrs >= self.quiet_wrs_most || self.quiet_bytes >= self.quiet_bytes_most
     }
 
-    /// Makes the last post a signalled one.
+    /// Records that the last post is signalled.
     #[cold]
     pub(super) fn signal(&mut self, kind: OpKind) -> Result {
         self.ops.push(Op {
@@ -281,7 +285,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// The flags of a work request that is no RDMA Read.
+    /// Returns the flags of a work request other than an RDMA Read.
     #[inline]
     pub(super) fn flags(&self, signalled: bool) -> c_int {
         #[cfg(xprtrdma_server)]
@@ -291,7 +295,7 @@ impl SendQueue {
         flags(signalled)
     }
 
-    /// Frees everything up to the oldest signalled post, whose completion arrived.
+    /// Frees all posts up to the oldest signalled post, whose completion arrived.
     pub(super) fn complete(&mut self) -> Option<OpKind> {
         let op = self.ops.pop()?;
         self.wrs -= op.wrs;
@@ -304,14 +308,14 @@ impl SendQueue {
     }
 }
 
-/// The kinds of work requests on a send queue, as indices of [`SendEntries`].
+/// The types of work requests on a send queue, as indices of [`SendEntries`].
 pub(super) const SEND: usize = Opcode::Send as usize;
 pub(super) const REG_MR: usize = Opcode::RegMr as usize;
 pub(super) const LOCAL_INV: usize = Opcode::LocalInv as usize;
 pub(super) const RDMA_WRITE: usize = Opcode::RdmaWrite as usize;
 const KINDS: usize = RDMA_WRITE + 1;
 
-/// The kind of work requests with this index.
+/// Returns the type of work requests with this index.
 pub(super) const fn opcode(kind: usize) -> Opcode {
     match kind {
         REG_MR => Opcode::RegMr,
@@ -321,13 +325,13 @@ pub(super) const fn opcode(kind: usize) -> Opcode {
     }
 }
 
-/// The completion entries of the send queue of a [`Qp`](super::Qp), one for each kind of work
-/// request. A completion that reports an error identifies its work request only by this.
+/// The completion entries of the send queue of a [`Qp`](super::Qp), one for each type of work
+/// request. A completion with an error identifies the type of its work request only by the entry.
 ///
 /// # Invariants
 ///
-/// Once something is posted, each of `ptrs` points to the entry of its kind, and leads to the whole
-/// queue pair as its `Arc` knows it.
+/// From the first post on, each element of `ptrs` points to the entry of its type. The pointer may
+/// be used to access the whole queue pair, because it comes from its `Arc`.
 #[repr(C)]
 pub(super) struct SendEntries {
     cqes: [Opaque<bindings::ib_cqe>; KINDS],
@@ -335,8 +339,8 @@ pub(super) struct SendEntries {
 }
 
 impl SendEntries {
-    /// Makes entries whose completions these functions handle, in the order of their kinds. They
-    /// can be used after [`SendEntries::bind`].
+    /// Creates entries whose completions these functions handle, in the order of the types.
+    /// [`SendEntries::bind`] must be called before they are used.
     pub(super) fn new(done: [Done; KINDS]) -> Self {
         Self {
             cqes: done.map(|done| Opaque::new(bindings::ib_cqe { done: Some(done) })),
@@ -348,14 +352,14 @@ impl SendEntries {
     ///
     /// # Safety
     ///
-    /// `this` is valid and leads to the whole queue pair, which is not moved. It is not used
-    /// yet.
+    /// `this` is valid, and comes from a pointer to the whole queue pair, which is not moved. The
+    /// queue pair is not used yet.
     pub(super) unsafe fn bind(this: *const Self) {
         // SAFETY: By the caller's contract.
         let (first, ptrs) = unsafe { (&raw const (*this).cqes, (*this).ptrs.get()) };
         // CAST: `Opaque` is transparent, and an array begins with its first element.
         let first: *mut bindings::ib_cqe = first.cast_mut().cast();
-        // INVARIANT: Each pointer leads to the entry of its kind.
+        // INVARIANT: Each pointer refers to the entry of its type.
         let all = core::array::from_fn(|kind| first.wrapping_add(kind));
         // SAFETY: By the caller's contract.
         unsafe { *ptrs = all };
@@ -379,8 +383,8 @@ impl SendEntries {
     pub(super) unsafe fn of<const KIND: usize>(cqe: *mut bindings::ib_cqe) -> *mut Self {
         const { assert!(KIND < KINDS) };
         // CAST: The entries are the first member.
-        // SAFETY: By the caller's contract `cqe` is element `KIND` of the array, so `KIND` elements
-        // are in front of it.
+        // SAFETY: By the caller's contract `cqe` is element `KIND` of the array, so it is preceded
+        // by `KIND` elements.
         unsafe { cqe.sub(KIND) }.cast()
     }
 }
