@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an administrator sees of listeners and connections: files in debugfs.
+//! The debugfs files of listeners and connections.
 
 use crate::{
     events::Events,
@@ -32,24 +32,24 @@ use xprtrdma_svc::util::{
     Show, //
 };
 
-/// The files of a listener, and what became of its connections.
+/// The debugfs files of a listener, and the counts of how its connections ended.
 pub(crate) struct Board {
     dir: Option<Arc<Dir>>,
     fates: Arc<Fates>,
     _file: Option<File<Arc<Fates>>>,
 }
 
-/// What became of the connections of a listener.
+/// Counts of the accepted, rejected and ended connections of a listener.
 pub(crate) struct Fates {
     accepted: Atomic<u32>,
     rejected: Atomic<u32>,
     ended: [Atomic<u32>; Cause::ALL.len()],
 }
 
-/// The file of a connection; exists as long as the connection.
+/// The debugfs file of a connection. It exists as long as the connection.
 pub(crate) type OfConnection = File<Seen>;
 
-/// What the file of a connection shows.
+/// The data that the file of a connection shows.
 pub(crate) struct Seen {
     qp: Arc<Qp<Handler>>,
     events: Arc<Events>,
@@ -57,8 +57,8 @@ pub(crate) struct Seen {
 }
 
 impl Board {
-    /// Makes the directory of a listener. Without debugfs, or without memory for it, no directory
-    /// is made.
+    /// Creates the debugfs directory of a listener. Creates none if debugfs is not available, or if
+    /// no memory is available for it.
     pub(crate) fn new(local: &SocketAddr) -> Result<Self> {
         let fates = Fates {
             accepted: Atomic::new(0),
@@ -78,12 +78,12 @@ impl Board {
         })
     }
 
-    /// Returns what became of the connections.
+    /// Returns the counts of how connections ended.
     pub(crate) fn fates(&self) -> &Arc<Fates> {
         &self.fates
     }
 
-    /// Makes the file of a connection.
+    /// Creates the debugfs file of a connection.
     pub(crate) fn add(
         &self,
         qp: &Arc<Qp<Handler>>,
@@ -172,7 +172,7 @@ impl Seen {
     }
 }
 
-/// Text of the kernel that is known to be printable.
+/// Text of this module or of the kernel that contains only printable characters.
 struct Text<'a>(&'a CStr);
 
 impl fmt::Display for Text<'_> {

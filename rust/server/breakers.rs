@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls that broke connections, of all clients of a listener.
+//! Calls that broke connections, for all clients of a listener.
 
 use core::{
     net::IpAddr,
@@ -32,9 +32,10 @@ use xprtrdma_proto::{
 };
 use xprtrdma_svc::util::now_ms;
 
-/// The Calls that are remembered.
+/// The Calls that broke connections and are remembered.
 pub(crate) struct Breakers {
-    /// There are some. A call that comes while this changes is taken for one that broke nothing.
+    /// Whether any Call is remembered. A Call that arrives while the flag changes may be admitted
+    /// although it broke connections.
     any: AtomicBool,
     clients: Pin<KBox<SpinLock<KVec<Option<OfClient>>>>>,
 }
@@ -49,7 +50,7 @@ impl Breakers {
         })
     }
 
-    /// Records that the call with this xid ends a connection of the client.
+    /// Records that the Call with this xid broke a connection of the client.
     #[cold]
     pub(crate) fn broke(&self, client: IpAddr, xid: u32) {
         let now = Time::from_millis(now_ms());
@@ -57,7 +58,7 @@ impl Breakers {
         self.any.store(true, Relaxed);
     }
 
-    /// Hands a call of the client back, if it may be admitted.
+    /// Returns a Call of the client unchanged if it may be admitted.
     #[inline]
     pub(crate) fn check<'a>(
         &self,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A call that was handed to the RPC server.
+//! A call that was passed to the RPC server.
 
 use crate::{
     latency::Since,
@@ -14,15 +14,15 @@ use xprtrdma_proto::responder::{
     pour::Span, //
 };
 
-/// A call that the RPC server has.
+/// The transport's state of a call that was passed to the RPC server.
 pub(crate) struct Call {
-    /// Until the reply is sent.
+    /// The Call as received; `None` after the reply was sent.
     pub(crate) parked: Option<Parked<Ready>>,
-    /// Until the call has its answer.
+    /// The right to send a response; `None` after the response was sent.
     pub(crate) ticket: Option<Ticket>,
-    /// Memory that the call may use, if its memory is counted.
+    /// Pages that are counted for the call; `None` if the call is too small to be counted.
     pub(crate) counted: Option<Counted>,
-    /// Results that may travel in Write chunks.
+    /// Results that may be in Write chunks.
     pub(crate) marks: KVec<Span>,
     pub(crate) since: Since,
 }
@@ -43,7 +43,7 @@ impl Call {
         }
     }
 
-    /// Marks a result of the reply. `E2BIG`: it is longer than its Write chunk.
+    /// Marks a result of the reply. Returns `E2BIG` if the result is longer than its Write chunk.
     pub(crate) fn mark(&mut self, front: &[u8], from: u32, length: u32) -> Result {
         let parked = self.parked.take().ok_or(EINVAL)?;
         let ready = parked.resume(front).ok_or(EINVAL)?;

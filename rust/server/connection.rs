@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An accepted connection, and how it is made.
+//! An accepted connection, and how it is created.
 
 use crate::{
     board::{
@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     pub(crate) qp: Arc<Qp<Handler>>,
     pub(crate) events: Arc<Events>,
     ticker: Arc<Ticker<Handler>>,
-    /// `None` once the connection is detached.
+    /// `None` after the connection was detached.
     owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
     /// Exists as long as the owner.
     file: Pin<KBox<Mutex<Option<OfConnection>>>>,
@@ -67,7 +67,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Accepts a request. Says in the log what became of it.
+    /// Accepts a connection request. Writes the outcome to the log.
     pub(crate) fn accept(
         door: &Door,
         request: Request<Door>,
@@ -105,7 +105,7 @@ impl Connection {
     ) -> Result<(Accepted<Rdma>, DeviceInfo)> {
         let Request { id, events } = request;
         if events.ending().has_ended() {
-            // The client has left while the request waited.
+            // The client has disconnected while its request waited.
             return Err(ECONNRESET);
         }
         let id = Arc::new(id, GFP_KERNEL)?;
@@ -123,8 +123,9 @@ impl Connection {
             reply_threshold_v2: events.agreed.reply_v2,
             longest_call,
         };
-        // A device refuses to connect with more Reads than it can have under way. With none, the
-        // first call with a Read chunk would hold up everything behind it.
+        // A device refuses to connect with a larger number of Reads than it can have in flight.
+        // With a number of zero, the first call with a Read chunk would block all later work
+        // requests.
         let reads = events.agreed.reads.min(pd.max_reads());
         if reads == 0 {
             return Err(EINVAL);
@@ -152,7 +153,7 @@ impl Connection {
             fates: door.board.fates().clone(),
         };
         connection.ticker.start(&connection.qp);
-        // The client may send from here on.
+        // The client may send messages from now on.
         id.accept(&AcceptParam {
             private_data: events.agreed.private_data,
             reads,
@@ -170,9 +171,10 @@ impl Connection {
         ))
     }
 
-    /// Ends the connection, and says so in the log.
+    /// Ends the connection, and writes the cause to the log.
     pub(crate) fn detach(&self) {
-        // If nothing has happened to it, the RPC server ends it. The end is an event as well.
+        // If no other cause was recorded before, the cause is that the RPC server ends the
+        // connection.
         self.events.end(Cause::Stopped);
         self.end();
         self.fates.ended(self.events.ending().cause());
@@ -185,7 +187,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: when this returns, nothing completes any more. Idempotent.
+    /// Destroys the queue pair of the connection. No completion handler runs after the return.
+    /// Idempotent. May sleep.
     fn end(&self) {
         self.ticker.stop();
         let file = self.file.lock().take();

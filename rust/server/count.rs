@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts how often each bound was reached, for `bounds` in debugfs.
+//! Counts how often each limit was reached, for `bounds` in debugfs.
 
 use crate::{
     memory,
@@ -34,7 +34,7 @@ impl Count {
         }
     }
 
-    /// Counts one.
+    /// Adds one to the counter.
     #[cold]
     pub(crate) fn add(&self) {
         self.seen.fetch_add(1, Relaxed);
@@ -43,13 +43,14 @@ impl Count {
 
 /// Replies that waited for space in the send queue.
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
-/// How often a call found no memory left in the share of its connection.
+/// Number of times that a call waited for memory because its connection's share was used up.
 pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
-/// How often a call found no memory left in the share of its client's address.
+/// Number of times that a call waited for memory because the share of its client's address was used
+/// up.
 pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
-/// How often a call found no memory left in the budget of all connections.
+/// Number of times that a call waited for memory because the budget of all connections was used up.
 pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
-/// How often a call found the largest allowed number of Reads under way.
+/// Number of times that a call waited because the maximum number of Reads was in flight.
 pub(crate) static READS: Count = Count::new("reads_waited");
 /// Messages that were dropped or refused.
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
@@ -67,7 +68,7 @@ static OPTIONS: Count = Count::new("ended_unknown_options");
 static OVERRUN: Count = Count::new("ended_above_grant");
 static LOST: Count = Count::new("ended_calls_lost");
 
-/// Counts the end of a connection, if a bound is the cause.
+/// Counts the end of a connection if a limit is the cause.
 pub(crate) fn ended(cause: Cause) {
     let count = match cause {
         Cause::Crowded => &CROWDED,
@@ -90,7 +91,7 @@ pub(crate) fn ended(cause: Cause) {
     count.add();
 }
 
-/// Makes the file.
+/// Creates the debugfs file.
 pub(crate) fn file() -> Result<File<()>> {
     let dir = files().ok_or(ENODEV)?;
     File::new(&dir, c"bounds", (), Some(show), None)

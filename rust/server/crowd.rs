@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections of a listener, from their requests on, and how each of them ends.
+//! The connections of a listener, from the connection request on, and how each of them ends.
 
 use crate::{
     breakers::Breakers,
@@ -37,23 +37,24 @@ use xprtrdma_proto::served::{
 };
 use xprtrdma_svc::inbox::Inbox;
 
-/// What is needed to end a connection, and what is known of its end.
+/// The state that is needed to end a connection, and the cause of its end.
 pub(crate) struct Ending {
     peer: IpAddr,
-    /// The memory that all connections of the address hold.
+    /// The account of the memory that all connections of this client address hold.
     address: Arc<Account>,
-    /// A message has arrived since the last tick.
+    /// Whether a message has arrived since the last tick.
     heard: AtomicBool,
-    /// At the last tick nothing was under way, and nothing had come since the one before.
+    /// Whether the connection was idle at the last tick: nothing was in flight, and no message had
+    /// arrived since the tick before.
     is_idle: AtomicBool,
     has_ended: AtomicBool,
     state: Pin<KBox<SpinLock<State>>>,
 }
 
 struct State {
-    /// Why the connection ends, once it does; the first cause is the one that the log tells.
+    /// Why the connection ends; `None` until it ends. The first cause is kept and logged.
     cause: Option<Cause>,
-    /// The inbox of the connection, as soon as the connection is accepted.
+    /// The inbox of the connection; `None` until the connection is accepted.
     inbox: Option<Inbox<Rdma>>,
 }
 
@@ -74,12 +75,13 @@ impl Ending {
         Ok(UniqueArc::new(ending, GFP_KERNEL)?)
     }
 
-    /// Returns the memory that all connections of the address hold.
+    /// Returns the account of the memory that all connections of this client address hold.
     pub(crate) fn address(&self) -> &Arc<Account> {
         &self.address
     }
 
-    /// Connects it to an accepted connection. If that has ended before, it is closed now.
+    /// Stores the inbox of an accepted connection. If the connection was ended before, closes it
+    /// now.
     pub(crate) fn accepted(&self, inbox: Inbox<Rdma>) {
         let mut state = self.state.lock();
         state.inbox = Some(inbox.clone());
@@ -90,7 +92,7 @@ impl Ending {
         }
     }
 
-    /// Closes the connection.
+    /// Ends the connection for this cause.
     pub(crate) fn end(&self, cause: Cause) {
         let mut state = self.state.lock();
         if state.cause.is_none() {
@@ -105,7 +107,7 @@ impl Ending {
         }
     }
 
-    /// Returns whether the connection has ended.
+    /// Returns true if the connection has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Relaxed)
     }
@@ -121,15 +123,16 @@ impl Ending {
         self.heard.store(true, Relaxed);
     }
 
-    /// Ends the time between two ticks: returns whether a message came, and notes whether the
-    /// connection is idle, if nothing of it is under way.
+    /// Records a tick. Returns whether a message arrived since the last tick. Marks the connection
+    /// as idle if none did, and nothing is in flight (`under_way`).
     pub(crate) fn ticked(&self, under_way: bool) -> bool {
         let heard = self.heard.swap(false, Relaxed);
         self.is_idle.store(!heard && !under_way, Relaxed);
         heard
     }
 
-    /// Returns whether the connection looks idle. If a call comes now, the client sends it again.
+    /// Returns true if the connection seems idle. If a call arrives just now, the client sends it
+    /// again on its next connection.
     fn is_idle(&self) -> bool {
         self.is_idle.load(Relaxed) && !self.heard.load(Relaxed)
     }
@@ -141,12 +144,13 @@ impl Ending {
 
 /// The connections of a listener.
 pub(crate) struct Crowd {
-    /// Connections in the order of their requests. The vector does not grow beyond its capacity.
+    /// The connections in the order of their requests. The vector does not grow beyond its
+    /// capacity.
     all: Pin<KBox<SpinLock<KVec<Arc<Ending>>>>>,
     breakers: Breakers,
 }
 
-/// The place of a connection in the crowd: it leaves when this is dropped.
+/// The membership of a connection in the crowd. Its drop removes the connection.
 pub(crate) struct Seat {
     crowd: Arc<Crowd>,
     pub(crate) ending: Arc<Ending>,
@@ -154,7 +158,7 @@ pub(crate) struct Seat {
 
 impl Crowd {
     pub(crate) fn new() -> Result<Arc<Self>> {
-        // Connections that have ended may still have their places.
+        // Connections that have ended may still be in the list.
         let most = (DOORWAY.connections as usize).saturating_mul(2);
         let all = KVec::with_capacity(most, GFP_KERNEL)?;
         let lock = new_spinlock!(all, "Crowd::all");
@@ -165,7 +169,8 @@ impl Crowd {
         Ok(Arc::new(crowd, GFP_KERNEL)?)
     }
 
-    /// Finds a place for a request, perhaps that of an idle connection. `None`: all are taken.
+    /// Adds a connection for a request, perhaps in place of an idle connection. Returns `None` if
+    /// too many connections exist.
     pub(crate) fn enter(self: &Arc<Self>, peer: &SocketAddr) -> Option<Seat> {
         let peer = peer.ip();
         let mut ending = Ending::new(peer).ok()?;
@@ -182,7 +187,7 @@ impl Crowd {
         let ending = Arc::from(ending);
         for other in all.iter().filter(|other| other.counts()) {
             let (own, idle) = (other.peer == peer, other.is_idle());
-            // NO-OVERFLOW: The length of a list in memory is below the maximum.
+            // NO-OVERFLOW: The number is at most the length of a list in memory.
             found.connections = found.connections.wrapping_add(1);
             found.of_one = found.of_one.wrapping_add(own.into());
             found.idle |= idle;
@@ -206,7 +211,7 @@ impl Crowd {
         };
         let pushed = all.push_within_capacity(ending.clone());
         drop(all);
-        // The list may be full of connections that have ended and are not closed yet.
+        // The list may be full because connections that have ended are not removed yet.
         pushed.inspect_err(|_| count::REJECTED.add()).ok()?;
         if let Some(other) = leaves {
             other.end(Cause::Crowded);
@@ -219,7 +224,7 @@ impl Crowd {
 }
 
 impl Seat {
-    /// Returns the calls that broke connections of the listener.
+    /// Returns the record of Calls that broke connections of the listener.
     pub(crate) fn breakers(&self) -> &Breakers {
         &self.crowd.breakers
     }

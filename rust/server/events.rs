@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the connection manager tells of a connection.
+//! The events that the connection manager reports for a connection.
 
 use crate::{
     crowd::{
@@ -48,18 +48,19 @@ use xprtrdma_rdma::cm::{
     CmHandler, //
 };
 
-/// What happens to a connection from its request on.
+/// The state of a connection from its request on, as far as the connection manager reports it.
 pub(crate) struct Events {
     pub(crate) peer: SocketAddr,
-    /// What was agreed on with the client.
+    /// The parameters that were negotiated with the client.
     pub(crate) agreed: Accepted,
-    /// The client has confirmed the connection.
+    /// Whether the client has confirmed the connection.
     is_established: AtomicBool,
     seat: Seat,
 }
 
 impl Events {
-    /// Makes the events of a request, if it can be accepted and there is a place for it.
+    /// Creates the object for a connection request. Returns `None` if the request cannot be
+    /// accepted or too many connections exist.
     pub(crate) fn of_request(request: &RequestInfo<'_>, crowd: &Arc<Crowd>) -> Option<Arc<Self>> {
         let own = Own {
             receive_size: INLINE,
@@ -85,32 +86,32 @@ impl Events {
         Arc::new(events, GFP_KERNEL).ok()
     }
 
-    /// Returns the end of the connection.
+    /// Returns the state that is needed to end the connection.
     #[inline]
     pub(crate) fn ending(&self) -> &Ending {
         &self.seat.ending
     }
 
-    /// Ends the connection.
+    /// Ends the connection for this cause.
     pub(crate) fn end(&self, cause: Cause) {
         self.ending().end(cause);
     }
 
-    /// Ends the connection because the client's device has refused a transfer of the call with this
-    /// xid: it is remembered.
+    /// Ends the connection, because the client's device has refused a transfer of the Call with
+    /// this xid. The Call is remembered.
     #[cold]
     pub(crate) fn refused(&self, xid: u32) {
         self.seat.breakers().broke(self.peer.ip(), xid);
         self.end(Cause::Refused);
     }
 
-    /// Hands a call back, unless it broke connections of this client.
+    /// Returns a Call unchanged, unless it broke connections of this client.
     #[inline]
     pub(crate) fn check<'a>(&self, call: Call<'a, Sorted>) -> Result<Call<'a, Sorted>, Refusal> {
         self.seat.breakers().check(self.peer.ip(), call)
     }
 
-    /// Returns whether the client has confirmed the connection.
+    /// Returns true if the client has confirmed the connection.
     pub(crate) fn is_established(&self) -> bool {
         self.is_established.load(Relaxed)
     }

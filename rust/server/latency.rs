@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts how long calls spend in each stage, while that is wanted: `latency` and `measure_latency`
-//! in debugfs.
+//! Counts how long calls spend in each stage of processing, if this is switched on: `latency` and
+//! `measure_latency` in debugfs.
 
 use core::{
     fmt,
@@ -27,32 +27,33 @@ use xprtrdma_svc::util::{
     now_ns, //
 };
 
-/// A part of a call's life. Each begins where the one before it ends.
+/// A stage in the processing of a call. Each stage begins when the preceding one ends.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// From the arrival of the message until all of the call is here: it waits for memory and for
-    /// its RDMA Reads.
+    /// From the arrival of the message until the whole call has arrived. In this stage the call
+    /// waits for memory and for its RDMA Reads.
     Read,
-    /// Until the reply is given: the call waits for a thread, and nfsd processes it.
+    /// Until the RPC server sends its reply. In this stage the call waits for a thread, and nfsd
+    /// processes it.
     Serve,
-    /// Until the answer is posted, or kept because the send queue is full.
+    /// Until the reply is posted, or stored because the send queue is full.
     Reply,
-    /// Until the client's device has acknowledged the RDMA Writes of the answer, if it has some.
+    /// Until the client's device has acknowledged the RDMA Writes of the reply, if there are any.
     Write,
 }
 
 const STAGES: [&str; 4] = ["read", "serve", "reply", "write"];
 
-/// What is counted orders nothing.
+/// Number of calls in each bucket of each stage. The counters order no other memory accesses.
 static TIMES: [[AtomicU64; BUCKETS]; STAGES.len()] =
     [const { [const { AtomicU64::new(0) }; BUCKETS] }; STAGES.len()];
 
-/// When a stage began, in nanoseconds; zero if that is not measured.
+/// Time at which a stage began, in nanoseconds; zero if latency is not measured.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Since(u64);
 
 impl Since {
-    /// Begins the first stage of a call.
+    /// Starts the first stage of a call.
     #[inline(always)]
     pub(crate) fn arrival() -> Self {
         match is_measured() {
@@ -61,7 +62,7 @@ impl Since {
         }
     }
 
-    /// Ends a stage, and begins the next one.
+    /// Ends this stage, and starts the next one.
     #[inline(always)]
     pub(crate) fn end(self, stage: Stage) -> Self {
         match self.0 {
@@ -81,27 +82,29 @@ impl Since {
         Self(now)
     }
 
-    /// Returns the number that a transfer carries beside the xid of its call.
+    /// Returns the tag of a transfer: the time of this object in the upper half, and the xid in the
+    /// lower half.
     #[inline(always)]
     pub(crate) fn with(self, xid: u32) -> u64 {
-        // CAST: Microseconds of an hour are told apart; 0 if it is not measured.
+        // CAST: The upper half holds the time in units of 1024 ns, which wraps after an hour. It is
+        // zero if latency is not measured.
         (self.0 / 1024) << 32 | u64::from(xid)
     }
 
-    /// Ends the stage of a transfer that has this number.
+    /// Ends the stage of the transfer that has this tag.
     #[inline(always)]
     pub(crate) fn end_transfer(tag: u64) {
         if tag >> 32 != 0 {
             let now = now_ns();
             let passed = (now / 1024).wrapping_sub(tag >> 32) & u64::from(u32::MAX);
-            // NO-OVERFLOW: Less than 2^42.
+            // NO-OVERFLOW: The product is less than 2^42.
             let since = now.saturating_sub(passed.wrapping_mul(1024));
             Self::count(Stage::Write, since);
         }
     }
 }
 
-/// Makes the files.
+/// Creates the debugfs files.
 pub(crate) fn files_of_latency() -> Result<[File<()>; 2]> {
     let dir = files().ok_or(ENODEV)?;
     Ok([

@@ -45,15 +45,15 @@ pub(crate) struct Door {
     crowd: Arc<Crowd>,
     /// The address of the listener.
     local: SocketAddr,
-    /// What an administrator sees.
+    /// The debugfs files of the listener.
     pub(crate) board: Board,
-    /// Where completions of its connections are handled.
+    /// The work queue on which completions of its connections are handled.
     pub(crate) queue: Arc<WorkQueue>,
 }
 
-/// Listens at an address.
+/// Listens at an address. May sleep.
 pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listener> {
-    // Each queue has a name of its own in sysfs.
+    // Each work queue needs a name of its own in sysfs.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
     let name = CString::try_from_fmt(fmt!("svcrdma_rs-{number}"))?;

@@ -2,10 +2,10 @@
 
 //! The memory that calls of all connections hold.
 //!
-//! Pages are counted before they are allocated: those that Reads of a call fill, and those that its
-//! results may need. They stay counted until the RPC server has ended the call, and those of its
-//! Writes until they have completed. A few pages of a call are not counted: the number of calls
-//! bounds them.
+//! Pages are counted before they are allocated: the pages that the Reads of a call fill, and the
+//! pages that its results may need. The pages of a call stay counted until the RPC server has
+//! finished the call, and the pages of its Writes until these have completed. A call that needs
+//! only a few pages is not counted, because the number of calls is limited as well.
 
 use crate::sizes::{
     LEAST_MEMORY,
@@ -27,36 +27,37 @@ use xprtrdma_proto::responder::budget::{
     Wait, //
 };
 
-/// A call that needs no more pages is not counted.
+/// Maximum number of pages of a call that is not counted.
 const SMALL: u32 = 2;
 
-/// Pages that no call holds. They are a number, and order nothing.
+/// Number of pages that no call holds. The atomic variable orders no other memory accesses.
 static FREE: AtomicU32 = AtomicU32::new(0);
-/// Pages that the calls of one connection may hold, and those of all connections of one address.
+/// Maximum number of pages for the calls of one connection, and for the calls of all connections of
+/// one client address.
 static OF_ONE: AtomicU32 = AtomicU32::new(0);
 static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 
-/// Sets the memory of all calls by that of the host: an eighth of it, within bounds. Called once,
-/// before there is a connection.
+/// Sets the memory limit of all calls to an eighth of the host's memory, but within `LEAST_MEMORY`
+/// and `MEMORY`. Must be called once, before the first connection.
 pub(crate) fn set(host_pages: usize) {
     let pages = (MEMORY / PAGE_SIZE).min(host_pages / 8);
-    // CAST: A small part of the memory of any host.
+    // CAST: Both numbers of pages are far below 2^32.
     let all = Budget::new(pages as u32, (LEAST_MEMORY / PAGE_SIZE) as u32).free();
     FREE.store(all, Relaxed);
     OF_ONE.store(all / 4, Relaxed);
     OF_ADDRESS.store(all / 2, Relaxed);
 }
 
-/// The pages that the connections of one address hold together.
+/// The number of pages that the connections of one client address hold together.
 pub(crate) struct Account(AtomicU32);
 
 impl Account {
-    /// Makes the account of an address without connections.
+    /// Creates the account of a client address without connections.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Ok(Arc::new(Self(AtomicU32::new(0)), GFP_KERNEL)?)
     }
 
-    /// Counts pages, if the address may have as many.
+    /// Adds pages to the account, if the client address may hold that many more.
     fn take(&self, pages: u32) -> Result<(), Wait> {
         let counted = self.0.fetch_update(Relaxed, Relaxed, |held| {
             let may = free_now().leaves(held, OF_ADDRESS.load(Relaxed), pages);
@@ -74,14 +75,14 @@ fn free_now() -> Budget {
     Budget::of(FREE.load(Relaxed))
 }
 
-/// Makes the share of a connection that may have this number of RDMA Reads under way.
+/// Creates the share of a connection that may have this number of RDMA Reads in flight.
 pub(crate) fn share(reads: u8) -> Share {
     Share::new(OF_ONE.load(Relaxed), reads.into())
 }
 
-/// Returns how many pages of a call with this number of bytes in each direction are counted.
+/// Returns how many pages to count for a call that reads and writes this number of bytes.
 pub(crate) fn counted(read: u32, written: u32) -> u32 {
-    // NO-OVERFLOW: Both are less than 2^20.
+    // NO-OVERFLOW: Both numbers are less than 2^20.
     let pages = pages(read as usize).wrapping_add(pages(written as usize));
     match pages > SMALL {
         true => pages,
@@ -90,11 +91,11 @@ pub(crate) fn counted(read: u32, written: u32) -> u32 {
 }
 
 fn pages(bytes: usize) -> u32 {
-    // CAST: A message has a few megabytes.
+    // CAST: A message has at most a few megabytes.
     bytes.div_ceil(PAGE_SIZE) as u32
 }
 
-/// Returns how many pages of RDMA Writes with this number of bytes are counted.
+/// Returns how many pages to count for RDMA Writes with this number of bytes.
 pub(crate) fn counted_writes(bytes: usize) -> u32 {
     match pages(bytes) {
         pages if pages > SMALL => pages,
@@ -102,7 +103,7 @@ pub(crate) fn counted_writes(bytes: usize) -> u32 {
     }
 }
 
-/// Takes pages for a call.
+/// Takes pages for a call from the budget, the share and the account.
 pub(crate) fn take(share: &mut Share, address: &Account, pages: u32) -> Result<Counted, Wait> {
     address.take(pages)?;
     take_free(share, pages).inspect_err(|_| address.give_back(pages))
@@ -123,7 +124,7 @@ fn take_free(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
     }
 }
 
-/// Takes the pages of a call back.
+/// Returns the pages of a call to the budget, the share and the account.
 pub(crate) fn give_back(share: &mut Share, address: &Account, pages: Counted) {
     address.give_back(pages.count());
     let mut budget = Budget::of(0);
@@ -131,12 +132,12 @@ pub(crate) fn give_back(share: &mut Share, address: &Account, pages: Counted) {
     FREE.fetch_add(budget.free(), Relaxed);
 }
 
-/// Returns how many pages no call holds.
+/// Returns the number of pages that no call holds.
 pub(crate) fn free() -> u32 {
     FREE.load(Relaxed)
 }
 
-/// Takes back the pages of a connection that ends.
+/// Returns the pages of a connection that ends.
 pub(crate) fn end(share: &Share, address: &Account) {
     address.give_back(share.pages());
     FREE.fetch_add(share.pages(), Relaxed);

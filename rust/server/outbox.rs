@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers on their way to the client.
+//! Responses that wait until they can be sent to the client.
 //!
-//! No thread waits for room in the send queue. An answer that finds none is kept, and the
-//! completion that makes room posts it. The number of answers that are kept is bounded by the
-//! client's grant, see [`Grant::wait`].
+//! No thread waits for space in the send queue. If a response finds no space, it is stored, and the
+//! completion handler that frees space posts it. The client's grant limits the number of stored
+//! responses, see [`Grant::wait`].
 //!
-//! Lock order: that of the answers that wait, that of the grant, the send queue's.
+//! Lock order (outer first): the lock of the stored responses, the lock of the grant, the lock of
+//! the send queue.
 
 use crate::{
     count,
@@ -35,8 +36,8 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_svc::sysctl::Counter;
 
-/// The grant of a connection, and the answers that wait for room in the send queue. The vector does
-/// not grow beyond its capacity.
+/// The grant of a connection, and the responses that wait for space in the send queue. The vector
+/// does not grow beyond its capacity.
 pub(crate) struct Outbox {
     pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
     waiting: Pin<KBox<SpinLock<KVec<Waiting>>>>,
@@ -49,27 +50,28 @@ struct Waiting {
     unsent: Unsent,
 }
 
-/// What goes with an answer.
+/// The operations that are posted together with a response.
 #[derive(Default)]
 pub(crate) struct Along {
-    /// RDMA Writes in front of it.
+    /// RDMA Writes that are posted before the response.
     pub(crate) transfer: Option<KBox<Transfer>>,
-    /// A key of the call, which the client's device invalidates when the answer arrives.
+    /// A key of the call that the client's device invalidates when the response arrives.
     pub(crate) invalidate: Option<u32>,
-    /// The handler is told when the client's device has the answer, which has no Writes.
+    /// Whether the handler is called when the client's device has received the response. Only for a
+    /// response without RDMA Writes.
     pub(crate) confirmed: bool,
 }
 
 impl Along {
-    /// Returns the work requests of the answer.
+    /// Returns the number of work requests for the response.
     fn wrs(&self) -> u32 {
         let transfer = self.transfer.as_deref();
-        // NO-OVERFLOW: A list in memory is shorter.
+        // NO-OVERFLOW: A transfer in memory has far fewer than 2^32 work requests.
         transfer.map_or(0, Transfer::wrs).wrapping_add(1)
     }
 
-    /// Posts an answer of `len` bytes. Everything that uses the client's memory goes in front of
-    /// the message.
+    /// Posts a response of `len` bytes. All operations that access the client's memory are posted
+    /// before the message.
     fn post<H: QpHandler>(self, batch: SendBatch<'_, H>, len: usize) -> Result {
         let invalidate = self.invalidate;
         let message = Message {
@@ -85,7 +87,7 @@ impl Along {
 }
 
 impl Outbox {
-    /// Makes it with room for `most` answers.
+    /// Creates an outbox that can store `most` responses.
     pub(crate) fn new(grant: Grant, most: usize) -> Result<Self> {
         let waiting = KVec::with_capacity(most, GFP_KERNEL)?;
         Ok(Self {
@@ -95,11 +97,11 @@ impl Outbox {
         })
     }
 
-    /// Posts the answers that wait, in the order of their grants and as far as there is room.
-    /// Returns whether there is room for more. Does not sleep.
+    /// Posts the stored responses in the order of their grants, until the send queue is full.
+    /// Returns true if the send queue has more space. Does not sleep.
     ///
-    /// An answer that has its grant may not be in the list yet. The answers behind it wait until
-    /// its thread has put it there; that thread calls this function, too.
+    /// A response may have taken its grant and not be stored yet. The responses behind it then wait
+    /// until its thread has stored it; that thread calls this function as well.
     pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -123,7 +125,7 @@ impl Outbox {
         }
     }
 
-    /// Drops what waits: the connection has ended.
+    /// Drops all stored responses, because the connection has ended.
     pub(crate) fn give_up(&self) {
         let waiting = core::mem::take(&mut *self.waiting.lock());
         drop(waiting);
@@ -131,12 +133,13 @@ impl Outbox {
 
     fn push(&self, answer: Waiting) -> Result {
         let pushed = self.waiting.lock().push_within_capacity(answer);
-        // Cannot happen: the grant bounds the number of answers that wait.
+        // Cannot fail, because the grant limits the number of stored responses.
         pushed.map_err(|_| ENOSPC)
     }
 
-    /// Sends an answer of at most `most` bytes, and what goes along: now, or when there is room.
-    /// `grant` takes its grant, `encode` writes it. May sleep for memory.
+    /// Sends a response of at most `most` bytes together with `along`, at once or when the send
+    /// queue has space. `grant` takes the grant of the response, and `encode` writes its message.
+    /// May sleep for memory.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,
@@ -151,7 +154,7 @@ impl Outbox {
         stats.sent.add(1);
         if let Some(transfer) = &along.transfer {
             stats.writes.add(1);
-            // CAST: A list in memory is shorter.
+            // CAST: The number fits into a `usize`.
             Counter::Written.add(transfer.wrs() as usize);
         }
         stats.invalidations.add(along.invalidate.is_some().into());
@@ -161,7 +164,8 @@ impl Outbox {
         };
         match room {
             Ok(mut batch) => {
-                // In the lock of the grant: answers leave in the order of their grants.
+                // Posted with the lock of the grant held, so that responses are sent in the order
+                // of their grants.
                 let len = encode(granted, batch.buffer())?;
                 return along.post(batch, len);
             }
@@ -181,7 +185,7 @@ impl Outbox {
             along,
             unsent,
         })?;
-        // There may be room by now, and no completion that follows.
+        // Space may have become free in between, and no further completion might follow.
         self.pump(qp).map(|_| ())
     }
 }

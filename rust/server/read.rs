@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls that wait for memory, and calls of which parts are still in the client's memory.
+//! Calls that wait for memory, and calls whose data are still in the client's memory.
 //!
-//! A call waits in its Receive buffer until there is memory for what it brings and what it asks
-//! for, until its RDMA Reads can be posted, and until they have completed. No thread waits. Calls
-//! leave in their order, and completion handlers or the thread that ends a call let them go on.
+//! A call waits in its Receive buffer until three conditions hold: memory is available for its data
+//! and its results, its RDMA Reads can be posted, and these have completed. No thread waits. Calls
+//! are processed further in the order of their arrival, by completion handlers or by the thread
+//! that finishes another call.
 
 use crate::{
     count,
@@ -62,23 +63,23 @@ use xprtrdma_svc::{
     sysctl::Counter, //
 };
 
-/// A call that waits for memory, or for its RDMA Reads.
+/// A call that waits for memory or for its RDMA Reads.
 pub(crate) struct Reading<H: QpHandler> {
     message: Held<H>,
     parked: Option<Parked<Admitted>>,
     ticket: Ticket,
-    /// Bytes to be read. Without any the call waits for memory only.
+    /// Number of bytes to read. If it is zero, the call waits for memory only.
     bytes: u32,
-    /// Pages that are counted for it.
+    /// Number of pages to count for the call.
     pages: u32,
-    /// These pages, once there are as many.
+    /// The counted pages; `None` while too few are free.
     counted: Option<Counted>,
     since: Since,
-    /// Ready to be posted, and not yet posted.
+    /// The transfer, after it was prepared and before it is posted.
     transfer: Option<KBox<Transfer>>,
 }
 
-/// A call that has arrived completely.
+/// A call whose data have all arrived.
 pub(crate) struct Fetched<H: QpHandler> {
     pub(crate) message: Held<H>,
     pub(crate) place: Place<Pages>,
@@ -90,9 +91,9 @@ pub(crate) struct Fetched<H: QpHandler> {
 
 /// Why a call cannot be processed.
 pub(crate) enum Failed {
-    /// The client is told.
+    /// The client receives this error.
     Refused(Ticket, Refusal),
-    /// The connection ends.
+    /// The connection must be closed.
     Error(Error),
 }
 
@@ -102,42 +103,43 @@ impl From<Error> for Failed {
     }
 }
 
-/// The calls of a connection that wait for memory or for their Reads, and the memory of all its
-/// calls.
+/// The calls of one connection that wait for memory or for their Reads, and the connection's share
+/// of the memory.
 pub(crate) struct Reads<H: QpHandler> {
     queues: Pin<KBox<SpinLock<Queues<H>>>>,
     address: Arc<Account>,
     sizes: Sizes,
 }
 
-/// Neither vector grows beyond its capacity.
+/// The queues of waiting calls. Neither vector grows beyond its capacity.
 struct Queues<H: QpHandler> {
     waiting: KVec<Reading<H>>,
-    /// In the order of the posts.
+    /// The calls whose Reads are posted, in the order of posting.
     posted: KVec<Reading<H>>,
     share: Share,
 }
 
-/// What may go on now.
+/// The next call that can be processed further.
 enum Next<H: QpHandler> {
     Call(Reading<H>),
     Nothing,
-    /// Not before other connections give memory back.
+    /// No call, until other connections return memory.
     Short,
 }
 
-/// What became of the calls that waited.
+/// Why [`Reads::pump`] has stopped.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// What could go on has gone on; something of the connection's own lets the rest go on.
+    /// All calls that can be processed further were. If calls remain, an event of this connection
+    /// lets them continue.
     All,
-    /// The first that waits needs memory that other connections hold.
+    /// The first call that waits needs memory that other connections hold.
     Short,
 }
 
 impl<H: QpHandler> Reads<H> {
-    /// Makes the queues of a connection that may have this number of RDMA Reads under way. Its
-    /// pages count for its address as well.
+    /// Creates the queues of a connection that may have this number of RDMA Reads in flight. The
+    /// pages of the connection are also added to the account of its client address.
     pub(crate) fn new(sizes: &Sizes, reads: u8, address: Arc<Account>) -> Result<Self> {
         let most = sizes.inbox();
         let queues = Queues {
@@ -153,7 +155,7 @@ impl<H: QpHandler> Reads<H> {
         })
     }
 
-    /// Takes pages for a call without Reads. `None`: it has to wait.
+    /// Takes pages for a call without Reads. Returns `None` if the call must wait.
     pub(crate) fn take(&self, pages: u32) -> Option<Counted> {
         let mut queues = self.queues.lock();
         match queues.waiting.is_empty() {
@@ -162,7 +164,8 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Adds a call, behind those that wait: `bytes` of it are to be read, and `pages` are counted.
+    /// Adds a call behind the calls that wait. `bytes` is the number of bytes to read, and `pages`
+    /// the number of pages to count.
     pub(crate) fn add(
         &self,
         message: Held<H>,
@@ -186,8 +189,8 @@ impl<H: QpHandler> Reads<H> {
         pushed.map_err(|_| ENOSPC)
     }
 
-    /// Goes on with calls that wait, as far as there is room: posts their Reads, or hands those
-    /// without Reads to `ready`. May sleep.
+    /// Processes calls that wait, as far as memory and the send queue allow: posts the Reads of a
+    /// call, or passes a call without Reads to `ready`. May sleep.
     pub(crate) fn pump(
         &self,
         qp: &Qp<H>,
@@ -229,15 +232,16 @@ impl<H: QpHandler> Reads<H> {
                 }
                 Err(SendError::Closed) => return Err(EPIPE.into()),
             };
-            // Before the post, so that it is there when the Reads complete.
+            // Stored before the post, so that the completion handler finds the call.
             if queues.posted.push_within_capacity(reading).is_err() {
                 return Err(ENOSPC.into());
             }
-            // CAST: A list in memory is shorter.
+            // CAST: The number fits into a `usize`.
             Counter::Read.add(transfer.wrs() as usize);
             let posted = batch.post_transfer(transfer, None);
             if posted.is_err() {
-                // Nothing completes it, and it must not be taken for a call that is posted later.
+                // No completion follows, so the call is removed: it must not be mistaken for a call
+                // that is posted later.
                 let _ = queues.posted.pop();
             }
             posted?;
@@ -245,7 +249,7 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Takes the next call that may go on, with the memory for it.
+    /// Removes the first call from the queue if it can be processed further, with its memory.
     fn next(&self) -> Next<H> {
         let mut queues = self.queues.lock();
         let Queues { waiting, share, .. } = &mut *queues;
@@ -278,7 +282,7 @@ impl<H: QpHandler> Reads<H> {
         waiting.remove(0).map_or(Next::Nothing, Next::Call)
     }
 
-    /// Finishes the call of the oldest Reads that were posted: they have completed. May sleep.
+    /// Finishes the call whose Reads were posted first, because they have completed. May sleep.
     pub(crate) fn completed(&self, transfer: Transfer) -> Result<Fetched<H>, Failed> {
         let mut queues = self.queues.lock();
         queues.share.end_reads(transfer.wrs());
@@ -295,7 +299,8 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Takes back the memory of a call that is over. Others may go on then.
+    /// Takes back the memory of a call that is finished. Calls that wait may then be processed
+    /// further.
     pub(crate) fn give_back(&self, counted: Option<Counted>) {
         if let Some(pages) = counted {
             memory::give_back(&mut self.queues.lock().share, &self.address, pages);
@@ -311,8 +316,8 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Drops all calls: the connection has ended, and no handler is at work. The calls keep the
-    /// queue pair, whose handler keeps them.
+    /// Drops all calls, because the connection has ended and no handler runs. The drop is needed
+    /// because the calls hold the queue pair, whose handler holds the calls.
     pub(crate) fn give_up(&self) {
         let mut queues = self.queues.lock();
         let calls = (
@@ -331,7 +336,7 @@ impl<H: QpHandler> Drop for Reads<H> {
 }
 
 impl<H: QpHandler> Reading<H> {
-    /// Makes a call of one that has waited for memory only.
+    /// Finishes a call that has waited for memory only.
     fn without_reads(self) -> Result<Fetched<H>, Failed> {
         let Self {
             message,
@@ -343,7 +348,7 @@ impl<H: QpHandler> Reading<H> {
         } = self;
         let parked = parked.ok_or(EINVAL)?;
         let call = parked.resume(message.bytes()).ok_or(EINVAL)?;
-        // NO-OVERFLOW: The payload is the end of the message.
+        // NO-OVERFLOW: The payload is the last part of the message.
         let start = message.bytes().len().wrapping_sub(call.payload().len());
         match call.fetched(&[]).map(|ready| ready.park()) {
             Ok(parked) => Ok(Fetched {
@@ -358,7 +363,8 @@ impl<H: QpHandler> Reading<H> {
         }
     }
 
-    /// Makes the Reads of the call, or its refusal if they do not fit into the send queue.
+    /// Prepares the Reads of the call. Returns the refusal of the call if the Reads do not fit into
+    /// the send queue.
     fn prepare(&mut self, qp: &Qp<H>, sizes: &Sizes) -> Result<Result<KBox<Transfer>, Refusal>> {
         let pages = Pages::new(self.bytes as usize)?.map(qp.pd(), Direction::FromDevice)?;
         let parked = self.parked.take().ok_or(EINVAL)?;
@@ -379,7 +385,7 @@ impl<H: QpHandler> Reading<H> {
         Ok(Ok(KBox::new(transfer, GFP_KERNEL)?))
     }
 
-    /// Brings the pieces of the call together.
+    /// Assembles the message of the call after its Reads have completed.
     fn finish(self, mut pages: Pages) -> Result<Fetched<H>, Failed> {
         let Self {
             message,
@@ -395,10 +401,11 @@ impl<H: QpHandler> Reading<H> {
         for fill in call.fills() {
             fill_in(&mut pages, call.payload(), fill)?;
         }
-        // NO-OVERFLOW: The payload is the end of the message.
+        // NO-OVERFLOW: The payload is the last part of the message.
         let start = len.wrapping_sub(call.payload().len());
         let assembly = call.assembly();
-        // The beginning of the landing area matters if all of the call is there.
+        // `fetched` needs the first page of the landing area only if the whole message is in that
+        // area.
         let (mut call, mut ready) = (Some(call), None);
         pages.change(0, PAGE_SIZE.min(bytes as usize), |_, front| {
             ready = call.take().map(|call| call.fetched(front));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages of the client, up to the RPC server.
+//! Messages from the client, until they are passed to the RPC server.
 
 use crate::{
     call::Call,
@@ -107,19 +107,19 @@ pub(crate) struct Handler {
     queue: Arc<WorkQueue>,
 }
 
-/// What the device of a connection can do.
+/// The capabilities of the device that matter for a connection.
 pub(crate) struct Device {
     pub(crate) sizes: Sizes,
-    /// RDMA Reads that may be under way.
+    /// Maximum number of RDMA Reads in flight.
     pub(crate) reads: u8,
     pub(crate) is_iwarp: bool,
 }
 
-/// What happens to a call that was admitted.
+/// The next step for an admitted call.
 enum Next {
-    /// All of it is here; its RPC message begins at this byte.
+    /// The whole call has arrived. Its RPC message begins at this byte offset.
     Call(usize, Parked<Ready>, Ticket, Option<Counted>),
-    /// It waits: this number of bytes is read first, and these pages are counted.
+    /// The call must wait. The numbers are the bytes to read and the pages to count.
     Wait(Parked<Admitted>, Ticket, u32, u32),
 }
 
@@ -150,21 +150,21 @@ impl Handler {
         })
     }
 
-    /// Drops the calls that are being read, and the answers that wait; no handler is at work any
-    /// more.
+    /// Drops the calls whose Reads have not completed, and the responses that wait. No handler may
+    /// run any more.
     pub(crate) fn give_up(&self) {
         self.outbox.give_up();
         self.reads.give_up();
     }
 
-    /// Hands a call of which everything is here to the RPC server.
+    /// Passes a call whose data have all arrived to the RPC server.
     fn push(&self, fetched: Fetched<Self>) -> Result {
         let since = fetched.since.end(Stage::Read);
         let call = Call::new(fetched.parked, fetched.ticket, fetched.counted, since);
         self.inbox.push(fetched.message, fetched.place, call)
     }
 
-    /// Goes on with calls that wait for memory or for the post of their Reads.
+    /// Processes calls that wait for memory or for space for their Reads.
     fn pump_reads(qp: &Qp<Self>) -> Result<(), Failed> {
         let this = qp.handler();
         loop {
@@ -174,20 +174,20 @@ impl Handler {
                     this.ticker.retry();
                     return Ok(());
                 }
-                // Others may go on.
+                // Calls behind the refused one may still be processed.
                 Err(Failed::Refused(ticket, refusal)) => Self::refused(qp, ticket, refusal)?,
                 Err(failed) => return Err(failed),
             }
         }
     }
 
-    /// Takes back the memory of a call that is over, and goes on with others.
+    /// Takes back the memory of a finished call, and processes calls that wait.
     pub(crate) fn give_back(qp: ArcBorrow<'_, Qp<Self>>, counted: Counted) {
         qp.handler().reads.give_back(Some(counted));
         Self::go_on(qp);
     }
 
-    /// Deals with a call that cannot be processed.
+    /// Refuses a call that cannot be processed, or ends the connection.
     fn failed(qp: ArcBorrow<'_, Qp<Self>>, failed: Failed) {
         let this = qp.handler();
         let answered = match failed {
@@ -199,13 +199,13 @@ impl Handler {
         }
     }
 
-    /// Answers a call that is refused before the RPC server has it.
+    /// Sends an error to a call that the RPC server has not received.
     fn refused(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
         qp.handler().outbox.grant.lock().posted(1);
         Self::refuse(qp, ticket, refusal)
     }
 
-    /// Answers a call that cannot be processed.
+    /// Sends an error to a call that cannot be processed.
     pub(crate) fn refuse(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
         qp.handler().outbox.answer(
             qp,
@@ -230,14 +230,15 @@ impl Tended for Handler {
         for act in this.watch.tick(&this.events, wrs, has_calls) {
             match act {
                 Act::End(cause) => this.events.end(cause),
-                // Without room for a probe, a signalled work request is under way.
+                // If the send queue has no space for a probe, a signalled work request is in flight
+                // anyway.
                 Act::Probe => {
                     if let Ok(batch) = qp.begin(0, 1) {
-                        // An error is told to the handler.
+                        // The handler's `broken` is called after an error.
                         let _ = batch.post_probe();
                     }
                 }
-                // Calls are handed on as they come.
+                // Calls are passed on when they arrive.
                 Act::Begin | Act::Nothing => {}
             }
         }
@@ -275,7 +276,7 @@ impl QpHandler for Handler {
             }
             Arrival::Refuse(refusal) => (this.outbox.grant.lock().begin(None), Err(refusal)),
             other => {
-                // The buffer is posted again.
+                // The drop of the message posts its buffer again.
                 this.outbox.grant.lock().posted(1);
                 let expected = match other {
                     Arrival::ReverseReply(reply) => this.callbacks.replied(&reply),
@@ -299,7 +300,7 @@ impl QpHandler for Handler {
         let call = call.and_then(|call| this.events.check(call));
         let taken = match call.and_then(|call| call.admit(&this.terms)) {
             Ok(call) => {
-                // NO-OVERFLOW: The RPC message is the end of the bytes.
+                // NO-OVERFLOW: The payload is the last part of the message.
                 let start = bytes.len().wrapping_sub(call.payload().len());
                 let bytes = match call.assembly() {
                     // Chunks without bytes add nothing to the message.
@@ -310,7 +311,7 @@ impl QpHandler for Handler {
                 };
                 if bytes != 0 {
                     this.arrivals.reads.add(1);
-                    // CAST: Wider.
+                    // CAST: A `usize` is at least as wide.
                     this.arrivals.read_bytes.add(bytes as usize);
                 }
                 let pages = memory::counted(bytes, call.results(&this.terms));
@@ -380,7 +381,7 @@ impl QpHandler for Handler {
         qp.handler().watch.completed();
     }
 
-    /// The client's device has the refusal of an option.
+    /// Records that the client's device has received the refusal of an option.
     fn confirmed(qp: ArcBorrow<'_, Qp<Self>>) {
         let watch = &qp.handler().watch;
         watch.completed();
@@ -393,7 +394,7 @@ impl QpHandler for Handler {
 
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
-        // Reads use the room that the answers leave in the send queue.
+        // Reads use the space in the send queue that the responses leave.
         let pumped = match this.outbox.pump(&qp) {
             Ok(true) => Self::pump_reads(&qp),
             Ok(false) => Ok(()),
@@ -407,7 +408,7 @@ impl QpHandler for Handler {
     fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
         let events = &qp.handler().events;
         match qp.oldest_transfer() {
-            // CAST: The lower half is the xid.
+            // CAST: The lower half of the tag is the xid.
             Some(tag) if status == WcStatus::REMOTE_ACCESS => events.refused(tag as u32),
             _ => events.end(Cause::Left),
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Answers to the client.
+//! Responses to calls of the client.
 
 use crate::{
     call::Call,
@@ -33,7 +33,7 @@ use xprtrdma_rdma::{
 use xprtrdma_svc::reply::Reply;
 
 impl Connection {
-    /// Sends a reply, or the error that takes its place.
+    /// Sends a reply, or an error in place of the reply.
     pub(crate) fn reply(&self, call: &mut Call, front: &[u8], reply: &Reply<'_>) -> Result {
         self.try_reply(call, front, reply).inspect_err(|_| {
             self.events.end(Cause::Unanswerable);
@@ -66,7 +66,7 @@ impl Connection {
                 if let Some(writes) = &transfer {
                     hand_over(&mut call.counted, writes)?;
                 }
-                // CAST: A few kilobytes.
+                // CAST: The length is a few kilobytes.
                 let most = handler.terms.longest_message(ready.version()) as usize;
                 handler.outbox.answer(
                     &self.qp,
@@ -86,8 +86,8 @@ impl Connection {
         answered
     }
 
-    /// Makes the RDMA Writes of a reply, if it has some, of a copy of what they carry: the RPC
-    /// server's pages are free when the reply was posted.
+    /// Prepares the RDMA Writes of a reply, if there are any. The bytes are copied first, because
+    /// the RPC server reuses its pages when this call returns.
     fn write(
         &self,
         plan: &Plan<'_>,
@@ -101,10 +101,10 @@ impl Connection {
         let mut pages = Pages::new(bytes)?;
         let mut at = 0usize;
         for write in plan.writes() {
-            // NO-OVERFLOW: Parts of a message in memory.
+            // NO-OVERFLOW: The spans are parts of a message in memory.
             let end = at.wrapping_add(write.span.length as usize);
             pages.change(at, end, |offset, part| {
-                // CAST: As above.
+                // CAST: The span is part of a message in memory, whose length fits.
                 reply.copy(write.span.from.wrapping_add(offset as u32), part)
             })?;
             at = end;
@@ -113,7 +113,7 @@ impl Connection {
         let mut at = 0u32;
         let stretches = plan.writes().map(|write| {
             let begin = at;
-            // NO-OVERFLOW: As above.
+            // NO-OVERFLOW: The spans are parts of a message in memory.
             at = at.wrapping_add(write.span.length);
             Stretch {
                 handle: write.handle.0,
@@ -127,7 +127,7 @@ impl Connection {
         Ok(Some(KBox::new(transfer, GFP_KERNEL)?))
     }
 
-    /// Counts a call that is over; its Receive is posted again.
+    /// Records that a call is finished. Its Receive has been posted again.
     pub(crate) fn over(&self, mut call: Call) {
         let counted = call.counted.take();
         let handler = self.qp.handler();
@@ -141,15 +141,15 @@ impl Connection {
         if let Err(why) = lost {
             handler.events.end(why.into());
         }
-        // If none is left, the Writes of the reply use all pages of the call.
+        // If no page is left, the Writes of the reply hold all pages of the call.
         if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }
 }
 
-/// Moves the memory that RDMA Writes take from the call to them: it comes back when they have
-/// completed.
+/// Moves the pages of RDMA Writes from the call to the Writes. The pages are returned when the
+/// Writes have completed.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> Result {
     let count = memory::counted_writes(writes.bytes());
     if count != 0 {
@@ -168,7 +168,7 @@ fn encode(
 ) -> Result<usize> {
     let mut len = plan.encode(granted, buffer).map_err(|_| EINVAL)?;
     for span in plan.inline() {
-        // CAST: A few kilobytes.
+        // CAST: The length is a few kilobytes.
         let end = len.checked_add(span.length as usize).ok_or(EINVAL)?;
         let part = buffer.get_mut(len..end).ok_or(EINVAL)?;
         reply.copy(span.from, part)?;

@@ -66,7 +66,7 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Makes the direction to a client with these limits.
+    /// Creates the backchannel of a connection with these limits.
     pub(crate) fn new(terms: &Terms) -> Result<Self> {
         let reverse = Reverse::new(CALLS.into(), terms);
         let lock = new_spinlock!(reverse, "Callbacks::credits");
@@ -79,7 +79,7 @@ impl Callbacks {
         })
     }
 
-    /// Notes the version of a call of the client. Completion handlers, one at a time, call it.
+    /// Records the version of a call from the client. Completion handlers call this, one at a time.
     #[inline]
     pub(crate) fn heard(&self, version: Version, peer: &SocketAddr) {
         if self.version.load(Relaxed) == 0 {
@@ -87,7 +87,7 @@ impl Callbacks {
         }
     }
 
-    /// Settles the version of calls to the client.
+    /// Sets the version for calls to the client.
     #[cold]
     fn begin(&self, version: Version, peer: &SocketAddr) {
         self.version.store(version.number(), Relaxed);
@@ -103,14 +103,14 @@ impl Callbacks {
         Spoken::Both.find(self.version.load(Relaxed))
     }
 
-    /// Allows calls: nfsd has been asked for them on this connection, by a call.
+    /// Allows calls to the client. A call of the client on this connection has asked nfsd for them.
     pub(crate) fn allow(&self) {
         self.credits.lock().allow(true);
     }
 
-    /// Returns how many bytes a call may have.
+    /// Returns the maximum length of a call in bytes.
     pub(crate) fn longest(&self) -> usize {
-        // CAST: A few kilobytes.
+        // CAST: The length is a few kilobytes.
         self.credits.lock().longest() as usize
     }
 
@@ -123,7 +123,7 @@ impl Callbacks {
         // CAST: The length of a message in memory, which fits.
         let len = call.message.len() as usize;
         let credits = self.credits.lock();
-        // CAST: A few kilobytes.
+        // CAST: The length is a few kilobytes.
         let (longest, most) = (
             credits.longest() as usize,
             credits.longest_message() as usize,
@@ -155,7 +155,7 @@ impl Callbacks {
         batch.post_message(end).map_err(|_| NotSent::Closed)
     }
 
-    /// Hands a reply to the call that waits for it. `false`: no call waits for it.
+    /// Passes a reply to the call that waits for it. Returns false if no call waits for it.
     pub(crate) fn replied(&self, reply: &ReverseReply<'_>) -> bool {
         let expected = self.line.reply(reply.xid.0, reply.payload, || {
             let mut credits = self.credits.lock();
@@ -172,8 +172,8 @@ impl Callbacks {
         expected
     }
 
-    /// Fails a call that the client has refused: it gets a reply that cannot be decoded. `false`:
-    /// no call has this id.
+    /// Completes a call that the client has refused, with a reply that cannot be decoded. Returns
+    /// false if no call has this xid.
     pub(crate) fn refused(&self, xid: Xid) -> bool {
         let expected = self.line.reply(xid.0, &xid.0.to_be_bytes(), || {
             let mut credits = self.credits.lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations of the RPC server.
+//! The operations that the RPC server calls.
 
 use crate::{
     call::Call,

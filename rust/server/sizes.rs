@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sizes and bounds.
+//! Sizes and limits.
 
 use crate::reverse;
 use xprtrdma_proto::{
@@ -27,51 +27,52 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_svc::sysctl;
 
-/// Requests that wait for a thread at one listener.
+/// Maximum number of connection requests that wait for a thread at one listener.
 pub(crate) const REQUESTS: usize = 64;
 
-/// RDMA Reads that a connection has under way at most.
+/// Maximum number of RDMA Reads that a connection has in flight.
 pub(crate) const READS: u8 = 16;
-/// What the sysctls show.
+/// The values that the sysctls show.
 pub(crate) const SHOWN: sysctl::Sizes = sysctl::Sizes {
     requests: CALLS as u32,
     request_size: INLINE,
     reads: READS as u32,
 };
 
-/// Bytes of the longest message in either direction.
+/// Maximum length of a message in either direction, in bytes.
 pub(crate) const INLINE: u32 = 4096;
 
-// A client of version two may send that much to a server that may speak it, and takes it.
+// In version two both ends must accept messages of this length.
 const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
 
-/// Calls that a client may have in flight.
+/// Maximum number of calls that a client may have in flight.
 const CALLS: u16 = 64;
-/// Number of calls above the grant that do not end the connection, and of Receives whose calls are
-/// answered but not over.
+/// Number of calls above the grant that do not end the connection. Also the number of additional
+/// Receives for calls that have a reply but are not finished.
 const SPARE: u16 = 16;
-/// Receives for replies to calls of ours.
+/// Number of Receives for replies to calls of this server.
 const CALLBACKS: u16 = reverse::CALLS;
-/// Receives that may wait to be posted again.
+/// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
-/// Work requests of the send queue.
+/// Number of work requests in the send queue.
 const SEND_WRS: u32 = 1024;
-/// Bytes of messages that an idle connection keeps: its Receives, and the ring of its answers.
-// NO-OVERFLOW: Small constants.
+/// Number of bytes that an idle connection keeps for messages: its Receives, and its send ring.
+// NO-OVERFLOW: All factors are small constants.
 pub(crate) const IDLE: usize =
     (CALLS + SPARE + CALLBACKS + RECV_BATCH + CALLS) as usize * INLINE as usize;
-/// Bytes that the calls of all connections may hold at most, and at least: more than the longest
-/// call and its results. A connection may have a quarter of that.
+/// Upper and lower limit of the number of bytes that the calls of all connections may hold. The
+/// lower limit exceeds the longest call with its results. A connection may hold a quarter of the
+/// total.
 pub(crate) const MEMORY: usize = 128 << 20;
 pub(crate) const LEAST_MEMORY: usize = 16 << 20;
-/// How many connections a listener may have.
+/// Limits on the connections of a listener.
 pub(crate) const DOORWAY: Doorway = Doorway {
-    // CAST: A small number.
+    // CAST: The constant is small.
     waiting: REQUESTS as u32,
     connections: 512,
     of_one: 128,
 };
-/// How long things may take.
+/// Maximum durations, after which a connection ends.
 pub(crate) const PATIENCE: Patience = Patience {
     confirm: Millis::from_secs(10),
     silence: Millis::from_secs(60),
@@ -80,22 +81,22 @@ pub(crate) const PATIENCE: Patience = Patience {
     tick: Millis::from_secs(5),
     malformed: 16,
 };
-/// Milliseconds until a call looks again for memory that other connections hold.
+/// Milliseconds after which a call that needs memory of other connections is tried again.
 pub(crate) const RETRY_MS: u64 = 100;
-/// Work requests in a row of which one is signalled.
+/// Maximum number of work requests per signalled work request.
 const SIGNAL_EVERY: u32 = 16;
 
-/// The sizes of a connection on its device.
+/// The sizes of a connection, adapted to its device.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes(Queues);
 
 impl Sizes {
-    /// Returns the sizes that fit the device. `None`: it is too small.
+    /// Returns the sizes that fit the device, or `None` if the device is too small.
     pub(crate) fn on(device: &DeviceInfo) -> Option<Self> {
         let wish = Queues {
             sends: SEND_WRS,
             calls: CALLS.into(),
-            // NO-OVERFLOW: Small constants.
+            // NO-OVERFLOW: All terms are small constants.
             extra: (SPARE + CALLBACKS + RECV_BATCH).into(),
         };
         let device = Limits {
@@ -108,21 +109,22 @@ impl Sizes {
     /// Returns the sizes of the queue pair.
     pub(crate) fn queues(&self) -> QpConfig {
         QpConfig {
-            // Room for the longest answers to all calls. An answer that finds no room waits.
+            // The ring has space for the longest replies to all calls. A reply that finds no space
+            // waits.
             send_bytes: CALLS as usize * INLINE as usize,
             least_send_bytes: 8 * INLINE as usize,
             send_wrs: self.0.sends,
             signal_every: SIGNAL_EVERY,
             message_wrs: 1,
             waiting_wrs: 1,
-            // CAST: At most `CALLS + SPARE + CALLBACKS`.
+            // CAST: The number is at most `CALLS + SPARE + CALLBACKS`.
             recv_count: self.receives() as u16,
             recv_batch: RECV_BATCH,
             recv_size: INLINE as usize,
         }
     }
 
-    /// Returns the bounds of the client's grant.
+    /// Returns the limits of the client's grant.
     pub(crate) fn grant(&self) -> GrantBounds {
         GrantBounds {
             least: self.0.calls,
@@ -132,19 +134,19 @@ impl Sizes {
         }
     }
 
-    /// Returns the Receives that are kept posted, without those of calls in process.
+    /// Returns the number of Receives to keep posted, without the Receives of calls in process.
     pub(crate) fn receives(&self) -> u32 {
-        // NO-OVERFLOW: A few more than the calls.
+        // NO-OVERFLOW: `receives` includes `RECV_BATCH`.
         self.0.receives().wrapping_sub(RECV_BATCH.into())
     }
 
-    /// Returns how many calls may wait for a thread: every Receive there is.
+    /// Returns how many calls may wait for a thread: as many as there are Receives.
     pub(crate) fn inbox(&self) -> usize {
-        // CAST: A small number.
+        // CAST: The number is small.
         self.0.receives() as usize
     }
 
-    /// Returns how many answers may wait for room in the send queue: see `Grant::wait`.
+    /// Returns how many responses may wait for space in the send queue, see `Grant::wait`.
     pub(crate) fn answers(&self) -> usize {
         self.inbox()
     }

@@ -10,14 +10,14 @@ use xprtrdma_svc::util::AccessOnce;
 pub(crate) struct Count(Atomic<usize>);
 
 impl Count {
-    /// Returns a count of zero.
+    /// Returns a counter of zero.
     pub(crate) const fn new() -> Self {
         Self(Atomic::new(0))
     }
 
     /// Adds to the counter. The caller ensures that no other thread does so at the same time.
     pub(crate) fn add(&self, more: usize) {
-        // NO-OVERFLOW: A statistic, which may wrap.
+        // NO-OVERFLOW: A statistic may wrap.
         self.0.write_once(self.0.read_once().wrapping_add(more));
     }
 }
@@ -34,14 +34,14 @@ pub(crate) struct Arrivals {
     pub(crate) messages: Count,
     /// Messages that were dropped without a reply.
     pub(crate) dropped: Count,
-    /// Calls that need RDMA Reads.
+    /// Calls that needed RDMA Reads.
     pub(crate) reads: Count,
-    /// Bytes that the RDMA Reads of these calls transfer.
+    /// Bytes that these RDMA Reads transferred.
     pub(crate) read_bytes: Count,
 }
 
 impl Arrivals {
-    /// Returns counts of zero.
+    /// Returns counters of zero.
     pub(crate) const fn new() -> Self {
         Self {
             messages: Count::new(),
@@ -65,7 +65,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Returns counts of zero.
+    /// Returns counters of zero.
     pub(crate) const fn new() -> Self {
         Self {
             sent: Count::new(),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looks after connections from time to time: a client that is silent, or half connected, or does
-//! not let the send queue move, and calls that wait for memory of other connections.
+//! Periodic checks of connections. They detect a client that is silent, does not confirm its
+//! connection, or does not let the send queue progress, and retry calls that wait for memory of
+//! other connections.
 
 use crate::{
     count,
@@ -51,20 +52,19 @@ use xprtrdma_svc::util::{
 const TICK: u64 = 0;
 const RETRY: u64 = 1;
 
-/// What a [`Ticker`] looks after.
+/// A connection that a [`Ticker`] checks.
 pub(crate) trait Tended: QpHandler {
-    /// Looks at the connection.
+    /// Checks the connection.
     fn tick(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// Goes on with calls that wait, as far as there is room.
+    /// Processes calls that wait, as far as memory and the send queue allow.
     fn go_on(qp: ArcBorrow<'_, Qp<Self>>);
 }
 
-/// Looks after one connection until [`Ticker::stop`] is called.
+/// Checks one connection periodically until [`Ticker::stop`] is called.
 #[pin_data]
 pub(crate) struct Ticker<H: Tended> {
-    /// The queue pair that the ticker looks after; `None` before the start and after
-    /// the stop.
+    /// The queue pair of the connection; `None` before the start and after the stop.
     #[pin]
     target: SpinLock<Option<Arc<Qp<H>>>>,
     queue: Arc<WorkQueue>,
@@ -83,7 +83,7 @@ impl_has_delayed_work! {
 }
 
 impl<H: Tended> Ticker<H> {
-    /// Makes one that runs on a work queue, and does nothing yet.
+    /// Creates a ticker that runs on this work queue. It is not started yet.
     pub(crate) fn new(queue: Arc<WorkQueue>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -96,14 +96,13 @@ impl<H: Tended> Ticker<H> {
         )
     }
 
-    /// Begins to look after a connection.
+    /// Starts the periodic checks of a connection.
     pub(crate) fn start(self: &Arc<Self>, qp: &Arc<Qp<H>>) {
         *self.target.lock() = Some(qp.clone());
         self.arm::<TICK>(PATIENCE.tick.get());
     }
 
-    /// Stops the ticker. When this function returns, no work of the ticker runs any more.
-    /// Idempotent. Sleeps.
+    /// Stops the ticker. No work item of the ticker runs after the return. Idempotent. May sleep.
     pub(crate) fn stop(self: &Arc<Self>) {
         let qp = self.target.lock().take();
         cancel_delayed_sync::<Self, TICK>(self);
@@ -111,7 +110,7 @@ impl<H: Tended> Ticker<H> {
         drop(qp);
     }
 
-    /// Looks again in a while at calls that wait for memory of other connections.
+    /// Requests a later retry of calls that wait for memory of other connections.
     pub(crate) fn retry(self: &Arc<Self>) {
         self.arm::<RETRY>(RETRY_MS);
     }
@@ -121,9 +120,9 @@ impl<H: Tended> Ticker<H> {
         Self: WorkItem<ID, Pointer = Arc<Self>> + kernel::workqueue::HasDelayedWork<Self, ID>,
     {
         let target = self.target.lock();
-        // Done with the lock held, so that nothing is queued after `stop`.
+        // Queued with the lock held, so that nothing is queued after `stop`.
         if target.is_some() {
-            // CAST: A few seconds.
+            // CAST: The time is a few seconds.
             let delay = Jiffies::from_ms(ms as u32).count();
             // An error means that the work item is queued already.
             let queue = self.queue.queue();
@@ -157,15 +156,15 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
     }
 }
 
-/// What completion handlers note for the ticks, and what the ticks have found so far.
+/// The data that completion handlers record for the ticks, and the state of the periodic checks.
 pub(crate) struct Watch {
-    /// Signalled work requests of the send queue that have completed.
+    /// Number of signalled work requests of the send queue that have completed.
     completed: AtomicU32,
     life: Pin<KBox<SpinLock<Life>>>,
 }
 
 impl Watch {
-    /// Watches a connection that is accepted now.
+    /// Starts to watch a connection that is being accepted.
     pub(crate) fn new(iwarp: bool) -> Result<Self> {
         let life = Life::accepting(PATIENCE, iwarp, now());
         Ok(Self {
@@ -174,7 +173,7 @@ impl Watch {
         })
     }
 
-    /// Notes that a signalled work request has completed. Called by completion handlers, one at a
+    /// Records that a signalled work request has completed. Completion handlers call this, one at a
     /// time.
     #[inline]
     pub(crate) fn completed(&self) {
@@ -191,7 +190,7 @@ impl Watch {
         }
     }
 
-    /// Counts an option that is refused, of which too many end the connection.
+    /// Counts a refused option. Too many of them end the connection.
     pub(crate) fn refuse_option(&self, events: &Events) {
         let act = self.life.lock().refuse_option();
         if let Act::End(cause) = act {
@@ -199,13 +198,13 @@ impl Watch {
         }
     }
 
-    /// Notes that the client's device has the refusal of an option.
+    /// Records that the client's device has received the refusal of an option.
     pub(crate) fn option_refused(&self) {
         self.life.lock().option_refused();
     }
 
-    /// Ends the time between two ticks, in which these things were under way: work requests of the
-    /// send queue, and calls. Returns what is to be done.
+    /// Records a tick. The arguments say what was in flight since the last tick: work requests of
+    /// the send queue, and calls. Returns what must be done.
     pub(crate) fn tick(&self, events: &Events, send_wrs: u32, has_calls: bool) -> [Act; 2] {
         let now = now();
         let completed = self.completed.load(Relaxed);

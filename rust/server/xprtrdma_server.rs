@@ -2,31 +2,31 @@
 
 //! The driver of the server: carries RPCs over RDMA for the kernel NFS server.
 //!
-//! The rules of the protocol are in `xprtrdma_proto`, the kernel's contracts in `xprtrdma_svc` and
-//! `xprtrdma_rdma`. What is left here is moving bytes between them.
+//! The rules of the protocol are in `xprtrdma_proto`. The interfaces to the kernel are in
+//! `xprtrdma_svc` and `xprtrdma_rdma`. This crate moves the bytes.
 //!
-//! | Room | What is in it |
+//! | Module | Concept |
 //! | --- | --- |
 //! | [`service`] | the operations of the RPC server |
 //! | [`listener`] | connection requests |
-//! | [`connection`] | an accepted connection, and how it is made |
-//! | [`receive`] | messages of the client, up to the RPC server |
-//! | [`read`] | calls of which parts are still in the client's memory |
+//! | [`connection`] | an accepted connection, and how it is created |
+//! | [`receive`] | messages from the client, until they are passed to the RPC server |
+//! | [`read`] | calls that wait for memory, or whose data are still in the client's memory |
 //! | [`memory`] | the memory that calls of all connections hold |
-//! | [`call`] | a call that the RPC server has |
+//! | [`call`] | a call that was passed to the RPC server |
 //! | [`reply`] | replies of the RPC server |
-//! | [`outbox`] | answers on their way to the client |
+//! | [`outbox`] | responses that wait until they can be sent to the client |
 //! | [`reverse`] | calls of nfsd to the client |
-//! | [`events`] | what the connection manager tells of a connection |
+//! | [`events`] | the events that the connection manager reports for a connection |
 //! | [`crowd`] | the connections of a listener, and how each of them ends |
 //! | [`breakers`] | calls that broke connections |
-//! | [`ticker`] | looks after connections from time to time |
-//! | [`count`] | counts how often each bound was reached |
+//! | [`ticker`] | periodic checks of connections |
+//! | [`count`] | counts how often each limit was reached |
 //! | [`latency`] | how long calls spend in each stage |
-//! | [`stats`] | what a connection has done |
-//! | [`board`] | what an administrator sees of listeners and connections |
-//! | [`driver`] | the name of the driver in the RPC server's types |
-//! | [`sizes`] | sizes and bounds |
+//! | [`stats`] | statistics of a connection |
+//! | [`board`] | the debugfs files of listeners and connections |
+//! | [`driver`] | the type that stands for this driver in the types of the contract |
+//! | [`sizes`] | sizes and limits |
 
 #![forbid(unsafe_code)]
 
@@ -110,8 +110,8 @@ impl kernel::Module for SvcRdma {
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;
-        // From here on nothing may fail: a listener may exist, and the kernel frees a module whose
-        // initialisation fails in spite of references to it.
+        // The last step that may fail comes before this. From now on a listener may exist, and the
+        // kernel frees a module whose initialisation fails in spite of references to it.
         let bounds = count::file().ok();
         pr_info!(
             "RPC-over-RDMA server transport registered, version {}\n",
