@@ -19,13 +19,15 @@ SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "ge
          "close-releases", "cancel")
 PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
     "rds": {
-        "both ends": ("--reload", "3", "--", "--slow"),
+        "both ends": ("--", "--slow"),
+        "both ends, each loaded anew while messages come": ("--reload", "50", "--", "ping"),
         "both ends, with a hostile peer beside them": ("--", "hostile-peer"),
         "IPv6": ("--six", "--", "ping", "datagrams", "map-and-transfer"),
         "the client": ("--server", "intree", "--", *CLIENT),
         "the server": ("--server", "intree", "--swap", "--", *SERVER)},
-    "rds-short": {"both ends": ("--reload", "1", "--ask", "--", *SHORT)},
-    "debug-rds": {"both ends": ("--reload", "3", "--", *SHORT, "remote-errors", "free-mr")},
+    "rds-short": {"both ends": ("--reload", "2", "--ask", "--", *SHORT)},
+    "debug-rds": {"both ends": ("--reload", "3", "--", *SHORT, "remote-errors", "free-mr",
+                                "failing-allocations")},
 }
 OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 
