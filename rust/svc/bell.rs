@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tells the RPC server what happens to a listener ([`Bell`]).
+//! Reports the events of a listener to the RPC server ([`Bell`]).
 
 use core::ptr::NonNull;
 use kernel::{
@@ -13,8 +13,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Tells the RPC server that connection requests wait at a listener, or that its
-/// device is being removed.
+/// Tells the RPC server that connection requests wait at a listener, or that the listener's device
+/// is being removed.
 ///
 /// The bell may be rung before the RPC server knows the listener, and after the RPC server has
 /// forgotten the listener.
@@ -35,7 +35,7 @@ enum Wire {
     Loose {
         /// The bell was rung.
         rung: bool,
-        /// The listener is to be closed.
+        /// The listener must be closed.
         closing: bool,
     },
     Connected(NonNull<bindings::svc_xprt>),
@@ -84,7 +84,7 @@ impl Bell {
         }
     }
 
-    /// Connects the bell to a listener that the RPC server is about to know.
+    /// Connects the bell to a listener that will be passed to the RPC server.
     ///
     /// # Safety
     ///
@@ -94,7 +94,7 @@ impl Bell {
         if let Wire::Loose { rung, closing } = *wire {
             for (wanted, flag) in [(rung, bindings::XPT_CONN), (closing, bindings::XPT_CLOSE)] {
                 if wanted {
-                    // The RPC server looks at the flag when it gets the listener.
+                    // The RPC server checks the flag when it receives the listener.
                     // SAFETY: Valid by this function's contract.
                     unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), flag) };
                 }
@@ -104,8 +104,8 @@ impl Bell {
         *wire = Wire::Connected(xprt);
     }
 
-    /// Cuts the bell off: ringing it has no effect any more. When this function returns, the bell
-    /// does not use the transport any more.
+    /// Disconnects the bell, so that ringing it has no effect. After the return the bell does not
+    /// use the transport any more.
     pub(crate) fn cut(&self) {
         *self.0.wire.lock() = Wire::Cut;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The transport classes, registered while a [`Registration`] lives.
+//! The transport classes, which are registered while a [`Registration`] exists.
 
 use crate::{
     files,
@@ -16,12 +16,12 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The registration of the module's transport classes, for driver `S`: that of connections, and
-/// that of transports that lead to their clients.
+/// The registration of the module's two transport classes for driver `S`: one for connections, and
+/// one for transports that send calls to clients.
 ///
 /// # Invariants
 ///
-/// The classes are registered while the value exists.
+/// The classes are registered while this object exists.
 pub struct Registration<S: Service> {
     // Dropped after the classes are unregistered.
     _table: Table,
@@ -30,30 +30,35 @@ pub struct Registration<S: Service> {
 }
 
 impl<S: Service> Registration<S> {
-    /// Registers the class "rdma" (ident 256) for driver `S`, and the class of transports to
-    /// clients (ident 256 with the highest bit). May sleep.
+    /// Registers the class "rdma" (ident 256) for driver `S`, and the class of transports that send
+    /// calls to clients (ident 256 with the highest bit set). May sleep.
     ///
-    /// `EEXIST`: another module owns one of them. `EBUSY`: there is a registration.
+    /// Returns `EEXIST` if another module owns one of the classes, and `EBUSY` if another
+    /// registration exists.
     pub fn new() -> Result<Self> {
         let files = files::Owner::new()?;
         let reverse = &raw mut bindings::svcrdma_reverse_class;
-        // SAFETY: As for the other class below.
+        // SAFETY: The class belongs to this module and is not registered. If it were registered,
+        // the next call would fail, and only this pointer would have been written, with its old
+        // value.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
-        // Before there is a connection: another module would take ours for one of its own.
+        // Registered before the first connection exists, because another module would mistake our
+        // class for its own.
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(reverse) })?;
         let guard = ScopeGuard::new(|| {
-            // SAFETY: Registered just now, and no connection has asked for it.
+            // SAFETY: The class was registered above, and no connection has used it.
             unsafe { bindings::xprt_unregister_transport(reverse) };
         });
         let class = &raw mut bindings::svcrdma_class;
-        // SAFETY: The class belongs to this module and is not registered: a second registration
-        // of it fails with `EEXIST` before anything is changed but this same pointer.
+        // SAFETY: The class belongs to this module and is not registered. If it were registered,
+        // the next call would fail with `EEXIST`, and only this pointer would have been written,
+        // with its old value.
         unsafe { (*class).xcl_ops = &Ops::<S>::LISTENER };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::svc_reg_xprt_class(class) })?;
         guard.dismiss();
-        // INVARIANT: Registered just now.
+        // INVARIANT: Both classes were registered above.
         Ok(Self {
             _table: Table::register(&S::SIZES),
             _files: files,
@@ -64,10 +69,11 @@ impl<S: Service> Registration<S> {
 
 impl<S: Service> Drop for Registration<S> {
     fn drop(&mut self) {
-        // SAFETY: Registered by the type invariant. Transports hold references to the module, so
-        // none exists when it is unloaded.
+        // SAFETY: The class is registered by the type invariant. Transports hold references to the
+        // module, so none exists when the module is unloaded.
         unsafe { bindings::svc_unreg_xprt_class(&raw mut bindings::svcrdma_class) };
-        // SAFETY: As above.
+        // SAFETY: The class is registered by the type invariant. Transports hold references to the
+        // module, so none exists when the module is unloaded.
         unsafe { bindings::xprt_unregister_transport(&raw mut bindings::svcrdma_reverse_class) };
     }
 }

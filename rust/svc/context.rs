@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A call from the time when it arrives until it is over ([`Context`]).
+//! The state of a call from its arrival until the RPC server has finished it ([`Context`]).
 
 use crate::service::Service;
 use core::{
@@ -18,37 +18,38 @@ use xprtrdma_base::buffer::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Where the RPC message of a call is.
+/// The location of the RPC message of a call.
 pub enum Place<P> {
-    /// In the message from the byte `start` on.
+    /// The RPC message is in the received message, from the byte `start` on.
     Message {
-        /// Where it begins.
+        /// Offset at which the RPC message begins.
         start: usize,
     },
-    /// As `Message`, but pages are inserted in front of the byte `at` of the RPC message.
+    /// The RPC message is in the received message, from the byte `start` on, but pages are inserted
+    /// before the byte `at` of the RPC message.
     Split {
-        /// Where it begins.
+        /// Offset at which the RPC message begins.
         start: usize,
-        /// Where the pages go.
+        /// Offset in the RPC message at which the pages are inserted.
         at: usize,
-        /// The pages.
+        /// The inserted pages.
         pages: P,
     },
-    /// In pages; the message has no bytes of it.
+    /// The whole RPC message is in pages.
     Pages {
-        /// Where the driver's part of the message ends.
+        /// Length of the received message, which the driver keeps.
         start: usize,
-        /// The pages.
+        /// The pages of the RPC message.
         pages: P,
     },
 }
 
-/// A call of the driver `S`: what `rq_xprt_ctxt` points to.
+/// The context of a call for driver `S`: the object to which `rq_xprt_ctxt` points.
 ///
 /// # Invariants
 ///
-/// When the RPC server has the call, it uses the bytes of `message` from [`Context::start`] on and
-/// those of the pages, and nothing else does.
+/// While the RPC server processes the call, only the RPC server uses the bytes of `message` from
+/// [`Context::start`] on and the bytes of the pages.
 pub(crate) struct Context<S: Service> {
     message: S::Message,
     place: Place<S::Pages>,
@@ -57,7 +58,7 @@ pub(crate) struct Context<S: Service> {
 }
 
 impl<S: Service> Context<S> {
-    /// Makes the context of a call.
+    /// Creates the context of a call.
     pub(crate) fn new(
         message: S::Message,
         place: Place<S::Pages>,
@@ -72,7 +73,7 @@ impl<S: Service> Context<S> {
         Ok(KBox::new(context, GFP_KERNEL)?)
     }
 
-    /// Ends a call: `over` gets the driver's data, then the message is dropped.
+    /// Finishes a call: passes the driver's data to `over`, and then drops the message.
     pub(crate) fn end(this: KBox<Self>, over: impl FnOnce(S::Call)) {
         let Self {
             message,
@@ -84,32 +85,34 @@ impl<S: Service> Context<S> {
         drop((message, place));
     }
 
-    /// Returns where the RPC server's part of the message begins; at most the message's length.
+    /// Returns the offset at which the RPC server's part of the message begins. It is at most the
+    /// length of the message.
     fn start(&self) -> usize {
         let (Place::Message { start } | Place::Split { start, .. } | Place::Pages { start, .. }) =
             self.place;
         start.min(self.message.len())
     }
 
-    /// Returns the bytes in front of the RPC server's part of the message, and the driver's data.
+    /// Returns the bytes before the RPC server's part of the message, and the driver's data.
     pub(crate) fn front(&mut self) -> (&[u8], &mut S::Call) {
         let start = self.start();
-        // SAFETY: By the contract of `Buffer`; the RPC server has only what is behind these bytes,
-        // and nothing else uses the memory.
+        // SAFETY: By the contract of `Buffer`. The RPC server uses only the memory behind these
+        // bytes, and nothing else uses them.
         let front = unsafe { slice::from_raw_parts(self.message.start().as_ptr(), start) };
         (front, &mut self.call)
     }
 
-    /// Lends the call to a thread of the RPC server. Returns the bytes of the RPC message.
+    /// Lends the call to a thread of the RPC server. Returns the length of the RPC message in
+    /// bytes.
     ///
     /// # Safety
     ///
-    /// The thread has received nothing else, and gives the call up before `self` is dropped.
+    /// The thread has no other call, and finishes this call before `self` is dropped.
     pub(crate) unsafe fn lend_to(&mut self, rqstp: *mut bindings::svc_rqst) -> c_int {
         let start = self.start();
-        // SAFETY: `start` is within the memory or at its end.
+        // SAFETY: `start` is at most the length of the memory.
         let payload = unsafe { self.message.start().add(start) }.as_ptr();
-        // NO-OVERFLOW: `start` is at most the length.
+        // NO-OVERFLOW: `start` is at most the length of the message.
         let inline = self.message.len().wrapping_sub(start);
         let (head, head_len, pages, page_len, tail, tail_len) = match &self.place {
             Place::Message { .. } => (payload, inline, None, 0, ptr::null_mut(), 0),
@@ -122,26 +125,27 @@ impl<S: Service> Context<S> {
             }
             Place::Pages { pages, .. } => {
                 let first = pages.len().min(PAGE_SIZE);
-                // NO-OVERFLOW: `first` is at most the length. Behind the only page of an array it
-                // is there again: the SYMLINK of NFSv3 looks at `pages[0]` in any case.
+                // NO-OVERFLOW: `first` is at most the length. An array of pages contains its last
+                // page twice, so `array` is valid even if there is only one page: the SYMLINK
+                // decoder of NFSv3 reads `pages[0]` in any case.
                 let rest = pages.len().wrapping_sub(first);
                 let array = pages.array().as_ptr().wrapping_add(1);
                 let head = pages.first().as_ptr();
                 (head, first, Some(array), rest, ptr::null_mut(), 0)
             }
         };
-        // SAFETY: The thread is the caller, so its request is ours to write.
+        // SAFETY: The thread is the caller, so only this function writes its request now.
         let arg = unsafe { &mut (*rqstp).rq_arg };
         arg.head[0].iov_base = head.cast();
         arg.head[0].iov_len = head_len;
         arg.tail[0].iov_base = tail.cast();
         arg.tail[0].iov_len = tail_len;
         if let Some(pages) = pages {
-            // The RPC server sets it anew for the thread's next call.
+            // The RPC server sets this pointer again for the thread's next call.
             arg.pages = pages;
         }
         arg.page_base = 0;
-        // NO-OVERFLOW: CAST: A call has a few megabytes.
+        // NO-OVERFLOW: CAST: The length of a call is at most a few megabytes.
         arg.page_len = page_len as u32;
         let len = head_len.wrapping_add(page_len).wrapping_add(tail_len);
         arg.buflen = len as u32;

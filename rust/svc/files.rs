@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's directory in debugfs, there while the classes are registered.
+//! The module's directory in debugfs, which exists while the classes are registered.
 
 use kernel::{
     prelude::*,
@@ -16,15 +16,16 @@ use xprtrdma_base::{
 };
 
 global_lock! {
-    // SAFETY: Initialised by `Owner::new` before `READY` is done, which `files` waits for.
+    // SAFETY: `Owner::new` initialises the lock before `READY` is done, and `files` checks `READY`.
     unsafe(uninit) static ROOT: Mutex<Option<Arc<Dir>>> = None;
 }
 
 static READY: InitOnce = InitOnce::new();
 
-/// Returns the directory, if there is one. May sleep.
+/// Returns the directory if it exists. May sleep.
 ///
-/// The RPC server passes nothing of ours to a class, so there must be a place where it is found.
+/// The directory is in a global variable, because the RPC server passes no pointer of this module
+/// to a transport class.
 pub fn files() -> Option<Arc<Dir>> {
     if !READY.is_done() {
         return None;
@@ -32,13 +33,13 @@ pub fn files() -> Option<Arc<Dir>> {
     ROOT.lock().clone()
 }
 
-/// The owner of the directory.
+/// The owner of the directory. Its drop removes the directory.
 pub(crate) struct Owner(());
 
 impl Owner {
-    /// Makes the directory. `EBUSY`: there is one. May sleep.
+    /// Creates the directory. Returns `EBUSY` if the directory exists. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: `READY` calls this once, before it is done.
+        // SAFETY: `READY` calls this closure once, before `READY` is done.
         READY.call(|| unsafe { ROOT.init() })?;
         let mut root = ROOT.lock();
         if root.is_some() {

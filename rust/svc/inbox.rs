@@ -18,7 +18,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The queue at which the calls of a connection arrive.
+/// The queue for the calls that arrive on a connection.
 ///
 /// The inbox accepts calls before the RPC server knows the connection. It refuses calls after the
 /// RPC server has forgotten the connection.
@@ -30,7 +30,7 @@ impl<S: Service> Clone for Inbox<S> {
     }
 }
 
-/// The owner of an [`Inbox`]. Dropping it drops the calls that wait there.
+/// The owner of an [`Inbox`]. Its drop drops the calls that wait.
 ///
 /// A call may hold a reference to the connection's queue pair, whose handler holds a reference to
 /// the inbox. Dropping the owner breaks this cycle of references.
@@ -50,7 +50,7 @@ struct State<S: Service> {
     xprt: Xprt,
     /// The calls in the order of their arrival; `calls` never grows beyond its capacity.
     calls: KVec<KBox<Context<S>>>,
-    /// The connection is to be closed.
+    /// The connection must be closed.
     closing: bool,
 }
 
@@ -65,7 +65,7 @@ enum Xprt {
 unsafe impl Send for Xprt {}
 
 impl<S: Service> InboxOwner<S> {
-    /// Makes an inbox with space for `most` calls. May sleep.
+    /// Creates an inbox with space for `most` calls. May sleep.
     pub fn new(most: usize) -> Result<Self> {
         let state = State {
             xprt: Xprt::Unknown,
@@ -83,7 +83,7 @@ impl<S: Service> InboxOwner<S> {
         self.0.clone()
     }
 
-    /// Connects the inbox to a connection that the RPC server is about to know.
+    /// Connects the inbox to a connection that will be passed to the RPC server.
     ///
     /// # Safety
     ///
@@ -91,7 +91,7 @@ impl<S: Service> InboxOwner<S> {
     pub(crate) unsafe fn connect(&self, xprt: NonNull<bindings::svc_xprt>) {
         let mut state = self.0 .0.state.lock();
         if !state.calls.is_empty() {
-            // The RPC server looks at the flag when it gets the connection.
+            // The RPC server checks the flag when it receives the connection.
             // SAFETY: Valid by this function's contract.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
         }
@@ -116,8 +116,8 @@ impl<S: Service> InboxOwner<S> {
         call
     }
 
-    /// Drops the calls that wait, and refuses all later calls. When this function returns, the
-    /// inbox does not use the transport any more. May sleep.
+    /// Drops the calls that wait, and refuses all later calls. After the return the inbox does not
+    /// use the transport any more. May sleep.
     pub(crate) fn detach(&self) {
         let mut state = self.0 .0.state.lock();
         state.xprt = Xprt::Detached;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C operations made from a [`Service`]: pointers become references, and one method is called.
+//! The C operations of a transport class. Each operation converts pointers to references, and calls
+//! one method of [`Service`].
 
 use crate::{
     bell::Bell,
@@ -32,14 +33,14 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// What the RPC server knows as a listener.
+/// The driver's listener, as part of a transport of the RPC server.
 struct Listener<S: Service> {
-    // Dropped before the bell, which it rings.
+    // Dropped before the bell, which the listener rings.
     listener: S::Listener,
     bell: Bell,
 }
 
-/// What the RPC server knows as a connection.
+/// The driver's connection, as part of a transport of the RPC server.
 struct Connection<S: Service> {
     inbox: InboxOwner<S>,
     line: Line<S>,
@@ -48,7 +49,7 @@ struct Connection<S: Service> {
 
 /// The C operations of a driver.
 ///
-/// All but `has_wspace` are called in process context and may sleep.
+/// All operations except `has_wspace` are called in process context and may sleep.
 pub(crate) struct Ops<S: Service>(core::marker::PhantomData<S>);
 
 #[expect(
@@ -61,7 +62,7 @@ impl<S: Service> Ops<S> {
         xpo_accept: Some(Self::accept),
         xpo_detach: Some(Self::detach_listener),
         xpo_free: Some(Self::free_listener),
-        // A thread calls this at the end of each pass, also of one that has served a listener.
+        // A thread calls this at the end of each pass, even if the pass has served a listener.
         xpo_release_ctxt: Some(Self::release_none),
         ..Self::COMMON
     };
@@ -97,7 +98,7 @@ impl<S: Service> Ops<S> {
         _len: c_int,
         _flags: c_int,
     ) -> *mut bindings::svc_xprt {
-        // SAFETY: The RPC server passes valid arguments.
+        // SAFETY: The RPC server passes the arguments of `xpo_create`.
         unsafe { Self::try_create(serv, net, addr) }.unwrap_or_else(|e| e.to_ptr())
     }
 
@@ -114,28 +115,29 @@ impl<S: Service> Ops<S> {
         let addr = addr.ok_or(Error::from_errno(compat::EAFNOSUPPORT))?;
         let place = Place::new()?;
         let bell = Bell::new()?;
-        // SAFETY: The namespace is valid for the duration of the call.
+        // SAFETY: The namespace is valid during the call.
         let net_ref = unsafe { Net::from_raw(net) };
         let Listening { listener, local } = S::listen(net_ref, &addr, bell.clone())?;
         let of_us = Listener::<S> {
             listener,
             bell: bell.clone(),
         };
-        // SAFETY: The arguments are valid. The RPC server gets the result from our caller, and
-        // calls these operations for a `Listener<S>`. Its reference to this module goes with it.
+        // SAFETY: The arguments are valid. The caller passes the result to the RPC server, which
+        // calls these operations for a `Listener<S>`. The RPC server's reference to this module
+        // belongs to the listener.
         let xprt = unsafe { place.make(net, serv, &Self::LISTENER, &local, of_us) };
-        // SAFETY: Valid, see above.
+        // SAFETY: The transport was created above and is valid.
         unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_LISTENER) };
-        // SAFETY: The RPC server detaches a listener before it gives its own reference up.
+        // SAFETY: The RPC server detaches a listener before it drops its own reference.
         unsafe { bell.connect(xprt) };
         Ok(xprt.as_ptr())
     }
 
-    /// Makes a transport that leads to the client of a connection, for `xprt_class::setup`.
+    /// Creates a transport that sends calls to the client of a connection, for `xprt_class::setup`.
     pub(crate) unsafe extern "C" fn setup(
         args: *mut bindings::xprt_create,
     ) -> *mut bindings::rpc_xprt {
-        // SAFETY: The RPC client passes valid arguments.
+        // SAFETY: The RPC client passes the arguments of `setup`.
         unsafe { Self::try_setup(&*args) }.unwrap_or_else(|e| e.to_ptr())
     }
 
@@ -144,29 +146,32 @@ impl<S: Service> Ops<S> {
     /// `args` comes from the RPC client.
     unsafe fn try_setup(args: &bindings::xprt_create) -> Result<*mut bindings::rpc_xprt> {
         let xprt = NonNull::new(args.bc_xprt).ok_or(EINVAL)?.as_ptr();
-        // SAFETY: The caller has a reference to the connection.
+        // SAFETY: The caller holds a reference to the connection.
         if !unsafe { bindings::svcrdma_is_connection(xprt) } {
             return Err(EINVAL);
         }
-        // SAFETY: A connection of our class, hence of this driver, as long as the caller has it.
+        // SAFETY: The transport is a connection of this class and driver, and the caller holds a
+        // reference to it.
         let of_us = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         let sender = S::sender(&of_us.connection);
-        // SAFETY: By this function's contract; the line is that of the connection.
+        // SAFETY: By this function's contract, and because `line` belongs to that connection.
         unsafe { reverse::make(args, &of_us.line, sender) }
     }
 
     unsafe extern "C" fn accept(xprt: *mut bindings::svc_xprt) -> *mut bindings::svc_xprt {
-        // SAFETY: The RPC server calls this for a listener of ours, which is busy.
+        // SAFETY: The RPC server calls this for a listener of this class, which is marked busy.
         let listener = unsafe { SvcXprt::<Listener<S>>::inner(xprt) };
-        // SAFETY: As above. A request that comes from now on sets it again.
+        // SAFETY: The listener is valid during the call. A request that arrives later sets the flag
+        // again.
         unsafe { bindings::svcrdma_clear_flag(xprt, bindings::XPT_CONN) };
         let place = Place::new();
-        // SAFETY: The listener's service, which is valid; the number does not change while it runs.
+        // SAFETY: The service of the listener is valid. The number does not change while the
+        // service runs.
         let longest_call = unsafe { (*(*xprt).xpt_server).sv_max_mesg };
         let accepted = S::accept(&listener.listener, longest_call);
         if S::has_requests(&listener.listener) {
-            // The RPC server looks at the flag when it takes the listener back.
-            // SAFETY: As above.
+            // The RPC server checks the flag when it takes the listener back.
+            // SAFETY: The listener is valid during the call.
             unsafe { bindings::svcrdma_set_flag(xprt, bindings::XPT_CONN) };
         }
         let (Ok(place), Some(accepted)) = (place, accepted) else {
@@ -178,107 +183,113 @@ impl<S: Service> Ops<S> {
             line: accepted.line,
             connection: accepted.connection,
         };
-        // SAFETY: The listener is valid, and so are its namespace and its service. The RPC server
-        // gets the result, and calls these operations for a `Connection<S>`. It has taken a
-        // reference to this module for it.
+        // SAFETY: The listener, its namespace and its service are valid. The RPC server gets the
+        // result, and calls these operations for a `Connection<S>`. It has taken a reference to
+        // this module for the connection.
         let new = unsafe {
             let (net, serv) = ((*xprt).xpt_net, (*xprt).xpt_server);
             place.make(net, serv, &Self::CONNECTION, &local, of_us)
         };
-        // SAFETY: Valid, and nothing else knows it yet; the address is one of an IP family.
+        // SAFETY: The transport is valid, and no other code has it yet. The address is an IPv4 or
+        // IPv6 address.
         with_raw(&peer, |addr| unsafe {
             bindings::svcrdma_set_remote(new.as_ptr(), addr)
         });
-        // NFSv4 asks for a transport that does not flood the network. With the other flag the RPC
-        // server remembers the client's credentials.
+        // The first flag says that the transport has congestion control, which NFSv4 requires. With
+        // the second flag the RPC server caches the client's credentials.
         for flag in [bindings::XPT_CONG_CTRL, bindings::XPT_CACHE_AUTH] {
-            // SAFETY: As above.
+            // SAFETY: The transport is valid, and no other code has it yet.
             unsafe { bindings::svcrdma_set_flag(new.as_ptr(), flag) };
         }
-        // SAFETY: Made just now.
+        // SAFETY: The transport was created above.
         let made = unsafe { SvcXprt::<Connection<S>>::inner(new.as_ptr()) };
-        // SAFETY: The RPC server detaches a connection before it gives its own reference up.
+        // SAFETY: The RPC server detaches a connection before it drops its own reference.
         unsafe { made.inbox.connect(new) };
         new.as_ptr()
     }
 
     unsafe extern "C" fn detach_listener(xprt: *mut bindings::svc_xprt) {
-        // SAFETY: The RPC server calls this for a listener of ours.
+        // SAFETY: The RPC server calls this for a listener of this class.
         let listener = unsafe { SvcXprt::<Listener<S>>::inner(xprt) };
         listener.bell.cut();
         S::close(&listener.listener);
     }
 
     unsafe extern "C" fn free_listener(xprt: *mut bindings::svc_xprt) {
-        // SAFETY: The RPC server has detached the listener and forgotten it.
+        // SAFETY: The RPC server has detached the listener, and does not use it any more.
         unsafe { SvcXprt::<Listener<S>>::free(xprt) }
     }
 
     unsafe extern "C" fn recvfrom(rqstp: *mut bindings::svc_rqst) -> c_int {
-        // SAFETY: The thread is the caller, and has a reference to the connection.
+        // SAFETY: The thread is the caller, and holds a reference to the connection.
         let xprt = unsafe { (*rqstp).rq_xprt };
-        // SAFETY: A connection of ours.
+        // SAFETY: The transport is a connection of this class.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         let context = connection.inbox.take();
         // From now on other threads may take calls of this connection.
-        // SAFETY: The RPC server calls this for a transport that is busy, and this is the only
-        // place that ends it.
+        // SAFETY: The RPC server calls this for a transport that is busy, and only this call ends
+        // that state.
         unsafe { bindings::svc_xprt_received(xprt) };
-        // Nothing is used of the pages for replies yet: a pass without a call leaves them all.
-        // SAFETY: The thread's own.
+        // No page for replies is used yet, so a pass without a call leaves all pages to the thread.
+        // SAFETY: The thread owns its request.
         unsafe { (*rqstp).rq_next_page = (*rqstp).rq_respages };
         let Some(mut context) = context else {
-            // SAFETY: As above.
+            // SAFETY: The thread owns its request.
             unsafe { (*rqstp).rq_xprt_ctxt = core::ptr::null_mut() };
             return 0;
         };
-        // SAFETY: The thread is the caller, and both are valid.
+        // SAFETY: The thread is the caller, and both arguments are valid.
         unsafe { bindings::svcrdma_begin_call(rqstp, xprt) };
-        // SAFETY: The thread gives the call up by `release_ctxt`, which drops the context.
+        // SAFETY: The thread has no other call. It finishes this call with `release_ctxt`, which
+        // drops the context.
         let len = unsafe { context.lend_to(rqstp) };
-        // SAFETY: The thread's own.
+        // SAFETY: The thread owns its request.
         unsafe { (*rqstp).rq_xprt_ctxt = KBox::into_raw(context).cast() };
         len
     }
 
-    /// Returns the context of a thread's call, and its connection.
+    /// Returns the connection and the context of a thread's call.
     ///
     /// # Safety
     ///
-    /// The caller is the thread, which was given a connection of ours, and borrows no context.
+    /// The caller is the thread, whose transport is a connection of this class. It holds no other
+    /// reference to the context.
     unsafe fn call<'a>(
         rqstp: *mut bindings::svc_rqst,
     ) -> Option<(&'a Connection<S>, &'a mut Context<S>)> {
         // SAFETY: The thread is the caller.
         let (xprt, context) = unsafe { ((*rqstp).rq_xprt, (*rqstp).rq_xprt_ctxt) };
-        // SAFETY: A connection of ours, to which the thread has a reference.
+        // SAFETY: The transport is a connection of this class, and the thread holds a reference to
+        // it.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
-        // SAFETY: Null, or set by `recvfrom` and not yet released. One thread has the call.
+        // SAFETY: The pointer is null, or `recvfrom` set it and `release_ctxt` has not been called.
+        // Only this thread uses the context.
         let context = unsafe { context.cast::<Context<S>>().as_mut() };
         Some((connection, context?))
     }
 
     unsafe extern "C" fn sendto(rqstp: *mut bindings::svc_rqst) -> c_int {
-        // SAFETY: The RPC server calls this in the thread that has the call.
+        // SAFETY: The RPC server calls this in the thread that processes the call.
         let Some((of_us, context)) = (unsafe { Self::call(rqstp) }) else {
             return EINVAL.to_errno();
         };
-        // SAFETY: The reply is complete, and the thread does not change it before this returns.
+        // SAFETY: The reply is complete. The thread does not change it before this function
+        // returns.
         let reply = unsafe { Reply::from_raw(&(*rqstp).rq_res) };
         let (front, call) = context.front();
         let sent = S::reply(&of_us.connection, call, front, &reply);
-        // SAFETY: The thread's own.
+        // SAFETY: The thread owns its request.
         let pages = unsafe { (*rqstp).rq_next_page.offset_from((*rqstp).rq_respages) };
         if pages == 1 {
-            // All of the reply was copied. The first page is never one of a file, so the thread may
-            // keep it. Otherwise it gets new pages for all that were used.
-            // SAFETY: As above.
+            // The reply was copied, so the thread may keep its first page, which never belongs to a
+            // file. If more pages were used, the RPC server replaces all used pages.
+            // SAFETY: The thread owns its request.
             unsafe { (*rqstp).rq_next_page = (*rqstp).rq_respages };
         }
         match sent {
             Ok(()) => 0,
             Err(error) => {
-                // The client must see that its reply is lost (RFC 8166 4.5).
+                // The client must notice that its reply is lost (RFC 8166 4.5).
                 of_us.inbox.handle().close();
                 error.to_errno()
             }
@@ -290,7 +301,7 @@ impl<S: Service> Ops<S> {
         from: c_uint,
         len: c_uint,
     ) -> c_int {
-        // SAFETY: The RPC server calls this in the thread that has the call.
+        // SAFETY: The RPC server calls this in the thread that processes the call.
         match unsafe { Self::call(rqstp) } {
             Some((_, context)) => {
                 let (front, call) = context.front();
@@ -304,9 +315,9 @@ impl<S: Service> Ops<S> {
         if context.is_null() {
             return;
         }
-        // SAFETY: Set by `recvfrom`, and released once: the RPC server forgets it.
+        // SAFETY: `recvfrom` set the pointer. The RPC server releases it once, and then clears it.
         let context = unsafe { KBox::from_raw(context.cast::<Context<S>>()) };
-        // SAFETY: The call's connection, to which the caller has a reference.
+        // SAFETY: The transport is the call's connection, and the caller holds a reference to it.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         Context::end(context, |call| S::over(&connection.connection, call));
     }
@@ -314,7 +325,7 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn release_none(_xprt: *mut bindings::svc_xprt, _context: *mut c_void) {}
 
     unsafe extern "C" fn detach_connection(xprt: *mut bindings::svc_xprt) {
-        // SAFETY: The RPC server calls this for a connection of ours.
+        // SAFETY: The RPC server calls this for a connection of this class.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         connection.inbox.detach();
         connection.line.end();
@@ -322,15 +333,15 @@ impl<S: Service> Ops<S> {
     }
 
     unsafe extern "C" fn free_connection(xprt: *mut bindings::svc_xprt) {
-        // SAFETY: The RPC server has detached the connection and forgotten it.
+        // SAFETY: The RPC server has detached the connection, and does not use it any more.
         unsafe { SvcXprt::<Connection<S>>::inner(xprt) }
             .line
             .forget();
-        // SAFETY: As above.
+        // SAFETY: The RPC server has detached the connection, and does not use it any more.
         unsafe { SvcXprt::<Connection<S>>::free(xprt) }
     }
 
-    /// Returns that there is room: a full send queue must not stop what arrives.
+    /// Always returns true, because a full send queue must not stop the receipt of calls.
     unsafe extern "C" fn has_wspace(_xprt: *mut bindings::svc_xprt) -> c_int {
         1
     }

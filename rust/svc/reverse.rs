@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls of the RPC server's services to a client, on the client's own connection ([`Line`]).
+//! Calls from services of the server to a client, on the client's own connection ([`Line`]).
 //!
-//! nfsd makes an RPC client whose transport leads to a connection that it already has. Such a
-//! transport cannot connect: it ends with the connection.
+//! nfsd creates an RPC client whose transport uses an existing connection. Such a transport cannot
+//! connect, and closes when the connection ends.
 //!
-//! The transport outlives the connection, and the connection the transport, for nfsd keeps
-//! references to both. So neither points to the other: both have the [`Line`] between them.
+//! nfsd holds references to the transport and to the connection, so either of them may be freed
+//! first. Therefore neither refers to the other directly: both refer to the [`Line`].
 
 mod ops;
 
@@ -73,11 +73,11 @@ struct State<S: Service> {
     xprt: Option<NonNull<bindings::rpc_xprt>>,
     /// The sender of calls. `None` before the transport is made, and after the connection closes.
     sender: Option<S::Sender>,
-    /// The connection has ended.
+    /// The connection has ended, and no calls can be sent any more.
     ended: bool,
 }
 
-// SAFETY: The functions that are called for the transport may be called by any thread.
+// SAFETY: Any thread may call the functions that take the transport.
 unsafe impl<S: Service> Send for State<S> {}
 
 /// A transport that sends calls on a connection.
@@ -92,7 +92,7 @@ struct ReverseXprt<S: Service> {
 }
 
 impl<S: Service> Line<S> {
-    /// Makes a line that no service uses yet. May sleep.
+    /// Creates a line that no service uses yet. May sleep.
     pub fn new() -> Result<Self> {
         let state = State {
             xprt: None,
@@ -105,13 +105,13 @@ impl<S: Service> Line<S> {
         Ok(Self(Arc::pin_init(shared, GFP_KERNEL)?))
     }
 
-    /// Hands a reply to the call with this transaction id, and says how many calls may be in
-    /// flight from now on: `window` calls. Both only if a call waits for it, which is returned.
+    /// Passes a reply to the call with this transaction id. Returns false if no call waits for the
+    /// reply. Otherwise sets the maximum number of calls in flight to the result of `window`.
     ///
-    /// What does not fit in the call's memory is cut off, and the caller cannot decode the reply.
-    /// Process context; does not sleep. `window` is called under a spinlock.
+    /// If the reply is longer than the call's buffer, it is truncated, and the caller cannot decode
+    /// it. Process context; does not sleep. `window` is called under a spin lock.
     pub fn reply(&self, xid: u32, message: &[u8], window: impl FnOnce() -> u32) -> bool {
-        // The transport stays while the lock is held.
+        // The transport is not freed while the lock is held.
         let state = self.0.state.lock();
         let Some(xprt) = state.xprt else {
             return false;
@@ -127,14 +127,15 @@ impl<S: Service> Line<S> {
         let (queue, transport): (&SpinLock<()>, &SpinLock<()>) = (queue, transport);
 
         let guard = queue.lock();
-        // CAST: The id in network order.
+        // CAST: The id is an integer in network byte order.
         // SAFETY: The queue's lock is held.
         let rqst = unsafe { bindings::xprt_lookup_rqst(xprt.as_ptr(), xid.to_be()) };
         let Some(rqst) = NonNull::new(rqst) else {
             return false;
         };
         let rqst = rqst.as_ptr();
-        // SAFETY: As above: the request was found just now. It stays until it is unpinned.
+        // SAFETY: The queue's lock is held. The request was found above, and exists until it is
+        // unpinned.
         unsafe { bindings::xprt_pin_rqst(rqst) };
         drop(guard);
 
@@ -150,18 +151,18 @@ impl<S: Service> Line<S> {
         let _guard = queue.lock();
         // SAFETY: The queue's lock is held, and the request is pinned.
         unsafe { bindings::xprt_complete_rqst((*rqst).rq_task, copied) };
-        // SAFETY: As above; it was pinned here.
+        // SAFETY: The queue's lock is held. The request was pinned above.
         unsafe { bindings::xprt_unpin_rqst(rqst) };
         true
     }
 
-    /// Returns what sends calls, if calls can be sent.
+    /// Returns the object that sends calls, if calls can be sent.
     fn sender(&self) -> Option<S::Sender> {
         self.0.state.lock().sender.clone()
     }
 
-    /// Ends the line with its connection: no call is sent any more, and those in flight fail. May
-    /// sleep.
+    /// Ends the line because the connection has ended: no further calls are sent, and the calls in
+    /// flight fail. May sleep.
     pub(crate) fn end(&self) {
         let mut state = self.0.state.lock();
         state.ended = true;
@@ -171,7 +172,7 @@ impl<S: Service> Line<S> {
             unsafe { bindings::xprt_disconnect_done(xprt.as_ptr()) };
         }
         drop(state);
-        // This may drop the last reference to other objects, too.
+        // The drop may free other objects as well.
         drop(sender);
     }
 
@@ -181,25 +182,28 @@ impl<S: Service> Line<S> {
         let Some(xprt) = xprt.map(NonNull::as_ptr) else {
             return;
         };
-        // SAFETY: The reference of the line keeps it. Nothing reads this while a client is made,
-        // since that needs the connection.
+        // SAFETY: The line holds a reference to the transport. The field is read only while a
+        // client is created, which needs the connection.
         unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
-        // SAFETY: The line's own reference, by the type invariant, which is forgotten.
+        // SAFETY: By the type invariant the line holds this reference, which it drops here.
         unsafe { bindings::xprt_put(xprt) };
     }
 }
 
-/// Shift from a number of calls to the RPC client's congestion window: 256 for each call.
+/// Number of bits by which a number of calls is shifted to get the RPC client's congestion window:
+/// 256 for each call.
 const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 
-/// Copies a reply to where the RPC client decodes it. Returns the bytes that fit.
+/// Copies a reply to the buffer in which the RPC client decodes it. Returns the number of copied
+/// bytes.
 ///
 /// # Safety
 ///
-/// `rqst` is pinned and waits for its reply, and no other thread gives it one.
+/// `rqst` is pinned and waits for its reply, and no other thread completes it.
 unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
     // The RPC client compares the two buffers, so every transport must copy one to the other.
-    // SAFETY: By this function's contract both are there, and nothing else uses the private one.
+    // SAFETY: By this function's contract both buffers exist, and nothing else uses the private
+    // one.
     unsafe {
         ptr::copy_nonoverlapping(
             &raw const (*rqst).rq_rcv_buf,
@@ -207,11 +211,12 @@ unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
             1,
         );
     }
-    // SAFETY: As above.
+    // SAFETY: By this function's contract both buffers exist, and nothing else uses the private
+    // one.
     let head = unsafe { (*rqst).rq_private_buf.head[0] };
     let copied = message.len().min(head.iov_len);
     // SAFETY: The head has at least `copied` bytes. The message does not overlap the head.
     unsafe { ptr::copy_nonoverlapping(message.as_ptr(), head.iov_base.cast(), copied) };
-    // CAST: An inline message has a few kilobytes.
+    // CAST: An inline message has at most a few kilobytes.
     copied as c_int
 }

@@ -23,11 +23,11 @@ use xprtrdma_base::{
     net::Net, //
 };
 
-/// A listener and the address that it is bound to.
+/// A listener, and the address to which it is bound.
 pub struct Listening<S: Service> {
     /// The listener.
     pub listener: S::Listener,
-    /// Its address, with the port that it was given if it had asked for any.
+    /// The address, with the port that was assigned if the requested port was zero.
     pub local: SocketAddr,
 }
 
@@ -35,11 +35,11 @@ pub struct Listening<S: Service> {
 pub struct Accepted<S: Service> {
     /// The connection.
     pub connection: S::Connection,
-    /// Where its calls arrive.
+    /// The inbox for the calls of the connection.
     pub inbox: InboxOwner<S>,
-    /// Where the replies to our calls of the client arrive.
+    /// The line for the replies of the client to calls of this server.
     pub line: Line<S>,
-    /// Our address.
+    /// The address of this server.
     pub local: SocketAddr,
     /// The client's address.
     pub peer: SocketAddr,
@@ -47,43 +47,44 @@ pub struct Accepted<S: Service> {
 
 /// A transport driver.
 ///
-/// All methods are called in process context and may sleep. Several calls of one connection may be
-/// at work at the same time, also while it is detached.
+/// All methods are called in process context and may sleep. Several methods may run at the same
+/// time for one connection, even during `detach`.
 pub trait Service: Sized + Send + Sync + 'static {
-    /// A listener. The driver's last chance to end it is dropping it, after which nothing of it
-    /// may be left.
+    /// A listener. Its drop must release everything that belongs to it.
     type Listener: Send + Sync;
-    /// A connection. Dropped when the RPC server does not know it any more.
+    /// A connection. It is dropped when the RPC server does not use it any more.
     type Connection: Send + Sync;
-    /// The memory that a call arrives in.
+    /// The buffer in which a call arrives.
     type Message: Buffer;
-    /// Memory in pages that data of a call were brought to.
+    /// Pages that contain fetched data of a call.
     type Pages: PageArray;
-    /// The driver's data about a call.
+    /// The driver's data for a call.
     type Call: Send;
-    /// What sends calls to the client of a connection. The connection does not keep it.
+    /// The object that sends calls to the client of a connection. It does not keep the connection
+    /// open.
     type Sender: Clone + Send + Sync + Unpin;
 
-    /// Calls to a client that may be in flight at most.
+    /// Maximum number of calls to a client in flight.
     const CALLS: u32;
-    /// What the sysctls show.
+    /// The values that the sysctls show.
     const SIZES: Sizes;
 
-    /// Listens at an address of a namespace; `bell` is rung for each connection request.
+    /// Listens at an address of a namespace. The driver must ring `bell` for each connection
+    /// request.
     fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listening<Self>>;
 
-    /// Accepts a connection request, if there is one that can be accepted. No call of it may have
-    /// more than `longest_call` bytes.
+    /// Accepts a connection request that waits, if one can be accepted. The connection must refuse
+    /// calls of more than `longest_call` bytes.
     fn accept(listener: &Self::Listener, longest_call: u32) -> Option<Accepted<Self>>;
 
-    /// Returns whether another connection request waits.
+    /// Returns true if another connection request waits.
     fn has_requests(listener: &Self::Listener) -> bool;
 
-    /// Stops the listener: no connection is accepted any more. It is dropped later.
+    /// Stops the listener: no further connection is accepted. The listener is dropped later.
     fn close(listener: &Self::Listener);
 
-    /// Sends a reply. `front` are the bytes of the message in front of the call that was given to
-    /// the RPC server. After an error the connection is closed.
+    /// Sends a reply. `front` contains the bytes of the received message that precede the RPC
+    /// server's part. After an error the connection is closed.
     fn reply(
         connection: &Self::Connection,
         call: &mut Self::Call,
@@ -91,27 +92,29 @@ pub trait Service: Sized + Send + Sync + 'static {
         reply: &Reply<'_>,
     ) -> Result;
 
-    /// Marks `len` bytes of the reply from the byte `from` as a result that may travel apart from
-    /// it; `front` is as in [`Service::reply`]. After an error the RPC server fails the operation.
+    /// Marks a result of the reply, `len` bytes from offset `from` on, that may be sent in a Write
+    /// chunk. `front` is the same as for [`Service::reply`]. After an error the RPC server fails
+    /// the operation.
     fn result(call: &mut Self::Call, front: &[u8], from: u32, len: u32) -> Result;
 
-    /// Ends a call, whether it was answered or not. The memory that it arrived in goes after this.
+    /// Finishes a call that was or was not replied to. The buffer in which the call arrived is
+    /// dropped after this method.
     fn over(connection: &Self::Connection, call: Self::Call);
 
-    /// Ends a connection: when this returns, the hardware reaches no memory of it any more. Calls
-    /// may still be at work and find that they cannot reply.
+    /// Ends a connection. After the return the device accesses no memory of the connection. Calls
+    /// may still be in process; their replies then fail.
     fn detach(connection: &Self::Connection);
 
-    /// Returns what sends calls to the client, which allows them from now on.
+    /// Returns the object that sends calls to the client, and allows such calls from now on.
     fn sender(connection: &Self::Connection) -> Self::Sender;
 
-    /// Returns how many bytes a call to the client may have.
+    /// Returns the maximum length of a call to the client in bytes.
     fn longest_outgoing(sender: &Self::Sender) -> usize;
 
-    /// Sends a call to the client; its reply goes to [`Line::reply`]. Must not sleep for long. May
-    /// be called when the connection has ended.
+    /// Sends a call to the client. The driver must pass the reply to [`Line::reply`]. Must not
+    /// sleep for long. May be called after the connection has ended.
     fn call(sender: &Self::Sender, call: &Outgoing<'_>) -> Result<(), NotSent>;
 
-    /// Ends the connection, since no call is sent to the client any more. Does not sleep.
+    /// Ends the connection, because calls can no longer be sent to the client. Does not sleep.
     fn hang_up(sender: &Self::Sender);
 }

@@ -26,7 +26,7 @@ impl Counter {
             Self::Written => bindings::svcrdma_counter_SVCRDMA_STAT_WRITE,
             Self::Starved => bindings::svcrdma_counter_SVCRDMA_STAT_SQ_STARVE,
         };
-        // SAFETY: The index is one of the counters'.
+        // SAFETY: The index belongs to a counter.
         unsafe { bindings::svcrdma_count(index, more) };
     }
 }
@@ -38,23 +38,23 @@ pub struct Sizes {
     pub requests: u32,
     /// `max_req_size`: maximum size of a message, in bytes.
     pub request_size: u32,
-    /// `max_outbound_read_requests`: RDMA Reads of one connection under way.
+    /// `max_outbound_read_requests`: maximum number of RDMA Reads in flight on one connection.
     pub reads: u32,
 }
 
-/// `rdma_version`: the highest version of the protocol that new connections may have.
+/// `rdma_version`: the highest version of the protocol that new connections may use.
 pub struct Version;
 
 impl Version {
     /// Sets the version. A write to the file may change it later.
     pub fn preset(version: u32) {
-        // SAFETY: The index is one of the sizes'.
+        // SAFETY: The index belongs to a size.
         unsafe { bindings::svcrdma_set_size(bindings::svcrdma_size_SVCRDMA_VERSION, version) };
     }
 
     /// Returns the version.
     pub fn get() -> u32 {
-        // SAFETY: The index is one of the sizes'.
+        // SAFETY: The index belongs to a size.
         unsafe { bindings::svcrdma_get_size(bindings::svcrdma_size_SVCRDMA_VERSION) }
     }
 }
@@ -64,7 +64,7 @@ impl Version {
 pub(crate) struct Table(());
 
 impl Table {
-    /// Makes the files. At most one `Table` exists at a time. May sleep.
+    /// Registers the files. At most one `Table` exists at a time. May sleep.
     pub(crate) fn register(sizes: &Sizes) -> Self {
         for (index, size) in [
             (bindings::svcrdma_size_SVCRDMA_MAX_REQUESTS, sizes.requests),
@@ -74,7 +74,7 @@ impl Table {
             ),
             (bindings::svcrdma_size_SVCRDMA_MAX_READS, sizes.reads),
         ] {
-            // SAFETY: The index is one of the sizes'.
+            // SAFETY: The index belongs to a size.
             unsafe { bindings::svcrdma_set_size(index, size) };
         }
         // SAFETY: The files are not registered, because no other `Table` exists.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport of ours as the RPC server knows it, with the driver's part behind it
-//! ([`SvcXprt`]).
+//! A transport of the RPC server that contains an object of the driver ([`SvcXprt`]).
 
 use core::{
     mem::MaybeUninit,
@@ -15,7 +14,7 @@ use kernel::{
 use xprtrdma_base::net::with_raw;
 use xprtrdma_bindings as bindings;
 
-/// A listener or a connection.
+/// A listener or a connection: a transport of the RPC server and the driver's object.
 ///
 /// # Invariants
 ///
@@ -26,7 +25,7 @@ pub(crate) struct SvcXprt<T> {
     inner: T,
 }
 
-/// Memory for a [`SvcXprt`]: what is made with it cannot fail.
+/// Memory for a [`SvcXprt`], which is allocated early so that later steps cannot fail.
 pub(crate) struct Place<T>(KBox<MaybeUninit<SvcXprt<T>>>);
 
 impl<T> Place<T> {
@@ -35,13 +34,15 @@ impl<T> Place<T> {
         Ok(Self(KBox::new_uninit(GFP_KERNEL)?))
     }
 
-    /// Makes a transport of the namespace and the service, with the given operations, and leaves it
-    /// to the RPC server, which frees it by [`SvcXprt::free`]. It is busy until the server has it.
+    /// Creates a transport in the namespace and for the service, with these operations. The RPC
+    /// server must free the transport with [`SvcXprt::free`]. The transport is busy until the RPC
+    /// server has received it.
     ///
     /// # Safety
     ///
-    /// `net` and `serv` are valid. The caller gives the result to the RPC server, after `ops` may
-    /// be called for `T`. The caller has a reference to this module that goes with the transport.
+    /// `net` and `serv` are valid. The caller passes the result to the RPC server. From then on
+    /// `ops` may be called for `T`. The caller holds a reference to this module, which belongs to
+    /// the transport from then on.
     pub(crate) unsafe fn make(
         self,
         net: *mut bindings::net,
@@ -53,30 +54,31 @@ impl<T> Place<T> {
         let place: *mut SvcXprt<T> = KBox::into_raw(self.0).cast();
         // SAFETY: The memory was allocated for this type, and nothing else uses it.
         unsafe { (&raw mut (*place).inner).write(inner) };
-        // SAFETY: As above; `Opaque` is transparent.
+        // SAFETY: The memory was allocated for this type, and nothing else uses it. `Opaque` is
+        // transparent.
         let raw: *mut bindings::svc_xprt = unsafe { (&raw mut (*place).raw).cast() };
-        // SAFETY: The callee initialises all of it. The class is a static object, the rest is valid
-        // by this function's contract.
+        // SAFETY: The callee initialises all fields. The class is a static object, and the other
+        // arguments are valid by this function's contract.
         unsafe { bindings::svc_xprt_init(net, &raw mut bindings::svcrdma_class, raw, serv) };
-        // SAFETY: Initialised just now, and nothing else knows it yet.
+        // SAFETY: The transport was initialised above, and no other code has it yet.
         unsafe { (*raw).xpt_ops = ops };
-        // SAFETY: As above; the address is one of an IP family.
+        // SAFETY: No other code has the transport yet. The address is an IPv4 or IPv6 address.
         with_raw(local, |addr| unsafe {
             bindings::svcrdma_set_local(raw, addr)
         });
-        // SAFETY: A pointer into an allocation.
+        // SAFETY: The pointer refers to an allocated object, so it is not null.
         unsafe { NonNull::new_unchecked(raw) }
     }
 }
 
 impl<T> SvcXprt<T> {
-    /// Returns the driver's part of a transport.
+    /// Returns the driver's object in a transport.
     ///
     /// # Safety
     ///
-    /// `raw` was made by [`Place<T>::make`] and is not freed for all of `'a`.
+    /// [`Place<T>::make`] created `raw`, which is not freed during `'a`.
     pub(crate) unsafe fn inner<'a>(raw: *mut bindings::svc_xprt) -> &'a T {
-        // SAFETY: By this function's contract; `raw` is the first member.
+        // SAFETY: By this function's contract. `raw` is the first member.
         unsafe { &(*raw.cast::<Self>()).inner }
     }
 
@@ -84,9 +86,9 @@ impl<T> SvcXprt<T> {
     ///
     /// # Safety
     ///
-    /// `raw` was made by [`Place<T>::make`], and nothing uses it any more.
+    /// [`Place<T>::make`] created `raw`, and nothing uses it any more.
     pub(crate) unsafe fn free(raw: *mut bindings::svc_xprt) {
-        // SAFETY: By this function's contract; made from such a box, and complete.
+        // SAFETY: By this function's contract the memory comes from a `KBox` and is initialised.
         drop(unsafe { KBox::from_raw(raw.cast::<Self>()) });
     }
 }

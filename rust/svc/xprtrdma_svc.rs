@@ -2,7 +2,7 @@
 
 //! Safe abstractions over the kernel's RPC server: transport classes, transports, calls.
 //!
-//! Written as if for `rust/kernel`; knows nothing of RDMA. A driver implements
+//! Written as if for `rust/kernel`. This crate does not depend on RDMA. A driver implements
 //! [`Service`](service::Service) and registers it with a [`Registration`](class::Registration).
 //!
 //! | Module | Concept | C structure |
@@ -17,9 +17,9 @@
 //! | [`sysctl`] | files in `/proc/sys`, for sizes and counters | `ctl_table` |
 //! | [`reverse`] | calls to the client of a connection | `rpc_xprt` |
 //!
-//! The RPC server's threads take transports off a queue, not calls: `XPT_BUSY` says that a thread
-//! has a transport, or that it is queued. No driver sees that flag: `ops` takes a call from the
-//! inbox and gives the flag up, once on every path.
+//! The RPC server's threads take transports, not calls, off a queue. The flag `XPT_BUSY` says that
+//! a transport is queued or that a thread has it. Drivers do not handle this flag: on every path
+//! `ops` takes a call from the inbox and clears the flag once.
 //!
 //! Lock order (outer first): the lock of an inbox or a bell, the queues of the RPC server; the lock
 //! of a line, `queue_lock` or `transport_lock` of its `rpc_xprt`.
@@ -27,8 +27,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, measuring, files in debugfs, memory, network namespaces, time and work queues, for
-/// drivers: these have no arrow to `base`.
+/// Logging, measurements, debugfs files, memory, network namespaces, time and work queues, for
+/// driver crates, which do not depend on `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{

@@ -70,13 +70,14 @@ impl<S: Service> Ops<S> {
 
     /// # Safety
     ///
-    /// `raw` is a transport of this class, and stays valid for `'a`.
+    /// `raw` is a transport of this class, and is valid during `'a`.
     unsafe fn line<'a>(raw: *mut bindings::rpc_xprt) -> &'a Line<S> {
-        // SAFETY: By this function's contract; `raw` is the first member of a whole transport.
+        // SAFETY: By this function's contract. `raw` is the first member of the whole transport.
         unsafe { &(*raw.cast::<ReverseXprt<S>>()).line }
     }
 
-    /// Refuses to connect: nfsd forbids its tasks to request a connection.
+    /// Refuses to connect, because the transport only uses a connection that the client opened. The
+    /// tasks of nfsd do not request a connection.
     unsafe extern "C" fn connect(raw: *mut bindings::rpc_xprt, _task: *mut bindings::rpc_task) {
         // SAFETY: Called by the RPC client, for a task that waits for a connection.
         unsafe { bindings::svcrdma_refuse_to_connect(raw) };
@@ -106,7 +107,7 @@ impl<S: Service> Ops<S> {
     }
 
     unsafe extern "C" fn buf_free(task: *mut bindings::rpc_task) {
-        // SAFETY: As in `buf_alloc`.
+        // SAFETY: The RPC client calls this for a task that has a request, whose fields these are.
         let rqst = unsafe { (*task).tk_rqstp };
         // SAFETY: Null, or allocated by `buf_alloc`. The request is on no queue and not pinned.
         unsafe { kernel::bindings::kfree((*rqst).rq_buffer) };
