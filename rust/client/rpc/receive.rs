@@ -100,7 +100,7 @@ impl QpHandler for Connection {
         }
         match this.version() {
             Version::V1 => this.sort(&qp, message, Version::V1),
-            Version::V2 => this.sort_in_version_2(&qp, message.anew()),
+            Version::V2 => this.sort(&qp, message, Version::V2),
         }
     }
 
@@ -181,7 +181,8 @@ impl Connection {
     }
 
     /// Handles a message on a connection with this version. Compiled separately for each version,
-    /// so that version 1 pays nothing for version 2.
+    /// but within one function: a function of its own for version 2 would cost it 55 instructions
+    /// of a READ, and would save version 1 only two.
     #[inline(always)]
     fn sort(&self, qp: &Qp<Connection>, message: Received<'_, Self>, version: Version) {
         let found = call_xid(message.bytes(), version).and_then(|xid| self.xprt().lookup(xid.0));
@@ -194,11 +195,6 @@ impl Connection {
             None => None,
         };
         self.unpredicted(qp, message.anew(), found);
-    }
-
-    #[inline(never)]
-    fn sort_in_version_2(&self, qp: &Qp<Connection>, message: Received<'_, Self>) {
-        self.sort(qp, message, Version::V2);
     }
 
     /// Does the work that remains after a message was handled.
