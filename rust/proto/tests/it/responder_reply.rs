@@ -169,6 +169,31 @@ fn what_does_not_fit_fills_the_reply_chunk_in_order() {
     assert_eq!(refused.fault, Fault::ReplyRoom);
 }
 
+// The offset behind such a segment wraps to zero; nothing is written there.
+#[test]
+fn a_segment_may_end_at_the_last_offset() {
+    let mut chunk = segments(50, &[1000, 4000]);
+    chunk[0].offset = u64::MAX - 999;
+    let bytes = message(&[], &[], Some(&chunk)).bytes();
+    let call = ready(&bytes);
+    let first = |length| Write {
+        offset: chunk[0].offset,
+        ..write(50, 0, length)
+    };
+    for (total, expected) in [
+        (5000, vec![first(1000), write(51, 1000, 4000)]),
+        (4500, vec![first(1000), write(51, 1000, 3500)]),
+    ] {
+        let reply = call.reply(&[], total, &TERMS).unwrap();
+        assert_eq!(reply.form(), Form::ReplyChunk);
+        assert_eq!(writes(&reply), expected);
+    }
+    // One byte more does not fit into the address space.
+    chunk[0].length = 1001;
+    let bytes = message(&[], &[], Some(&chunk)).bytes();
+    assert!(sorted(&bytes).admit(&TERMS).is_err());
+}
+
 // covers: RSP-089, RSP-090, RSP-123
 #[test]
 fn without_room_the_call_gets_an_error() {
