@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The object code has no way to panic.
+//! Checks that the object code contains no way to panic.
 //!
 //! A panic in the kernel is a `BUG()`. The core is compiled as for the kernel, optimised and with
-//! overflow checks, and its object is searched for references to the panicking functions.
+//! overflow checks. The object is searched for references to the functions that panic.
 
 #![allow(
     clippy::indexing_slicing,
@@ -22,7 +22,8 @@ use std::{
 
 /// Compiles a crate root and returns the object.
 fn compile(root: &Path, name: &str, more: &[&str]) -> Vec<u8> {
-    // A working directory each: the compiler's temporary files are named after the crate.
+    // Each crate needs its own working directory, because the compiler's temporary files are named
+    // after the crate.
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let dir = dir.join(format!("{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -91,7 +92,7 @@ fn sections(elf: &[u8]) -> Vec<Section> {
 const SYMBOLS: usize = 2;
 const RELOCATIONS: usize = 4;
 
-/// Every name that the object refers to, with the section that does.
+/// Returns every name that the object refers to, with the section that contains the reference.
 fn references(elf: &[u8]) -> Vec<(String, String)> {
     let sections = sections(elf);
     let symbols = sections.iter().find(|s| s.kind == SYMBOLS).unwrap();
@@ -107,7 +108,7 @@ fn references(elf: &[u8]) -> Vec<(String, String)> {
     found
 }
 
-/// References to anything that panics.
+/// Returns the references to functions that panic.
 fn panics(elf: &[u8]) -> Vec<(String, String)> {
     let mut found = references(elf);
     found.retain(|(_, symbol)| symbol.contains("panic") || symbol.contains("_fail"));
@@ -127,22 +128,22 @@ fn the_object_refers_to_no_panicking_function() {
 
 #[test]
 fn nor_does_any_function_that_is_inlined_elsewhere() {
-    // Functions marked inline leave no code in an ordinary object; this keeps all of them, and
-    // also methods of the standard library's traits without a caller. Those may panic.
+    // Functions marked inline leave no code in an ordinary object. This option keeps all of them,
+    // but also methods of the standard library's traits that are never called. Those may panic.
     let elf = compile(&core_root(), "all", &["-C", "link-dead-code"]);
     let mut found = panics(&elf);
     found.retain(|(section, _)| belongs_to_the_core(section));
     assert_eq!(found, []);
 }
 
-/// True if a relocation section, named after its function, is that of a function written here
-/// rather than of the standard library made for one of our types.
+/// Returns true if a relocation section, which is named after its function, belongs to a function
+/// of this crate, and not to a function that the standard library instantiates for a type of ours.
 fn belongs_to_the_core(section: &str) -> bool {
     let Some(ours) = section.find("xprtrdma_proto") else {
         return false;
     };
-    // The crate that a mangled name mentions first owns the function, except for what a trait
-    // provides (a path that begins with Y).
+    // The crate that a mangled name mentions first owns the function. An exception is the code that
+    // a trait provides (a path that begins with Y).
     let provided = section
         .split("Cs")
         .next()

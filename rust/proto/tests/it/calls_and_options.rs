@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages of the server that are Calls, look like Calls, or carry version 2 options.
+//! Messages from the server that are Calls, look like Calls, or contain options of version 2.
 
 use crate::common::{
     chunk_words,
@@ -46,7 +46,7 @@ fn dropped(counter: Counter) -> Fate {
     Fate::Dropped(counter, Some(Xid(XID)))
 }
 
-/// Read list, Write list and Reply chunk, one of them present each time.
+/// Each case has one list: a Read list, a Write list, or a Reply chunk.
 fn one_list_each() -> [Vec<u32>; 3] {
     let segment = segments(&[64]);
     let mut reads = vec![1, 0];
@@ -92,7 +92,8 @@ fn without_a_backchannel_calls_are_dropped() {
         messages.extend(one_list_each().map(|body| Message::reverse_call(version).body(&body)));
         messages.push(Message::reverse_call(version).payload(rpc(XID + 1, CALL, 40)));
         for message in messages {
-            // The xid is the server's, so no waiting call of ours has drawn a bad reply.
+            // The xid belongs to the server, so no waiting call of ours is charged with a bad
+            // reply.
             for pending in [false, true] {
                 let fate = fate(&message.bytes(), version, false, pending, &Offer::default());
                 assert_eq!(fate, Fate::Dropped(Counter::BcDisabled, None));
@@ -129,11 +130,11 @@ fn a_call_in_a_read_chunk_is_refused_whatever_its_xid() {
         .body(&reads)
         .payload(Vec::new());
     message.procedure = NOMSG;
-    // No Reply has a Read list: it is a Call, also with the xid of a call of ours.
+    // A Reply has no Read list, so this message is a Call, even with the xid of a call of ours.
     for pending in [false, true] {
         assert_eq!(taken(&message, Version::V1, pending), REFUSED);
     }
-    // Version 2 has the direction in the header, so no message is ambiguous.
+    // In version 2 the header contains the direction, so no message is ambiguous.
     let mut message = Message::reverse_call(Version::V2)
         .body(&reads)
         .payload(Vec::new());
@@ -141,7 +142,7 @@ fn a_call_in_a_read_chunk_is_refused_whatever_its_xid() {
     for pending in [false, true] {
         assert_eq!(taken(&message, Version::V2, pending), REFUSED);
     }
-    // The header says that this is a Reply, so a Read list makes it a bad Reply.
+    // The header says that the message is a Reply, so a Read list makes it a bad Reply.
     let message = Message::reply(Version::V1).body(&reads);
     assert_eq!(
         taken(&message, Version::V1, true),
@@ -228,7 +229,8 @@ fn the_direction_word_is_true() {
             );
         }
     }
-    // A Call says nothing about our own xids; a Reply does.
+    // The xid of a Call is the server's and says nothing about our calls; the xid of a Reply is
+    // ours.
     let lying_call = Message::reverse_call(Version::V2).payload(rpc(XID, REPLY, 24));
     let expected = Fate::Dropped(Counter::BadDirection, None);
     assert_eq!(taken(&lying_call, Version::V2, true), expected);
@@ -264,7 +266,7 @@ fn a_message_without_any_list_is_nobodys() {
     }
 }
 
-/// An `RDMA2_OPTIONAL` with these words behind the fixed ones.
+/// Builds an `RDMA2_OPTIONAL` with these words behind the fixed words.
 fn option(optdir: u32, len: u32, info: &[u8]) -> Message {
     let mut message = Message::error(Version::V2, &[optdir, 0xff01, len]);
     message.procedure = OPTIONAL;

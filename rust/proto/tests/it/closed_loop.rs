@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whatever our requester plans our responder serves.
+//! The responder serves every message that the requester plans.
 //!
-//! The connection is that of the fuzzer, `fuzz/targets/closed_loop.rs`, which looks at every byte,
-//! every access and every credit. Here it gets long random inputs, and what happened is counted, so
-//! that no form is left out.
+//! The connection is that of the fuzz target `fuzz/targets/closed_loop.rs`, which checks every
+//! byte, every memory access and every credit. This test gives it long random inputs, and counts
+//! the forms of messages, so that no form is missed.
 
 use crate::fuzz_replay::targets::closed_loop::{
     play,

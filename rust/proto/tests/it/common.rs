@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Helpers of several test files: the byte vectors and a builder for messages of a peer.
+//! Helpers for several test files: the byte vectors, and a builder for messages from a peer.
 
 use serde_json::Value;
 use xprtrdma_proto::{
@@ -21,7 +21,7 @@ use xprtrdma_proto::{
 
 /// The xid of most test messages.
 pub const XID: u32 = 0x1a2b_3c4d;
-/// Words of an absent Read list, Write list and Reply chunk.
+/// The words of an absent Read list, an absent Write list and an absent Reply chunk.
 pub const NO_LISTS: [u32; 3] = [0, 0, 0];
 
 pub const MSG: u32 = 0;
@@ -42,7 +42,7 @@ pub const REMOTE_OPERATION: u32 = 11;
 pub const RETRY_EXCEEDED: u32 = 12;
 pub const GENERAL_ERROR: u32 = 21;
 
-/// A work request that failed with this status.
+/// Returns a failed work request with this status.
 pub fn failed(opcode: Opcode, status: u32) -> FailedWork {
     FailedWork {
         opcode,
@@ -51,14 +51,14 @@ pub fn failed(opcode: Opcode, status: u32) -> FailedWork {
     }
 }
 
-/// A byte vector and what it says.
+/// A byte vector, and its description.
 pub struct Vector {
     pub id: String,
     pub bytes: Vec<u8>,
     pub decoded: Value,
 }
 
-/// All byte vectors.
+/// Returns all byte vectors.
 pub fn vectors() -> Vec<Vector> {
     let all: Value = serde_json::from_str(include_str!("../vectors.json")).unwrap();
     let vectors: Vec<_> = all.as_array().unwrap().iter().map(vector).collect();
@@ -80,12 +80,12 @@ fn vector(value: &Value) -> Vector {
     }
 }
 
-/// The vector with this name.
+/// Returns the vector with this name.
 pub fn named(id: &str) -> Vector {
     vectors().into_iter().find(|v| v.id == id).unwrap()
 }
 
-/// XDR words as bytes.
+/// Converts XDR words to bytes.
 pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -99,13 +99,13 @@ pub struct Message {
     pub procedure: u32,
     /// The direction word of version 2.
     pub direction: Option<u32>,
-    /// The chunk lists, or what stands in their place.
+    /// The chunk lists, or other words in place of the chunk lists.
     pub body: Vec<u32>,
     pub payload: Vec<u8>,
 }
 
 impl Message {
-    /// An `RDMA_MSG` Reply without chunks, 24 bytes of RPC.
+    /// Builds an `RDMA_MSG` Reply without chunks and with 24 bytes of RPC.
     pub fn reply(version: Version) -> Self {
         Self {
             xid: XID,
@@ -118,7 +118,7 @@ impl Message {
         }
     }
 
-    /// An `RDMA_NOMSG` Reply; chunks are to be added.
+    /// Builds an `RDMA_NOMSG` Reply; the test adds chunks.
     pub fn long_reply(version: Version) -> Self {
         Self {
             procedure: NOMSG,
@@ -127,7 +127,7 @@ impl Message {
         }
     }
 
-    /// A reverse Call without chunks, 40 bytes of RPC.
+    /// Builds a reverse Call without chunks and with 40 bytes of RPC.
     pub fn reverse_call(version: Version) -> Self {
         Self {
             direction: (version == Version::V2).then_some(CALL),
@@ -136,7 +136,7 @@ impl Message {
         }
     }
 
-    /// An error message with these words behind the fixed ones.
+    /// Builds an error message with these words behind the fixed words.
     pub fn error(version: Version, words: &[u32]) -> Self {
         Self {
             procedure: ERROR,
@@ -157,7 +157,7 @@ impl Message {
         self
     }
 
-    /// Lists with this Write list and Reply chunk and an empty Read list.
+    /// Builds chunk lists with this Write list and Reply chunk, and an empty Read list.
     pub fn chunks(self, writes: &[&[Segment]], reply: Option<&[Segment]>) -> Self {
         let mut body = vec![0];
         for chunk in writes {
@@ -180,7 +180,7 @@ impl Message {
     }
 }
 
-/// A present Write or Reply chunk.
+/// Builds a Write chunk or Reply chunk that is present.
 pub fn chunk_words(segments: &[Segment]) -> Vec<u32> {
     let mut words = vec![1, segments.len() as u32];
     for segment in segments {
@@ -198,14 +198,14 @@ pub fn segment_words(segment: &Segment) -> [u32; 4] {
     ]
 }
 
-/// The beginning of an RPC message: xid, msg_type, zeros up to `len` bytes.
+/// Builds the beginning of an RPC message: xid, msg_type, and zeroes up to `len` bytes.
 pub fn rpc(xid: u32, msg_type: u32, len: usize) -> Vec<u8> {
     let mut bytes = words(&[xid, msg_type]);
     bytes.resize(len, 0);
     bytes
 }
 
-/// Segments of these lengths with handles and offsets of their own.
+/// Returns segments with these lengths; each has its own handle and offset.
 pub fn segments(lengths: &[u32]) -> Vec<Segment> {
     lengths
         .iter()
@@ -218,7 +218,7 @@ pub fn segments(lengths: &[u32]) -> Vec<Segment> {
         .collect()
 }
 
-/// Classifies without a backchannel and expects a Reply.
+/// Classifies a message without a backchannel. The message must be a Reply.
 pub fn reply_of(bytes: &[u8], version: Version) -> Reply<'_> {
     match xprtrdma_proto::classify(bytes, version, false) {
         Inbound::Reply(reply) => reply,
@@ -226,7 +226,7 @@ pub fn reply_of(bytes: &[u8], version: Version) -> Reply<'_> {
     }
 }
 
-/// The final outcome of a message, for a call that waits for [`XID`].
+/// Returns the final outcome of a message for a call that waits for [`XID`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     Judged(Verdict),
@@ -236,7 +236,7 @@ pub enum Fate {
     Refused(xprtrdma_proto::header::RefusalKind),
 }
 
-/// Takes a message all the way; `pending` says whether a call waits for its xid.
+/// Classifies and judges a message. `pending` says whether a call waits for its xid.
 pub fn fate(
     bytes: &[u8],
     version: Version,

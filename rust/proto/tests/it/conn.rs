@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection attempts, as scripts: steps, failures, bounds, back-off, versions.
+//! Connection attempts as scripts: steps, failures, limits, back-off, versions.
 
 use crate::rig::{
     Rig,
@@ -99,8 +99,8 @@ fn the_numbers_of_attempts_begin_anew_without_that_of_no_connection() {
 #[test]
 fn every_failure_releases_everything_and_then_reports() {
     use CmEvent as Cm;
-    // The connection manager's report, the reason of the failure, errno on the first mount, errno
-    // later.
+    // Columns: the report of the connection manager, the reason of the failure, the errno on the
+    // first mount, the errno later.
     for (event, reason, first, later) in [
         (
             Cm::AddrError(AddrFault::NoDevice),
@@ -189,8 +189,8 @@ fn any_read_capability_will_do() {
 
 #[test]
 fn only_errors_that_are_retried_reach_a_mounted_client() {
-    // Errors that `call_connect_status` retries: at once, after a quarter of a second, or after
-    // three.
+    // The errors that `call_connect_status` retries: at once, after a quarter of a second, or after
+    // three seconds.
     let retried = [
         Error::Disconnected,
         Error::TimedOut,
@@ -207,8 +207,8 @@ fn only_errors_that_are_retried_reach_a_mounted_client() {
     }
 }
 
-// The connection manager may miss an answer that comes at once, and then tells of it at the end of
-// its wait only: so that is short, and the question asked again as long as there is time.
+// The connection manager may miss an answer that arrives at once, and then reports it only when its
+// wait ends. So the wait is short, and the request is repeated as long as there is time.
 #[test]
 fn the_address_is_asked_for_again() {
     let silent = CmEvent::AddrError(AddrFault::TimedOut);
@@ -230,7 +230,7 @@ fn the_address_is_asked_for_again() {
         let reason = ConnectError::AddrSilent;
         assert!(matches!(actions[..], [Action::Fail { reason: told, .. }] if told == reason));
     }
-    // An answer to a later question is as good; when there is one nothing is asked any more.
+    // An answer to a later request counts as well. After an answer no request is sent any more.
     let mut rig = Rig::new(Config::default());
     rig.reach(Phase::Address);
     rig.advance(500);
@@ -276,8 +276,8 @@ fn every_wait_of_an_attempt_is_bounded() {
     }
 }
 
-// A first mount does not wait long. A transport that was connected, or a caller that does not
-// give up, waits for the whole attempt.
+// A first mount gives up after a short time. A transport that was connected before, or a caller
+// that never gives up, waits for the whole attempt.
 #[test]
 fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
     for (trial, connected) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -299,7 +299,8 @@ fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
             }
             rig.trial = trial;
             rig.reach(stage);
-            // A second caller, which waits without a limit, joins; that changes nothing.
+            // A second caller, which waits without a limit, joins the attempt. The attempt does not
+            // change.
             rig.event(Event::Start {
                 timeout: None,
                 trial: false,
@@ -326,7 +327,7 @@ fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
     }
 }
 
-// The timeout of the next attempt is that of the caller that asks for it.
+// The time limit of the next attempt is the limit of the caller that requests the attempt.
 #[test]
 fn each_attempt_is_for_who_asked_for_it() {
     let mut rig = Rig::new(Config::default());
@@ -357,7 +358,7 @@ fn the_callers_timeout_bounds_the_whole_attempt() {
         let epoch = rig.epoch();
         let timeout = Millis::new(bound.min(500));
         assert_eq!(actions, [Action::ResolveAddr { epoch, timeout }]);
-        // Half of it is spent on the address; the route gets what is left.
+        // Half of the time is spent on the address; the route gets the remaining time.
         let timeout = Millis::new(bound.min(5_000));
         rig.advance(timeout.get() / 2);
         let left = Millis::new((bound - timeout.get() / 2).min(5_000));
@@ -407,7 +408,7 @@ fn the_delay_doubles_with_jitter_up_to_its_maximum() {
             let delay = backoff.not_before().since(now).get();
             assert!(delay >= ceiling / 2 && delay <= ceiling);
         }
-        // A long series neither overflows nor leaves the maximum.
+        // After many failures the delay does not overflow and stays at the maximum.
         for _ in 0..100 {
             backoff.failed(now);
             assert!(backoff.not_before().since(now) <= Millis::from_secs(30));
@@ -436,7 +437,7 @@ fn clients_do_not_come_back_together() {
     distinct.dedup();
     assert!(distinct.len() > 32);
     assert!(delays.iter().any(|&d| d < 310) && delays.iter().any(|&d| d > 440));
-    // No delay at all is a delay the configuration may ask for.
+    // The configuration may request a delay of zero.
     let none = BackoffConfig {
         first: Millis::default(),
         max: Millis::default(),
@@ -467,7 +468,7 @@ fn a_peer_that_accepts_and_drops_is_approached_ever_more_slowly() {
         assert!(rig.delay().get() >= floor);
         floor = (floor * 2).min(15_000);
     }
-    // After one reply the peer is trusted again.
+    // After one reply the peer is trusted as before.
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(rig.conn.failures(), 0);
@@ -512,7 +513,7 @@ fn an_attempt_waits_for_the_back_off() {
     rig.advance(1);
     assert!(matches!(rig.tick()[..], [Action::ResolveAddr { .. }]));
     assert!(rig.epoch() != last);
-    // The bound of the attempt counts from here.
+    // The time limit of the attempt starts here.
     rig.cm(CmEvent::AddrResolved);
     rig.cm(CmEvent::RouteResolved);
     assert_eq!(
@@ -597,7 +598,7 @@ fn the_version_is_settled_before_the_connection_is_used() {
         let mut rig = Rig::v2();
         rig.reach(Phase::Connecting);
         let epoch = rig.epoch();
-        // The probe goes out alone: the RPC layer is not told of the connection yet.
+        // Only the probe is sent: the RPC layer is not yet told of the connection.
         assert_eq!(rig.cm(ACCEPT), [Action::SendVersionProbe { epoch }]);
         assert!(!rig.is_up(epoch));
         let actions = rig.event(Event::VersionAnswer(epoch, answer));
@@ -622,7 +623,8 @@ fn the_version_is_settled_before_the_connection_is_used() {
         }
         assert_eq!(rig.epoch(), epoch);
     }
-    // An end for these causes says nothing about the peer: the next connection probes again.
+    // An end with one of these causes says nothing about the peer, so the next connection sends a
+    // probe again.
     for end in [CmEvent::DeviceRemoval, CmEvent::AddrChange] {
         let mut rig = Rig::v2();
         rig.reach(Phase::Negotiating);
@@ -630,7 +632,8 @@ fn the_version_is_settled_before_the_connection_is_used() {
         rig.event(Event::TornDown(rig.epoch()));
         rig.reach(Phase::Negotiating);
     }
-    // Refused, then lost: the next connection starts with version 1.
+    // If the version is refused and the connection is then lost, the next connection starts with
+    // version 1.
     let mut rig = Rig::v2();
     rig.reach(Phase::Negotiating);
     rig.event(Event::VersionAnswer(rig.epoch(), range(1, 1)));
@@ -638,12 +641,12 @@ fn the_version_is_settled_before_the_connection_is_used() {
     begins_with_v1(&mut rig);
 }
 
-/// Ends a negotiation.
+/// Ends a version negotiation in one way.
 type End = fn(&mut Rig) -> Vec<Action>;
 
-// A peer that is silent, ends the connection, or answers with another error than ERR_VERS may be
-// one that cannot bear version 2. The attempt that probed it goes on with version 1: a mount does
-// not fail because version 2 is preferred.
+// A peer that is silent, closes the connection, or answers with an error other than ERR_VERS may be
+// unable to handle version 2. The attempt that sent the probe continues with version 1: a mount
+// does not fail because version 2 is preferred.
 #[test]
 fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
     let ends: [(End, bool); 6] = [
@@ -690,7 +693,7 @@ fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
         rig.cm(CmEvent::AddrResolved);
         rig.cm(CmEvent::RouteResolved);
         rig.event(Event::QpCreated(rig.epoch()));
-        // The bound of the attempt holds for both connections.
+        // The time limit of the attempt applies to both connections together.
         let bound = begun.after(Config::default().connect_timeout);
         assert!(rig.conn.deadline() <= Some(bound));
         let actions = rig.cm(ACCEPT);
@@ -789,7 +792,7 @@ fn a_close_calls_an_attempt_off() {
     assert_eq!(rig.conn.phase(), Phase::Down);
 }
 
-// Connection life: nothing outlives the transport.
+// Connection life: no resource outlives the transport.
 #[test]
 fn shutdown_is_final_from_every_phase() {
     for stage in [Phase::Down, Phase::Waiting, Phase::Closing, Phase::Up]
@@ -842,7 +845,7 @@ fn shutdown_is_final_from_every_phase() {
     }
 }
 
-// Observability: an administrator can tell the reasons apart.
+// Observability: an administrator can tell the reasons of failures apart.
 #[test]
 fn every_reason_has_its_own_name() {
     let mut names: Vec<_> = ALL_REASONS.iter().map(|reason| reason.name()).collect();
@@ -852,7 +855,7 @@ fn every_reason_has_its_own_name() {
     assert!(ConnectError::HostFault.name().contains("this host"));
 }
 
-/// After the tear-down the next connection sends no probe.
+/// After the teardown the next connection sends no probe.
 fn begins_with_v1(rig: &mut Rig) {
     rig.event(Event::TornDown(rig.epoch()));
     rig.reach(Phase::Connecting);
@@ -905,7 +908,7 @@ fn check_failure(
         rig.reach(stage);
         let epoch = rig.epoch();
         assert_eq!(rig.event(event(epoch)), [Action::TearDown { epoch }]);
-        // No caller is told before everything is released.
+        // No caller is told of the end before all resources are released.
         assert_eq!(rig.conn.phase(), Phase::Closing);
         let error = reason.error(!mounted);
         assert_eq!(
@@ -916,7 +919,7 @@ fn check_failure(
         assert_eq!(rig.conn.phase(), Phase::Down);
         let last = Failure {
             reason,
-            // The record of the connection.
+            // The recorded end of the connection.
             errno: match reason {
                 ConnectError::HostFault => -22,
                 _ => 0,
@@ -926,7 +929,7 @@ fn check_failure(
         };
         assert_eq!(rig.conn.last_failure(), Some(last));
         assert_eq!(rig.conn.failures(), 1);
-        // The transport stays usable.
+        // The transport can still be used.
         rig.connect();
         assert_eq!(rig.conn.phase(), Phase::Up);
     }

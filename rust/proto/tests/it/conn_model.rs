@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random lives of a transport against a model, with drivers good and bad.
+//! Random sequences of events for a transport, compared with a model. Some drivers behave badly.
 
 use crate::rig::{
     Rig,
@@ -66,7 +66,7 @@ fn random_events_never_break_a_promise() {
             rig.conn.handle(event, rig.now);
             model.check_move(event, before, epoch, &rig)?;
             let after = rig.conn.phase();
-            // The cookie changes when a connection comes or goes, and only then.
+            // The cookie changes exactly when a connection is established or ends.
             let came_or_went = (before == Phase::Up) != (after == Phase::Up);
             prop_assert_eq!(rig.conn.cookie() != cookie, came_or_went);
             for _ in 0..step.polls {
@@ -76,7 +76,7 @@ fn random_events_never_break_a_promise() {
                 }
             }
             prop_assert!(rig.delay() <= Millis::from_secs(30));
-            // Only these phases have a deadline, and it is near.
+            // Only these phases have a deadline, which is close.
             let waits = !matches!(after, Phase::Down | Phase::Closing | Phase::Stopped);
             match rig.conn.deadline() {
                 Some(deadline) => {
@@ -100,7 +100,7 @@ fn random_events_never_break_a_promise() {
 
 #[test]
 fn every_attempt_ends_in_time_whatever_the_peer_does() {
-    // A correct driver, a peer that answers each step, refuses it or stays silent.
+    // A correct driver, and a peer that answers each step, refuses it or stays silent.
     let answers = prop::collection::vec((0..3u8, 0..4_000u64), 0..12);
     let outcome = runner(2000).run(
         &(policy(), answers, 0..40_000u64),
@@ -171,11 +171,11 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
 struct Model {
     /// The attempt or connection whose resources exist.
     live: Option<Epoch>,
-    /// The live one was announced to the RPC layer.
+    /// Whether the current connection was reported to the RPC layer.
     established: bool,
-    /// The live one has to be torn down; the report of it is due.
+    /// Whether the current connection must be torn down, and the report of the teardown is due.
     ordered: bool,
-    /// The RPC layer waits for an attempt that was torn down.
+    /// Whether the RPC layer waits for an attempt that was torn down.
     failing: bool,
     ever: bool,
     bound: bool,
@@ -184,7 +184,7 @@ struct Model {
 }
 
 impl Model {
-    /// The phases that may follow `before`, by the event alone.
+    /// Returns the phases that may follow `before` after this event.
     fn check_move(
         &mut self,
         event: Event,
@@ -242,7 +242,7 @@ impl Model {
             Action::ResolveAddr { epoch, timeout } => {
                 prop_assert!(timeout <= Millis::from_secs(5));
                 if self.live == Some(epoch) {
-                    // The address is asked for again.
+                    // The address is resolved again.
                     prop_assert!(!self.established && !self.ordered);
                     return Ok(());
                 }
@@ -296,14 +296,14 @@ impl Model {
     }
 }
 
-/// One random step.
+/// One random step of the test.
 #[derive(Clone, Debug, PartialEq)]
 struct Step {
     wait: u64,
     to_deadline: bool,
-    /// How many actions the driver takes before the next event.
+    /// Number of actions that the driver takes before the next event.
     polls: u8,
-    /// The epoch of the event, counted back from the present one.
+    /// The epoch of the event, relative to the current epoch.
     age: u32,
     what: What,
 }
@@ -311,7 +311,7 @@ struct Step {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Start(Option<u64>),
-    /// The answer that the present phase waits for.
+    /// Returns the answer for which the current phase waits.
     Answer,
     Cm(CmEvent),
     Fault(LocalFault),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Servers that send nothing, peers that may be out of reach, hosts that stood still.
+//! Servers that are silent, peers that may be unreachable, and hosts that were suspended.
 
 use crate::{
     common::{
@@ -37,7 +37,7 @@ use xprtrdma_proto::{
 
 const NOTHING: Millis = Millis::new(0);
 
-/// Fires a timer that ran for `span` seconds. Returns the cause of the end that follows.
+/// Fires a timer that ran for `span` seconds. Returns the cause if the connection ends.
 fn timer(rig: &mut Rig, span: u64, heard: Time) -> Option<Cause> {
     let cookie = rig.conn.cookie();
     let timer = RpcTimer {
@@ -56,7 +56,7 @@ fn cause(actions: &[Action]) -> Option<Cause> {
     })
 }
 
-/// A connection that carried a reply just now.
+/// Returns a connection on which a reply has just arrived.
 fn useful(config: Config) -> Rig {
     let mut rig = Rig::new(config);
     rig.connect();
@@ -64,8 +64,8 @@ fn useful(config: Config) -> Rig {
     rig
 }
 
-/// Fires timers of these lengths in seconds, one after the other, until the connection ends.
-/// Returns the seconds until then.
+/// Fires timers with these durations in seconds, one after the other, until the connection ends.
+/// Returns the number of seconds until then.
 fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64, Cause)> {
     let heard = rig.now;
     for span in spans {
@@ -80,7 +80,8 @@ fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64
 // A server whose software is dead while its adapter answers.
 #[test]
 fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
-    // The timers of one call with timeo=600, with timeo=10, and timers that fire a little early.
+    // The timers of one call with timeo=600, of one with timeo=10, and timers that fire slightly
+    // early.
     for (spans, end) in [([60, 120, 60], 240), ([1, 2, 1], 4), ([60, 60, 60], 180)] {
         let mut rig = useful(Config::default());
         let found = until_end(&mut rig, spans);
@@ -88,7 +89,7 @@ fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
     }
 }
 
-// timeo=1 is a tenth of a second, and a timer may run for no time at all.
+// timeo=1 is a tenth of a second, and a timer may even run for no time.
 #[test]
 fn timers_that_run_for_moments_count_once_a_second() {
     for span in [0, 1, 100] {
@@ -113,7 +114,7 @@ fn timers_that_run_for_moments_count_once_a_second() {
     }
 }
 
-// Many calls that wait side by side are one question.
+// The timers of many calls that wait at the same time count as one timer.
 #[test]
 fn timers_of_calls_side_by_side_count_once() {
     let mut rig = useful(Config::default());
@@ -131,7 +132,7 @@ fn timers_of_calls_side_by_side_count_once() {
     assert!(rig.now.since(heard) >= Millis::from_secs(180));
 }
 
-// A slow server that answers anything keeps its connection for ever.
+// A slow server that answers any call keeps its connection for ever.
 #[test]
 fn any_message_lets_the_count_begin_anew() {
     let mut rig = useful(Config::default());
@@ -140,7 +141,7 @@ fn any_message_lets_the_count_begin_anew() {
         rig.advance(60_000);
         assert_eq!(timer(&mut rig, 60, heard), None);
         if round % 2 == 1 {
-            // The renewal of the lease, say.
+            // For example the renewal of the lease.
             rig.advance(1);
             heard = rig.now;
         }
@@ -148,7 +149,7 @@ fn any_message_lets_the_count_begin_anew() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// A server that needs long is given up less and less often.
+// Each time, the connection to a server that needs long is kept for longer.
 #[test]
 fn a_server_that_sends_nothing_is_given_up_ever_later() {
     let mut rig = useful(Config::default());
@@ -161,12 +162,12 @@ fn a_server_that_sends_nothing_is_given_up_ever_later() {
         rig.connect();
     }
     assert_eq!(found, [3, 6, 12, 24, 24, 24]);
-    // After one reply the state is as before.
+    // After one reply the limit is the initial one again.
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(until_end(&mut rig, [60; 100]), Some((180, Cause::Unserved)));
 }
 
-// If the peer answers no probes, the first timer decides, as ever.
+// If the peer does not answer probes, the first timer ends the connection.
 #[test]
 fn without_keepalive_nothing_is_counted() {
     let mut rig = useful(Config {
@@ -176,7 +177,7 @@ fn without_keepalive_nothing_is_counted() {
     assert_eq!(until_end(&mut rig, [60; 3]), Some((60, Cause::RpcTimeout)));
 }
 
-// A neighbour entry that changes for a moment is a suspicion, not an end.
+// A neighbour entry that changes for a moment causes a suspicion, but does not end the connection.
 #[test]
 fn an_unreachable_peer_is_probed_and_has_little_time() {
     for (answer, end) in [(Some(1_499), None), (None, Some(1_500))] {
@@ -185,7 +186,7 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
         let begin = rig.now;
         assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
         assert_eq!(rig.conn.deadline(), Some(begin.after(SUSPICION)));
-        // Another event changes nothing: neither a second probe nor a later end.
+        // A second event has no effect: neither a second probe nor a later end.
         rig.advance(100);
         assert_eq!(rig.cm(CmEvent::Unreachable), []);
         assert_eq!(rig.conn.deadline(), Some(begin.after(SUSPICION)));
@@ -194,13 +195,14 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
             rig.event(Event::KeepaliveAnswered(epoch));
         }
         rig.now = begin.after(SUSPICION);
-        // Messages from the peer do not prove that ours get there.
+        // Messages from the peer do not prove that our messages reach the peer.
         let actions = rig.look(begin.after(Millis::new(400)), begin, true);
         assert_eq!(cause(&actions), end.map(|_| Cause::PeerUnreachable));
     }
 }
 
-// A second event while a probe is under way: its answer may have left before that.
+// A second event arrives while a probe is in flight: the answer may have been sent before the
+// event.
 #[test]
 fn an_answer_to_an_older_probe_ends_no_suspicion() {
     for (answered, end) in [(true, None), (false, Some(Cause::PeerUnreachable))] {
@@ -228,8 +230,8 @@ fn an_answer_to_an_older_probe_ends_no_suspicion() {
     }
 }
 
-// While the send queue is full no probe is sent. The completions of what is in the queue stand in
-// for an answer.
+// While the send queue is full, no probe is sent. Instead the completions of the queued work
+// requests count as an answer.
 #[test]
 fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
     for (alive, end) in [(true, None), (false, Some(Cause::PeerDead))] {
@@ -238,7 +240,7 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
         assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
         assert_eq!(rig.event(Event::KeepaliveNotSent(epoch)), []);
         rig.advance(SUSPICION.get());
-        // A Send has ended since.
+        // A Send has completed since then.
         let heard = if alive {
             begin.after(Millis::new(400))
         } else {
@@ -253,7 +255,7 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
     }
 }
 
-// A probe that is under way already has no more time left than a new one.
+// A probe that is in flight gets no more time than a new probe.
 #[test]
 fn suspicion_hurries_the_probe_under_way() {
     let mut rig = useful(Config::default());
@@ -283,7 +285,7 @@ fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// A first mount outlives a neighbour entry that changes, and ends in its time.
+// A first mount survives a neighbour entry that changes, and keeps its time limit.
 #[test]
 fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     for stage in Rig::STAGES {
@@ -291,7 +293,7 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
         rig.reach(stage);
         let begin = rig.now;
         let mut rounds = 0;
-        // The event comes at once each time.
+        // Each time the event arrives at once.
         let reason = loop {
             let epoch = rig.epoch();
             let actions = rig.cm(CmEvent::Unreachable);
@@ -320,7 +322,7 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     }
 }
 
-// With another rail it is useless to wait for this one.
+// If another rail exists, waiting for this rail is useless.
 #[test]
 fn over_rails_an_unreachable_peer_fails_the_attempt() {
     let mut rig = Rig::new(Config::default());
@@ -335,7 +337,7 @@ fn over_rails_an_unreachable_peer_fails_the_attempt() {
     assert!(matches!(actions[..], [Action::Fail { .. }]));
 }
 
-// A host that stood still gives the probe its time once more, and only once.
+// After the host was suspended the probe gets its full time again, but only once.
 #[test]
 fn a_late_look_at_a_probe_is_excused_once() {
     for (late, excused) in [(0, false), (4_999, false), (5_000, true), (600_000, true)] {
@@ -358,7 +360,7 @@ fn a_late_look_at_a_probe_is_excused_once() {
     }
 }
 
-// The same for the steps of an attempt: the answer may have arrived.
+// The same holds for the steps of an attempt, because the answer may have arrived.
 #[test]
 fn a_late_look_at_an_attempt_is_excused_once() {
     for stage in Rig::STAGES {
@@ -380,7 +382,7 @@ fn a_late_look_at_an_attempt_is_excused_once() {
         rig.advance(60_000);
         assert!(matches!(rig.tick()[..], [Action::TearDown { .. }]));
     }
-    // An answer that comes now counts.
+    // An answer that arrives now is accepted.
     let mut rig = Rig::new(Config::default());
     rig.reach(Phase::Connecting);
     rig.advance(100_000);
@@ -389,7 +391,7 @@ fn a_late_look_at_an_attempt_is_excused_once() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// A server that says that its lease lasts no time does not take the delays away.
+// A server that reports a lease time of zero does not remove the delays.
 #[test]
 fn no_limit_takes_the_delays_away() {
     let mut rig = Rig::new(Config::default());
@@ -402,7 +404,8 @@ fn no_limit_takes_the_delays_away() {
     assert_eq!(rig.start_bound(), 5_000);
 }
 
-/// A connection that ends with a probe under way, or without one. Whether the next one is probed.
+/// Columns: whether a probe is in flight when the connection ends, and whether the next connection
+/// is probed.
 fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     let mut rig = useful(Config::default());
     let heard = rig.now;
@@ -422,14 +425,14 @@ fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     rig.event(Event::TornDown(epoch));
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
-    // The driver looks all the same, also at a connection that never ends for want of use.
+    // The driver checks nevertheless, even a connection that never ends because of idleness.
     rig.event(Event::Backchannel { bound: true });
     let soon = rig.now.after(Millis::from_secs(5));
     assert!(rig.conn.deadline().is_some_and(|at| at <= soon));
     let heard = rig.now;
     rig.advance(30_000);
     let probes = rig.look(heard, heard, true);
-    // Timers of calls count all the same.
+    // Timers of calls count nevertheless.
     let mut found = None;
     for _ in 0..3 {
         rig.advance(60_000);
@@ -439,7 +442,7 @@ fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     !probes.is_empty()
 }
 
-// A peer that refuses Writes gets no more of them.
+// A peer that refuses Writes gets no further Writes.
 #[test]
 fn a_peer_that_refuses_a_probe_is_probed_no_more() {
     let refused = WcStatus::RemoteInvalidRequest;
@@ -455,7 +458,7 @@ fn a_peer_that_refuses_a_probe_is_probed_no_more() {
     }
 }
 
-// The clients of a server that restarts do not come back in the same millisecond.
+// The clients of a server that restarts do not all reconnect in the same millisecond.
 #[test]
 fn a_connection_that_the_peer_closed_is_replaced_within_a_quarter_of_a_second() {
     let delays: Vec<u64> = (0..200)
@@ -488,7 +491,7 @@ fn a_connection_that_the_peer_closed_is_replaced_within_a_quarter_of_a_second() 
     assert_eq!(others, []);
 }
 
-// The last word about the backchannel counts, whatever else waits for the worker.
+// The last setting of the backchannel applies, whatever other events wait for the worker.
 #[test]
 fn a_state_that_changes_twice_ends_as_it_ended() {
     let mut rig = Rig::new(Config::default());
@@ -503,7 +506,7 @@ fn a_state_that_changes_twice_ends_as_it_ended() {
         last = Some(event);
     }
     assert_eq!(last, Some(Event::Backchannel { bound: true }));
-    // Timers of many calls leave room for the rest.
+    // Timers of many calls do not crowd out other events.
     let cookie = rig.conn.cookie();
     for ms in 0..100 {
         let timer = RpcTimer {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Established connections, as scripts: losses, stale events, timers, silence, sizes.
+//! Established connections as scripts: losses, stale events, timers, silence, sizes.
 
 use crate::{
     common::{
@@ -89,7 +89,7 @@ fn every_loss_is_one_disconnect_with_its_cause() {
             entry.map(|e| (e.at, e.lasted)),
             Some((rig.now, Millis::new(70)))
         );
-        // No later event of the same connection changes anything.
+        // Later events of the same connection have no effect.
         for more in ALL_CAUSES {
             assert_eq!(rig.event(Event::Lost(epoch, more)), []);
         }
@@ -98,7 +98,8 @@ fn every_loss_is_one_disconnect_with_its_cause() {
         assert_eq!(rig.conn.history().iter().count(), 1);
         assert_eq!(rig.event(Event::TornDown(epoch)), []);
         assert_eq!(rig.conn.phase(), Phase::Down);
-        // The next attempt starts at once only if we closed the connection on purpose.
+        // The next attempt starts without a delay only if this host closed the connection on
+        // purpose.
         let clean = matches!(
             cause,
             Cause::Idle | Cause::Closed | Cause::Shutdown | Cause::Forced | Cause::RailMove
@@ -108,7 +109,8 @@ fn every_loss_is_one_disconnect_with_its_cause() {
     }
 }
 
-/// An order to end a connection may come late: it is for that connection, never for the next one.
+/// A request to end a connection may come late. It applies only to that connection, not to the next
+/// one.
 #[test]
 fn an_order_that_comes_late_is_for_no_other_connection() {
     let mut rig = Rig::new(Config::default());
@@ -118,7 +120,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
     let actions = rig.event(Event::Close(Cause::Forced));
     assert!(matches!(actions[..], [Action::Disconnect { epoch, .. }] if epoch == first));
     assert!(rig.conn.is_ending(first));
-    // The RPC client has closed it, of its own will.
+    // The RPC client has closed the connection by its own decision.
     rig.event(Event::TornDown(first));
     assert!(!rig.conn.is_ending(first));
     for stage in Rig::STAGES.into_iter().chain([Phase::Up]) {
@@ -129,7 +131,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
         };
         rig.reach(stage);
         assert!(!rig.conn.is_ending(first));
-        // There is no report when the next connection ends either.
+        // No such report follows when the next connection ends.
         rig.event(Event::Close(Cause::Forced));
         assert_eq!(rig.conn.phase(), Phase::Closing);
         assert!(!rig.conn.is_ending(first));
@@ -149,26 +151,26 @@ fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     ] {
         let mut rig = endless();
         let delay = lose(&mut rig, lasted, useful, Cause::PeerClosed);
-        // Spread over a quarter of a second.
+        // The attempts are spread over a quarter of a second.
         assert_eq!(delay < Millis::new(250), at_once);
         let delay = lose(&mut rig, lasted, useful, Cause::BadReplies);
         assert_eq!(delay == Millis::default(), at_once);
     }
 }
 
-// A server that answers one call on each connection and drops it is not hammered.
+// A server that answers one call on each connection and then closes it does not get rapid attempts.
 #[test]
 fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     let mut rig = endless();
     for _ in 0..50 {
         let delay = lose(&mut rig, 1, true, Cause::PeerClosed);
         assert!(delay > Millis::default());
-        // A reply came on each connection, so the delay does not grow.
+        // A reply arrived on each connection, so the delay does not grow.
         assert!(delay <= Millis::new(500));
     }
 }
 
-// An end by ourselves says nothing against the peer, however often it happens.
+// If this host ends connections, that says nothing against the peer, however often it happens.
 #[test]
 fn what_we_did_ourselves_costs_no_delay() {
     for (cause, ours) in [
@@ -184,12 +186,13 @@ fn what_we_did_ourselves_costs_no_delay() {
         let mut rig = endless();
         let delays: Vec<Millis> = (0..50).map(|_| lose(&mut rig, 10, true, cause)).collect();
         assert_eq!(delays.iter().all(|delay| *delay == Millis::default()), ours);
-        // Without a reply nothing proves that the peer works.
+        // Without a reply there is no proof that the peer works.
         assert!(lose(&mut rig, 10, false, cause) > Millis::default());
     }
 }
 
-// An end soon after memory was revoked is caused by the server's write to it.
+// If a connection ends soon after memory was revoked, a Write of the server to that memory is the
+// cause.
 #[test]
 fn a_write_to_memory_of_a_killed_call_has_a_cause_of_its_own() {
     let refused = [
@@ -216,7 +219,8 @@ fn a_write_to_memory_of_a_killed_call_has_a_cause_of_its_own() {
             assert_eq!(causes(&actions), [expected]);
             let entry = rig.conn.history().iter().next().map(|entry| entry.cause);
             assert_eq!(entry, Some(expected));
-            // The next connection does not inherit it, nor does it believe the last one.
+            // The next connection does not inherit the mark, and does not change the cause of the
+            // last end.
             rig.event(Event::TornDown(epoch));
             rig.connect();
             rig.event(Event::MemoryRevoked(epoch));
@@ -274,7 +278,7 @@ fn events_of_another_epoch_change_nothing() {
     }
     assert_eq!(rig.conn.cookie(), cookie);
     assert_eq!(rig.conn.failures(), 1);
-    // The same during an attempt.
+    // The same holds during an attempt.
     for stage in Rig::STAGES {
         let mut rig = Rig::new(Config::default());
         rig.connect();
@@ -292,8 +296,8 @@ fn events_of_another_epoch_change_nothing() {
 #[test]
 fn two_losses_after_a_large_send_make_the_next_connection_small() {
     let fatal = Cause::Completion(WcStatus::RemoteInvalidRequest);
-    // Two losses: their causes, how long after the Send, whether the peer took a large Send
-    // between.
+    // Two losses: their causes, the time between each loss and the large Send before it, and
+    // whether the peer received a large Send between them.
     for (causes, wait, taken, expected) in [
         ([fatal, fatal], 100, false, Some(1024)),
         (
@@ -344,7 +348,7 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
         assert_eq!(rig.connect(), None);
         lose(&mut rig);
     }
-    // A later large Send does not renew the first one's time.
+    // A later large Send does not restart the time of the first one.
     for _ in 0..2 {
         assert_eq!(rig.connect(), None);
         rig.event(Event::LargeSend(rig.epoch()));
@@ -353,7 +357,7 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
         rig.advance(1_500);
         lose(&mut rig);
     }
-    // One loss is no proof, and a large Send that arrives clears it.
+    // One loss is no proof, and a large Send that arrives clears the suspicion.
     for _ in 0..2 {
         assert_eq!(rig.connect(), None);
         rig.event(Event::LargeSend(rig.epoch()));
@@ -371,7 +375,7 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
     let condemned = rig.now;
     assert_eq!(rig.connect(), Some(1024));
     lose(&mut rig);
-    // Ten minutes later the advertised size gets another chance.
+    // Ten minutes later the advertised size is tried again.
     rig.now = condemned.after(Millis::from_secs(599));
     assert_eq!(rig.connect(), Some(1024));
     lose(&mut rig);
@@ -399,12 +403,12 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     assert_eq!(rig.look(rig.now, start, false), []);
     assert_eq!(rig.event(Event::Close(Cause::Idle)), []);
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // All other events still close it.
+    // All other events still close the connection.
     let mut other = Rig::new(config);
     other.connect();
     other.event(Event::Backchannel { bound: true });
     assert_eq!(other.event(Event::Close(Cause::Closed)).len(), 1);
-    // Unbound, the idle time that has passed counts.
+    // After the binding is removed, the idle time that has passed counts.
     rig.event(Event::Backchannel { bound: false });
     assert_eq!(rig.look(rig.now, start, false).len(), 1);
     assert_eq!(rig.conn.phase(), Phase::Closing);
@@ -429,7 +433,7 @@ fn use_puts_the_idle_disconnect_off() {
     );
     rig.advance(299_998);
     assert_eq!(rig.look(rig.now, used, false), []);
-    // A call that waits for its reply is use, however long it takes.
+    // A call that waits for its reply counts as use, however long it waits.
     rig.advance(1);
     assert_eq!(rig.look(rig.now, used, true), []);
     rig.advance(299_999);
@@ -439,7 +443,7 @@ fn use_puts_the_idle_disconnect_off() {
     assert_eq!(rig.conn.phase(), Phase::Closing);
 }
 
-// Keepalive: a host that is gone is found without its help.
+// Keepalive: a host that has disappeared is detected although it sends no sign.
 #[test]
 fn a_dead_peer_is_found_in_seconds() {
     for (busy, silence) in [(true, 5_000), (false, 30_000)] {
@@ -448,7 +452,7 @@ fn a_dead_peer_is_found_in_seconds() {
         let heard = rig.now;
         let epoch = rig.epoch();
         let asked = heard.after(Millis::new(silence));
-        // The driver looks when asked and never sees anything.
+        // The driver checks when it is asked, and never sees a sign of life.
         let mut probed = None;
         let mut dead = None;
         while dead.is_none() {
@@ -472,7 +476,7 @@ fn a_dead_peer_is_found_in_seconds() {
     }
 }
 
-// Keepalive: a server whose host answers is never given up.
+// Keepalive: a connection to a server whose host answers probes is never ended.
 #[test]
 fn a_slow_server_is_left_alone() {
     let mut rig = Rig::new(Config::default());
@@ -482,7 +486,7 @@ fn a_slow_server_is_left_alone() {
     let end = rig.now.after(Millis::from_secs(3600));
     let mut probes = 0;
     rig.event(Event::Replied(epoch));
-    // An hour with a call outstanding and no reply; only probes are answered, each a little late.
+    // For an hour a call waits without a reply. Only probes are answered, each slightly late.
     while rig.now < end {
         rig.now = rig.conn.deadline().unwrap_or(end);
         let actions = rig.look(heard, heard, true);
@@ -498,7 +502,7 @@ fn a_slow_server_is_left_alone() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// Keepalive: one probe at a time, and no need for its own answer.
+// Keepalive: one probe is in flight at a time, and any later sign of life counts as its answer.
 #[test]
 fn anything_heard_is_as_good_as_an_answer() {
     let mut rig = Rig::new(Config::default());
@@ -508,7 +512,7 @@ fn anything_heard_is_as_good_as_an_answer() {
     let epoch = rig.epoch();
     assert_eq!(rig.look(heard, heard, true), [Action::Keepalive { epoch }]);
     let sent = rig.now;
-    // A message from before the probe does not answer it.
+    // A message from before the probe does not count as its answer.
     rig.advance(4_999);
     assert_eq!(rig.look(sent, heard, true), []);
     // Only one probe at a time.
@@ -539,7 +543,7 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
     rig.connect();
     let first = rig.conn.cookie();
     let epoch = rig.epoch();
-    // No reply at all on this connection: it is given up at once.
+    // No reply has ever arrived on this connection, so it ends at once.
     assert_eq!(
         causes(&rig.event(Event::RpcTimeout {
             cookie: first,
@@ -557,7 +561,8 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
     );
     rig.event(Event::TornDown(epoch));
     rig.connect();
-    // Timers of the old connection, and of calls never sent, leave the new one alone.
+    // Timers of the old connection, and of calls that were never sent, have no effect on the new
+    // connection.
     for cookie in [first, closed, rig.conn.cookie().wrapping_sub(1)] {
         assert_eq!(
             rig.event(Event::RpcTimeout {
@@ -568,7 +573,7 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
         );
     }
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // If replies arrive, the peer's host is probed first.
+    // If replies have arrived, the peer's host is probed first.
     let epoch = rig.epoch();
     let cookie = rig.conn.cookie();
     rig.event(Event::Replied(epoch));
@@ -608,7 +613,7 @@ fn without_keep_alive_the_rpc_timer_decides() {
     );
 }
 
-// Observability: the last disconnects with their cause.
+// Observability: the last disconnects are listed with their causes.
 #[test]
 fn the_last_disconnects_are_remembered() {
     let mut rig = Rig::new(Config::default());
@@ -631,13 +636,13 @@ fn the_last_disconnects_are_remembered() {
             .all(|(e, &epoch)| e.epoch == epoch));
         assert_eq!(entries.first().map(|e| e.useful), Some(round % 2 == 0));
     }
-    // A failed attempt is no disconnect.
+    // A failed attempt does not count as a disconnect.
     let entries: Vec<_> = rig.conn.history().iter().copied().collect();
     rig.fail_once();
     assert!(rig.conn.history().iter().eq(&entries));
 }
 
-// Keepalive: a driver that saw nothing reports nothing.
+// Keepalive: a driver that sees no sign of life reports none.
 #[test]
 fn a_default_activity_proves_nothing() {
     let mut rig = Rig::new(Config::default());
@@ -646,7 +651,7 @@ fn a_default_activity_proves_nothing() {
     assert_eq!(rig.event(Event::Tick(Activity::default())).len(), 1);
 }
 
-// Connection life: the order to disconnect is never crowded out.
+// Connection life: the request to disconnect is never displaced by other events.
 #[test]
 fn a_driver_that_takes_no_actions_loses_none() {
     let mut rig = Rig::new(Config::default());
@@ -686,8 +691,8 @@ fn a_driver_that_takes_no_actions_loses_none() {
     assert_eq!(rig.drain().len(), 1);
 }
 
-// Observability: a flushed work request says that something else failed first, which may be
-// reported later.
+// Observability: a flushed work request means that another one failed first, which may be reported
+// later.
 #[test]
 fn what_is_told_about_the_end_is_remembered_with_it() {
     let mut rig = endless();
@@ -699,7 +704,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
         newest(&rig).map(|lost| (lost.cm, lost.seen)),
         Some((None, Seen::default()))
     );
-    // The first event of the connection manager counts, if it ends a connection.
+    // The first event of the connection manager that ends a connection counts.
     for event in [
         CmEvent::RouteResolved,
         CmEvent::Disconnected,
@@ -726,7 +731,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     assert_eq!(seen.event, Some(QpEvent::AccessError));
     rig.event(Event::TornDown(epoch));
 
-    // Events that our own disconnect brings say nothing.
+    // Events that are caused by our own disconnect have no meaning.
     rig.connect();
     let epoch = rig.epoch();
     rig.event(Event::Close(Cause::Forced));
@@ -738,7 +743,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     );
     rig.event(Event::TornDown(epoch));
 
-    // The event that is the cause is there; events of the next attempt belong to no end.
+    // The event that caused the end is recorded. Events of the next attempt belong to no end.
     rig.connect();
     let epoch = rig.epoch();
     rig.cm(CmEvent::TimewaitExit);
@@ -750,7 +755,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     assert_eq!(newest(&rig).map(|lost| (lost.epoch, lost.cm)), expected);
 }
 
-// Observability: an administrator can tell the causes apart.
+// Observability: an administrator can tell the causes of ends apart.
 #[test]
 fn every_cause_has_its_own_name() {
     let mut names: Vec<_> = ALL_CAUSES.iter().map(|cause| cause.name()).collect();
@@ -759,7 +764,7 @@ fn every_cause_has_its_own_name() {
     assert_eq!(names.len(), ALL_CAUSES.len());
 }
 
-// Observability: an administrator can tell apart what was seen of the end of a connection.
+// Observability: an administrator can tell the reports about the end of a connection apart.
 #[test]
 fn every_sign_of_the_end_has_its_own_name() {
     let cm = [
@@ -774,13 +779,13 @@ fn every_sign_of_the_end_has_its_own_name() {
     ];
     assert_all_differ(cm.map(CmEvent::name));
     assert_eq!(CmEvent::Disconnected.name(), "disconnected by the peer");
-    // The numbers of `enum ib_event_type`; the last is any other.
+    // Numbers of `enum ib_event_type`; the last number stands for any other event.
     assert_all_differ([1, 2, 3, 8, 0].map(|event| QpEvent::from_raw(event).name()));
     assert_eq!(
         QpEvent::from_raw(1).name(),
         "fatal error (IB_EVENT_QP_FATAL)"
     );
-    // The names of verbs.
+    // The names that verbs use.
     let opcodes = [
         Opcode::Send,
         Opcode::RegMr,
@@ -792,7 +797,7 @@ fn every_sign_of_the_end_has_its_own_name() {
     assert_eq!(opcodes.map(Opcode::name), names);
 }
 
-// Observability: where all that failed was flushed, no work request says why.
+// Observability: if all failed work requests were flushed, none of them shows the reason.
 #[test]
 fn flushed_work_requests_alone_give_no_reason() {
     for (first, reason, lacking) in [
@@ -800,7 +805,7 @@ fn flushed_work_requests_alone_give_no_reason() {
         (Some(FLUSHED), None, true),
         (Some(FLUSHED), Some(RETRY_EXCEEDED), false),
         (Some(RETRY_EXCEEDED), Some(RETRY_EXCEEDED), false),
-        // Work requests that failed while we ended the connection.
+        // Work requests that failed while this host ended the connection.
         (None, Some(RETRY_EXCEEDED), false),
     ] {
         let seen = Seen {
@@ -878,7 +883,7 @@ fn stale_events(epoch: Epoch) -> [Event; 13] {
     ]
 }
 
-/// A connection that nothing but the test ends.
+/// A connection that ends only if the test ends it.
 fn endless() -> Rig {
     Rig::new(Config {
         keepalive: None,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Private data of connection set-up, and the thresholds that come of it.
+//! Private data of connection setup, and the thresholds that follow from it.
 
 use xprtrdma_proto::{
     private_data::MAX_SIZE,
@@ -123,7 +123,7 @@ fn private_data_are_found_at_any_alignment_and_only_whole() {
 // covers: MAL-145
 #[test]
 fn a_false_identifier_does_not_hide_the_real_one() {
-    // Another version, a cut-off one, and one inside the other's bytes.
+    // Cases: another version of the format, truncated data, and data at an offset in other bytes.
     let false_starts: [&[u8]; 4] = [
         &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 9, 9],
         &[0xf6, 0xab, 0x0e, 0x18],
@@ -134,7 +134,7 @@ fn a_false_identifier_does_not_hide_the_real_one() {
         let bytes: Vec<u8> = start.iter().chain(&GOOD).copied().collect();
         assert_eq!(PrivateData::find(&bytes), Some(GOOD_DATA));
     }
-    // The first of two valid ones counts.
+    // If two valid copies are present, the first counts.
     let mut second = GOOD;
     second[6] = 0;
     let bytes: Vec<u8> = GOOD.iter().chain(&second).copied().collect();
@@ -157,7 +157,7 @@ fn thresholds_are_what_both_can_do() {
         (Some(data(true, 4096, 4096)), 4096, 4096, true),
         (Some(data(false, 8192, 2048)), 2048, 8192, false),
         (Some(data(true, MAX_SIZE, MAX_SIZE)), 4096, 8192, true),
-        // Every peer can do 1024, whatever it says.
+        // Every peer can receive 1024 bytes, whatever it advertises.
         (Some(data(true, 0, 0)), 1024, 1024, true),
     ];
     for (peer, call, reply, remote_invalidation) in table {
@@ -169,7 +169,7 @@ fn thresholds_are_what_both_can_do() {
         let found = Thresholds::negotiate(Version::V1, &own, peer.as_ref());
         assert_eq!(found, expected);
     }
-    // Remote invalidation needs the announcement of both.
+    // Remote invalidation is used only if both ends announce it.
     let silent = data(false, 4096, 4096);
     let found = Thresholds::negotiate(Version::V1, &silent, Some(&own));
     assert!(!found.remote_invalidation);

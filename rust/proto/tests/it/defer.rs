@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An item that waits for room in a queue is posted, whatever happens between two steps.
+//! An item that waits for space in a queue is posted, whatever happens between two steps.
 
 use std::{
     cell::{
@@ -14,13 +14,13 @@ use xprtrdma_proto::defer::{
     PostQueue, //
 };
 
-/// A queue for so much.
+/// A queue with this much space.
 const DEPTH: u32 = 4;
-/// Places that the items take.
+/// Number of entries that the items use.
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
-/// A send queue and its users. Before each step of one user another may get its turn, as the
-/// script says.
+/// A send queue and its users. Before each step of one user another user may run, as the script
+/// says.
 struct World {
     script: Cell<u32>,
     nested: Cell<u32>,
@@ -30,7 +30,7 @@ struct World {
     /// Completions are handled one at a time.
     handling: Cell<bool>,
     list: RefCell<Vec<u16>>,
-    /// The items of tasks that have not come yet.
+    /// The items of tasks that have not started.
     coming: RefCell<Vec<u16>>,
     posted: RefCell<Vec<u16>>,
 }
@@ -54,7 +54,7 @@ impl World {
         DEPTH - self.queue.borrow().iter().sum::<u32>()
     }
 
-    /// A task comes with its item.
+    /// A task starts with its item.
     fn task(&self) {
         let item = self.coming.borrow_mut().pop();
         if let Some(item) = item {
@@ -74,7 +74,7 @@ impl World {
         self.handling.set(false);
     }
 
-    /// Called before each step: another thread may get its turn.
+    /// Called before each step: another thread may run.
     fn others(&self) {
         let choice = self.script.get() % 3;
         self.script.set(self.script.get() / 3);
@@ -122,8 +122,8 @@ impl PostQueue for World {
     }
 }
 
-// No announcement of room is lost, wherever it comes between the steps of the others.
-// Only completions happen afterwards, so no later traffic helps.
+// No notification about free space is lost, at whatever step of the other users it arrives. Only
+// completions happen afterwards, so later posts do not help.
 #[test]
 fn whatever_waits_is_posted() {
     let mut deferred = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events that a device reported, and which of them is named at the end of a connection.
+//! The events that a device reported, and which of them the log names when a connection ends.
 
 use xprtrdma_proto::{
     conn::{
@@ -27,7 +27,8 @@ fn log(events: &[(u64, DeviceEvent)]) -> DeviceLog {
     log
 }
 
-// Observability: one of each kind is kept, newest first, so that a storm of one leaves the others.
+// Observability: the newest event of each kind is kept, so that many events of one kind do not
+// displace the others.
 #[test]
 fn the_newest_of_each_kind_is_kept() {
     assert_eq!(DeviceLog::new().iter().count(), 0);
@@ -45,7 +46,7 @@ fn the_newest_of_each_kind_is_kept() {
             (DeviceEvent::Fatal, at(2)),
         ]
     );
-    // Events of all kinds find room at the same time, in any order.
+    // Events of all kinds can be stored at the same time, in any order.
     for number in (0..64).chain((0..64).rev()) {
         log.told(DeviceEvent::from_raw(number), at(2000 + u64::from(number)));
         assert_eq!(
@@ -57,7 +58,7 @@ fn the_newest_of_each_kind_is_kept() {
     assert_eq!((kinds.len(), log.iter().count()), (9, 9));
 }
 
-// Observability: what ends connections is named before what only may.
+// Observability: events that end connections are named before events that only may end them.
 #[test]
 fn the_gravest_event_explains_the_end() {
     use DeviceEvent::{AddressesChanged, Fatal, PortActive, PortDown};
@@ -77,14 +78,14 @@ fn the_gravest_event_explains_the_end() {
         Some((Fatal, Millis::new(100)))
     );
     assert_eq!(log(&[]).explains(at(0), LONG), None);
-    // Told while the connection was being ended.
+    // Reported while the connection was being ended.
     assert_eq!(
         log(&both).explains(at(50), LONG),
         Some((Fatal, Millis::new(0)))
     );
 }
 
-// Observability: what came before the connection, or long before its end, did not end it.
+// Observability: an event before the connection, or long before its end, is not named as the cause.
 #[test]
 fn an_old_event_explains_nothing() {
     let log = log(&[(0, DeviceEvent::PortDown)]);
@@ -120,7 +121,8 @@ fn events_are_known_by_their_numbers() {
     }
 }
 
-// Observability: a port that was down before the connection was made explains no later fault.
+// Observability: a port that was down before the connection was established does not explain a
+// later fault.
 #[test]
 fn a_connection_lets_all_be_forgotten() {
     let mut log = log(&[(1, DeviceEvent::PortDown), (2, DeviceEvent::PortActive)]);

@@ -53,7 +53,7 @@ fn every_report_of_the_peer_is_final() {
     }
 }
 
-/// The names that the requirements give, in their order.
+/// The names from the requirements, in the same order.
 const NAMES: [&str; 39] = [
     "short_msg",
     "bad_vers",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Malformed fixed words and error messages: `classify` before any call is looked at.
+//! Malformed fixed words and error messages: `classify` checks them before it looks for a call.
 
 use crate::common::{
     fate,
@@ -78,7 +78,7 @@ fn a_call_or_reply_has_at_least_a_minimal_header() {
             message.procedure = procedure;
             let bytes = message.bytes();
             for len in 16..minimum {
-                // The xid may not be trusted.
+                // The xid must not be trusted.
                 assert_eq!(discarded(&bytes[..len], version), short);
             }
             assert!(discarded(&bytes[..minimum], version) != short);
@@ -116,7 +116,8 @@ fn another_version_is_dropped() {
             if other == version.number() {
                 continue;
             }
-            // Neither a Reply nor a Call: the layout, and so the direction, is unknown.
+            // The message is neither a Reply nor a Call: its layout, and so its direction, is
+            // unknown.
             for message in [Message::reply(version), Message::reverse_call(version)] {
                 for procedure in [0, 1, 2, 3, 5, 6] {
                     let mut message = message.clone();
@@ -202,7 +203,7 @@ fn unknown_procedures_are_dropped() {
     }
 }
 
-// covers: V1-084, MAL-035: it is complete with 16 bytes, and answers no call.
+// covers: V1-084, MAL-035: the message is complete with 16 bytes, and answers no call.
 #[test]
 fn done_says_nothing_about_a_call() {
     let mut message = Message::reply(Version::V1);
@@ -243,7 +244,7 @@ fn undecodable_errors_are_dropped() {
             if code != 0 && code <= highest {
                 continue;
             }
-            // Errors with and without the eight words of RFC 5666's default arm.
+            // Errors with and without the eight words that the default arm of RFC 5666 has.
             for extra in [0, 8] {
                 let mut body = vec![code];
                 body.resize(1 + extra, 0);
@@ -353,7 +354,7 @@ fn an_inline_reply_begins_like_one() {
             let bytes = reply(rpc(XID, msg_type, 24));
             assert_eq!(discarded(&bytes, version), with_xid(Counter::BadPayload));
         }
-        // The RPC layer decides about the words behind the first two.
+        // The RPC layer decides about all words behind the first two.
         let mut payload = rpc(XID, REPLY, 24);
         payload[8..].fill(0xff);
         assert!(matches!(
@@ -365,8 +366,8 @@ fn an_inline_reply_begins_like_one() {
 
 #[test]
 fn only_a_reply_carries_a_grant() {
-    // The type says it: neither an error nor a discard has a credit word to take; a reverse
-    // Call has one that is not the verdict of a judge. A Reply hands its own on.
+    // The types ensure this. An error and a discarded message have no credit field to accept. The
+    // credit field of a reverse Call does not go to the judge. A Reply passes its own on.
     for version in VERSIONS {
         for credits in [0, 1, 77, 0xffff_ffff] {
             let mut message = Message::reply(version);

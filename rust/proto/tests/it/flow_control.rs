@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Credits and patience, against simple models.
+//! Credits, and the limits on bad messages, compared with simple models.
 
 use proptest::{
     collection::vec,
@@ -30,10 +30,10 @@ use xprtrdma_proto::{
     Error, //
 };
 
-/// When connections of these tests begin.
+/// Time at which connections of these tests begin.
 const START: Time = Time::from_millis(1_000_000);
 
-/// A runner that draws the same cases every time.
+/// Returns a test runner that generates the same cases every time.
 fn runner(cases: u32) -> TestRunner {
     let config = Config {
         cases,
@@ -44,7 +44,7 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, rng)
 }
 
-/// The RPC client's rule: each call in flight takes a part of the window.
+/// The RPC client's rule: each call in flight uses a part of the window.
 fn may_send(credits: &ForwardCredits, in_flight: u32) -> bool {
     u64::from(in_flight) << 8 < credits.cwnd()
 }
@@ -60,12 +60,12 @@ fn a_connection_begins_with_one_credit() {
     assert!(!may_send(&credits, 1));
     assert!(credits.accept(Credits(64)).changed);
     assert_eq!((credits.granted(), credits.cwnd()), (64, 64 << 8));
-    // Never ask for nothing.
+    // The client never requests zero credits.
     assert_eq!(ForwardCredits::new(0).request(), Credits(1));
 }
 
 // covers: V1-017
-// A call for which no task waits any more holds its credit until its reply.
+// If no task waits for a call any more, the call holds its credit until its reply arrives.
 #[test]
 fn an_abandoned_call_keeps_its_credit() {
     let mut credits = ForwardCredits::new(8);
@@ -80,7 +80,7 @@ fn an_abandoned_call_keeps_its_credit() {
     credits.abandon();
     assert_eq!(credits.cwnd(), 0);
     assert!(!may_send(&credits, 0));
-    // Fewer credits than calls given up: still none.
+    // Fewer credits are granted than calls were abandoned, so none is free.
     assert!(credits.accept(Credits(2)).changed);
     assert_eq!(credits.cwnd(), 0);
     assert!(credits.accept(Credits(3)).changed);
@@ -91,14 +91,15 @@ fn an_abandoned_call_keeps_its_credit() {
             (left, u64::from(3 - left) << 8)
         );
     }
-    // An unmatched reply may be that of a call whose end is not known yet; then no credit is held.
+    // An unmatched reply may belong to a call whose end is not known yet. In that case no credit is
+    // held.
     assert!(!credits.unmatched_reply());
     assert_eq!(credits.cwnd(), 3 << 8);
     credits.abandon();
     assert_eq!((credits.abandoned(), credits.cwnd()), (0, 3 << 8));
     credits.abandon();
     assert_eq!((credits.abandoned(), credits.cwnd()), (1, 2 << 8));
-    // A new connection knows of neither.
+    // Neither number is known on a new connection.
     assert!(!ForwardCredits::new(8).unmatched_reply());
     assert!(!credits.accept(Credits(3)).changed);
 }
@@ -157,7 +158,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The machines under test, driven as the driver does, and what a simple model says.
+/// The objects under test, used as the driver uses them, and a simple model of their state.
 struct World {
     forward: ForwardCredits,
     requested: u32,
@@ -177,7 +178,7 @@ impl World {
         }
     }
 
-    /// Calls without a reply, whether a task waits for it or not.
+    /// Number of calls without a reply, whether or not a task waits for them.
     fn with_the_server(&self) -> u32 {
         self.in_flight + self.abandoned
     }
@@ -253,7 +254,7 @@ fn stray_messages_are_borne_up_to_a_limit() {
     }
 }
 
-// Rare bad messages over months do not end a connection.
+// A few bad messages over months do not end a connection.
 #[test]
 fn what_was_borne_long_ago_is_forgotten() {
     let minute = 60_000;
@@ -264,7 +265,7 @@ fn what_was_borne_long_ago_is_forgotten() {
         discards.tick(now);
         assert_eq!(discards.discard(None), Reaction::Ignore);
     }
-    // More than one bad message a minute add up in the end.
+    // If more than one bad message arrives each minute, the connection ends at last.
     let mut seen = 0;
     while discards.discard(None) == Reaction::Ignore {
         now = now.after(Millis::new(minute / 2));
@@ -289,7 +290,7 @@ fn what_was_borne_long_ago_is_forgotten() {
     }
     assert_eq!(discards.discard(None), Reaction::Reconnect);
     assert_eq!(often.discard(None), Reaction::Reconnect);
-    // A quiet time is not saved up.
+    // A quiet period does not allow more bad messages later.
     let mut discards = DiscardLimit::new(2, START);
     discards.tick(START.after(Millis::new(100 * minute)));
     assert_eq!(discards.discard(None), Reaction::Ignore);
@@ -302,7 +303,7 @@ fn a_bad_reply_to_a_waiting_call_reconnects_and_the_third_ends_it() {
     assert_eq!(CALL_STRIKES, 3);
     let mut call = Strikes::default();
     let mut other = Strikes::default();
-    // Every bad reply costs a connection, so each comes on a new one.
+    // Every bad reply ends a connection, so each one arrives on a new connection.
     for _ in 0..2 {
         let mut discards = DiscardLimit::new(16, START);
         assert_eq!(discards.discard(Some(&mut call)), Reaction::Reconnect);
@@ -316,7 +317,7 @@ fn a_bad_reply_to_a_waiting_call_reconnects_and_the_third_ends_it() {
     assert_eq!(Error::BadReplies.to_errno(), -5);
 }
 
-// Rails: a connection that is about to move waits for the calls in flight and sends no other.
+// Rails: a connection that is about to move waits for the calls in flight and sends no others.
 #[test]
 fn a_closed_window_stays_closed_whatever_is_granted() {
     let mut credits = ForwardCredits::new(64);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fuzzers' inputs without a fuzzer: the corpus, its mutations, and random bytes.
+//! Runs the fuzz targets without a fuzzer: on the corpus, on mutations of the corpus, and on random
+//! bytes.
 //!
 //! The cases are the same in every run.
 
@@ -45,7 +46,7 @@ fn random_bytes() {
     }
 }
 
-/// All inputs kept for a target, in a fixed order.
+/// Returns all inputs in the corpus of a target, in a fixed order.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")
@@ -74,7 +75,7 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Any byte, but small ones more often: most words of a message are small.
+    /// Generates any byte, but small ones more often, because most words of a message are small.
     fn byte(&mut self) -> u8 {
         let bits = self.next();
         if bits & 0x300 == 0 {
@@ -84,7 +85,7 @@ impl Random {
         }
     }
 
-    /// `input` with a few bytes changed, moved, or taken from another input.
+    /// Returns `input` with a few bytes that are changed, moved, or copied from another input.
     fn mutated(&mut self, input: &[u8], corpus: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = input.to_vec();
         for _ in 0..1 + self.below(4) {

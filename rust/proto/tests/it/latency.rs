@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Buckets for spans, and the stages of a call.
+//! Buckets for durations, and the stages of a call.
 
 use xprtrdma_proto::latency::{
     below_us,
@@ -75,9 +75,9 @@ fn the_stages_of_a_call_add_up_to_its_life() {
 #[test]
 fn a_call_that_was_not_followed_from_its_beginning_has_no_stages() {
     for broken in [
-        // The clock was off.
+        // The measurement was off.
         Stamps { posted: 0, ..CALL },
-        // Times that an earlier call of the slot has left.
+        // Times that an earlier call in the same slot has left.
         Stamps {
             posted: 4999,
             ..CALL

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which events wait for the worker of an attempt, and which go to the machine.
+//! Which events are stored for the worker of an attempt, and which are passed to the machine.
 
 use crate::rig::{
     Rig,
@@ -25,7 +25,7 @@ use xprtrdma_proto::{
 
 const NOTHING: Option<Action> = None;
 
-/// Events that come from anywhere at any time.
+/// Events that may arrive from any source at any time.
 fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
     let long_ago = Time::from_millis(0);
     vec![
@@ -52,7 +52,7 @@ fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
     ]
 }
 
-/// A mailbox at which a worker has made an attempt up to this phase and not taken the next action.
+/// A mailbox whose worker has taken an attempt up to this phase, and has not taken the next action.
 fn attempt(phase: Phase) -> (Mailbox, Time) {
     let mut rig = Rig::new(Config::default());
     let mut mailbox = Mailbox::new(rig.conn.clone());
@@ -80,8 +80,8 @@ fn attempt(phase: Phase) -> (Mailbox, Time) {
     (mailbox, rig.now)
 }
 
-/// Whatever comes while a worker makes an attempt waits for it, in order, and takes away nothing
-/// that the worker is to do.
+/// An event that arrives while a worker handles an attempt is stored for it, in order, and removes
+/// none of the actions that the worker has to take.
 #[test]
 fn no_event_takes_what_the_worker_is_to_do() {
     for phase in [
@@ -115,7 +115,8 @@ fn no_event_takes_what_the_worker_is_to_do() {
     }
 }
 
-/// Nor does one that comes when the worker is about to come: it finds the machine as it was.
+/// The same holds for an event that arrives when the worker is about to start: the worker finds the
+/// machine unchanged.
 #[test]
 fn an_event_before_the_worker_is_over_when_it_comes() {
     let rig = Rig::new(Config::default());
@@ -138,7 +139,7 @@ fn an_event_before_the_worker_is_over_when_it_comes() {
     }
 }
 
-/// The events that a worker leaves reach the machine before any other.
+/// The events that a worker leaves reach the machine before any other event.
 #[test]
 fn what_a_worker_leaves_comes_first() {
     let (mut mailbox, now) = attempt(Phase::Up);
@@ -168,7 +169,7 @@ fn what_a_worker_leaves_comes_first() {
         ]
     ));
     assert!(mailbox.conn.history().iter().all(|entry| entry.useful));
-    // Now a thread with an event hands it to the machine.
+    // From now on a thread passes its event to the machine.
     assert_eq!(mailbox.next_event(), None);
     let closed = mailbox.deliver(Event::Close(Cause::Forced), now);
     assert_eq!(closed, Some([NOTHING; 4]));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The tests of the protocol core: one program, a module for each subject.
+//! The tests of the protocol core: one program, with a module for each subject.
 
 #![allow(
     unreachable_pub,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Faults that `tools/host/mutants` planted and no other test noticed.
+//! Tests for faults that `tools/host/mutants` planted and that no other test detected.
 
 use crate::common::{
     fate,
@@ -33,7 +33,8 @@ fn a_writer_knows_its_room() {
 // covers: V2-15
 #[test]
 fn a_long_version_2_call_is_refused_whatever_follows_its_header() {
-    // A NOMSG has no message inline, so bytes behind its header are none, however good they look.
+    // A NOMSG has no inline message, so bytes behind its header are not a message, even if they
+    // look valid.
     for payload in [
         vec![],
         rpc(XID, CALL, 40),

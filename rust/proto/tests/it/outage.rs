@@ -16,7 +16,7 @@ use xprtrdma_proto::{
 
 const SECOND: Millis = Millis::from_secs(1);
 
-// Observability: an administrator is told at once, and not hundreds of times.
+// Observability: an administrator is told at once, and not many times.
 #[test]
 fn a_day_without_a_server_costs_few_lines() {
     let mut outage = Outage::new();
@@ -37,7 +37,7 @@ fn a_day_without_a_server_costs_few_lines() {
     assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= 3630));
 }
 
-// Observability: what is new is told at once.
+// Observability: new facts are logged at once.
 #[test]
 fn another_reason_is_told_once_in_each_pause() {
     let mut outage = Outage::new();
@@ -57,7 +57,8 @@ fn another_reason_is_told_once_in_each_pause() {
     assert!(tell(ConnectError::Refused, 280));
 }
 
-// Observability: the end of an outage is told with its size, and the next one from the start.
+// Observability: the end of an outage is logged with its size. The next outage is logged from the
+// start.
 #[test]
 fn a_connection_ends_the_outage() {
     let mut outage = Outage::new();
@@ -80,7 +81,7 @@ fn a_connection_ends_the_outage() {
     assert_eq!(outage.ended(Time::from_millis(1_020_000)).0, 0);
 }
 
-// Observability: a device that claims to work and is not answered is suspected, once.
+// Observability: a device that claims to work, but whose requests are not answered, is named once.
 #[test]
 fn a_device_that_is_never_answered_is_suspected() {
     let suspects = |attempts: &[(ConnectError, bool)]| {
@@ -111,7 +112,7 @@ fn a_device_that_is_never_answered_is_suspected() {
     );
     assert!(suspects(&[(AddrSilent, true); 9]).is_empty());
     assert!(suspects(&[(Unanswered, false); 9]).is_empty());
-    // The same in each outage.
+    // The same holds in each outage.
     let mut outage = Outage::new();
     let now = Time::from_millis(1_000_000);
     for _ in 0..2 {
@@ -126,7 +127,7 @@ fn a_device_that_is_never_answered_is_suspected() {
     }
 }
 
-// Observability: a line that had to be left out is not lost.
+// Observability: a message that had to be suppressed is logged later.
 #[test]
 fn news_keep_until_they_may_be_told() {
     let mut outage = Outage::new();
@@ -137,7 +138,7 @@ fn news_keep_until_they_may_be_told() {
             asked = true;
             may_tell == Some(true)
         });
-        // The log has a budget, so it is asked only if there is something to report.
+        // The log has a rate limit, so a message is requested only if there is something to report.
         assert_eq!(asked, may_tell.is_some());
         report.tell
     };

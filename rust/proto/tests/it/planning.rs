@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How calls and replies travel: every border between the forms.
+//! How calls and replies are sent: every limit between two forms.
 
 use xprtrdma_proto::{
     chunk::ChunkLists,
@@ -30,11 +30,11 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// The largest header that is ever written: both Read chunks, the Write chunk and the Reply chunk
-/// with as many segments as a chunk may have, in version 2.
+/// The largest possible header: both Read chunks, the Write chunk and the Reply chunk with the
+/// maximum number of segments, in version 2.
 const MAX_HEADER_LEN: usize = 1324;
 
-/// Bytes of a header, counted from the layout; `None` where there is no such chunk.
+/// Number of bytes in a header, computed from the layout. `None` means that there is no such chunk.
 fn header_len(version: Version, read: usize, write: Option<usize>, reply: Option<usize>) -> usize {
     let fixed = match version {
         Version::V1 => 16,
@@ -99,7 +99,7 @@ const SMALL_REPLY: ReplyShape = ReplyShape {
     eligible: false,
 };
 
-/// The header that a plan needs, built from segments.
+/// Builds the header that a plan needs.
 fn built(plan: &Plan, counts: &SegmentCounts, version: Version) -> Result<usize, Error> {
     let segment = Segment {
         handle: Handle(1),
@@ -161,7 +161,7 @@ fn a_call_as_large_as_the_threshold_is_inline() {
                 (most + 1, CallPlan::Long { length: most + 1 }),
                 (most + 4, CallPlan::Long { length: most + 4 }),
             ] {
-                // However the bytes are spread over the parts.
+                // The result does not depend on how the bytes are spread over the parts.
                 for tail in [0, 4, total / 2] {
                     let shape = CallShape {
                         eligible: false,
@@ -241,7 +241,7 @@ fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
 // covers: V1-037
 #[test]
 fn the_pad_decides_at_the_border() {
-    // Without its pad the rest fits to the byte; a pad that is not the item's stays.
+    // Without the pad the message fits exactly. A pad that does not belong to the item stays.
     let limits = limits(Version::V1, 1024, 1024);
     let most = 1024 - 28 - 24;
     for (tail_padded, expected_inline) in [(true, true), (false, false)] {
@@ -255,7 +255,7 @@ fn the_pad_decides_at_the_border() {
             expected_inline
         );
     }
-    // A tail shorter than the pad is only a pad.
+    // If the tail is shorter than the pad, it is only a pad.
     assert_eq!(call(100, 5001, 1).pad(), 1);
     assert_eq!(call(100, 5001, 0).pad(), 0);
     assert_eq!(call(100, 5000, 8).pad(), 0);
@@ -263,7 +263,7 @@ fn the_pad_decides_at_the_border() {
 
 #[test]
 fn nothing_is_never_reduced() {
-    // Whatever a driver counts: without page data there is no chunk of page data.
+    // Whatever the driver counts, there is no chunk for page data without page data.
     let limits = limits(Version::V1, 1024, 1024);
     let counts = SegmentCounts {
         call: MAX_SEGMENTS + 1,
@@ -374,7 +374,7 @@ fn the_chunks_of_the_reply_count_in_the_header_of_the_call() {
         for (shape, most) in [
             (SMALL_REPLY, 1024 - 28),
             (read, 1024 - 28 - list),
-            // The Reply chunk's first word is there anyway.
+            // The first word of the Reply chunk is always present.
             (long, 1024 - 28 - list + 4),
         ] {
             for (head, inline) in [(most, true), (most + 4, false)] {
@@ -459,14 +459,14 @@ fn what_cannot_be_built_is_refused() {
             assert_eq!(result.map_err(Error::to_errno), Err(-5));
         }
     }
-    // Lengths beyond 32 bits.
+    // Lengths that exceed 32 bits.
     let huge = call(u32::MAX - 3, u32::MAX, u32::MAX);
     let result = plan(&huge, &SMALL_REPLY, &ONE_EACH, true, &limits);
     assert_eq!(result, Err(Error::Unbuildable));
     let huge = reply(u32::MAX, u32::MAX, u32::MAX);
     let result = plan(&SMALL_CALL, &huge, &ONE_EACH, true, &limits);
     assert_eq!(result, Err(Error::Unbuildable));
-    // Fewer segments allowed than the protocol's limit, and never more.
+    // The limit on segments may be lower than the protocol's limit, but never higher.
     for (allowed, segments, ok) in [(4, 4, true), (4, 5, false), (99, 16, true), (99, 17, false)] {
         let limits = Limits {
             segments: allowed,
@@ -489,7 +489,7 @@ fn what_cannot_be_built_is_refused() {
 
 #[test]
 fn nfsv3_replies_have_the_chunks_of_the_table() {
-    /// Procedure, largest body, page data in it, eligible.
+    /// Columns: procedure, largest body, page data in the body, whether the data are eligible.
     const TABLE: [(u32, u32, u32, bool); 22] = [
         (0, 0, 0, false),
         (1, 88, 0, false),
@@ -532,7 +532,7 @@ fn nfsv3_replies_have_the_chunks_of_the_table() {
             assert_eq!(plan.reply, expected, "procedure {procedure}");
         }
     }
-    // READDIR: the border is a count of 968.
+    // READDIR: a count of 968 is the limit.
     for (count, inline) in [(968, true), (969, false)] {
         let shape = ReplyShape {
             eligible: false,
@@ -588,7 +588,7 @@ fn every_plan_fits_both_ways() {
     assert!(built_plans > 2000);
 }
 
-/// Checks the promises of a plan, computed in another way.
+/// Checks the properties that a plan must have, computed independently.
 fn check_plan(
     plan: &Plan,
     call: &CallShape,
@@ -623,7 +623,7 @@ fn check_plan(
     };
     let send = u32::try_from(plan.header_len).unwrap() + inline;
     assert!(send <= limits.thresholds.call);
-    // The largest Reply that the server may send inline.
+    // The length of the largest Reply that the server may send inline.
     let (write, chunk, inline) = match plan.reply {
         ReplyPlan::Inline => (None, None, reply.head + reply.pages + reply.tail),
         ReplyPlan::WriteChunk { length } => {
@@ -656,10 +656,10 @@ fn headers_are_as_long_as_the_formula_says() {
             }
         }
     }
-    // Nonsense saturates, so that it fits nowhere.
+    // Impossible values saturate, so that the message never fits.
 }
 
-/// The usual headers of version 1 are written otherwise than all others.
+/// The usual headers of version 1 are encoded by separate code.
 #[test]
 fn a_header_has_the_same_lists_in_both_versions() {
     let segment = |n: u32| Segment {
@@ -869,7 +869,7 @@ fn segments_are_counted_by_pages_and_borders() {
             }
         }
     }
-    // A device without regions, or a page without bytes, can build nothing.
+    // A device without regions, or a page size of zero, allows no plan with chunks.
     for (pages, page_size) in [(0, 4096), (8, 0)] {
         let limits = RegionLimits {
             pages,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The prediction agrees with the rules.
+//! The prediction of a reply agrees with the full rules.
 
 use crate::common::{
     words,
@@ -35,14 +35,14 @@ const OFFERED: Segment = Segment {
 };
 const NON_DATA_MAX: u32 = 40;
 
-/// The chunk with `length` bytes written.
+/// Returns the chunk with `length` bytes written.
 fn chunk(length: u32) -> [u32; 6] {
     [1, 1, 0x105, length, 1, 0x0f00]
 }
 
 const BOTH: [Version; 2] = [Version::V1, Version::V2];
 
-/// The words that come before the lists.
+/// Returns the words that precede the chunk lists.
 fn front(version: Version, procedure: u32, direction: u32) -> Vec<u32> {
     let mut words = vec![XID, version.number(), 7, procedure];
     if version == Version::V2 {
@@ -51,7 +51,7 @@ fn front(version: Version, procedure: u32, direction: u32) -> Vec<u32> {
     words
 }
 
-/// The expectation of a call, and the words of a Reply to it.
+/// Returns the expectation of a call, and the words of a matching Reply.
 fn usual(version: Version) -> Vec<(Expected<'static>, Vec<u32>)> {
     let (msg, nomsg) = (front(version, 0, REPLY), front(version, 1, REPLY));
     let rpc = [XID, REPLY, 0, 0, 0, 0];
@@ -68,7 +68,7 @@ fn usual(version: Version) -> Vec<(Expected<'static>, Vec<u32>)> {
     all
 }
 
-/// The result of the rules, if they accept the message.
+/// Returns the result of the full rules, if they accept the message.
 fn judged(bytes: &[u8], version: Version, expected: Expected<'_>) -> Option<Accept> {
     let segments = [OFFERED];
     let writes = [&segments[..]];
@@ -102,7 +102,7 @@ fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
     found.is_some()
 }
 
-/// Each version, with the expectation of its calls and their replies.
+/// Each version, with the expectations of its calls and the matching replies.
 fn all_usual() -> impl Iterator<Item = (Version, Expected<'static>, Vec<u32>)> {
     BOTH.into_iter().flat_map(|version| {
         usual(version)
@@ -118,7 +118,7 @@ fn the_usual_replies_are_predicted() {
     }
 }
 
-// A reply that repeats the offset proves that its server was told of the region.
+// A reply that repeats the offset proves that its server received the description of the region.
 #[test]
 fn the_offset_is_where_it_is_looked_for() {
     for (version, expected, message) in all_usual() {
@@ -130,7 +130,7 @@ fn the_offset_is_where_it_is_looked_for() {
         let bytes = words(&message);
         let at = offset_place(returned, version);
         assert_eq!(bytes[at..at + 8], segment.offset.to_be_bytes());
-        // The offset is at no other place.
+        // The offset is not found at any other position.
         let places = bytes.windows(8).enumerate();
         let same = places.filter(|(_, word)| *word == segment.offset.to_be_bytes());
         assert_eq!(same.map(|(place, _)| place).collect::<Vec<_>>(), [at]);
@@ -151,7 +151,7 @@ fn no_other_word_is_taken_for_the_usual_one() {
                 taken += u32::from(agrees(&words(&changed), version, expected));
             }
         }
-        // Grant, length and what the RPC client decodes may be others.
+        // The grant, the length and the words that the RPC client decodes may differ.
         assert!(taken > 0);
     }
 }
@@ -169,7 +169,7 @@ fn shorter_and_longer_ones_are_judged_alike() {
 }
 
 // covers: BC-02, MAL-122
-/// Either a message names a call of ours, or it is taken for a Call.
+/// A message either has the xid of a call of ours, or is treated as a Call.
 #[test]
 fn a_call_of_the_server_names_no_call_of_ours() {
     let call = [XID, 1, 7, 0, 0, 0, 0, XID, CALL, 2, 0x4000_0000, 1];
@@ -183,7 +183,7 @@ fn a_call_of_the_server_names_no_call_of_ours() {
             let of_the_server = matches!(inbound, Inbound::ReverseCall(_) | Inbound::Refuse(_));
             let found = call_xid(&bytes, Version::V1);
             assert!(found.is_none() || found == Some(Xid(changed[0])));
-            // A message with chunks is refused anyway, so looking at it costs nothing.
+            // A message with chunks is refused anyway, so the lookup does no harm.
             if found.is_none() {
                 assert!(of_the_server, "{changed:x?}");
             }
@@ -202,7 +202,8 @@ fn a_call_of_the_server_names_no_call_of_ours() {
 }
 
 // covers: V2-19, MAL-169
-/// With version 2 the header tells it, whatever the chunks are, and of options as well.
+/// In version 2 the header contains the direction, whatever the chunks are. The same holds for
+/// options.
 #[test]
 fn what_the_server_asks_in_version_2_names_no_call_of_ours() {
     for procedure in [0, 1, 5] {
@@ -222,8 +223,8 @@ fn what_the_server_asks_in_version_2_names_no_call_of_ours() {
         let error = words(&[XID, 2, 7, 4, number, 0, 0, 0]);
         assert_eq!(call_xid(&error, Version::V2), Some(Xid(XID)));
     }
-    // The rules never take a message without that xid for an answer to the call, not even for a bad
-    // one.
+    // Under the full rules a message with another xid never answers the call, not even as a bad
+    // reply.
     for at in 0..10 {
         for other in [0, 1, 2, 3, 4, 5, 6, u32::MAX] {
             let mut changed = front(Version::V2, 0, CALL);

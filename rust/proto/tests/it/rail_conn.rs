@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What several rails change for one connection: how soon it is given up, and how soon the next
-//! attempt begins.
+//! What several rails change for one connection: how soon it ends, and how soon the next attempt
+//! starts.
 
 use crate::{
     common::{
@@ -43,8 +43,8 @@ const WATCHED: RailFacts = RailFacts {
     watched: true,
 };
 
-// Rails: silence is noticed within eight seconds, whenever the last sign of life and the first call
-// that waits for its reply were.
+// Rails: silence is detected within eight seconds, whenever the last sign of life arrived and the
+// first waiting call was sent.
 #[test]
 fn silence_on_one_of_several_rails_ends_the_connection_soon() {
     for busy_at in (0..4000).step_by(250) {
@@ -69,7 +69,7 @@ fn silence_on_one_of_several_rails_ends_the_connection_soon() {
     }
 }
 
-// Rails: without them nothing changes.
+// Rails: without rails nothing changes.
 #[test]
 fn a_single_rail_is_watched_as_ever() {
     for (way, first_look) in [(RailFacts::default(), 5000), (WATCHED, 2000)] {
@@ -89,8 +89,8 @@ fn a_single_rail_is_watched_as_ever() {
     assert_eq!(rig.conn.deadline(), None::<Time>);
 }
 
-// Rails: the first attempt over another live rail waits for nothing; with all dead, delays stay
-// short for some minutes.
+// Rails: the first attempt over another live rail starts without a delay. If all rails are dead,
+// the delays stay short for some minutes.
 #[test]
 fn another_rail_is_tried_at_once() {
     let mut rig = Rig::new(Config::default());
@@ -109,13 +109,13 @@ fn another_rail_is_tried_at_once() {
     }
     let limit = Config::default().rail_back_off;
     assert!(longest <= limit && longest > Millis::new(limit.get() / 2));
-    // A server that is away for a night is asked as seldom as without rails.
+    // A server that is down for a night gets as few attempts as without rails.
     for _ in 12..24 {
         rig.fail_once();
     }
     let most = Config::default().backoff.max;
     assert!(rig.delay() <= most && rig.delay() >= Millis::new(most.get() / 2));
-    // The attempt may take as long as ever when there is a single rail again.
+    // The attempt may take its full time when there is a single rail again.
     let mut rig = Rig::new(Config::default());
     for _ in 0..12 {
         rig.fail_once();
@@ -123,7 +123,7 @@ fn another_rail_is_tried_at_once() {
     assert!(rig.delay() > limit);
 }
 
-/// The end of a connection of which only the cause is known.
+/// The end of a connection, of which only the cause is known.
 fn ended(cause: Cause) -> Disconnect {
     Disconnect {
         epoch: Epoch::NONE,
@@ -137,8 +137,8 @@ fn ended(cause: Cause) -> Disconnect {
     }
 }
 
-// Rails: when nothing gets through to the peer it may give the connection up first, which looks as
-// if it closed it; but its adapter would have answered the probe.
+// Rails: if no packets reach the peer, the peer may give up the connection first, which looks as if
+// the peer closed it. But a working rail would have brought the answer of its adapter to the probe.
 #[test]
 fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
     for (waited, answered, blamed) in [
@@ -162,7 +162,7 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
         assert_eq!(lost.cause, Cause::PeerClosed);
         assert_eq!(lost.blames_rail(), blamed, "{waited} {answered}");
     }
-    // An end by ourselves says nothing about the rail.
+    // If this host ends a connection, that says nothing about the rail.
     let unanswered = Millis::from_secs(3);
     for (cause, blamed) in [
         (Cause::Completion(WcStatus::Flushed), true),
@@ -176,7 +176,7 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
         };
         assert_eq!(lost.blames_rail(), blamed, "{cause:?}");
     }
-    // The device may tell more than the cause that was known first.
+    // The device may report more than the cause that was known first.
     for (first, reason) in [(RETRY_EXCEEDED, None), (FLUSHED, Some(RETRY_EXCEEDED))] {
         let seen = Seen {
             first: Some(failed(Opcode::Send, first)),
@@ -191,8 +191,8 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
     }
 }
 
-// Rails: attempts that fail for their rails follow each other at once, a few over each rail. A peer
-// that knows older connections is not asked as often without a pause.
+// Rails: attempts that fail because of their rails follow each other at once, a few over each rail.
+// A peer that still has older connections gets fewer attempts without a pause.
 #[test]
 fn attempts_follow_each_other_at_once_a_few_times() {
     for (reason, most) in [
@@ -205,7 +205,7 @@ fn attempts_follow_each_other_at_once_a_few_times() {
         assert_eq!(at_once, most, "{reason:?}");
         assert!(!haste.may_follow(reason));
     }
-    // Both are counted.
+    // Both failures are counted.
     let mut haste = Haste::default();
     for _ in 0..8 {
         assert!(haste.may_follow(ConnectError::Stale));
@@ -214,7 +214,8 @@ fn attempts_follow_each_other_at_once_a_few_times() {
     assert!(!haste.may_follow(ConnectError::Stale));
 }
 
-// Rails: a rail is doubted when nothing says why its connection ended, and we did not end it.
+// Rails: a rail is doubted if a connection ends without a known reason, and this host did not end
+// it.
 #[test]
 fn a_rail_is_doubted_when_nothing_says_why() {
     let flushed = Cause::Completion(WcStatus::Flushed);
@@ -241,14 +242,14 @@ fn a_rail_is_doubted_when_nothing_says_why() {
             ..ended(cause)
         };
         assert_eq!(lost.doubts_rail(), doubted, "{cause:?} {reason:?}");
-        // The device is to blame, and is mended.
+        // The device is at fault, and is repaired.
         let mut explained = lost;
         explained.seen.repeated = true;
         assert!(!explained.doubts_rail(), "{cause:?} {reason:?}");
     }
 }
 
-// Rails: a rail is blamed for what another one may do better, and for nothing else.
+// Rails: a rail is blamed only for failures that another rail may avoid.
 #[test]
 fn a_rail_is_blamed_for_silence_not_for_answers() {
     for (cause, blamed) in [
@@ -287,7 +288,7 @@ fn a_rail_is_blamed_for_silence_not_for_answers() {
     }
 }
 
-// Rails: a port that goes down ends an attempt over it.
+// Rails: if a port goes down, an attempt over it ends.
 #[test]
 fn a_port_that_goes_down_ends_an_attempt() {
     let mut rig = Rig::new(Config::default());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Silence on connections whose acknowledgements say nothing of the peer (iWARP), in simulated
-//! time: a rail on which nothing comes through, a server that takes its time, and one that is too
-//! busy to accept connections.
+//! Silence on connections whose acknowledgements say nothing about the peer (iWARP), in simulated
+//! time: a rail that passes no packets, a slow server, and a server that is too busy to accept
+//! connections.
 
 use crate::rail_sim::{
     number,
@@ -25,16 +25,16 @@ use xprtrdma_proto::{
 /// A step of the simulation, in milliseconds.
 const STEP: u64 = 50;
 
-/// A probe over a rail that works, one that the server does not accept, and one of which nothing
-/// comes back: it ends when TCP gives up.
+/// Duration of a probe: over a rail that works, if the server does not accept it, and over a rail
+/// that passes no packets, where it ends when TCP gives up.
 const CONNECT: u64 = 300;
 const REFUSED: u64 = 4000;
 const TCP: u64 = 31_000;
 
-/// How long a server that accepts again needs for what has arrived until then.
+/// Time that a server needs to accept the connections that have arrived, once it accepts again.
 const BACKLOG: u64 = 500;
 
-/// The driver looks at a connection at least this often.
+/// Maximum time between two checks of a connection by the driver.
 const LOOK: u64 = 1000;
 
 const MINUTE: u64 = 60_000;
@@ -51,17 +51,17 @@ struct World {
     now: u64,
     rails: Rails,
     clients: Vec<Client>,
-    /// Each connection request, with the time when it began and whether its rail worked then.
+    /// The connection requests, each with its time and whether its rail worked then.
     probes: Vec<(Probe, Rail, u64, bool)>,
-    /// Calls are in flight.
+    /// Whether calls are in flight.
     busy: bool,
-    /// The rail with this number works.
+    /// Whether the rail with this number works.
     works: [bool; 2],
-    /// The server sends a reply so often; it accepts connections.
+    /// Interval of the server's replies, and whether the server accepts connections.
     replies: Option<u64>,
     accepts: bool,
     accepts_since: u64,
-    /// The server accepts one connection in this time, in the order of the requests.
+    /// Time that the server needs to accept each connection, in the order of the requests.
     pass: Option<u64>,
     probed: usize,
     died: bool,
@@ -108,12 +108,12 @@ impl World {
             self.now += STEP;
             let now = Time::from_millis(self.now);
             let mut places = self.pass.map_or(usize::MAX, |pass| {
-                // A request that is refused keeps its place in the queue, but the test does not
-                // wait for it.
+                // A refused request keeps its position in the queue, but the test does not wait for
+                // it.
                 usize::from(self.now % pass == 0)
             });
             for (probe, rail, begun, worked) in std::mem::take(&mut self.probes) {
-                // A busy server answers late on the first rail, too.
+                // A busy server answers late on the first rail as well.
                 let waited = self.accepts_since + BACKLOG * (1 - number(rail.local) as u64);
                 let waited = worked && self.accepts && self.now >= begun.max(waited) + CONNECT;
                 let accepted = waited && places > 0;
@@ -180,8 +180,9 @@ impl World {
     }
 }
 
-// Rails: silence is noticed within eight seconds also where acknowledgements prove nothing, however
-// the looks fall; what comes through the other rail stays there, and the rail is used again.
+// Rails: silence is detected within eight seconds even where acknowledgements prove nothing, at
+// whatever times the driver checks. Connections on the other rail stay there, and the failed rail
+// is used again later.
 #[test]
 fn silence_is_noticed_where_acknowledgements_prove_nothing() {
     for clients in [1, 2, 4, 16] {
@@ -196,7 +197,7 @@ fn silence_is_noticed_where_acknowledgements_prove_nothing() {
             let moved = world.clients.iter().filter_map(|client| client.moved);
             assert!(moved.clone().all(|at| at <= begin + 5500));
             assert_eq!(moved.count(), share);
-            // A probe that was sent before ends late, and another one finds that it works.
+            // An earlier probe ends late, and another probe shows that the rail works.
             world.works[silent] = true;
             world.run(2 * MINUTE);
             assert!(world.all_live());
@@ -205,7 +206,7 @@ fn silence_is_noticed_where_acknowledgements_prove_nothing() {
     }
 }
 
-// Rails: a server that takes its time costs a probe of each rail now and then, and no connection.
+// Rails: a slow server causes a probe of each rail now and then, and no connection ends.
 #[test]
 fn a_slow_server_keeps_its_connections() {
     for (replies, most) in [(None, 7), (Some(2000), 21), (Some(5000), 15)] {
@@ -216,13 +217,13 @@ fn a_slow_server_keeps_its_connections() {
         assert!((2..=2 * most).contains(&world.probed), "{}", world.probed);
         world.replies = Some(STEP);
         world.run(2000);
-        // Connections may be put on them without a pause.
+        // Connections may move to these rails without a pause.
         assert!(world.all_live());
     }
 }
 
-// Rails: a server that is too busy to accept a connection answers on no rail, and so none is dead;
-// not even when each probe ends as late as TCP has it.
+// Rails: a server that is too busy to accept a connection answers on no rail. So no rail is dead,
+// even if each probe ends as late as TCP allows.
 #[test]
 fn a_server_that_accepts_nothing_keeps_its_connections() {
     for works in [true, false] {
@@ -241,8 +242,8 @@ fn a_server_that_accepts_nothing_keeps_its_connections() {
     }
 }
 
-// Rails: nor is one dead when the server accepts connections again, over one rail first and then
-// over the other, whenever that is.
+// Rails: no rail is dead either if the server accepts connections again, first over one rail and
+// then over the other, at whatever time.
 #[test]
 fn a_server_that_accepts_again_keeps_its_connections() {
     for span in (1000..25_000).step_by(STEP as usize) {
@@ -261,8 +262,8 @@ fn a_server_that_accepts_again_keeps_its_connections() {
     }
 }
 
-// Rails: nor is one dead when the server takes one connection after the other, each after a while,
-// nor when it accepts none and sends a reply now and then.
+// Rails: no rail is dead either if the server accepts the connections slowly one after the other,
+// or if it accepts none and sends a reply now and then.
 #[test]
 fn a_server_that_is_slow_to_accept_keeps_its_connections() {
     for (pass, accepts) in (500..6000)
@@ -284,7 +285,7 @@ fn a_server_that_is_slow_to_accept_keeps_its_connections() {
     }
 }
 
-// Rails: a probe that is stuck since an earlier outage says nothing of a later one.
+// Rails: a probe that has been stuck since an earlier outage says nothing about a later outage.
 #[test]
 fn a_probe_from_before_is_not_judged() {
     let mut world = World::new(2, 3);
@@ -295,7 +296,7 @@ fn a_probe_from_before_is_not_judged() {
     assert!(world.nobody_moved() && !world.died);
 }
 
-// Rails: idle connections, and calls that have just begun, are no reason to suspect a rail.
+// Rails: idle connections, and calls that were just sent, do not cause a suspicion.
 #[test]
 fn only_calls_that_wait_make_silence_suspicious() {
     let mut world = World::new(4, 1);
@@ -306,7 +307,7 @@ fn only_calls_that_wait_make_silence_suspicious() {
     let mut rails = Rails::new(3);
     rails.update(&pairs(2), at(0));
     let (mut seat, choice) = rails.take(None, false, at(0)).unwrap();
-    // There is another call at each look.
+    // At each check another call is in flight.
     for second in 1..60 {
         let (heard, now) = (at(1000 * second - 10), at(1000 * second));
         rails.watch(&mut seat, second % 2 == 0, heard, now);
@@ -320,7 +321,7 @@ fn only_calls_that_wait_make_silence_suspicious() {
     rails.leave(seat);
 }
 
-// Rails: with no other rail that may work, a suspicion would lead to nothing.
+// Rails: a suspicion would be useless if no other rail may work.
 #[test]
 fn a_single_rail_is_not_suspected() {
     let at = Time::from_millis;
@@ -341,7 +342,8 @@ fn a_single_rail_is_not_suspected() {
     }
 }
 
-// Rails: what comes over a suspected rail clears it, and then its probe may fail.
+// Rails: a message that arrives over a suspected rail clears the suspicion; a failed probe then has
+// no effect.
 #[test]
 fn a_suspicion_ends_when_something_is_heard() {
     let at = Time::from_millis;
@@ -359,7 +361,7 @@ fn a_suspicion_ends_when_something_is_heard() {
         rails.probed(probe, Probed::Failed, at(4100));
         let expected = match rail == choice.rail {
             true => Standing::Live,
-            // A reply is no connection that was accepted.
+            // A reply does not show that the server accepts connections.
             false => Standing::Doubted,
         };
         assert_eq!(standing(&rails, rail, at(4100)), expected);
@@ -367,7 +369,7 @@ fn a_suspicion_ends_when_something_is_heard() {
     rails.leave(seat);
 }
 
-// Rails: a connection that is lost on a suspected rail says more than silence does.
+// Rails: a lost connection on a suspected rail is a stronger sign than silence.
 #[test]
 fn a_loss_on_a_suspected_rail_has_others_kept_from_it() {
     let at = Time::from_millis;

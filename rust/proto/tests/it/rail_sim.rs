@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Many connections over several rails that fail and come back, in simulated time: how soon each
-//! connection works again, how even they are, how often one is moved.
+//! Many connections over several rails that fail and return, in simulated time. The tests measure
+//! how soon each connection works again, how evenly the connections are spread, and how often a
+//! connection is moved.
 //!
-//! The world knows which rails work; the policy knows what connections and probes tell it, as late
-//! as they would.
+//! The simulated world knows which rails work. The policy knows only what connections and probes
+//! report, with realistic delays.
 
 mod faults;
 
@@ -36,34 +37,35 @@ use xprtrdma_proto::{
 /// A step of the simulation, in milliseconds.
 const STEP: u64 = 50;
 
-/// An attempt or a probe over a rail that works.
+/// Duration of an attempt or a probe over a rail that works.
 const CONNECT: u64 = 300;
 
-/// A busy connection looks after itself so often, and notices silence so late; an idle one later.
+/// Interval at which a busy connection is checked, and time until it detects silence. An idle
+/// connection is checked less often.
 const BEAT: u64 = 1000;
 const SILENCE: u64 = 6000;
 const IDLE_SILENCE: u64 = 34_000;
 
-/// How long a probe may take.
+/// Maximum duration of a probe.
 const PROBE: u64 = 10_000;
 
-/// The longest pause before an attempt when no rail is live.
+/// The longest pause before an attempt if no rail is live.
 const BACK_OFF: u64 = 2000;
 
 /// A minute, in milliseconds.
 const MINUTE: u64 = 60_000;
 
-/// How long the connection manager waits until it repeats a request, at most.
+/// Maximum time until the connection manager repeats a request.
 const REPEATS: u64 = 4608;
 
 /// How a rail fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// The port goes down, and the device tells.
+    /// The port goes down, and the device reports that.
     Port,
-    /// Nothing comes through.
+    /// No packets pass.
     Silent,
-    /// Connections are made over it, and end when they have been used for so long.
+    /// Connections can be established, but end after this time.
     Kills(u64),
 }
 
@@ -103,11 +105,11 @@ struct Client {
     state: State,
     busy: bool,
     after_death: bool,
-    /// When it was last without a connection, from and to.
+    /// When the client was last without a connection: from and until.
     outage: (u64, u64),
     /// When its connection ends, whatever it does.
     ends: Option<u64>,
-    /// When it was put on another rail.
+    /// When it moved to another rail.
     moves: Vec<u64>,
 }
 
@@ -122,7 +124,7 @@ struct World {
     rails: Rails,
     broken: Vec<Option<Fault>>,
     server: Server,
-    /// Number of requests sent from now on that are lost.
+    /// Number of requests that will be lost from now on.
     loses: usize,
     clients: Vec<Client>,
     probes: Vec<(Probe, usize, u64, Outcome)>,
@@ -167,7 +169,8 @@ pub(crate) fn number(rail: IpAddr) -> usize {
 }
 
 impl World {
-    /// Rails and clients, every second of which is busy, some seconds after they connected.
+    /// Creates rails and clients some seconds after the clients have connected. Every second client
+    /// is busy.
     fn new(rails: usize, clients: usize, seed: u64) -> Self {
         let mut policy = Rails::new(seed);
         policy.update(&pairs(rails), Time::from_millis(0));
@@ -248,7 +251,8 @@ impl World {
         }
     }
 
-    /// The driver's reaction when a port goes down: it leaves at once if there is a better rail.
+    /// Reacts like the driver when a port goes down: the connection leaves at once if a better rail
+    /// exists.
     fn port_down(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
@@ -268,7 +272,7 @@ impl World {
         self.connect(index);
     }
 
-    /// Begins an attempt, or a pause before it.
+    /// Starts an attempt, or the pause before it.
     fn connect(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
@@ -304,7 +308,7 @@ impl World {
     /// outcome.
     fn asks(&mut self, rail: usize, limit: u64) -> (u64, Outcome) {
         if self.is_silent(rail) {
-            // The request is repeated, and may be answered.
+            // The request is repeated, and may then be answered.
             return (limit, Outcome::Connected);
         }
         let mut takes = CONNECT;
@@ -442,15 +446,16 @@ fn connections_are_spread_within_one() {
     assert!((16..=48).contains(&first), "{first}");
 }
 
-// Rails: at most a second after a port event, at most eight after silence, and back to even within
-// a minute after the rail returned, the idle ones first.
+// Rails: a connection moves at most one second after a port event, or eight seconds after silence
+// begins. The rails are balanced again within a minute after the rail has returned, and idle
+// connections move first.
 #[test]
 fn a_rail_that_dies_is_left_and_comes_back() {
     for (fault, within) in [(Fault::Port, 1000), (Fault::Silent, 8000)] {
         for clients in [2, 4, 16, 64] {
             for down in [30_000, 45_000, 200_000] {
                 let mut world = World::new(2, clients, down + clients as u64);
-                // Silence is noticed by those that are busy.
+                // Busy connections detect the silence.
                 let notices = |client: &Client| client.busy && client.on == 0;
                 if fault == Fault::Silent && !world.clients.iter().any(notices) {
                     continue;
@@ -471,7 +476,7 @@ fn a_rail_that_dies_is_left_and_comes_back() {
                     world.is_even() && world.all_up(),
                     "{fault:?} {clients} {down}"
                 );
-                // Each connection moved at most once, and the idle ones before the others.
+                // Each connection moved at most once, and the idle connections moved first.
                 let moved = |busy| {
                     let of_kind = move |client: &&Client| client.busy == busy;
                     let moves = world.clients.iter().filter(of_kind);
@@ -489,7 +494,7 @@ fn a_rail_that_dies_is_left_and_comes_back() {
     }
 }
 
-// Rails: both dead, one back.
+// Rails: both rails die, and one returns.
 #[test]
 fn when_all_were_dead_the_first_that_works_is_found() {
     for seed in 0..20 {
@@ -501,7 +506,7 @@ fn when_all_were_dead_the_first_that_works_is_found() {
             }
             world.run(40_000);
             world.mends(back);
-            // A try of each of the others, and the pause before.
+            // Time for an attempt over each of the other rails, and for the pause before it.
             world.run(2 * (10_000 + BACK_OFF) + BACK_OFF + 2 * CONNECT);
             assert!(world.all_up());
             assert_eq!(world.on(back), 6);
@@ -509,7 +514,7 @@ fn when_all_were_dead_the_first_that_works_is_found() {
     }
 }
 
-// Rails: a flapping rail moves no connection twice in a minute.
+// Rails: a rail that fails and returns again and again moves no connection twice in a minute.
 #[test]
 fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
     for (fault, period) in [
@@ -530,11 +535,11 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
         }
         for client in &world.clients {
             for away in client.moves.windows(3) {
-                // Away, back and away again.
+                // The rail fails, returns, and fails again.
                 assert!(away[2] - away[0] >= MINUTE, "{fault:?} {period} {away:?}");
             }
         }
-        // The rail gets fewer attempts as time goes by.
+        // The rail gets fewer attempts as time passes.
         let late: usize = world
             .clients
             .iter()
@@ -542,13 +547,13 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
             .max()
             .unwrap();
         assert!(late <= 12, "{fault:?} {period} {late}");
-        // An hour at most, and a quarter.
+        // At most an hour and a quarter.
         world.run(80 * MINUTE);
         assert!(world.is_even());
     }
 }
 
-// Rails: hours of random faults end well, and cost few moves.
+// Rails: after hours of random faults all connections work, and few moves were made.
 #[test]
 fn whatever_fails_the_end_is_even() {
     for seed in 1..=30u64 {
@@ -578,8 +583,8 @@ fn whatever_fails_the_end_is_even() {
             world.mends(rail);
         }
         for client in &world.clients {
-            // Each fault moves a connection off a rail once, and once back; with all rails dead it
-            // tries the others in turn.
+            // Each fault moves a connection away from a rail once, and back once. If all rails are
+            // dead, the connection tries the other rails in turn.
             assert!(client.moves.len() <= 4 * faults, "{seed}");
         }
         world.run(80 * MINUTE);
@@ -589,7 +594,8 @@ fn whatever_fails_the_end_is_even() {
     }
 }
 
-// Rails: what is no longer in the tables is left, at a limited rate, and nothing that works is.
+// Rails: connections leave a rail that is no longer in the tables, at a limited rate. They do not
+// leave rails that work.
 #[test]
 fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     let mut world = World::new(3, 12, 7);
@@ -605,7 +611,7 @@ fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     assert_eq!([world.on(0), world.on(1), world.on(2)], [6, 6, 0]);
     assert!(world.clients.iter().all(|client| client.moves.len() <= 1));
     assert!(world.longest_outage() <= 1000);
-    // Added again it gets its share back.
+    // When the rail is added again, it gets its share of connections again.
     world.rails.update(&pairs(3), world.time());
     world.forget();
     world.run(MINUTE);
@@ -620,7 +626,7 @@ fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     );
 }
 
-// Rails: a rail that did not work at first, as after a boot, does not wait for the minute.
+// Rails: the minute does not apply to a rail that did not work at first, for example after a boot.
 #[test]
 fn a_rail_that_never_worked_gets_its_share_soon() {
     for (worked, rests) in [(false, false), (true, true)] {
@@ -638,15 +644,15 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
         rails.probed(probe, Probed::Connected, at(3));
         let standing = |now| standing(&rails, rail, now);
         assert_eq!(standing(at(12)), Standing::Returning);
-        // The hold-down of ten seconds, and up to twelve more.
+        // The hold-down of ten seconds, and up to twelve seconds more.
         assert_eq!(standing(at(25)) == Standing::Returning, rests);
         assert_eq!(standing(at(60)) == Standing::Returning, rests);
         assert_eq!(standing(at(73)), Standing::Live);
     }
 }
 
-// Rails: one whose connection ended without a word of why is doubted: the next attempt goes
-// elsewhere at once, and the rail is probed at once. The probe decides.
+// Rails: a rail is doubted if its connection ended without a known reason. The next attempt uses
+// another rail at once, and the doubted rail is probed at once. The probe decides.
 #[test]
 fn a_rail_is_doubted_until_it_was_tried() {
     for works in [false, true] {
@@ -666,14 +672,14 @@ fn a_rail_is_doubted_until_it_was_tried() {
         assert!(rails.probe(at(1)).is_none());
         rails.probed(probe, probed(works), at(2));
         if works {
-            // Connections that have left have moved: none returns within a minute.
+            // The connections that left count as moved, so none returns within a minute.
             assert_eq!(standing(&rails, at(2)), Standing::Returning);
             assert_eq!(standing(&rails, at(60)), Standing::Returning);
             assert_eq!(standing(&rails, at(73)), Standing::Live);
         } else {
             assert_eq!(standing(&rails, at(2)), Standing::Dead);
         }
-        // With both rails doubted an attempt takes one of them, but not at once.
+        // If both rails are doubted, an attempt uses one of them, but not without a pause.
         rails.doubted(&seat, at(3));
         let (seat, third) = rails.take(Some(seat), true, at(3)).unwrap();
         assert_eq!(third.rail == first.rail, works);
@@ -682,8 +688,8 @@ fn a_rail_is_doubted_until_it_was_tried() {
     }
 }
 
-// Rails: a connection that is still heard of on a doubted rail proves that it works; an idle one
-// proves nothing, and the rail is probed all the same.
+// Rails: if a connection still receives messages over a doubted rail, the rail works. An idle
+// connection proves nothing, so the rail is probed nevertheless.
 #[test]
 fn a_doubt_ends_when_something_is_heard_or_probed() {
     let at = Time::from_millis;
@@ -707,7 +713,7 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
         let standing = |rails: &Rails| standing(rails, rail, at(2000));
         if idle {
             assert_eq!(rails.moves(&mut stays, false, at(900), at(900)), None);
-            // A probe that is called off says nothing, and another follows.
+            // A cancelled probe says nothing, and another probe follows.
             for (outcome, then, ms) in [
                 (Probed::NotTried, Standing::Doubted, 1000),
                 (Probed::Connected, Standing::Returning, 1250),
@@ -727,8 +733,8 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
-// Rails: with a single rail an attempt has no limit of its own. It has one while another rail may
-// be back: a rail whose port is down is not listed.
+// Rails: an attempt over the only rail has no time limit of its own. It has one if another rail may
+// return: a rail whose port is down is not listed.
 #[test]
 fn a_rail_that_is_not_listed_may_be_back() {
     for known in [1, 2] {
@@ -741,7 +747,7 @@ fn a_rail_that_is_not_listed_may_be_back() {
     }
 }
 
-// Rails: the connection that leaves a doubted rail last stays away for a minute, too.
+// Rails: the connection that leaves a doubted rail last also stays away for a minute.
 #[test]
 fn a_later_doubt_counts_for_the_rest() {
     let mut rails = Rails::new(3);
@@ -756,7 +762,7 @@ fn a_later_doubt_counts_for_the_rest() {
     rails.leave(one);
 }
 
-// Rails: a rail that failed while another one did well is not excused when that fails later.
+// Rails: a rail that failed while another rail worked is not excused if the other rail fails later.
 #[test]
 fn a_rail_that_fails_before_the_server_does_is_not_excused() {
     let at = |seconds: u64| Time::from_millis(1000 * seconds);
@@ -775,7 +781,7 @@ fn a_rail_that_fails_before_the_server_does_is_not_excused() {
         let heard = if others_do_well { at(13) } else { at(9) };
         assert_eq!(rails.moves(&mut seats[1].0, true, heard, at(13)), None);
         assert!(!rails.lost(&seats[1].0, at(20)));
-        // The server is there again.
+        // The server accepts connections again.
         for (seat, _) in &seats {
             rails.connected(seat, at(21));
         }
@@ -787,7 +793,8 @@ fn a_rail_that_fails_before_the_server_does_is_not_excused() {
     }
 }
 
-// Rails: a connection that gets its replies stays, whatever happened to others on its rail.
+// Rails: a connection that receives its replies stays, whatever happened to other connections on
+// its rail.
 #[test]
 fn evidence_of_life_outweighs_the_misfortune_of_others() {
     let mut rails = Rails::new(3);
@@ -809,11 +816,12 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert_eq!(rails.moves(seat, true, now, late), Some(Move::Flee));
     rails.stay(seat, now);
     assert_eq!(rails.moves(seat, false, now, late), Some(Move::Flee));
-    // The connection counts for its new rail, so that no other takes that rail for free.
+    // The connection counts on its new rail, so that other connections do not treat that rail as
+    // unused.
     assert!(rails
         .views(now)
         .any(|view| view.rail == rail && view.load == 1));
-    // A message that comes soon after the death was under way before.
+    // A message that arrives soon after the rail died may have been sent before.
     rails.stay(seat, now);
     let soon = Time::from_millis(900);
     assert_eq!(rails.moves(seat, true, soon, soon), None);
@@ -831,8 +839,8 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert!(rails.views(now).all(|view| view.load == 0));
 }
 
-// Rails: a busy connection whose calls did not end when it was to move is left alone for a while,
-// each time for longer, up to ten minutes.
+// Rails: if the calls of a busy connection do not complete before its move, the connection stays
+// for a while. The time is longer after each such case, up to ten minutes.
 #[test]
 fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
     let mut rails = Rails::new(5);
@@ -862,14 +870,14 @@ fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
         at_ms += 1000 * pause;
         assert_eq!(moves(&mut rails, true, at_ms - 1), None);
     }
-    // The connection need not wait once it is idle.
+    // The connection may move at once when it is idle.
     assert_eq!(moves(&mut rails, false, at_ms - 1), Some(Move::Shift));
     for seat in seats {
         rails.leave(seat);
     }
 }
 
-// Rails: connections that do well move one after the other.
+// Rails: healthy connections move one after the other.
 #[test]
 fn moves_are_a_quarter_of_a_second_apart() {
     let mut rails = Rails::new(4);
@@ -892,7 +900,7 @@ fn moves_are_a_quarter_of_a_second_apart() {
     }
 }
 
-// Rails: a connection that was made before there were rails counts for the one that it is on.
+// Rails: a connection that existed before rails were configured counts on the rail that it uses.
 #[test]
 fn rails_that_are_listed_later_take_connections_in() {
     let mut rails = Rails::new(9);
@@ -915,7 +923,7 @@ fn rails_that_are_listed_later_take_connections_in() {
     assert!(rails.views(now).all(|view| view.load == 0));
 }
 
-// Rails: pairs are made of what reaches each other.
+// Rails: a rail is a pair of addresses that can reach each other.
 #[test]
 fn local_ends_and_servers_make_pairs() {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The texts that an administrator may write about rails, and the report of a mistake.
+//! The texts that an administrator may write about rails, and the messages about mistakes.
 
 use std::net::IpAddr;
 use xprtrdma_proto::{
@@ -20,7 +20,7 @@ use xprtrdma_proto::{
     time::Time, //
 };
 
-// Rails: off is the default, and each form names what it says and nothing else.
+// Rails: `off` is the default. Each form of a text selects exactly the rails that it names.
 #[test]
 fn a_list_admits_what_it_names() {
     let ends = [
@@ -54,7 +54,7 @@ fn a_list_admits_what_it_names() {
     assert_eq!(Locals::parse("").unwrap(), Locals::OFF);
 }
 
-// Rails: a mistake is named, and why it is one.
+// Rails: the message about a mistake names the wrong entry and the reason.
 #[test]
 fn a_wrong_local_end_is_refused_with_a_sentence() {
     let long = "x".repeat(64);
@@ -118,7 +118,7 @@ fn a_wrong_local_end_is_refused_with_a_sentence() {
     }
 }
 
-// Rails: a group is symmetric, and says nothing of other addresses.
+// Rails: a group is symmetric, and does not affect other addresses.
 #[test]
 fn a_group_tells_the_other_addresses_of_a_server() {
     let text = "192.0.2.1=198.51.100.1=2001:db8::1 203.0.113.1=203.0.113.2\n";
@@ -138,7 +138,7 @@ fn a_group_tells_the_other_addresses_of_a_server() {
     assert_eq!(Servers::parse(" ,\n").unwrap(), Servers::NONE);
 }
 
-// Rails: an address of another server in a group would send data there.
+// Rails: an address of another server in a group would make the client send data to that server.
 #[test]
 fn a_wrong_group_is_refused_with_a_sentence() {
     for (text, told) in [
@@ -163,7 +163,7 @@ fn a_wrong_group_is_refused_with_a_sentence() {
     }
 }
 
-// Rails: tables have room for so much, and say so.
+// Rails: tables have limited space, and the message names the limit.
 #[test]
 fn full_tables_are_read_and_fuller_ones_refused() {
     let locals = |count: usize| {
@@ -198,8 +198,8 @@ fn a_device_has_a_name_of_1_to_63_bytes() {
     }
 }
 
-// Rails: an entry that names nothing here, and an address of the server to which no rail leads, are
-// known.
+// Rails: it is known if an entry matches no address or device of this host, or if no rail leads to
+// the address of the server.
 #[test]
 fn what_names_nothing_is_told() {
     let ends = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random messages: whatever the bytes are, and valid ones of every shape.
+//! Random messages: arbitrary bytes, and valid messages of every form.
 //!
 //! The cases are the same in every run.
 
@@ -51,7 +51,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// A runner that draws the same cases every time.
+/// Returns a test runner that generates the same cases every time.
 fn runner(cases: u32) -> TestRunner {
     let config = Config {
         cases,
@@ -78,7 +78,7 @@ fn chunk() -> impl Strategy<Value = Vec<Segment>> {
     vec(segment(), 0..18)
 }
 
-/// Words that a header is made of, so that random bytes get far.
+/// Words that occur in headers, so that random bytes pass more checks.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => 0u32..3,
@@ -135,7 +135,7 @@ fn any_bytes_are_sorted_and_judged() {
         .unwrap();
 }
 
-/// The rules of a Reply's chunks, written down a second time, over owned lists.
+/// The rules for the chunks of a Reply, implemented a second time for owned lists.
 fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) -> Verdict {
     let drop = Verdict::Discard(Counter::BadChunk);
     let writes: Vec<Vec<Segment>> = reply.lists.writes.clone().map(Iterator::collect).collect();
@@ -158,7 +158,7 @@ fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) 
             if (back.handle, back.offset) != (sent.handle, sent.offset) {
                 mismatch = true;
                 if offer.strict {
-                    // A length error further on would be found later.
+                    // A length error in a later chunk would be found later.
                     return Err(Verdict::Discard(Counter::SegMismatch));
                 }
             }
@@ -252,7 +252,7 @@ fn total(chunk: &[Segment]) -> u64 {
     chunk.iter().map(|s| u64::from(s.length)).sum()
 }
 
-/// A chunk as we offer them: a few segments of moderate length.
+/// A chunk as the client offers it: a few segments of moderate length.
 fn offered() -> impl Strategy<Value = Vec<Segment>> {
     vec((segment(), 1u32..100_000), 1..17).prop_map(|pairs| {
         let one = |(segment, length)| Segment { length, ..segment };
@@ -277,7 +277,7 @@ fn replies_derived_from_the_offer_are_judged() {
             &strategy,
             |(version, writes, room, strict, fill, change)| {
                 let part = |chunk: &[Segment], share: u16| {
-                    // Shares near the ends often, so that whole and empty chunks occur.
+                    // Values near both ends are frequent, so that full and empty chunks occur.
                     let share = u64::from(share.saturating_sub(8000).min(50_000));
                     filled(chunk, total(chunk) * share / 50_000)
                 };
@@ -334,7 +334,7 @@ fn replies_derived_from_the_offer_are_judged() {
             },
         )
         .unwrap();
-    // Both judges must accept and refuse some messages.
+    // Both implementations must accept some messages and refuse others.
     assert!(accepted.get() > 4000);
     assert!(refused.get() > 4000);
 }
@@ -433,8 +433,8 @@ fn a_message_that_decodes_is_the_one_its_lists_encode_to() {
 
 #[test]
 fn the_longest_message_is_walked_once() {
-    // The largest Receive there is, full of the shortest list entries: a quadratic walk would
-    // be noticed.
+    // The largest possible Receive, filled with the shortest list entries. If the work were
+    // quadratic, the test would be noticeably slow.
     for procedure in [0, NOMSG] {
         for version in VERSIONS {
             let empty: Vec<&[Segment]> = vec![&[]; 32_000];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Chunk lists of a Reply against what the call offered, in both versions.
+//! Chunk lists of a Reply, compared with what the call offered, in both versions.
 
 use crate::common::{
     chunk_words,
@@ -34,7 +34,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// The fate of a message for a waiting call, with no backchannel.
+/// Returns the outcome of a message for a waiting call, without a backchannel.
 fn verdict(message: &Message, version: Version, offer: &Offer<'_>) -> Verdict {
     match fate(&message.bytes(), version, false, true, offer) {
         Fate::Judged(verdict) => verdict,
@@ -62,7 +62,7 @@ fn noted(notes: Notes) -> Vec<Counter> {
     notes.iter().collect()
 }
 
-/// The offered segments with other lengths.
+/// Returns the offered segments with other lengths.
 fn returned(offered: &[Segment], lengths: &[u32]) -> Vec<Segment> {
     assert_eq!(offered.len(), lengths.len());
     let pairs = offered.iter().zip(lengths);
@@ -100,7 +100,7 @@ fn a_read_list_in_a_reply_is_refused() {
             version,
             &Offer::default(),
         );
-        // The same in an `RDMA_NOMSG` that would otherwise be right.
+        // The same chunks in an `RDMA_NOMSG` that is otherwise correct.
         let offered = segments(&[64]);
         let mut body = reads.clone();
         body.push(0);
@@ -110,7 +110,7 @@ fn a_read_list_in_a_reply_is_refused() {
             bad_chunk(&message, version, &reply_offer(&offered));
             continue;
         }
-        // Without a direction in its header it is a Call, of which none is expected.
+        // Without a direction in its header the message is a Call, and no Call is expected.
         let offer = reply_offer(&offered);
         let fate = fate(&message.bytes(), version, false, true, &offer);
         assert_eq!(fate, Fate::Dropped(Counter::BcDisabled, None));
@@ -129,7 +129,7 @@ fn discriminators_are_zero_or_one() {
                     bad_chunk(&message.body(&body), version, &Offer::default());
                 }
             }
-            // Behind a first entry too.
+            // The same holds behind a first entry.
             let offered = segments(&[64]);
             let writes: [&[Segment]; 1] = [&offered];
             let mut body = vec![0];
@@ -161,7 +161,8 @@ fn lists_that_end_early_are_refused() {
             verdict(&full, version, &offer),
             Verdict::Accept(_)
         ));
-        // At least the three words of the minimal header must be there; with fewer it is short.
+        // The three words of the minimal header must be present. With fewer words the message is
+        // too short.
         for words in 3..full.body.len() {
             let message = full.clone().body(&full.body[..words]);
             bad_chunk(&message, version, &offer);
@@ -170,7 +171,7 @@ fn lists_that_end_early_are_refused() {
                 bad_chunk(&message, version, &offer);
             }
         }
-        // Lists without an end are no lists, also where the message would be missing next.
+        // Lists without an end cannot be decoded, even if the message would be missing behind them.
         let short = Message::reply(version).chunks(&writes, Some(&returned(&offered, &[0, 0])));
         for words in 3..short.body.len() {
             let message = short.clone().body(&short.body[..words]);
@@ -228,7 +229,7 @@ fn the_number_of_write_chunks_is_ours() {
                 }
             }
         }
-        // As many empty chunks as fit into a large message.
+        // The maximum number of empty chunks that fit into a large message.
         let writes: [&[Segment]; 1] = [&one];
         let empty: Vec<&[Segment]> = vec![&[]; 8000];
         let message = Message::reply(version).chunks(&empty, None);
@@ -323,7 +324,7 @@ fn the_number_of_segments_is_ours() {
 fn segments_are_filled_in_order_up_to_what_we_offered() {
     let offered = segments(&[100, 60, 40]);
     let writes: [&[Segment]; 1] = [&offered];
-    // Returned lengths, and their sum if they are right.
+    // The returned lengths, and their sum if they are valid.
     let table: [([u32; 3], Option<u32>); 16] = [
         ([100, 60, 40], Some(200)),
         ([100, 60, 36], Some(196)),
@@ -440,7 +441,7 @@ fn a_long_reply_may_use_both_chunks() {
         let accept = accepted(&message, version, &offer);
         assert_eq!((accept.placed, accept.reply_len), (6001, 5000));
         assert_eq!(accept.inline_len, 0);
-        // Data in the Reply chunk instead of the Write chunk.
+        // The data are in the Reply chunk instead of the Write chunk.
         let message =
             Message::long_reply(version).chunks(&[&[]], Some(&returned(&room, &[4096, 908])));
         assert_eq!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which Calls a responder processes: everything that is checked before the first RDMA Read.
+//! Which Calls a responder processes: all checks before the first RDMA Read.
 
 use crate::{
     common::{
@@ -51,7 +51,7 @@ fn parts(count: usize) -> Vec<Segment> {
     vec![part(64); count]
 }
 
-/// What is wrong with an inline WRITE of 100 bytes that has these Read segments.
+/// Returns the fault of an inline WRITE of 100 bytes with these Read segments.
 fn of_reads(reads: &[Entry]) -> Option<Fault> {
     fault(&message(reads, &[], None).bytes(), &TERMS)
 }
@@ -64,7 +64,7 @@ fn lists_are_taken_up_to_bounds_of_ours_and_refused_as_a_whole_beyond() {
     assert_eq!(of_reads(&at(17)), None);
     assert_eq!(of_reads(&at(most)), None);
     assert_eq!(of_reads(&at(most + 1)), Some(Fault::TooComplex));
-    // Segments of all lists count together.
+    // The segments of all lists count together.
     let chunk = parts(1);
     let with = |reads: u32, writes: &[&[Segment]]| {
         fault(&message(&at(reads), writes, Some(&chunk)).bytes(), &TERMS)
@@ -72,7 +72,7 @@ fn lists_are_taken_up_to_bounds_of_ours_and_refused_as_a_whole_beyond() {
     assert_eq!(with(most - 2, &[&chunk]), None);
     assert_eq!(with(most - 1, &[&chunk]), Some(Fault::TooComplex));
     assert_eq!(with(most - 1, &[]), None);
-    // Chunks have bounds of their own, also if they are empty.
+    // The number of chunks is limited as well, even if the chunks are empty.
     let empty: Vec<&[Segment]> = vec![&[]; MAX_WRITES + 1];
     assert_eq!(with(1, &empty[1..]), None);
     assert_eq!(with(1, &empty), Some(Fault::TooComplex));
@@ -100,11 +100,12 @@ fn what_every_server_must_take_is_taken() {
 #[test]
 fn the_header_of_the_reply_fits_before_the_call_is_processed() {
     let (writes, reply) = (parts(5), parts(3));
-    // Fixed words, three ends, two chunks; the end of the Reply chunk is the chunk.
+    // The fixed words, three list ends, and two chunks. The end of the Reply chunk belongs to the
+    // chunk.
     let header = 28 + (8 + 5 * 16) + (8 + 3 * 16) - 4;
     for (reply, least) in [
         (Some(&reply[..]), header),
-        // Without a Reply chunk the shortest reply has to fit as well.
+        // Without a Reply chunk the shortest reply must fit as well.
         (None, 28 + (8 + 5 * 16) + 20),
         (Some(&[][..]), 28 + (8 + 5 * 16) + 4 + 20),
     ] {
@@ -116,7 +117,7 @@ fn the_header_of_the_reply_fits_before_the_call_is_processed() {
         assert_eq!(fault(&bytes, &terms(least)), None);
         assert_eq!(fault(&bytes, &terms(least - 1)), Some(Fault::ReplyHeader));
     }
-    // A Reply chunk too small for any reply counts as absent.
+    // A Reply chunk that is too small for any reply counts as absent.
     let bytes = message(&[], &[], Some(&[part(19)])).bytes();
     let terms = |reply_threshold| Terms {
         reply_threshold,
@@ -204,7 +205,7 @@ fn segments_are_grouped_by_position_wherever_they_are() {
 // covers: RSP-054
 #[test]
 fn a_chunk_is_behind_the_header_of_the_rpc() {
-    // A credential of 9 bytes with its pad, a verifier of 5 with its pad.
+    // A credential of 9 bytes with its pad, and a verifier of 5 bytes with its pad.
     let mut header = vec![XID, CALL, 2, 100_003, 3, 7, 1, 9, 0, 0, 0, 0, 5, 0, 0];
     let len = 4 * header.len() as u32;
     header.resize(40, 0);
@@ -213,14 +214,15 @@ fn a_chunk_is_behind_the_header_of_the_rpc() {
         let inside = (position < len).then_some(Fault::InsideHeader);
         assert_eq!(fault(&call.bytes(), &TERMS), inside);
     }
-    // What cannot be understood has no end.
+    // If the header cannot be parsed, its end is unknown.
     for (at, length) in [(7, 1000), (7, u32::MAX), (7, u32::MAX - 3), (12, 1000)] {
         let mut header = header.clone();
         header[at] = length;
         let call = message(&[(100, part(64))], &[], None).payload(words(&header));
         assert_eq!(fault(&call.bytes(), &TERMS), Some(Fault::InsideHeader));
     }
-    // Of a long Call it is seen when it is there; the least is known before.
+    // In a long Call the header is checked after it was fetched. Before that only its minimum
+    // length is known.
     let long = |position| {
         let reads = [(0, part(160)), (position, part(64))];
         message(&reads, &[], None).bytes()
@@ -241,12 +243,12 @@ fn a_chunk_is_not_behind_the_end_of_the_message() {
     assert_eq!(of_reads(&[(96, part(5))]), None);
     assert_eq!(of_reads(&[(100, part(5))]), None);
     assert_eq!(of_reads(&[(104, part(5))]), Some(Fault::Outside));
-    // With the chunk before it, and its pad, the message is longer by eight.
+    // With the chunk before it and the pad of that chunk, the message is eight bytes longer.
     let two = |position| [(80, part(5)), (position, part(5))];
     assert_eq!(of_reads(&two(108)), None);
     assert_eq!(of_reads(&two(112)), Some(Fault::Outside));
     assert_eq!(of_reads(&[(0xffff_fffc, part(1))]), Some(Fault::Outside));
-    // The end of a long Call is that of its chunk.
+    // The end of a long Call is the end of its Position-Zero chunk.
     let long = |position| {
         let reads = [(0, part(100)), (position, part(64))];
         fault(&message(&reads, &[], None).bytes(), &TERMS)
@@ -263,7 +265,7 @@ fn chunks_do_not_overlap() {
     // The Position is in the pad of the first chunk.
     assert_eq!(two(88), Some(Fault::Overlap));
     assert_eq!(two(92), None);
-    // A third one that overlaps the first two.
+    // A third chunk that overlaps the first two.
     let three = [(80, part(8)), (92, part(8)), (96, part(8))];
     assert_eq!(of_reads(&three), Some(Fault::Overlap));
 }
@@ -301,7 +303,7 @@ fn sums_do_not_wrap() {
         ..TERMS
     };
     let of = |reads: &[Entry]| fault(&message(reads, &[], None).bytes(), &none);
-    // The pad of a chunk of 2^32 - 1 bytes is beyond 2^32.
+    // A chunk of 2^32 - 1 bytes with its pad exceeds 2^32 bytes.
     assert_eq!(of(&[(80, huge)]), Some(Fault::Wraps));
     assert_eq!(of(&[(80, part(0xffff_fffc))]), Some(Fault::TooLong));
     assert_eq!(of(&[(80, part(0xffff_ff00))]), None);
@@ -399,7 +401,7 @@ fn what_a_position_zero_chunk_holds_is_a_call_with_the_xid() {
     for direction in [REPLY, 2, u32::MAX] {
         assert_eq!(found(&rpc(XID, direction, 100)), Some(Fault::RpcType));
     }
-    // Bytes that were not fetched are not believed.
+    // If a part was not fetched, its bytes are not used.
     assert_eq!(found(&[]), Some(Fault::RpcType));
 }
 
@@ -451,7 +453,7 @@ fn nothing_of_a_protected_call_may_be_in_a_chunk() {
         let fetched = admitted(&long).fetched(&header).err().map(|r| r.fault);
         assert_eq!(fetched, wrong);
     }
-    // A credential too short to say so counts as protected.
+    // A credential that is too short to contain the service counts as protected.
     let header = rpc_call(3, 7, &[6, 12, 1, 0, 7], 100);
     let call = message(&[(80, part(64))], &[], None).payload(header);
     assert_eq!(fault(&call.bytes(), &TERMS), Some(Fault::Protected));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A client that sends a Call again and again, each time with memory that cannot be reached.
+//! A client that repeats a Call whose memory cannot be accessed.
 
 use core::net::{
     IpAddr,
@@ -41,7 +41,7 @@ fn at(seconds: u64) -> Time {
     Time::from_millis(1000 * seconds)
 }
 
-/// The verdict on the Call, at this time.
+/// Returns the decision about the Call at this time.
 fn found(breakers: &Breakers, xid: u32, now: Time) -> Option<Fault> {
     verdict(xid, |call| breakers.check(call, now))
 }
@@ -76,7 +76,7 @@ fn a_call_that_broke_two_connections_gets_an_error() {
     breakers.broke(Xid(XID), at(2));
     assert_eq!(found(&breakers, XID, at(2)), Some(Fault::Breaks));
     assert_eq!(found(&breakers, XID ^ 1, at(2)), None);
-    // The verdict stays, however often the Call comes, until it is forgotten.
+    // The decision does not change, however often the Call arrives, until the Call is forgotten.
     let forgotten = at(2).after(FORGOTTEN);
     let before = Time::from_millis(2000 + FORGOTTEN.get() - 1);
     assert_eq!(found(&breakers, XID, before), Some(Fault::Breaks));
@@ -102,7 +102,7 @@ fn the_calls_seen_last_are_remembered() {
         (0..many + 1).filter(refused).collect::<Vec<u32>>()
     };
     assert_eq!(refused(&breakers), (0..many).collect::<Vec<u32>>());
-    // The first is seen again, so the second is the oldest.
+    // The first Call fails again, so the second one has the oldest failure.
     breakers.broke(Xid(0), at(50));
     breakers.broke(Xid(many), at(60));
     breakers.broke(Xid(many), at(60));
@@ -110,12 +110,12 @@ fn the_calls_seen_last_are_remembered() {
     assert_eq!(refused(&breakers), expected);
 }
 
-/// A client's address.
+/// The address of a client.
 fn client(number: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, number).into()
 }
 
-/// The verdict on a Call of this client.
+/// Returns the decision about a Call of this client.
 fn of(clients: &[Option<OfClient>], number: u8, xid: u32, now: Time) -> Option<Fault> {
     verdict(xid, |call| {
         breakers::check(clients, client(number), call, now)
@@ -149,7 +149,7 @@ fn the_clients_seen_last_are_remembered() {
             breakers::broke(&mut clients, client(number), Xid(XID), at(number.into()));
         }
     }
-    // The first is seen again, so the second is the oldest.
+    // The first client fails again, so the second one has the oldest failure.
     breakers::broke(&mut clients, client(0), Xid(0), at(50));
     for _ in 0..2 {
         breakers::broke(&mut clients, client(many), Xid(XID), at(60));

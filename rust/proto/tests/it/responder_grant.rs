@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A responder's credits and bounds: what a client may have in flight, and what that may cost.
+//! The credits and limits of a responder: what a client may have in flight, and which resources
+//! that may use.
 
 use crate::responder_rig::granted;
 use proptest::{
@@ -38,7 +39,7 @@ const BOUNDS: GrantBounds = GrantBounds {
     spare: 1,
 };
 
-/// A connection whose driver posts all Receives that are wanted.
+/// A connection whose driver posts as many Receives as are wanted.
 struct Served {
     grant: Grant,
     tickets: Vec<Ticket>,
@@ -72,7 +73,7 @@ impl Served {
         granted.credits().0
     }
 
-    /// Sends `calls` Calls at once and answers all of them; returns the last grant.
+    /// Sends `calls` Calls at once and replies to all of them. Returns the last grant.
     fn burst(&mut self, calls: u32) -> u32 {
         (0..calls).for_each(|_| self.call(100).expect("granted"));
         (0..calls).map(|_| self.answer()).last().expect("an answer")
@@ -84,7 +85,7 @@ impl Served {
 fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
     let mut served = Served::new(BOUNDS);
     assert_eq!(served.grant.granted(), 1);
-    // Calls one at a time do not use the whole grant.
+    // Single Calls do not use the whole grant.
     for _ in 0..20 {
         assert_eq!(served.burst(1), 4);
     }
@@ -98,7 +99,7 @@ fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
         served.grant.rest();
         assert_eq!(served.burst(1), expected);
     }
-    // The least is one, whatever the bounds say.
+    // The minimum is one, whatever the limits say.
     let none = GrantBounds {
         least: 0,
         most: 0,
@@ -125,7 +126,8 @@ fn receives_are_posted_before_the_grant_that_tells_of_them() {
     grant.posted(3);
     grant.received();
     let ticket = grant.begin(None).unwrap();
-    // Two are left for Replies to our own Calls. Until a third is posted nothing can be granted.
+    // Two Receives are reserved for Replies to our own Calls. Nothing can be granted until a third
+    // Receive is posted.
     assert_eq!(grant.wanted(), 4 + 2 + 1 - 3);
     grant.posted(1);
     let granted = grant.answer(ticket).unwrap();
@@ -157,7 +159,7 @@ fn nothing_is_granted_that_no_receive_waits_for() {
 #[test]
 fn an_error_repeats_the_last_grant() {
     let mut served = Served::new(BOUNDS);
-    // The first answer: the client has one credit.
+    // Before the first response the client has one credit.
     served.call(100).unwrap();
     served.post();
     let ticket = served.tickets.pop().unwrap();
@@ -176,7 +178,7 @@ fn an_error_repeats_the_last_grant() {
 #[test]
 fn a_client_above_every_grant_loses_its_connection() {
     let mut served = Served::new(BOUNDS);
-    // One Call before the first answer, and the spare one.
+    // One Call before the first response, and the spare one.
     served.call(100).unwrap();
     served.call(100).unwrap();
     assert_eq!(served.call(100), Err(Overdrawn::Overrun));
@@ -195,15 +197,15 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(4).unwrap();
-    // The client knows of a grant of four. Three more Calls may be on their way when it asks for
-    // one credit only.
+    // The client has received a grant of four. Three more Calls may be in flight when it requests
+    // only one credit.
     served.call(1).unwrap();
     assert_eq!(served.answer(), 1);
     served.call(1).unwrap();
     served.call(1).unwrap();
-    // All of these Calls have come.
+    // All of these Calls have arrived.
     assert_eq!(served.call(1), Err(Overdrawn::Overrun));
-    // A grant that grows again in between changes nothing.
+    // A grant that grows in between has no effect on this.
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(1).unwrap();
@@ -223,7 +225,7 @@ fn replies_to_our_calls_find_a_receive_while_a_grant_shrinks() {
     }
     let mut receives = served.grant.wanted() + 32 + 2;
     assert_eq!((served.grant.granted(), receives), (32, 34));
-    // Ten more Calls are on their way when an answer grants one only.
+    // Ten more Calls are in flight when a response grants only one credit.
     for _ in 0..22 {
         served.call(1).unwrap();
     }
@@ -231,7 +233,7 @@ fn replies_to_our_calls_find_a_receive_while_a_grant_shrinks() {
     assert_eq!(served.answer(), 1);
     receives -= 22;
     for _ in 0..10 {
-        // A Reply to a Call of ours comes, and we may send the next.
+        // The Reply to a Call of ours arrives, and we may send the next Call.
         served.grant.received();
         receives = receives - 1 + served.grant.wanted();
         served.post();
@@ -252,14 +254,14 @@ fn calls_without_an_answer_end_the_connection_at_half_of_the_grant() {
     };
     assert_eq!(lose(), Ok(()));
     assert_eq!(lose(), Err(Overdrawn::Lost));
-    // A client with one credit cannot lose any.
+    // A client with one credit must not lose it.
     let mut served = Served::new(BOUNDS);
     served.call(100).unwrap();
     let ticket = served.tickets.pop().unwrap();
     assert_eq!(served.grant.drop_unanswered(ticket), Err(Overdrawn::Lost));
 }
 
-/// Events on a connection with an honest client.
+/// The events on a connection with an honest client.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send,
@@ -268,10 +270,10 @@ enum Step {
     Heard,
     Rest,
     Ask(u32),
-    /// We call the client; its Reply arrives.
+    /// We send a Call to the client; its Reply arrives.
     Ours,
     Replied,
-    /// The send queue has no room, and has some again.
+    /// The send queue has no space, and then has space again.
     Full,
     Room,
 }
@@ -339,7 +341,7 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
                         };
                         let grant = answer.expect("Receives are posted").credits().0;
                         prop_assert!(grant >= 1 && grant <= bounds.most.max(bounds.least));
-                        // An error is no grant for the client.
+                        // An error does not change the grant of the client.
                         let answer = (!refuse).then_some(grant);
                         if served.grant.has_unsent() || full {
                             unsent.push_back((served.grant.wait(), answer));
@@ -391,8 +393,8 @@ fn a_client_that_takes_no_answer_is_overrun() {
     };
     let mut served = Served::new(bounds);
     assert_eq!(served.burst(1), 8);
-    // The client calls, and its answers find no room: the number of waiting answers is bounded by
-    // the grant.
+    // The client sends Calls, and the responses find no space. The grant limits the number of
+    // waiting responses.
     let mut unsent = Vec::new();
     for _ in 0..10 {
         assert_eq!(served.call(8), Ok(()));
@@ -401,7 +403,7 @@ fn a_client_that_takes_no_answer_is_overrun() {
     }
     assert!(served.grant.has_unsent());
     assert_eq!(served.call(8), Err(Overdrawn::Overrun));
-    // It took one.
+    // Exactly one response was taken.
     served.grant.sent(unsent.remove(0));
     assert_eq!(served.call(8), Ok(()));
     assert_eq!(served.call(8), Err(Overdrawn::Overrun));
@@ -422,7 +424,7 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
     let first = budget.take(&mut one, 30).unwrap();
     assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
-    // A connection that holds pages already can take no more than it leaves for others.
+    // A connection that already holds pages cannot take more pages than it leaves free.
     let mut half = Share::new(80, 1);
     let some = budget.take(&mut half, 10).unwrap();
     assert_eq!(budget.take(&mut half, 31).unwrap_err(), Wait::Share);
@@ -431,14 +433,14 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     assert_eq!((one.pages(), budget.free()), (40, 60));
     assert_eq!(budget.take(&mut one, 1).unwrap_err(), Wait::Share);
     assert!(budget.take(&mut one, 0).is_ok());
-    // The pages of another client are not affected, as long as any are free.
+    // Another client can take pages as long as some are free.
     assert_eq!(budget.take(&mut other, 61).unwrap_err(), Wait::Budget);
     assert_eq!((other.pages(), budget.free()), (0, 60));
     let third = budget.take(&mut other, 60).unwrap();
     assert_eq!(third.count(), 60);
     budget.give_back(&mut one, first);
     assert_eq!((one.pages(), budget.free()), (10, 30));
-    // A Call that is larger than its share has it alone.
+    // A Call that is larger than its connection's share is processed alone.
     assert_eq!(budget.take(&mut one, 50).unwrap_err(), Wait::Share);
     budget.give_back(&mut one, second);
     budget.give_back(&mut other, third);
@@ -473,7 +475,7 @@ fn no_more_reads_are_under_way_than_both_ends_can_have() {
     share.end_reads(1);
     assert!(share.may_read(1));
     share.end_reads(1);
-    // One Call that needs more has them alone.
+    // A Call that needs more pages than the limit is processed alone.
     assert!(share.may_read(3));
     share.begin_reads(3);
     assert!(!share.may_read(1));
@@ -492,13 +494,13 @@ fn connections_that_take_all_they_can_leave_pages_for_the_next() {
         while let Ok(pages) = budget.take(&mut share, 16) {
             held.push(pages);
         }
-        // Its own pages come back first.
+        // The connection's own pages are returned first.
         assert_eq!(budget.take(&mut share, 16).unwrap_err(), Wait::Share);
         assert!(budget.free() >= 16);
     }
     let mut honest = Share::new(4096, 16);
     let mut pages = budget.take(&mut honest, 16).unwrap();
-    // What a reply does not need goes back before the rest.
+    // Pages that the reply does not need are returned early.
     let part = pages.split(6).unwrap();
     assert!(pages.split(11).is_none());
     budget.give_back(&mut honest, pages);
@@ -511,7 +513,7 @@ fn connections_that_take_all_they_can_leave_pages_for_the_next() {
 #[test]
 fn an_address_with_many_connections_leaves_pages_for_others() {
     let mut budget = Budget::new(4096, 257);
-    // Each connection asks for its first call, which takes whatever is free.
+    // Each connection requests pages for its first call, which may take all free pages.
     let mut calls = |held: u32, connections| {
         (0..connections).fold(held, |held, _| {
             let mut share = Share::new(1024, 16);
@@ -522,11 +524,11 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
         })
     };
     assert_eq!(calls(0, 128), 2048);
-    // Another address holds no more than it leaves.
+    // Another client address cannot hold more pages than it leaves free.
     assert_eq!(calls(0, 128), 1024);
     assert_eq!(calls(0, 128), 512);
     assert_eq!(budget.free(), 512);
-    // The first call may be larger than the bound, and than all that is free.
+    // The first call may exceed the limit, and even the number of free pages.
     assert!(budget.leaves(0, 10, 64) && budget.leaves(0, 10, 513));
     assert!(budget.leaves(1, 65, 64) && !budget.leaves(1, 64, 64));
     assert!(budget.leaves(1, 4096, 255) && !budget.leaves(1, 4096, 256));
@@ -548,7 +550,7 @@ fn answers_that_wait_leave_in_the_order_of_their_grants() {
         assert!(!grant.has_unsent());
         let (first, second) = (grant.wait(), grant.wait());
         assert!(grant.may_send(&first) && !grant.may_send(&second));
-        // The thread of the second puts it into the list before the first is there.
+        // The second response is stored before the first one, by another thread.
         grant.sent(first);
         let third = grant.wait();
         assert!(grant.may_send(&second) && !grant.may_send(&third));

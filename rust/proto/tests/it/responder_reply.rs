@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a responder's replies travel, and what their headers say.
+//! How a responder sends replies, and the headers of replies.
 
 use crate::{
     common::{
@@ -55,7 +55,7 @@ fn span(from: u32, length: u32) -> Span {
     Span { from, length }
 }
 
-/// An RDMA Write into the segment with this handle, from its beginning on.
+/// Returns an RDMA Write to the segment with this handle, from its beginning on.
 fn write(handle: u32, from: u32, length: u32) -> Write {
     Write {
         handle: Handle(handle),
@@ -85,14 +85,14 @@ fn header(reply: &Reply<'_>) -> Vec<u8> {
     buf[..len].to_vec()
 }
 
-/// The header that returns these lists.
+/// Returns the header of a reply that returns these lists.
 fn returned(procedure: u32, writes: &[&[Segment]], reply: Option<&[Segment]>) -> Vec<u8> {
     let mut all = vec![XID, 1, 16, procedure];
     all.extend(lists(&[], writes, reply));
     words(&all)
 }
 
-/// The chunk with other lengths.
+/// Returns the chunk with other lengths.
 fn written(chunk: &[Segment], lengths: &[u32]) -> Vec<Segment> {
     assert_eq!(chunk.len(), lengths.len());
     let new = |(segment, &length): (&Segment, &u32)| Segment { length, ..*segment };
@@ -108,7 +108,7 @@ fn a_reply_repeats_the_xid_and_has_no_read_list() {
     assert_eq!(header(&reply), returned(MSG, &[], None));
     assert_eq!(inline(&reply), [(0, 100)]);
     assert_eq!(writes(&reply), []);
-    // The byte vectors use this version, as each Call that is served does.
+    // The byte vectors use this version. Each reply has the version of its Call.
     for (call, answer, marks, total) in [
         ("E01", "E02", vec![], 24),
         ("E04", "E05", vec![span(128, 6001)], 6132),
@@ -211,7 +211,7 @@ fn without_room_the_call_gets_an_error() {
         let call = ready(&bytes);
         let refused = call.reply(&[], too_long, &TERMS).map(|_| ()).unwrap_err();
         assert_eq!(refused.fault, Fault::ReplyRoom);
-        // A short reply comes back with the chunk as it was, but for the lengths.
+        // A short reply returns the chunk unchanged, except for the lengths.
         let reply = call.reply(&[], 100, &TERMS).unwrap();
         let unused = chunk.map(|chunk| written(&chunk, &vec![0; chunk.len()]));
         assert_eq!(header(&reply), returned(MSG, &[], unused.as_deref()));
@@ -272,7 +272,7 @@ fn an_empty_chunk_and_a_missing_one_ask_for_the_result_inline() {
     );
     assert_eq!(writes(&reply), [write(40, 24, 10), write(45, 64, 30)]);
     assert_eq!(inline(&reply), [(0, 24), (36, 28), (96, 12)]);
-    // A chunk of empty segments is as good as an empty one.
+    // A chunk of empty segments is treated like an empty chunk.
     let empty = written(&one, &[0]);
     let bytes = message(&[], &[&empty, &other], None).bytes();
     let call = ready(&bytes);
@@ -292,7 +292,7 @@ fn chunks_without_a_result_come_back_unused() {
     let reply = call.reply(&[], 108, &TERMS).unwrap();
     assert_eq!(header(&reply), returned(MSG, &[&none[0], &none[1]], None));
     assert_eq!(writes(&reply), []);
-    // The first result takes the first chunk; a mark of no bytes keeps it for NFSv4.
+    // The first result goes to the first chunk. A mark of zero bytes reserves the chunk for NFSv4.
     let marks = [span(24, 9)];
     let reply = call.reply(&marks, 108, &TERMS).unwrap();
     let first = written(&one, &[9, 0]);
@@ -323,7 +323,7 @@ fn both_kinds_of_chunk_are_used_when_both_are_needed() {
     let call = ready(&bytes);
     let marks = [span(2000, 99)];
     let filled = [written(&chunk, &[99]), written(&reply, &[3000, 4000])];
-    // A hundred bytes left the reply, one of them a pad.
+    // A hundred bytes are removed from the reply, one of them a pad byte.
     let refused = call.reply(&marks, 7104, &TERMS).map(|_| ());
     assert_eq!(refused.unwrap_err().fault, Fault::ReplyRoom);
     let found = call.reply(&marks, 7100, &TERMS).unwrap();
@@ -343,7 +343,7 @@ fn both_kinds_of_chunk_are_used_when_both_are_needed() {
             write(51, 3100, 4000)
         ]
     );
-    // A reply that reduction alone makes short enough stays inline.
+    // A reply that becomes short enough because its results are in chunks stays inline.
     let marks = [span(24, 100)];
     let found = call.reply(&marks, 3200, &TERMS).unwrap();
     assert_eq!(found.form(), Form::Inline);
@@ -379,7 +379,7 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
     let bytes = message(&[], &[&chunks[0], &chunks[1]], None).bytes();
     let call = ready(&bytes);
     for (marks, kept) in [
-        // Cut off, in the header of the RPC, not aligned, beyond all numbers.
+        // Marks that are truncated, in the RPC header, not aligned, or beyond 32 bits.
         ([span(96, 8), span(200, 8)], 1),
         ([span(100, 8), span(200, 8)], 0),
         ([span(96, 5), span(96, 8)], 1),
@@ -387,7 +387,7 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
         ([span(MIN_ACCEPTED, 8), span(40, 8)], 2),
         ([span(26, 8), span(41, 8)], 0),
         ([span(24, u32::MAX), span(u32::MAX - 3, 8)], 0),
-        // The second overlaps the first, or its pad, or is before it.
+        // The second mark overlaps the first one or its pad, or precedes it.
         ([span(40, 9), span(48, 4)], 1),
         ([span(40, 9), span(52, 4)], 2),
         ([span(60, 9), span(40, 4)], 1),

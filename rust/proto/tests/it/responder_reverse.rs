@@ -55,7 +55,7 @@ fn open(slots: u32, threshold: u32) -> Reverse {
     reverse
 }
 
-/// A Reply with this grant.
+/// Returns a Reply with this grant.
 fn reply(credits: u32) -> ReverseReply<'static> {
     ReverseReply {
         xid: Xid(1),
@@ -100,7 +100,7 @@ fn one_call_is_in_flight_until_a_reply_grants_more() {
             assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));
         }
         assert_eq!(sent(&mut reverse, XIDS[2]), Err(NotSent::Busy));
-        // All Calls but one have ended without a Reply.
+        // All Calls except one have ended without a Reply.
         (1..allowed).for_each(|_| reverse.ended());
     }
 }
@@ -124,12 +124,12 @@ fn a_call_has_no_chunks_and_asks_for_the_slots() {
     let mut expected = words(&[XID, 1, 5, MSG]);
     expected.extend(words(&NO_LISTS));
     assert_eq!(bytes, expected);
-    // Our own client takes it for what it is.
+    // Our own client recognizes the message as a reverse Call.
     bytes.extend(words(&[XID, CALL]));
     bytes.extend([0; 32]);
     let found = xprtrdma_proto::classify(&bytes, Version::V1, true);
     assert!(matches!(found, Inbound::ReverseCall(call) if call.payload.len() == 40));
-    // Its answer, in the byte vectors.
+    // The Reply to it, from the byte vectors.
     let answer = named("E16").bytes;
     let Arrival::ReverseReply(found) = sort(&answer, Spoken::One) else {
         panic!("no Reply");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Helpers for the tests of the responder: messages of a client, and a grant that never runs out.
+//! Helpers for the tests of the responder: messages from a client, and a grant that is never
+//! exhausted.
 
 use crate::common::{
     chunk_words,
@@ -39,7 +40,7 @@ use xprtrdma_proto::{
     Segment, //
 };
 
-/// The limits of most tests.
+/// The limits that most tests use.
 pub const TERMS: Terms = Terms {
     spoken: Spoken::Both,
     reply_threshold: 4096,
@@ -47,10 +48,11 @@ pub const TERMS: Terms = Terms {
     longest_call: 1 << 20,
 };
 
-/// A segment of the Read list.
+/// Builds a segment of the Read list.
 pub type Entry = (u32, Segment);
 
-/// An RPC Call of the NFS program, with the credential's words, and zeroes up to `len` bytes.
+/// Builds an RPC Call of the NFS program with these words of a credential, and zeroes up to `len`
+/// bytes.
 pub fn rpc_call(version: u32, procedure: u32, credential: &[u32], len: usize) -> Vec<u8> {
     let mut all = vec![XID, CALL, 2, 100_003, version, procedure];
     all.extend(credential);
@@ -63,17 +65,17 @@ pub fn rpc_call(version: u32, procedure: u32, credential: &[u32], len: usize) ->
 /// No credential.
 pub const NONE: [u32; 2] = [0, 0];
 
-/// A credential of RPCSEC_GSS that asks for this service.
+/// Builds a credential of RPCSEC_GSS that requests this service.
 pub fn gss(service: u32) -> Vec<u32> {
     vec![6, 20, 1, 0, 7, service, 0]
 }
 
-/// A WRITE of NFSv3 of this number of bytes, without its data.
+/// Builds a WRITE of NFSv3 for this number of bytes, without its data.
 pub fn write_call(len: usize) -> Vec<u8> {
     rpc_call(3, 7, &NONE, len)
 }
 
-/// The words of three chunk lists.
+/// Returns the words of the three chunk lists.
 pub fn lists(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) -> Vec<u32> {
     let mut all = Vec::new();
     for (position, segment) in reads {
@@ -89,7 +91,8 @@ pub fn lists(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) 
     all
 }
 
-/// A message with these lists: an inline WRITE of 100 bytes, or none behind a Position-Zero chunk.
+/// Builds a message with these lists: an inline WRITE of 100 bytes, or no inline message if there
+/// is a Position-Zero chunk.
 pub fn message(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) -> Message {
     let long = reads.iter().any(|(position, _)| *position == 0);
     Message {
@@ -103,7 +106,7 @@ pub fn message(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>
     }
 }
 
-/// Sorts a message that is a Call.
+/// Classifies a message, which must be a Call.
 pub fn sorted(bytes: &[u8]) -> Call<'_, Sorted> {
     match sort(bytes, TERMS.spoken) {
         Arrival::Call(call) => call,
@@ -111,12 +114,12 @@ pub fn sorted(bytes: &[u8]) -> Call<'_, Sorted> {
     }
 }
 
-/// Takes a Call up to its admission.
+/// Classifies and admits a Call.
 pub fn admitted(bytes: &[u8]) -> Call<'_, Admitted> {
     sorted(bytes).admit(&TERMS).expect("admitted")
 }
 
-/// Takes a Call that is inline up to the RPC layer.
+/// Processes an inline Call until it can be passed to the RPC layer.
 pub fn ready(bytes: &[u8]) -> Call<'_, Ready> {
     admitted(bytes).fetched(&[]).expect("fetched")
 }
@@ -130,7 +133,7 @@ pub fn fault(bytes: &[u8], terms: &Terms) -> Option<Fault> {
     }
 }
 
-/// The right to one answer that grants this number of credits.
+/// Returns the right to send one response that grants this number of credits.
 pub fn granted(credits: u32) -> Granted {
     let mut grant = Grant::new(GrantBounds {
         least: credits,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a responder takes a message for, and what it answers before anything is looked at.
+//! How a responder classifies messages, and which errors it sends before it looks at anything else.
 
 use crate::{
     common::{
@@ -60,7 +60,7 @@ fn refused(bytes: &[u8]) -> Option<Fault> {
     }
 }
 
-/// A Call of this version and procedure, cut to a length.
+/// Builds a Call of this version and procedure, truncated to a length.
 fn cut(version: u32, procedure: u32, len: usize) -> Vec<u8> {
     let mut call = message(&[], &[], None);
     (call.version, call.procedure) = (version, procedure);
@@ -157,7 +157,7 @@ fn oddities_are_told_and_served() {
     }
 }
 
-/// A list of each kind with several entries.
+/// Chunk lists of each type with several entries.
 fn rich() -> Message {
     let part = |n: u32| Segment {
         handle: Handle(0x7000_0000 + n),
@@ -177,7 +177,8 @@ fn rich() -> Message {
 fn a_discriminator_is_zero_or_one() {
     let call = rich();
     assert_eq!(fault(&call.bytes(), &TERMS), None);
-    // Two entries of six words and the end; two chunks of ten words and the end; the Reply chunk.
+    // Lengths in words: two entries of six and the end; two chunks of ten and the end; the Reply
+    // chunk.
     let places = [0, 6, 12, 13, 23, 33, 34];
     for place in places {
         assert!(call.body[place] < 2);
@@ -370,7 +371,7 @@ fn the_calls_of_the_byte_vectors_are_calls() {
             other => assert!(!is_call, "{id}: {other:?}"),
         }
     }
-    // The procedures of version two are not spoken here.
+    // The responder does not accept the procedures of version two here.
     for id in ["E20", "E25", "E26"] {
         let vector = named(id);
         assert!(matches!(

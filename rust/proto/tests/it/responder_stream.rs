@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The unreduced Call: every byte from its place, each of them once.
+//! The unreduced Call: every byte comes from the right source, and is written once.
 
 use crate::responder_rig::{
     admitted,
@@ -32,7 +32,7 @@ use xprtrdma_proto::{
     Segment, //
 };
 
-/// What the client's memory holds at an offset: never zero.
+/// Returns the content of the client's memory at an offset; never zero.
 fn content(offset: u64) -> u8 {
     (offset % 251) as u8 + 1
 }
@@ -45,7 +45,8 @@ fn at(offset: u64, length: u32) -> Segment {
     }
 }
 
-/// Does what a driver does, and returns the message. Bytes that nothing wrote would be seen.
+/// Performs the steps of a driver, and returns the message. A byte that no step wrote would be
+/// detected.
 fn assembled(call: &Call<'_, Admitted>) -> Vec<u8> {
     let mut area: Vec<Option<u8>> = vec![None; call.landing() as usize];
     let mut place = |to: u32, bytes: &mut dyn Iterator<Item = u8>| {
@@ -91,14 +92,15 @@ fn assembled(call: &Call<'_, Admitted>) -> Vec<u8> {
     }
 }
 
-/// The message as the text says it: a chunk is inserted at its Position, the pad behind it.
+/// Assembles the message as the RFC describes: each chunk is inserted at its Position, followed by
+/// its pad.
 fn inserted(mut reads: Vec<Entry>, inline: &[u8]) -> Vec<u8> {
     let bytes = |segment: &Segment| {
         let range = segment.offset..segment.offset + u64::from(segment.length);
         range.map(content).collect::<Vec<u8>>()
     };
     let mut stream = inline.to_vec();
-    // Segments of one Position stay in their order.
+    // Segments with the same Position keep their order.
     reads.sort_by_key(|(position, _)| *position);
     let mut end = 0;
     let mut current = None;
@@ -141,7 +143,8 @@ fn odd_chunks_without_their_pads_make_the_message_that_was_meant() {
     assert_eq!(first, (1000..1005).map(content).collect::<Vec<u8>>());
     assert_eq!(second, (2000..2003).map(content).collect::<Vec<u8>>());
     assert_eq!(third, [content(3000)]);
-    // The pad of the first, four inline bytes, the pads of the others, the rest.
+    // The pad of the first chunk, four inline bytes, the pads of the other chunks, the remaining
+    // bytes.
     assert_eq!(found[..80], inline[..80]);
     assert_eq!(found[85..92], [[0; 3].as_slice(), &inline[80..84]].concat());
     assert_eq!(found[95..96], [0]);
@@ -163,7 +166,7 @@ fn the_pad_may_be_in_the_chunk() {
         let call = admitted(&padded);
         assert_eq!(call.fills().count(), 0);
         let padded = assembled(&call);
-        // The same except for the three bytes of pad, which come from the client.
+        // The same, except for the three bytes of padding, which the client sends.
         assert_eq!(padded.len(), short.len());
         assert_eq!(padded[..85], short[..85]);
         assert_eq!(padded[88..], short[88..]);
@@ -214,7 +217,7 @@ fn one_chunk_stays_apart_from_the_inline_bytes() {
     assert_eq!(assembled(&call), write_call(100));
 }
 
-/// Chunks of several segments, with gaps of whole words between them; perhaps a long Call.
+/// Chunks of several segments, with gaps of whole words between them; some Calls are long.
 fn reads() -> impl Strategy<Value = (Vec<Entry>, u32)> {
     let lengths = vec(0u32..30, 1..4);
     let chunks = vec((lengths, 0u32..4, any::<bool>()), 0..8);
@@ -237,12 +240,12 @@ fn reads() -> impl Strategy<Value = (Vec<Entry>, u32)> {
             }
             position += total.next_multiple_of(4).max(4);
             if total == 0 {
-                // The next chunk is at another Position, behind a word of the message.
+                // The next chunk has another Position, behind at least one word of the message.
                 body += 4;
             }
         }
         if !message.is_empty() {
-            // Enough bytes for every Position.
+            // The message has enough bytes for every Position.
             entries.push((0, at(90_000, body)));
             for (n, length) in (0u64..).zip(&message) {
                 let place = entries.len() / 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A responder that speaks version two, and what it makes of messages that do not.
+//! A responder that accepts version two, and how it handles messages of other versions.
 
 use crate::{
     common::{
@@ -52,7 +52,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// A Call of version two with these lists.
+/// Builds a Call of version two with these lists.
 fn call(reads: &[(u32, Segment)], writes: &[&[Segment]], reply: Option<&[Segment]>) -> Message {
     Message {
         version: 2,
@@ -69,7 +69,7 @@ fn part(length: u32) -> Segment {
     }
 }
 
-/// The fault and the answer of a message, if it has one.
+/// Returns the fault of a message and the error that is sent, if there is one.
 fn refused(bytes: &[u8]) -> Option<(Fault, Vec<u8>)> {
     let refusal = match sort(bytes, Spoken::Both) {
         Arrival::Refuse(refusal) => refusal,
@@ -82,7 +82,7 @@ fn refused(bytes: &[u8]) -> Option<(Fault, Vec<u8>)> {
     Some((refusal.fault, answer))
 }
 
-/// The answer with this error.
+/// Returns the error message with this error.
 fn error(code: u32) -> Vec<u8> {
     words(&[XID, 2, 9, ERROR, code])
 }
@@ -98,7 +98,7 @@ fn dropped(bytes: &[u8]) -> Option<Dropped> {
     }
 }
 
-/// A Reply of a client to a Call of ours, with this RPC message.
+/// Builds a client's Reply to a Call of ours, with this RPC message.
 fn reply(payload: Vec<u8>) -> Message {
     Message {
         direction: Some(REPLY),
@@ -106,7 +106,7 @@ fn reply(payload: Vec<u8>) -> Message {
     }
 }
 
-/// An option of this direction and length, and what follows.
+/// Builds an option with this direction and length, and the bytes that follow.
 fn option(direction: u32, len: u32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = words(&[XID, 2, 32, OPTIONAL, direction, 0xff01, len]);
     bytes.extend(rest);
@@ -121,7 +121,7 @@ fn the_probe_is_answered_in_version_two_and_its_threshold_holds() {
         panic!("the probe is no Call");
     };
     assert_eq!(found.version(), Version::V2);
-    // A client that announced 1024 takes 4096 in version two.
+    // A client that announced 1024 bytes receives 4096 in version two.
     let terms = Terms {
         reply_threshold: 1024,
         reply_threshold_v2: 4096,
@@ -136,7 +136,7 @@ fn the_probe_is_answered_in_version_two_and_its_threshold_holds() {
     assert_eq!(longest.form(), Form::Inline);
     let refusal = ready.reply(&[], 4096 - 28, &terms).unwrap_err();
     assert_eq!((refusal.version, refusal.fault), (2, Fault::ReplyRoom));
-    // Our own client takes the answer for what it is.
+    // Our own client accepts the response as what it is.
     answer.truncate(len);
     answer.extend(rpc(721_420_289, REPLY, 24));
     assert!(matches!(
@@ -170,7 +170,7 @@ fn each_call_is_answered_in_its_own_version() {
         let Arrival::Call(found) = sort(&bytes, Spoken::Both) else {
             panic!("no Call");
         };
-        // The message waits for its Reads, and is taken up again.
+        // The message waits for its Reads, and is processed further afterwards.
         let parked = found.admit(&TERMS).unwrap().park();
         let parked = parked.resume(&bytes).unwrap().fetched(&[]).unwrap().park();
         let ready = parked.resume(&bytes).unwrap();
@@ -191,7 +191,7 @@ fn each_call_is_answered_in_its_own_version() {
         expected.extend(words(&body));
         assert_eq!(answer[..len], expected);
         assert_eq!(len, front + 8 + 16 - 4 + 8 + 16);
-        // So is a Call that breaks one connection after another, or has no room for its reply.
+        // The same holds for a Call that breaks several connections, or whose reply does not fit.
         let refusal = ready.reply(&[], 1 << 20, &TERMS).unwrap_err();
         assert_eq!(refusal.version, version);
     }
@@ -217,7 +217,7 @@ fn another_version_is_refused_with_what_is_spoken() {
         let mut answer = [0; 28];
         assert_eq!(refusal.encode(granted(9), &mut answer), Ok(28));
         assert_eq!(answer[..], words(&[XID, version, 9, ERROR, 1, 1, high]));
-        // Our own client understands that.
+        // Our own client understands this message.
         let Inbound::Error(told) = classify(&answer, Version::V2, false) else {
             panic!("no error");
         };
@@ -289,7 +289,7 @@ fn a_message_has_its_rpc_message() {
     let mut long = call(&[], &[], None).payload(Vec::new());
     long.procedure = NOMSG;
     assert_eq!(refused(&long.bytes()), bad_header(Fault::NoMessage));
-    // What follows an error is not looked at: nothing answers it.
+    // The words behind an error are ignored, because an error never gets a response.
     let mut bytes = error(2);
     bytes.extend(write_call(100));
     assert!(matches!(
@@ -311,7 +311,7 @@ fn procedures_that_version_two_does_not_have_are_refused() {
             assert_eq!(refused(&bytes[..len]), bad_header(Fault::Procedure));
         }
     }
-    // Options are of version two alone.
+    // Only version two has options.
     let mut bytes = option(CALL, 0, &[]);
     bytes[7] = 1;
     let found = sort(&bytes, Spoken::Both);
@@ -333,7 +333,7 @@ fn every_option_of_a_client_is_refused_unread() {
         (0, vec![]),
         (5, vec![1; 8]),
         (4, vec![0; 4]),
-        // With an RPC message behind the option, or as what it carries.
+        // Cases: an RPC message follows the option, or is its content.
         (0, write_call(100)),
         (5, [vec![1; 8], rpc(XID, REPLY, 40)].concat()),
         (100, write_call(100)),
@@ -351,7 +351,7 @@ fn every_option_of_a_client_is_refused_unread() {
         let bytes = option(CALL, len, &vec![0; rest]);
         assert_eq!(refused(&bytes), bad_header(Fault::CutOption));
     }
-    // The byte vectors of the option and of its answer.
+    // The byte vectors of the option and of the response to it.
     let bytes = named("E25").bytes;
     let Arrival::Refuse(refusal) = sort(&bytes, Spoken::Both) else {
         panic!("an option is served");
@@ -442,7 +442,7 @@ fn calls_of_ours_have_the_version_of_the_first_call() {
         bytes.truncate(len);
         assert_eq!(len, header as usize);
         bytes.extend(rpc(XID, CALL, 40));
-        // Our own client takes it, and what that answers is taken here.
+        // Our own client accepts the Call, and the responder accepts the client's response.
         let Inbound::ReverseCall(taken) = classify(&bytes, version, true) else {
             panic!("no Call");
         };
@@ -470,7 +470,7 @@ fn a_reply_with_chunks_ends_the_call_of_ours_in_version_two() {
         lists(&[(4, part(4))], &[], None),
         lists(&[], &[&chunk], None),
         lists(&[], &[], Some(&chunk)),
-        // These cannot be decoded.
+        // These options cannot be decoded.
         vec![2, 0, 0],
         vec![0, 0, 1],
     ] {

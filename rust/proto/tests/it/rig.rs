@@ -25,7 +25,7 @@ use xprtrdma_proto::{
     },
 };
 
-/// The accept of an ordinary server.
+/// The accept data of an ordinary server.
 pub const ACCEPT: CmEvent = CmEvent::Established(Accepted {
     peer_read_depth: Some(16),
 });
@@ -34,9 +34,9 @@ pub const ACCEPT: CmEvent = CmEvent::Established(Accepted {
 pub struct Rig {
     /// The machine under test.
     pub conn: Conn,
-    /// The time on its clock.
+    /// The time of the test clock.
     pub now: Time,
-    /// The callers give up when an attempt fails.
+    /// Whether the callers give up when an attempt fails.
     pub trial: bool,
 }
 
@@ -58,7 +58,7 @@ impl Rig {
         }
     }
 
-    /// The same rig, preferring version 2.
+    /// Creates the same rig, but prefers version 2.
     pub fn v2() -> Self {
         Self::new(Config {
             version: VersionPolicy::PreferV2,
@@ -66,18 +66,18 @@ impl Rig {
         })
     }
 
-    /// Hands an event in and takes all actions.
+    /// Passes an event to the machine, and takes all actions.
     pub fn event(&mut self, event: Event) -> Vec<Action> {
         self.conn.handle(event, self.now);
         self.drain()
     }
 
-    /// Whether this is the established connection.
+    /// Returns true if this connection is established.
     pub fn is_up(&self, epoch: Epoch) -> bool {
         epoch == self.conn.epoch() && self.conn.phase() == Phase::Up
     }
 
-    /// Takes all actions.
+    /// Takes all actions that are due.
     pub fn drain(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         while let Some(action) = self.conn.poll_action() {
@@ -86,17 +86,17 @@ impl Rig {
         actions
     }
 
-    /// An event of the connection manager for the present epoch.
+    /// Returns an event of the connection manager for the current epoch.
     pub fn cm(&mut self, event: CmEvent) -> Vec<Action> {
         self.event(Event::Cm(self.epoch(), event))
     }
 
-    /// A tick at which the connection looks healthy and in use.
+    /// Passes a tick at which the connection is healthy and in use.
     pub fn tick(&mut self) -> Vec<Action> {
         self.look(self.now, self.now, false)
     }
 
-    /// A tick at which the driver saw this.
+    /// Passes a tick at which the driver observed this.
     pub fn look(&mut self, last_rx: Time, used: Time, busy: bool) -> Vec<Action> {
         self.event(Event::Tick(Activity {
             last_rx,
@@ -110,12 +110,12 @@ impl Rig {
         self.now = self.now.after(Millis::new(ms));
     }
 
-    /// The present epoch.
+    /// Returns the current epoch.
     pub fn epoch(&self) -> Epoch {
         self.conn.epoch()
     }
 
-    /// How long an attempt would wait if it were asked for now.
+    /// Returns how long an attempt would have to wait now.
     pub fn delay(&self) -> Millis {
         let mut conn = self.conn.clone();
         let event = Event::Start {
@@ -129,7 +129,7 @@ impl Rig {
         }
     }
 
-    /// Starts an attempt, once the back-off has passed, and takes it to `stage`.
+    /// Starts an attempt when the back-off has passed, and continues it to `stage`.
     pub fn reach(&mut self, stage: Phase) {
         let delay = self.delay();
         self.now = self.now.after(delay);
@@ -165,7 +165,7 @@ impl Rig {
         })
     }
 
-    /// One attempt that finds no route.
+    /// Makes one attempt that finds no route.
     pub fn fail_once(&mut self) {
         self.reach(Phase::Route);
         self.cm(CmEvent::RouteError);
@@ -173,7 +173,7 @@ impl Rig {
         assert_eq!(self.conn.phase(), Phase::Down);
     }
 
-    /// The total bound of an attempt that starts now, in milliseconds.
+    /// Returns the total time limit, in milliseconds, of an attempt that starts now.
     pub fn start_bound(&mut self) -> u64 {
         self.trial = false;
         self.reach(Phase::Connecting);

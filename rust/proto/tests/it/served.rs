@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a connection that a client made: accepted with what, how many, until when.
+//! The connections of clients to a server: how they are accepted, how many there may be, and when
+//! they end.
 
 use crate::responder_rig::{
     admitted,
@@ -94,7 +95,7 @@ fn private_data_is_found_wherever_it_is_or_counts_as_absent() {
         &[0; 56],
         &sent[..7],
         &sent[1..],
-        // Another identifier, another version of the format.
+        // Cases: another identifier, and another version of the format.
         &[0xf6, 0xab, 0x0e, 0x19, 1, 1, 3, 3],
         &[0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3],
         &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3],
@@ -103,7 +104,7 @@ fn private_data_is_found_wherever_it_is_or_counts_as_absent() {
         assert_eq!(accepted.thresholds, absent);
         assert!(accepted.unannounced);
     }
-    // Reserved bits are not looked at.
+    // Reserved bits are ignored.
     let reserved = [0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 3, 3];
     assert!(!accepted(&OWN, &reserved).thresholds.remote_invalidation);
 }
@@ -126,7 +127,7 @@ fn both_ends_agree_on_the_sizes_whatever_they_announce() {
             assert!(server.receive_size <= ours.max(1024));
             assert!(server.send_size <= 4096);
             let requester = Thresholds::negotiate(Version::V1, &client, Some(&server));
-            // We can take what it sends, and it can take what we send.
+            // We can receive what the client sends, and the client can receive what we send.
             assert!(requester.call <= accepted.thresholds.call);
             assert!(accepted.thresholds.call <= ours.max(1024));
             assert_eq!(requester.reply, accepted.thresholds.reply);
@@ -189,12 +190,13 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
         })
     };
     assert_eq!(enter(7, 3, true, true), Entry::Free);
-    // A client at its own bound makes room of its own, whatever others have.
+    // A client at its own limit gets space by ending a connection of its own, whatever other
+    // clients have.
     assert_eq!(enter(4, 4, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(4, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, true, true), Entry::InPlaceOfOwn);
-    // At the bound of all connections, too, an idle one of the same address ends first.
+    // At the limit of all connections, an idle connection of the same address ends first as well.
     assert_eq!(enter(8, 1, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(8, 1, false, true), Entry::InPlaceOfAny);
     assert_eq!(enter(8, 1, false, false), Entry::Full);
@@ -213,7 +215,7 @@ fn at(seconds: u64) -> Time {
     Time::from_millis(1000 * seconds)
 }
 
-/// Ticks every five seconds, and returns what happened, with its time.
+/// Ticks every five seconds. Returns what happened, with the times.
 fn ticked(life: &mut Life, from: u64, to: u64) -> Vec<(u64, Act)> {
     (from..=to)
         .step_by(5)
@@ -265,7 +267,7 @@ fn on_iwarp_the_client_speaks_first() {
 
 #[test]
 fn on_iwarp_a_client_that_never_speaks_is_not_probed() {
-    // The probe is a message of ours, and on iWARP ours may not be the first.
+    // The probe is a message of ours, and on iWARP we must not send the first message.
     let mut life = Life::accepting(PATIENCE, true, at(0));
     life.established(at(1));
     let end = Act::End(Cause::HalfOpen);
@@ -288,7 +290,7 @@ fn a_silent_client_is_probed_and_then_ends() {
     assert_eq!(ticked(&mut life, 5, 200), [(60, Act::Probe), (80, end)]);
     // A client whose adapter answers is not ended.
     assert_eq!(ticked(&mut other, 5, 65), [(60, Act::Probe)]);
-    // The probe has completed, which only the send queue tells.
+    // The probe has completed. Only the send queue shows that.
     assert_eq!(other.send_queue(at(65), false, 1), Act::Nothing);
     assert_eq!(ticked(&mut other, 70, 130), [(125, Act::Probe)]);
     other.message(at(131));
@@ -300,7 +302,7 @@ fn a_silent_client_is_probed_and_then_ends() {
 fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks() {
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(0));
-    // Ticks every five seconds; the client speaks all the time.
+    // Ticks every five seconds; the client sends messages all the time.
     let mut ticked = |from: u64, to: u64, under_way, completed| {
         let acts = (from..=to).step_by(5).map(|second| {
             life.message(at(second));
@@ -312,14 +314,14 @@ fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks()
     };
     assert_eq!(ticked(5, 100, false, 0), []);
     assert_eq!(ticked(105, 110, true, 0), []);
-    // The first completion, though most of the time has passed.
+    // The first completion arrives when most of the time has passed.
     assert_eq!(
         ticked(115, 120, true, 0),
         [(115, Act::Probe), (120, Act::Probe)]
     );
     assert_eq!(ticked(125, 135, true, 1), []);
     assert_eq!(ticked(140, 150, true, 1)[0], (140, Act::Probe));
-    // Nothing is under way.
+    // Nothing is in flight.
     assert_eq!(ticked(155, 155, false, 1), []);
     let acts = ticked(160, 200, true, 1);
     assert_eq!(acts[0], (170, Act::Probe));
@@ -354,7 +356,7 @@ fn time_in_which_the_host_stood_still_does_not_count() {
         };
         assert_eq!(then[0], first);
     }
-    // A message that came after the stall counts from then on, and a clock that goes back does no
+    // A message that arrives after the stall counts from then on. A clock that goes back does no
     // harm.
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(9_000));
@@ -372,7 +374,8 @@ fn options_are_refused_as_fast_as_the_client_takes_the_answers() {
         assert_eq!(life.refuse_option(), Act::Nothing);
         life.option_refused();
     }
-    // They are no malformed messages, and these are no options.
+    // Refused options do not count as malformed messages, and malformed messages do not count as
+    // options.
     for _ in 0..8 {
         assert_eq!(life.malformed(), Act::Nothing);
         assert_eq!(life.refuse_option(), Act::Nothing);
@@ -445,7 +448,7 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
     for work_requests in 0..1100 {
         for completions in 0..1200 {
             let Some(got) = fit(work_requests, completions) else {
-                // Not because of less than what is least.
+                // The number does not fall below the minimum.
                 assert!(work_requests <= LEAST_SENDS || completions < LEAST_SENDS + 27);
                 continue;
             };
@@ -454,7 +457,7 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
             assert!(got.sends >= LEAST_SENDS && got.calls >= 1);
             assert!(got.sends <= wish.sends && got.calls <= wish.calls);
             assert_eq!(got.extra, wish.extra);
-            // As long as the device lets it be.
+            // The number is limited only by the device.
             let calls = got.calls == wish.calls || got.receives() + 1 == work_requests;
             let least = got.sends == LEAST_SENDS;
             assert!(calls || least);
@@ -474,7 +477,7 @@ fn a_call_that_needs_more_than_the_send_queue_is_refused() {
             calls: 1,
             extra: 0,
         };
-        // The rest stays for answers, so that what is taken is given back.
+        // The remaining entries stay for responses, so that resources are released.
         let most = sends / 4 * 3;
         assert_eq!(queues.check(&call, 0), Ok(()));
         assert_eq!(queues.check(&call, most), Ok(()));

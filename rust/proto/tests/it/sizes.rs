@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sizes of the queues of a connection.
+//! The sizes of a connection's queues.
 
 use xprtrdma_proto::conn::{
     max_payload,
@@ -11,7 +11,7 @@ use xprtrdma_proto::conn::{
     MAX_PAYLOAD, //
 };
 
-/// The callbacks of the module.
+/// The number of callbacks that the module uses.
 const CALLBACKS: u16 = 16;
 
 fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
@@ -32,7 +32,8 @@ fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
 
 #[test]
 fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
-    // Work requests and completions of the device, slots; credits, send queue, Receives and batch.
+    // Columns: work requests and completions of the device, slots; credits, send queue, Receives,
+    // batch.
     let table = [
         ((32_768, 4_194_303), 128, (128, 544, 144, 18)),
         ((32_768, 4_194_303), 4, (4, 172, 20, 2)),
@@ -41,7 +42,8 @@ fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
         ((256, 4_194_303), 128, (128, 255, 144, 18)),
         ((128, 4_194_303), 128, (93, 127, 109, 18)),
         ((32_768, 256), 128, (93, 127, 109, 18)),
-        // A device of next to nothing: one call, and creating the queue pair may fail.
+        // A device with very small queues: one call is possible, and creating the queue pair may
+        // fail.
         ((16, 16), 128, (1, 7, 17, 18)),
         ((0, 0), 128, (1, 0, 17, 18)),
         ((0, 0), 0, (1, 0, 17, 2)),
@@ -106,13 +108,13 @@ fn a_fence_for_each_message_finds_room() {
 // covers: BC-07
 #[test]
 fn no_queue_is_larger_than_the_device_allows() {
-    // Below, even one call with its callbacks does not fit.
+    // With a smaller device not even one call with its callbacks fits.
     for queue_wrs in 40..600 {
         for completions in (80..1300).step_by(7) {
             for slots in [1, 4, 16, 128, 4096] {
                 let found = sizes((queue_wrs, completions), slots, 4096);
                 let receives = u32::from(found.recv_count) + u32::from(found.recv_batch);
-                // One more entry in each queue for the drain.
+                // One additional entry in each queue is for the drain.
                 assert!(found.send_wrs < queue_wrs);
                 let small = slots > 100 && queue_wrs.min(completions / 2) < 51;
                 assert!(receives < queue_wrs || small);
@@ -145,7 +147,7 @@ fn regions_hold_as_much_whatever_the_size_of_a_page() {
     for (units, page_size, pages) in table {
         assert_eq!(pages_of(units, page_size), pages, "{units} on {page_size}");
     }
-    // The parameter's default carries everything by one region, and from 17 on by one chunk.
+    // With the default of the parameter one region holds all data, and from 17 on one chunk does.
     for page_size in [4096, 16_384, 65_536] {
         let found = sizes((32_768, 65_536), 128, 4096);
         assert_eq!(found.regions(pages_of(257, page_size), page_size), 256);
@@ -157,7 +159,7 @@ fn regions_hold_as_much_whatever_the_size_of_a_page() {
 #[test]
 fn regions_are_enough_for_two_chunks_of_each_call() {
     let found = sizes((32_768, 65_536), 128, 4096);
-    // Pages of a region, size of a page; regions, payload of one chunk.
+    // Columns: pages of a region, size of a page; regions, payload of one chunk.
     let table = [
         (257, 4096, 256, MAX_PAYLOAD),
         (256, 4096, 512, MAX_PAYLOAD),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The byte vectors: decoding, encoding, truncation and mutation of each.
+//! The byte vectors: each is decoded, encoded, truncated and mutated.
 
 use crate::common::{
     fate,
@@ -57,7 +57,7 @@ fn chunk(value: &Value) -> Vec<Segment> {
     value.as_array().unwrap().iter().map(segment).collect()
 }
 
-/// The chunk lists of a vector, in owned form: read segments, Write chunks, Reply chunk.
+/// The chunk lists of a vector in owned form: read segments, Write chunks, Reply chunk.
 type Owned = (Vec<(u32, Segment)>, Vec<Vec<Segment>>, Option<Vec<Segment>>);
 
 fn expected_lists(decoded: &Value) -> Owned {
@@ -115,7 +115,7 @@ fn with_lists() -> Vec<Vector> {
     all
 }
 
-/// The transport vectors, as opposed to private data.
+/// The vectors of transport messages, without those of private data.
 fn transport() -> Vec<Vector> {
     let mut all = vectors();
     all.retain(|v| v.decoded["xid"].is_u64());
@@ -295,7 +295,7 @@ fn every_vector_is_classified() {
     let accepted = |fate: &Fate| matches!(fate, Judged(Verdict::Accept(_)));
     let chunk_refused = |fate: &Fate| *fate == Refused(RefusalKind::Chunk);
     type Check<'a> = &'a dyn Fn(&Fate) -> bool;
-    // Forward Calls of ours, coming from the server, are reverse Calls.
+    // Our own forward Calls are reverse Calls if they come from the server.
     let table: [(&str, Check<'_>); 24] = [
         ("E01", &|fate| *fate == Call(40)),
         ("E02", &accepted),
@@ -376,7 +376,7 @@ fn reply_vectors_say_where_their_data_are() {
     }
 }
 
-/// Checks what must hold for any bytes.
+/// Checks the properties that must hold for any bytes.
 fn check_anything(bytes: &[u8], offers: &[Offer<'_>]) {
     for version in crate::common::VERSIONS {
         for backchannel in [false, true] {
@@ -395,7 +395,8 @@ fn check_anything(bytes: &[u8], offers: &[Offer<'_>]) {
                     assert!(call.payload.len() >= 8);
                 }
                 Inbound::Refuse(_) => {
-                    // Version 1 owes an answer to reverse Calls only; version 2 also to options.
+                    // In version 1 only reverse Calls need a response; in version 2 options need
+                    // one as well.
                     assert!(backchannel || version == Version::V2);
                 }
                 Inbound::Discard(discard) => {
@@ -475,7 +476,7 @@ fn every_truncation_of_every_vector_is_harmless() {
                 check_anything(&v.bytes[..len], offers);
             }
             if v.decoded["hdrlen"].is_u64() {
-                // A message shorter than the whole header is never accepted.
+                // A message that is shorter than its header is never accepted.
                 let header = usize::try_from(v.decoded["hdrlen"].as_u64().unwrap()).unwrap();
                 for len in 0..header {
                     let fate = fate(&v.bytes[..len], version_of(&v), true, true, &offers[2]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Version negotiation as a table, and for every order of events.
+//! Version negotiation, as a table and for every order of events.
 
 use xprtrdma_proto::{
     inbound::RemoteErrorKind,
@@ -28,7 +28,7 @@ fn version_two_is_off_by_default() {
     assert_eq!(VersionPolicy::default(), VersionPolicy::V1Only);
     let mut negotiator = Negotiator::new(VersionPolicy::default());
     assert_eq!(negotiator.begin(NOW), Outcome::Use(Version::V1));
-    // No message that arrives changes it.
+    // No message that arrives later changes the version.
     assert_eq!(negotiator.answer(ProbeAnswer::Reply, NOW), Outcome::Ignored);
     assert_eq!(negotiator.timed_out(NOW), Outcome::Ignored);
 }
@@ -45,7 +45,8 @@ fn the_answer_to_the_probe_decides() {
     let other = |kind| Some(ProbeAnswer::Error(kind));
     let v1 = Use(Version::V1);
     let v2 = Use(Version::V2);
-    // Answer (none: timer), outcome when version 2 is preferred, outcome when it is demanded.
+    // Columns: the answer (none: the timer fires), the outcome if version 2 is preferred, the
+    // outcome if it is required.
     for (answer, prefer, demand) in [
         (Some(ProbeAnswer::Reply), v2, v2),
         (range(1, 1), v1, Unsupported),
@@ -73,8 +74,8 @@ fn the_answer_to_the_probe_decides() {
                 None => negotiator.timed_out(NOW),
             };
             assert_eq!(outcome, expected);
-            // The refused version is not sent again on this connection, and no second answer
-            // counts.
+            // The refused version is not sent again on this connection, and a second answer has no
+            // effect.
             assert_eq!(negotiator.answer(ProbeAnswer::Reply, NOW), Outcome::Ignored);
             assert_eq!(negotiator.timed_out(NOW), Outcome::Ignored);
         }
@@ -87,8 +88,8 @@ fn what_the_peer_could_not_do_is_remembered() {
     let range = |low, high| ProbeAnswer::Error(RemoteErrorKind::Version { low, high });
     let strange = ProbeAnswer::Error(RemoteErrorKind::Chunk);
     let refused = range(1, 1);
-    // What ended the first negotiation, whether the next connection may probe, and whether one may
-    // later.
+    // Columns: what ended the first negotiation, whether the next connection may send a probe, and
+    // whether a later one may.
     let ends: [(End, ProbeAnswer, bool, bool); 8] = [
         (answered, ProbeAnswer::Reply, true, true),
         (answered, refused, false, false),
@@ -182,7 +183,7 @@ fn receives_hold_what_any_outcome_may_bring() {
         (VersionPolicy::V2Only, 1024, 4096),
     ] {
         assert_eq!(receive_size(policy, own), expected);
-        // Messages that the peer may send under either version fit, even without private data.
+        // The messages that the peer may send in either version fit, even without private data.
         let own = PrivateData {
             send_size: expected,
             receive_size: expected,
@@ -195,7 +196,7 @@ fn receives_hold_what_any_outcome_may_bring() {
     }
 }
 
-/// How a negotiation ends.
+/// How a version negotiation ends.
 type End = fn(&mut Negotiator, ProbeAnswer);
 
 fn probing(policy: VersionPolicy) -> Negotiator {

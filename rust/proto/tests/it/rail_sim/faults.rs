@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Faults of the server and of the host, which are not faults of rails, and rails that are at fault
-//! in ways that are hard to see. The figures are those of `Documentation/reliability.rst`:
+//! Faults of the server and of the host, which are not faults of rails, and rails with faults that
+//! are hard to detect. The figures are those of `Documentation/reliability.rst`:
 //! `cargo test --test it rail_sim::faults -- --nocapture`.
 
 use super::*;
 
-/// Connections of the mount in most cases.
+/// Number of connections of the mount in most cases.
 const CONNECTIONS: usize = 8;
 
-/// Rounds of a fault that comes again, and the time between two.
+/// Number of rounds of a repeated fault, and time between two rounds.
 const ROUNDS: u64 = 8;
 const BETWEEN: u64 = 5 * MINUTE;
 
-/// How soon the numbers must be even again when no rail was at fault.
+/// Time within which the rails must be balanced again if no rail was at fault.
 const EVEN_WITHIN: u64 = 15_000;
 
-/// The number of hosts that lose a rail at the same moment, and the least time over which they must
-/// return.
+/// Number of hosts that lose a rail at the same moment, and minimum time over which their
+/// connections must return.
 const HOSTS: u64 = 200;
 const SPREAD: u64 = 10_000;
 
-/// Longer than anything that the simulation waits for.
+/// Longer than any time for which the simulation waits.
 const FOR_EVER: u64 = 120 * MINUTE;
 
 impl World {
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// Every connection ends for silence, one after the other within `spread`.
+    /// All connections end because of silence, one after the other within `spread`.
     fn loses_all(&mut self, spread: u64) {
         let count = self.clients.len() as u64;
         for (index, client) in self.clients.iter_mut().enumerate() {
@@ -50,7 +50,8 @@ impl World {
         }
     }
 
-    /// Milliseconds until the numbers are even and everything is connected.
+    /// Returns the number of milliseconds until all clients are connected and the rails are
+    /// balanced.
     fn even_after(&mut self) -> u64 {
         let begin = self.now;
         while !(self.is_even() && self.all_up()) {
@@ -61,7 +62,7 @@ impl World {
     }
 }
 
-/// Whether the numbers were even soon enough after each fault. Prints a row of a table.
+/// Returns whether the rails were balanced soon enough after each fault. Prints a row of a table.
 fn even_soon(what: &str, took: &[Vec<u64>]) {
     for took in took {
         println!("{what}: even after {} s", seconds(took));
@@ -74,7 +75,7 @@ fn even_soon(what: &str, took: &[Vec<u64>]) {
     );
 }
 
-/// Seconds for a table.
+/// Formats seconds for a table.
 fn seconds(each: &[u64]) -> String {
     let each = each.iter().map(|ms| format!("{:.1}", *ms as f64 / 1000.0));
     each.collect::<Vec<_>>().join(", ")
@@ -98,8 +99,8 @@ fn restart(world: &mut World) {
     world.server = Server::Accepts;
 }
 
-// Rails: a server that restarts is no rail's fault, however often it does. It closes its
-// connections, and refuses new ones for 20 s.
+// Rails: a server that restarts is not the fault of a rail, however often it restarts. It closes
+// its connections, and refuses new ones for 20 s.
 #[test]
 fn a_server_restart_is_held_against_no_rail() {
     for rails in [2, 3] {
@@ -111,8 +112,8 @@ fn a_server_restart_is_held_against_no_rail() {
     }
 }
 
-// Rails: the same of a power cycle: all connections end for silence while the server is there
-// again, or it is away for a minute.
+// Rails: the same holds for a power cycle: all connections end because of silence while the server
+// is back already, or the server is away for a minute.
 #[test]
 fn a_power_cycle_is_held_against_no_rail() {
     for away in [0, MINUTE] {
@@ -133,7 +134,7 @@ fn a_power_cycle_is_held_against_no_rail() {
     }
 }
 
-// Rails: the same if connections that were asked nothing notice it later.
+// Rails: the same holds if idle connections detect the end later.
 #[test]
 fn a_power_cycle_that_is_noticed_late_is_held_against_no_rail() {
     let power_cycle = |world: &mut World| {
@@ -144,7 +145,7 @@ fn a_power_cycle_that_is_noticed_late_is_held_against_no_rail() {
     even_soon("power cycle, noticed late", &took.collect::<Vec<_>>());
 }
 
-// Rails: a host that stood still finds all its connections and attempts too late at once.
+// Rails: a host that was suspended detects at once that all its connections and attempts timed out.
 #[test]
 fn a_host_that_stood_still_blames_no_rail() {
     let stands_still = |world: &mut World| {
@@ -156,7 +157,7 @@ fn a_host_that_stood_still_blames_no_rail() {
     even_soon("host stood still", &took.collect::<Vec<_>>());
 }
 
-/// Milliseconds from each death of rail 0 until busy connections are on it again, in the time.
+/// Returns the milliseconds from each death of rail 0 until busy connections use it again.
 fn absences(world: &mut World, time: u64) -> Vec<u64> {
     let (mut left, mut away) = (None, Vec::new());
     let end = world.now + time;
@@ -176,8 +177,8 @@ fn absences(world: &mut World, time: u64) -> Vec<u64> {
     away
 }
 
-// Rails: one over which connections are made, and end soon, is away longer each time, up to an
-// hour.
+// Rails: a rail over which connections are established, but end soon, is avoided for longer each
+// time, up to an hour.
 #[test]
 fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
     const HOUR: u64 = 60 * MINUTE;
@@ -195,7 +196,7 @@ fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
         let grows = |pair: &[u64]| pair[1] > pair[0] || pair[1] >= HOUR;
         assert!(away.len() > 6 && away.windows(2).all(grows), "{away:?}");
         assert!(away.iter().all(|ms| *ms <= HOUR + HOUR / 4 + MINUTE));
-        // A rail that works for as long as it was away starts again from the beginning.
+        // A rail that works for as long as it was avoided starts with the shortest hold-down again.
         world.mends(0);
         world.run(3 * HOUR);
         assert!(world.is_even());
@@ -207,7 +208,8 @@ fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
     }
 }
 
-// Rails: hosts that lose a rail at the same moment, and find it again so, do not return so.
+// Rails: hosts that lose a rail at the same moment, and find it again at the same moment, do not
+// all return to it at the same moment.
 #[test]
 fn many_hosts_do_not_return_at_once() {
     let spreads = [3, 20, 40, 48, 55, 70, 200].map(|down| {
@@ -216,7 +218,7 @@ fn many_hosts_do_not_return_at_once() {
             world.run(seed % 20 * STEP);
             world.now = 100_000;
             world.breaks(1, Fault::Port);
-            // The address goes with the port, and comes with it.
+            // The address disappears and returns together with the port.
             world.rails.update(&pairs(1), world.time());
             world.run(down * 1000);
             world.mends(1);
@@ -241,7 +243,7 @@ fn many_hosts_do_not_return_at_once() {
     assert!(spreads.iter().all(|ms| *ms >= SPREAD), "{spreads:?}");
 }
 
-// Rails: a request of the connection manager that is lost, or comes late, is no rail's fault.
+// Rails: a request of the connection manager that is lost or late is not the fault of a rail.
 #[test]
 fn a_lost_datagram_blames_no_rail() {
     for seed in 0..8 {
