@@ -131,7 +131,7 @@ mod suite {
         for round in 0..300 {
             let held = Held::new(1)?;
             Held::end_on(&held, &queue)?;
-            // The holders leave before, while or after the other thread begins to wait.
+            // The holders leave before, while or after the other thread starts to wait.
             if round % 3 == 0 {
                 wait_until(|| held.holders.is_awaited())?;
             }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The common operations, to have their instructions counted; see `tools/bench-host`.
+//! The common operations, whose instructions are counted; see `tools/bench-host`.
 //!
-//! `shapes NAME` plans, encodes and judges one shape [`ROUNDS`] times. The three `measured_`
-//! functions are what the counter looks for.
+//! `shapes NAME` plans, encodes and judges one shape [`ROUNDS`] times. The counter looks for the
+//! three functions named `measured_`.
 
 #![allow(
     clippy::indexing_slicing,
@@ -57,13 +57,13 @@ use xprtrdma_proto::{
 const ROUNDS: u32 = 200;
 const XID: Xid = Xid(0x1a2b_3c4d);
 
-/// An RPC as the NFS client makes it.
+/// An RPC as the NFS client sends it.
 struct Shape {
     name: &'static str,
     call: CallShape,
     reply: ReplyShape,
     counts: SegmentCounts,
-    /// Bytes of the reply that come inline, and in chunks.
+    /// Number of bytes of the reply that arrive inline, and in chunks.
     inline: usize,
     chunk: u32,
 }
@@ -207,7 +207,7 @@ fn segments(count: usize, bytes: u32) -> Vec<Segment> {
         .collect()
 }
 
-/// The Reply: chunks filled from the front with `shape.chunk` bytes.
+/// Builds the Reply: its chunks are filled from the front with `shape.chunk` bytes.
 fn answer(shape: &Shape, offer: &Offer<'_>) -> Vec<u8> {
     let long = offer.reply.is_some();
     let mut left = shape.chunk;
@@ -236,7 +236,7 @@ fn answer(shape: &Shape, offer: &Offer<'_>) -> Vec<u8> {
 }
 
 fn main() {
-    // Nothing is measured when cargo runs this as a benchmark of its own.
+    // Nothing is measured if cargo runs this as an ordinary benchmark.
     let Some(name) = env::args().nth(1).filter(|name| name != "--bench") else {
         println!("tools/bench-host counts the instructions of:");
         SHAPES.iter().for_each(|shape| println!("{}", shape.name));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The codec's end of a comparison with another decoder; see `tools/host/xdr_oracle.py`.
+//! The codec's part of a comparison with another decoder; see `tools/host/xdr_oracle.py`.
 //!
-//! `frames describe` reads frames (a kind byte, a length word, the bytes) and prints what the codec
-//! makes of each; `frames generate SEED COUNT` prints messages of ours and what went into them. A
-//! line is JSON.
+//! `frames describe` reads frames (a type byte, a length word, the bytes) and prints how the codec
+//! decodes each of them. `frames generate SEED COUNT` prints encoded messages and the values in
+//! them. Each line is a JSON object.
 
 #![allow(
     clippy::indexing_slicing,
@@ -170,7 +170,7 @@ fn listed(
     )
 }
 
-/// An error or an option, as the receiver sorts it.
+/// Describes an error or an option, as the receiver classifies it.
 fn unlisted(message: &[u8], version: Version) -> Option<String> {
     match classify(message, version, true) {
         Inbound::Error(error) => {
@@ -220,7 +220,7 @@ impl Random {
         (self.u64() % end) as usize
     }
 
-    /// Any word, but the borders more often.
+    /// Returns any word, but limits more often than others.
     fn word(&mut self) -> u32 {
         match self.below(6) {
             0 => self.below(17) as u32,
@@ -244,7 +244,7 @@ impl Random {
     }
 }
 
-/// A message of ours, and what went into it.
+/// Generates an encoded message and the values in it.
 fn generate(random: &mut Random) -> (Vec<u8>, String) {
     let version = if random.below(2) == 0 {
         Version::V1
@@ -290,7 +290,7 @@ fn generate(random: &mut Random) -> (Vec<u8>, String) {
     }
 }
 
-/// A Call of ours.
+/// Generates a Call of the client.
 fn call(random: &mut Random, version: Version, xid: Xid, credits: Credits) -> (Vec<u8>, String) {
     let whole = random.chunk(1);
     let item = random.chunk(1);
@@ -332,7 +332,7 @@ fn call(random: &mut Random, version: Version, xid: Xid, credits: Credits) -> (V
     (buf, said)
 }
 
-/// Chunk lists that we never send, but could.
+/// Generates chunk lists that the client never sends, but that are valid.
 fn any_lists(
     random: &mut Random,
     version: Version,

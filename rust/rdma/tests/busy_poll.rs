@@ -46,20 +46,20 @@ use kernel::{
 
 pub(super) type Connection = Qp<Arc<Keeper>>;
 
-/// A thread that waits is sent away after so long, so that a lost event fails a test and does not
-/// hang it. In milliseconds.
+/// Time limit for a thread that waits, in milliseconds. So a lost event makes a test fail and not
+/// hang.
 const PATIENCE: u32 = 20_000;
 
 const ROUNDS: usize = 2000;
 
-/// State that the threads of a test share.
+/// The state that the threads of a test share.
 pub(super) struct Shared {
-    /// Messages that the peer is to send.
+    /// Number of messages that the peer has to send.
     wanted: Atomic<usize>,
-    /// Errands that have begun, and that have ended.
+    /// Numbers of errands that have started and that have ended.
     begun: Atomic<usize>,
     done: Atomic<usize>,
-    /// Set by an errand when it has seen what it was to see.
+    /// Set by an errand when the expected event has happened.
     pub(super) seen: Atomic<usize>,
     over: Atomic<bool>,
 }
@@ -94,7 +94,7 @@ fn message(qp: &Connection, late: bool) -> Result {
     })
 }
 
-/// Something that another thread does.
+/// An action of another thread.
 #[pin_data]
 struct Errand {
     qp: Arc<Connection>,
@@ -114,13 +114,13 @@ impl WorkItem for Errand {
     fn run(this: Pin<KBox<Self>>) {
         (this.what)(&this.qp, &this.shared);
         let shared = this.shared.clone();
-        // The queue pair first: the thread that waits may look whether it is gone.
+        // The queue pair is dropped first: the thread that waits may check whether it is gone.
         drop(this);
         shared.done.fetch_add(1, Full);
     }
 }
 
-/// Waits for errands when it is dropped, so that none outlives its test, however that ends.
+/// Its drop waits for errands, so that none outlives its test, however the test ends.
 pub(super) struct Errands(pub(super) Arc<Shared>);
 
 impl Errands {
@@ -157,7 +157,7 @@ pub(super) fn elsewhere(
     Ok(())
 }
 
-/// Sends threads away that wait for too long, until the result is dropped.
+/// Stops threads that wait too long, until the result is dropped.
 fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result<Errands> {
     let errands = Errands(shared.clone());
     elsewhere(pair, shared, |qp, shared| {
@@ -173,7 +173,7 @@ fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result<Errands> {
     Ok(errands)
 }
 
-/// Handles completions until so many messages have come.
+/// Handles completions until this number of messages has arrived.
 fn busy_poll(pair: &Pair, messages: usize) -> PollOutcome {
     pair.owner
         .busy_poll(|| true, || pair.keeper.came.load(Relaxed) >= messages)
@@ -194,10 +194,10 @@ mod suite {
             pause(50);
             let _ = send(qp);
         })?;
-        // The second needs an event of its own.
+        // The second message needs another event.
         ensure_eq!(busy_poll(&pair, 2), PollOutcome::Over);
         ensure_eq!(pair.keeper.thread.load(Relaxed), thread());
-        // While no thread polls, the work item handles it again.
+        // While no thread polls, the work item handles the message.
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 3)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
@@ -223,7 +223,7 @@ mod suite {
             pair.owner.busy_poll(|| false, || false),
             PollOutcome::Stopped
         );
-        // Whose wait is over was not stopped.
+        // A thread whose condition became true was not stopped.
         ensure_eq!(pair.owner.busy_poll(|| false, || true), PollOutcome::Over);
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
@@ -231,7 +231,7 @@ mod suite {
         Ok(())
     }
 
-    // As mlx4 and mlx5 do when they find their device dead.
+    // mlx4 and mlx5 do this when their device has failed.
     #[test]
     fn what_a_device_reports_unasked_is_not_lost() -> Test {
         let pair = Pair::connected()?;
@@ -239,7 +239,7 @@ mod suite {
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, _| {
             pause(50);
-            // The message completes when the second one was taken off the queue, while the thread
+            // The message completes after the second one was taken off the queue, while the thread
             // polls.
             let _ = message(qp, true);
             let _ = send(qp);
@@ -255,7 +255,7 @@ mod suite {
         let shared = Shared::new()?;
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
-            // As soon as a thread polls.
+            // Begins when a thread polls.
             while qp.busy_poll(|| true, || true) != PollOutcome::Left && !shared.over.load(Relaxed)
             {
                 pause(1);
@@ -265,7 +265,7 @@ mod suite {
         })?;
         ensure_eq!(busy_poll(&pair, 1), PollOutcome::Stopped);
         ensure_eq!(shared.seen.load(Relaxed), 1);
-        // The event is the work item's.
+        // The event is for the work item.
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
@@ -279,7 +279,8 @@ mod suite {
             let pair = Pair::connected()?;
             let shared = Shared::new()?;
             elsewhere(&pair, &shared, |qp, shared| {
-                // Comes at any time of the end; what it waits for never is.
+                // A message may arrive at any time during the shutdown. The thread's condition
+                // never becomes true.
                 while qp.busy_poll(|| true, || false) != PollOutcome::Left
                     || !shared.over.load(Relaxed)
                 {
@@ -303,13 +304,13 @@ mod suite {
         let errands = Errands(shared.clone());
         elsewhere(&pair, &shared, |qp, shared| {
             shared.wanted.store(thread(), Relaxed);
-            // Until the work item is not running.
+            // Repeats until the work item is not running.
             while !shared.over.load(Relaxed) {
                 qp.busy_poll(|| true, || false);
                 pause(1);
             }
         })?;
-        // Until a message finds a polling thread.
+        // Repeats until a message finds a polling thread.
         let polls = || {
             let it = shared.wanted.load(Relaxed);
             it != 0 && it == pair.keeper.thread.load(Relaxed)
@@ -351,7 +352,7 @@ mod suite {
                         break;
                     }
                     if sent % 3 == 0 {
-                        // Another sender wants completions now.
+                        // Now another sender requests completions.
                         qp.stop_polling();
                     }
                 }
@@ -366,7 +367,7 @@ mod suite {
                 match busy_poll(&pair, round) {
                     PollOutcome::Over => break,
                     PollOutcome::Stopped => stopped += 1,
-                    // The event goes to the work item, which runs.
+                    // The event goes to the work item, which is running.
                     PollOutcome::Left => pause(1),
                 }
                 ensure!(now() - start < i64::from(PATIENCE) * 500_000);
@@ -379,8 +380,8 @@ mod suite {
     }
 }
 
-/// Nanoseconds since boot.
+/// Returns the nanoseconds since boot.
 fn now() -> i64 {
-    // SAFETY: No requirements.
+    // SAFETY: The call has no requirements.
     unsafe { kernel::bindings::ktime_get() }
 }

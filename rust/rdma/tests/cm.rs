@@ -44,7 +44,7 @@ use kernel::{
     },
 };
 
-/// A prefix that goes nowhere (RFC 6666).
+/// A prefix that is not routed (RFC 6666).
 const NOWHERE: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
 
 /// The device's own address, and any port.
@@ -69,7 +69,7 @@ mod suite {
         ensure_eq!(log.count(Seen::AddrResolved), 1);
         ensure_eq!(log.count(Seen::RouteResolved), 1);
         drop(id);
-        // No event comes after the id is gone.
+        // No event arrives after the id was destroyed.
         ensure_eq!(log.count(Seen::Disconnected), 0);
         Ok(())
     }
@@ -78,21 +78,21 @@ mod suite {
     fn an_id_may_be_dropped_at_any_step() -> Test {
         calm();
         drop(CmId::create(net(), Log::<Seen>::new()?)?);
-        // While its address is being resolved.
+        // Destroyed while its address is being resolved.
         let id = CmId::create(net(), Log::<Seen>::new()?)?;
         id.resolve_addr(&peer(), 5000)?;
         drop(id);
-        // When it is.
+        // Destroyed after its address was resolved.
         let log = Log::<Seen>::new()?;
         let id = CmId::create(net(), log.clone())?;
         id.resolve_addr(&peer(), 5000)?;
         log.wait(|e| *e == Seen::AddrResolved)?;
         drop(id);
-        // When it is bound.
+        // Destroyed after it was bound.
         let id = CmId::create(net(), Log::<Seen>::new()?)?;
         id.bind_addr(&own())?;
         drop(id);
-        // While its route is being resolved.
+        // Destroyed while its route is being resolved.
         let log = Log::<Seen>::new()?;
         let id = CmId::create(net(), log.clone())?;
         id.resolve_addr(&peer(), 5000)?;
@@ -111,7 +111,7 @@ mod suite {
         id.bind_addr(&own())?;
         ensure!(DeviceInfo::of(&id).is_some_and(|d| d.name().starts_with("fake") && d.port == 1));
         ensure!(id.is_port_active());
-        // The address is known, but the CM writes it once more.
+        // The address is known, but the CM writes it a second time.
         ensure!(id.local_addr().is_none());
         ensure_eq!(id.bind_addr(&own()), Err(EINVAL));
         let other = SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), 20049);
@@ -124,7 +124,7 @@ mod suite {
         ensure_eq!(id.bind_addr(&own()), Err(EINVAL));
         id.resolve_route(5000)?;
         log.wait(|e| *e == Seen::RouteResolved)?;
-        // The port is taken as long as the id has it.
+        // The port is in use as long as the id has it.
         let local = id.local_addr().ok_or(EINVAL)?;
         let late = CmId::create(net(), log.clone())?;
         ensure_eq!(late.bind_addr(&local), Err(EADDRINUSE));
@@ -138,7 +138,7 @@ mod suite {
     fn what_has_no_device_binds_nothing() -> Test {
         calm();
         for (local, error) in [
-            // No interface has them, nor one of documentation (RFC 5737).
+            // No interface has these addresses, nor an address for documentation (RFC 5737).
             (SocketAddr::new(NOWHERE.into(), 0), EADDRNOTAVAIL),
             (
                 SocketAddr::new(Ipv4Addr::new(203, 0, 113, 1).into(), 0),
@@ -160,7 +160,7 @@ mod suite {
                 SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0),
                 EADDRNOTAVAIL,
             ),
-            // A link-local address without its link.
+            // A link-local address without a scope.
             (SocketAddr::new(own().ip(), 0), EINVAL),
         ] {
             let id = CmId::create(net(), Log::<Seen>::new()?)?;
@@ -195,8 +195,8 @@ mod suite {
         Ok(())
     }
 
-    // The connection manager frees what it made for a connect request that fails, and looks at it
-    // to disconnect.
+    // If a connect request fails, the connection manager frees the objects that it created for the
+    // request; a disconnect reads them.
     #[test]
     fn an_id_disconnects_when_it_does_not_connect_any_more() -> Test {
         for shut_down in [false, true] {

@@ -43,9 +43,9 @@ const fn of_port(number: u32) -> DeviceEvent {
     }
 }
 
-/// Makes the device report an event. A work item does so, some time later.
+/// Makes the device report an event, which a work item does later.
 fn tell(event: DeviceEvent) {
-    // SAFETY: Any number will do.
+    // SAFETY: Any number is allowed.
     unsafe { bindings::fake_tells(event.number, event.port.unwrap_or(u32::MAX)) }
 }
 
@@ -55,7 +55,7 @@ impl DeviceHandler for Log<DeviceEvent> {
     }
 }
 
-/// How far a slow handler is.
+/// The progress of a slow handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slow {
     Begun,
@@ -85,7 +85,7 @@ mod suite {
         let (id, _seen) = routed()?;
         let log = Log::new()?;
         let events = listen(&id, &log)?;
-        // An event of a port that this device does not have; a driver can report one.
+        // An event of a port that this device does not have. A driver can report such an event.
         let of_other = DeviceEvent {
             number: bindings::ib_event_type_IB_EVENT_SM_CHANGE,
             port: Some(7),
@@ -128,7 +128,7 @@ mod suite {
         second.wait(|told| *told == ACTIVE)?;
         ensure_eq!(first.count(ACTIVE), 0);
         drop(events.1);
-        // A later handler hears only later events.
+        // A handler that was registered later receives only later events.
         let third = Log::new()?;
         let events = listen(&id, &third)?;
         tell(FATAL);
@@ -139,7 +139,7 @@ mod suite {
         Ok(())
     }
 
-    // The thread that drops it frees what the handler uses.
+    // The thread that drops the registration frees the memory that the handler uses.
     #[test]
     fn no_handler_is_at_work_when_it_is_dropped() -> Test {
         calm();
@@ -150,7 +150,7 @@ mod suite {
         log.wait(|how_far| *how_far == Slow::Begun)?;
         drop(events);
         ensure_eq!(log.count(Slow::Done), 1);
-        // The listener may be dropped at any moment. No event comes afterwards.
+        // The registration may be dropped at any time. No event arrives after the drop.
         for _ in 0..50 {
             let log = Log::new()?;
             let events = listen(&id, &log)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fake device, as the suites use it: what is alive on it, what has to fail, ids bound to it.
+//! The fake device for the suites: its objects that exist, the calls that must fail, and ids bound
+//! to it.
 
 use super::log::Log;
 use crate::{
@@ -22,7 +23,7 @@ use kernel::{
 use xprtrdma_base::net::Net;
 use xprtrdma_bindings as bindings;
 
-/// Operations that the device can fail to do.
+/// Operations of the device that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     AllocPd,
@@ -72,20 +73,21 @@ impl Verb {
         }
     }
 
-    /// Makes the nth call from now on fail; 0: none. Counts from zero again.
+    /// Makes the nth call from now on fail; with zero, no call fails. The count of calls starts
+    /// again.
     pub(super) fn fail(self, nth: u32) {
-        // SAFETY: The verb is one of the device's.
+        // SAFETY: `verb` is a verb of the device.
         unsafe { bindings::fake_fail(self.raw(), nth) }
     }
 
-    /// Calls since they were counted from zero.
+    /// Returns the number of calls since the count started.
     pub(super) fn calls(self) -> u32 {
-        // SAFETY: The verb is one of the device's.
+        // SAFETY: `verb` is a verb of the device.
         unsafe { bindings::fake_calls(self.raw()) }
     }
 }
 
-/// Objects that are alive on the device.
+/// Numbers of objects that exist on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Census {
     pub(super) pds: i32,
@@ -125,12 +127,12 @@ impl Census {
     }
 }
 
-/// Makes nothing fail, and the peer accept.
+/// Resets the device: no call fails, and the peer accepts connections.
 pub(super) fn calm() {
     for verb in Verb::ALL {
         verb.fail(0);
     }
-    // SAFETY: No requirements.
+    // SAFETY: The call has no requirements.
     unsafe { bindings::fake_peer_answers(bindings::fake_peer_FAKE_ACCEPTS) };
     short_maps(false);
     Death::None.comes();
@@ -139,7 +141,7 @@ pub(super) fn calm() {
     unsafe { bindings::fake_begin() };
 }
 
-/// Work that a device stops when it goes away. A drain of it does not wait.
+/// Work that a device stops when it is removed. A drain does not wait for such work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     None,
@@ -149,7 +151,8 @@ pub(super) enum Death {
 
 impl Death {
     pub(super) fn comes(self) {
-        // SAFETY: The suites run one after the other, and change this while nothing is drained.
+        // SAFETY: The suites run one after the other, and change this only while nothing is
+        // drained.
         unsafe {
             bindings::fake_dies(match self {
                 Self::None => bindings::fake_death_FAKE_LIVES,
@@ -160,25 +163,25 @@ impl Death {
     }
 }
 
-/// The kind of device that it imitates.
+/// The type of device that the fake device imitates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An ordinary device. It does not check the keys that a message invalidates.
     Plain,
-    /// Like `Plain`, but it checks the keys.
+    /// A device like `Plain` that checks the keys.
     Checks,
-    /// A device that is not believed when it reports that a message invalidated a key.
+    /// A device that is not trusted when it reports that a message invalidated a key.
     Distrusted,
-    /// A device that reaches no memory after a flushed Receive.
+    /// A device that accesses no memory after it has flushed a Receive.
     Stops,
     /// A device that executes registrations again.
     Repeats,
-    /// As `Repeats`, and it is known to have done so.
+    /// A device like `Repeats` that was seen to execute a registration again.
     Fenced,
 }
 
 impl Kind {
-    /// From now on.
+    /// Makes the device behave like this type from now on.
     pub(super) fn always(self) {
         let driver = match self {
             Self::Plain | Self::Checks => bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
@@ -187,12 +190,12 @@ impl Kind {
             Self::Repeats | Self::Fenced => bindings::rdma_driver_id_RDMA_DRIVER_RXE,
         };
         fence_registrations(self == Self::Fenced);
-        // SAFETY: No requirements.
+        // SAFETY: The call has no requirements.
         unsafe { bindings::fake_invalidations(driver, self == Self::Checks) }
     }
 }
 
-/// The adapter that it imitates, and the limits that it reports.
+/// The adapter that the fake device imitates, and the limits that it reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adapter {
     pub(super) driver: bindings::rdma_driver_id,
@@ -203,7 +206,7 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    /// Holds until the next test calls `calm`.
+    /// Sets the limits until the next test calls `calm`.
     pub(super) fn always(&self) {
         let limits = bindings::fake_limits {
             send_sges: self.send_sges,
@@ -211,26 +214,27 @@ impl Adapter {
             wrs: self.wrs,
             gaps: self.gaps.into(),
         };
-        // SAFETY: No requirements.
+        // SAFETY: The call has no requirements.
         unsafe { bindings::fake_invalidations(self.driver, false) };
-        // SAFETY: The limits can be read, and nothing is alive on the device.
+        // SAFETY: The limits can be read, and no object exists on the device.
         unsafe { bindings::fake_limits(&limits) };
     }
 }
 
-/// How often memory was returned while a key reached it, or a key reached returned memory.
+/// Returns how often memory was returned while a key gave access to it, or a key gave access to
+/// returned memory.
 pub(super) fn breaches() -> u32 {
-    // SAFETY: No requirements.
+    // SAFETY: The call has no requirements.
     unsafe { bindings::fake_breaches() }
 }
 
-/// Entries of completion queues since the test began.
+/// Returns the number of completion queue entries since the test started.
 pub(super) fn completions() -> u32 {
-    // SAFETY: No requirements.
+    // SAFETY: The call has no requirements.
     unsafe { bindings::fake_completions() }
 }
 
-/// An event of an id, without what it borrows.
+/// An event of an id, without the data that the event borrows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     AddrResolved,
@@ -262,32 +266,32 @@ impl CmHandler for Log<Seen> {
     }
 }
 
-/// Whether regions from now on cover less than they are given.
+/// Sets whether regions from now on cover less memory than was mapped.
 pub(super) fn short_maps(on: bool) {
-    // SAFETY: No requirements.
+    // SAFETY: The call has no requirements.
     unsafe { bindings::fake_short_maps(on) }
 }
 
-/// Bytes of the longest entry of a list that may be mapped for the device from now on.
+/// Sets the maximum length in bytes of an entry in a mapped list from now on.
 pub(super) fn limit_entries(bytes: usize) {
-    // CAST: A test's number of pages.
-    // SAFETY: No requirements.
+    // CAST: The number of pages in a test is small.
+    // SAFETY: The call has no requirements.
     unsafe { bindings::fake_max_entry(bytes as u32) }
 }
 
-/// Bytes of the longest entry of the last list that was mapped for a region.
+/// Returns the length in bytes of the longest entry in the list that was last mapped for a region.
 pub(super) fn longest_entry() -> usize {
-    // SAFETY: No requirements.
+    // SAFETY: The call has no requirements.
     unsafe { bindings::fake_longest_entry() as usize }
 }
 
-/// The namespace in which the device is.
+/// Returns the namespace of the device.
 pub(super) fn net() -> &'static Net {
-    // SAFETY: The initial namespace never goes.
+    // SAFETY: The initial namespace is never freed.
     unsafe { Net::from_raw(bindings::fake_net()) }
 }
 
-/// An address that is the device's own.
+/// Returns an address of the device.
 pub(super) fn peer() -> SocketAddr {
     let mut bytes = [0; 16];
     // SAFETY: The buffer has 16 bytes.
@@ -295,7 +299,7 @@ pub(super) fn peer() -> SocketAddr {
     SocketAddrV6::new(bytes.into(), 20049, 0, scope).into()
 }
 
-/// An id whose address and route are known, with what happened to it.
+/// An id whose address and route are resolved, with a log of its events.
 pub(super) fn routed() -> Result<(Arc<CmId>, Arc<Log<Seen>>)> {
     let log = Log::new()?;
     let id = CmId::create(net(), log.clone())?;

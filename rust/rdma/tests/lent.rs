@@ -21,10 +21,10 @@ use xprtrdma_base::lend::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Pages of the memory behind a [`Lent`]; they follow each other physically.
+/// Number of pages in the memory of a [`Lent`]; they are physically contiguous.
 pub(super) const PAGES: usize = 8;
 
-/// Some pieces, each (first byte, bytes), of a memory of [`PAGES`] pages.
+/// Some pieces, each with its first byte and its length, of a memory of [`PAGES`] pages.
 pub(super) struct Lent {
     mem: KVec<u8>,
     /// The pages of the memory.
@@ -36,12 +36,12 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    /// Allocates memory that holds each byte's number, modulo 251.
+    /// Allocates memory in which each byte contains its offset, modulo 251.
     pub(super) fn new(pieces: &[(usize, usize)]) -> Result<Self> {
         Self::of(PAGES, pieces)
     }
 
-    /// Likewise, of `count` pages.
+    /// Does the same for `count` pages.
     pub(super) fn of(count: usize, pieces: &[(usize, usize)]) -> Result<Self> {
         let mut mem = KVec::from_elem(0u8, count * PAGE_SIZE, GFP_KERNEL)?;
         for (i, byte) in mem.iter_mut().enumerate() {
@@ -50,7 +50,7 @@ impl Lent {
         }
         let mut pages = KVec::new();
         for i in 0..count {
-            // SAFETY: The memory is from the page allocator.
+            // SAFETY: The page allocator returned this memory.
             let page =
                 unsafe { bindings::xprtrdma_virt_to_page(mem.as_ptr().add(i * PAGE_SIZE).cast()) };
             pages.push(page, GFP_KERNEL)?;
@@ -72,18 +72,18 @@ impl Lent {
         self
     }
 
-    /// Counts how often the memory came back to its owner: 0 or 1.
+    /// Counts how often the memory was returned to its owner: 0 or 1.
     pub(super) fn given_back(&self) -> Arc<Atomic<u32>> {
         self.given_back.clone()
     }
 
-    /// The bytes of the whole memory. Nothing is exposed while a test looks.
+    /// Returns the bytes of the whole memory. No region exposes the memory while a test reads it.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.mem
     }
 }
 
-// SAFETY: The pages are those of the memory that the value owns.
+// SAFETY: The pages belong to memory that this object owns.
 unsafe impl Send for Lent {}
 
 impl Drop for Lent {
@@ -93,7 +93,7 @@ impl Drop for Lent {
 }
 
 impl Lent {
-    /// The bytes from one on, if there are any.
+    /// Returns the bytes from this offset on, if there are any.
     fn piece(&self, at: usize, len: usize) -> Option<Piece<'_>> {
         let (from, first) = (at / PAGE_SIZE, at % PAGE_SIZE);
         let named = match self.arrays {
@@ -110,7 +110,8 @@ impl Lent {
     }
 }
 
-// SAFETY: The pieces are in memory that is owned, and only looked at while nothing is exposed.
+// SAFETY: The pieces are parts of memory that this object owns. It is only read while no region
+// exposes it.
 unsafe impl Loan for Lent {
     type Lender = Self;
 

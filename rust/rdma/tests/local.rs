@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The addresses that devices have.
+//! The addresses of devices.
 
 use super::{
     allocations::each_allocation,
@@ -49,7 +49,7 @@ mod suite {
         ensure!(list(net(), |_| false)?.is_empty());
         let found = list(net(), |addr| *addr == peer().ip())?;
         ensure_eq!(found.len(), 1);
-        // The fake device's is good for its own link only.
+        // The fake device's address is valid only on its own link.
         ensure!(own(&locals(net())?).is_none());
         Ok(())
     }
@@ -61,7 +61,7 @@ mod suite {
             || Ok(()),
             |()| {
                 let found = list(net(), |addr| *addr == peer().ip())?;
-                // If memory is short, the list fails instead of leaving addresses out.
+                // If no memory is available, the call fails instead of leaving addresses out.
                 if found.len() == 1 {
                     Ok(())
                 } else {

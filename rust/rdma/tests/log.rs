@@ -14,7 +14,7 @@ use kernel::{
     },
 };
 
-/// Keeps what happened, so that a test can wait for it.
+/// Records events, so that a test can wait for them.
 #[pin_data]
 pub(super) struct Log<E: Copy + PartialEq> {
     #[pin]
@@ -23,7 +23,7 @@ pub(super) struct Log<E: Copy + PartialEq> {
     more: CondVar,
 }
 
-/// A time that only a hang exceeds.
+/// A time that is exceeded only if a test hangs.
 const PATIENCE_JIFFIES: usize = 30 * kernel::bindings::HZ as usize;
 
 impl<E: Copy + PartialEq> Log<E> {
@@ -38,7 +38,7 @@ impl<E: Copy + PartialEq> Log<E> {
     }
 
     pub(super) fn add(&self, event: E) {
-        // A test that misses an event fails.
+        // A test that does not find an event fails.
         let _ = self.events.lock().push(event, GFP_KERNEL);
         self.more.notify_all();
     }
@@ -52,7 +52,7 @@ impl<E: Copy + PartialEq> Log<E> {
         self.look(|events| events.iter().copied().find(|e| is(e)))
     }
 
-    /// Waits until the event has happened so many times; `ETIMEDOUT` if it does not.
+    /// Waits until the event has happened this many times. Returns `ETIMEDOUT` if it does not.
     pub(super) fn wait_times(&self, event: E, times: usize) -> Result {
         self.look(|events| {
             let count = events.iter().filter(|e| **e == event).count();

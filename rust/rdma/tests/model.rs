@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random lives of memory regions against a model of what the peer can reach.
+//! Random sequences of operations on memory regions, compared with a model of what the peer can
+//! access.
 //!
-//! A life is a connection with a few regions that are mapped, posted, invalidated by either side,
-//! lost and dropped, in an order that a number decides. After each step everything is compared:
-//! which regions have come back, what is mapped, and, byte by byte, what the device lets the peer
-//! do with every key that it was ever told.
+//! A sequence uses one connection and a few regions that are mapped, posted, invalidated by either
+//! end, lost and dropped, in an order that a number determines. After each step the test compares
+//! which regions have been returned and what is mapped. It also checks, byte by byte, what the
+//! device lets the peer do with every key that the peer was ever told.
 
 use super::{
     ensure::Test,
@@ -66,9 +67,9 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Regions of a life.
+/// Number of regions in a sequence.
 const REGIONS: usize = 5;
-/// Lives, and the most steps of one.
+/// Number of sequences, and maximum number of steps of one.
 const LIVES: u64 = 40;
 const STEPS: usize = 60;
 
@@ -94,7 +95,7 @@ const REQUEST: ConnectParam = ConnectParam {
 const SUCCESS: u32 = bindings::ib_wc_status_IB_WC_SUCCESS;
 const FAILED: u32 = bindings::ib_wc_status_IB_WC_MW_BIND_ERR;
 
-/// A call of the handler.
+/// A call of the completion handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Message(u64),
@@ -102,7 +103,7 @@ enum Told {
     Broken,
 }
 
-/// Keeps the regions that were posted, and offers every proof to all of them.
+/// Keeps the posted regions, and offers every proof to all of them.
 #[pin_data]
 struct Holder {
     log: Arc<Log<Told>>,
@@ -122,7 +123,7 @@ impl Regions {
         proves: impl Fn(ExposedMr<Lent>) -> Result<(IdleMr, Lent), ExposedMr<Lent>>,
     ) {
         for (id, region) in take(&mut self.exposed) {
-            // A test that misses a region fails.
+            // A test that does not find a region fails.
             match proves(region) {
                 Ok((mr, lent)) => drop(self.back.push((id, mr, lent), GFP_KERNEL)),
                 Err(region) => drop(self.exposed.push((id, region), GFP_KERNEL)),
@@ -167,7 +168,7 @@ impl QpHandler for Arc<Holder> {
     }
 }
 
-/// A number after another, the same for every run.
+/// Returns the next pseudo-random number; the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -189,38 +190,38 @@ impl Dice {
 /// The model's state of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Only we reach its memory.
+    /// Only this host can access the memory.
     Idle,
-    /// Mapped, and nothing was posted.
+    /// The memory is mapped, and nothing was posted.
     Mapped,
-    /// Its registration is in the queue; the device has not got to it.
+    /// The registration is in the queue, and the device has not executed it.
     Told,
-    /// The peer reaches it.
+    /// The peer can access the memory.
     Registered,
-    /// The peer has invalidated it, says a device whose word is no proof.
+    /// A device that is not trusted reports that the peer has invalidated the region.
     Void,
-    /// Its invalidation is in the queue, or done as one of several whose last is not; whether the
-    /// peer reaches it still.
+    /// The invalidation is in the queue, or is executed as one of several of which the last has not
+    /// completed. Says whether the peer can still access the memory.
     Ending(bool),
-    /// It is not known whether the peer reaches it.
+    /// It is unknown whether the peer can access the memory.
     Lost,
 }
 
-/// Entries of the send queue.
+/// An entry of the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wr {
     Register(usize),
     Message,
-    /// The region of an invalidation; the last of several has their token.
+    /// The region of an invalidation. The last of several invalidations has their token.
     Invalidate(usize, Option<u64>),
 }
 
-/// One region, as the model and the peer see it.
+/// A region, as the model and the peer see it.
 struct Seat {
     state: State,
     idle: Option<(IdleMr, Lent)>,
     mapped: Option<ExposedMr<Lent>>,
-    /// How it was last exposed, in which group it is ending.
+    /// How the region was last exposed, and with which group it is being invalidated.
     window: Option<(Window, Access)>,
     group: u64,
     given_back: Arc<Atomic<u32>>,
@@ -233,9 +234,9 @@ struct Life {
     seats: KVec<Seat>,
     queue: KVec<Wr>,
     dice: Dice,
-    /// Messages and invalidations so far.
+    /// Numbers of messages and of invalidations so far.
     count: u64,
-    /// Nothing can be posted any more, and no message arrives.
+    /// Whether nothing can be posted any more, and no message arrives.
     closed: bool,
     broken: bool,
     trace: KVec<u8>,
@@ -293,7 +294,7 @@ impl Life {
         Peer::of(&self.owner)
     }
 
-    /// A region in one of these states, if there is one.
+    /// Returns a region in one of these states, if there is one.
     fn pick(&mut self, is: impl Fn(State) -> bool) -> Option<usize> {
         let start = self.dice.roll(REGIONS);
         (0..REGIONS)
@@ -330,7 +331,7 @@ impl Life {
         let region = mr.map(lent, 0, access).map_err(|e| e.error)?;
         let window = region.window();
         if let Some((last, _)) = seat.window {
-            // Only the part of the key that is ours changes, and it always does.
+            // Only the part of the key that this host chooses changes, and it changes each time.
             ensure_eq!(window.handle >> 8, last.handle >> 8);
             ensure!(window.handle != last.handle);
         }
@@ -351,7 +352,7 @@ impl Life {
         Ok(())
     }
 
-    /// Takes all regions that are mapped, in order, and says which.
+    /// Takes all mapped regions in order, and returns which they are.
     fn take_mapped(&mut self) -> Result<(KVec<usize>, KVec<ExposedMr<Lent>>)> {
         let (mut ids, mut regions) = (KVec::new(), KVec::new());
         for (id, seat) in self.seats.iter_mut().enumerate() {
@@ -374,7 +375,7 @@ impl Life {
 
     fn post(&mut self) -> Test {
         let later = self.dice.roll(3) == 0;
-        // The message that rings the doorbell for one that waits.
+        // The message that rings the doorbell for a message that waits.
         let most = 2 + REGIONS as u32;
         if self.closed || !self.owner.has_room(256, most) {
             return Ok(());
@@ -399,7 +400,8 @@ impl Life {
         Ok(())
     }
 
-    /// The device refuses a post: perhaps it has part of it, so what was to be registered is lost.
+    /// The device refuses a post. It may have accepted a part of it, so the regions to be
+    /// registered are lost.
     fn fail_post(&mut self) -> Test {
         if self.closed || !self.owner.has_room(64, 1 + REGIONS as u32) {
             return Ok(());
@@ -417,7 +419,7 @@ impl Life {
         Ok(())
     }
 
-    /// The device gets on with its queue.
+    /// The device executes more of its queue.
     fn complete(&mut self) -> Test {
         if self.queue.is_empty() {
             return Ok(());
@@ -451,8 +453,8 @@ impl Life {
     }
 
     /// Sends a message that invalidates a region, or that names a key of no region. The peer may
-    /// have guessed the key of a registration that comes later. The message may repeat the region's
-    /// offset: without it, or if the device is not believed, the region stays exposed.
+    /// have guessed the key of a later registration. The message may repeat the region's offset.
+    /// Without the offset, or if the device is not trusted, the region stays exposed.
     fn remote(&mut self) -> Test {
         if self.broken {
             return Ok(());
@@ -465,7 +467,7 @@ impl Life {
         let Some((id, (window, _))) = id.and_then(|id| Some((id, self.seats[id].window?))) else {
             return self.message(Some(0x5ead_beef), 0);
         };
-        // The peer does not know the offset before the Send has left.
+        // The peer does not know the offset before the Send has left this host.
         let knows = self.seats[id].state == State::Registered && self.dice.roll(3) != 0;
         let believed = self.device != Kind::Distrusted && knows;
         let state = &mut self.seats[id].state;
@@ -482,7 +484,8 @@ impl Life {
         self.message(Some(window.handle), offset)
     }
 
-    /// The peer sends a message, and it was handled, with all that came before it.
+    /// The peer sends a message, and the test waits until it and all earlier completions are
+    /// handled.
     fn message(&mut self, invalidates: Option<u32>, offset: u64) -> Test {
         self.count += 1;
         let number = self.count;
@@ -498,7 +501,7 @@ impl Life {
         Ok(())
     }
 
-    /// Invalidates some regions, whether the device has registered them yet or not.
+    /// Invalidates some regions, whether or not the device has registered them.
     fn invalidate(&mut self) -> Test {
         if self.closed || !self.owner.has_room(0, REGIONS as u32) {
             return Ok(());
@@ -540,7 +543,7 @@ impl Life {
         Ok(())
     }
 
-    /// A work request fails, the others are flushed. What was exposed stays so.
+    /// A work request fails, and the later ones are flushed. Exposed regions stay exposed.
     fn break_off(&mut self) -> Test {
         if self.queue.is_empty() {
             return Ok(());
@@ -557,8 +560,7 @@ impl Life {
         Ok(())
     }
 
-    /// Checks that the device lets the peer do what the region's access says, and not the other
-    /// operation.
+    /// Checks that the device allows the peer exactly the operation that the region's access names.
     fn reached(&self, window: Window, access: Access) -> Result<bool> {
         let peer = self.peer();
         let read = peer.read(window.handle, window.offset, 1).is_ok();
@@ -575,7 +577,7 @@ impl Life {
 
     fn check(&mut self) -> Test {
         if !self.broken {
-            // Whatever has completed is handled before this.
+            // All completions so far are handled before this.
             self.message(None, 0)?;
         }
         let mut held = self.holder.regions.lock();
@@ -625,7 +627,7 @@ impl Life {
         Ok(())
     }
 
-    /// The end takes everything out of the peer's reach, and gives all memory back.
+    /// After the shutdown the peer can access nothing, and all memory is returned.
     fn end(self) -> Test {
         let Self {
             owner,
@@ -636,7 +638,8 @@ impl Life {
         drop(owner);
         let mut held = holder.regions.lock();
         ensure!(held.back.is_empty());
-        // Flushed invalidations were no proof: what was exposed is exposed, but may be dropped now.
+        // Flushed invalidations were no proof: exposed regions are still exposed, but may be
+        // dropped now.
         for (id, region) in take(&mut held.exposed) {
             ensure!(!matches!(seats[id].state, State::Idle | State::Mapped));
             ensure_eq!(seats[id].given_back.load(Relaxed), 0);
@@ -681,7 +684,7 @@ mod suite {
             }
             life.end()?;
         }
-        // Everything has happened.
+        // All events have happened.
         for letter in *b"mupcriFB" {
             ensure_at_least!(letters[usize::from(letter)], 5);
         }

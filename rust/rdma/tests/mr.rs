@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions that no queue pair is told of; those that one is are in the suite of queue pairs.
+//! Memory regions that are not posted on a queue pair. The suite of queue pairs tests the posted
+//! ones.
 
 use super::{
     allocations::each_allocation,
@@ -35,14 +36,15 @@ use kernel::{
     },
 };
 
-/// A domain with nothing in it.
+/// Creates a domain without objects.
 fn domain() -> Result<Arc<Pd>> {
     calm();
     let (id, _log) = routed()?;
     Pd::alloc(id)
 }
 
-/// Depth in pages, whether with gaps, pieces, first byte; bytes covered, offset in the first page.
+/// Columns: depth in pages, gaps allowed, pieces, first byte; bytes covered, offset in the first
+/// page.
 type Row<'a> = (u32, bool, &'a [(usize, usize)], usize, usize, usize);
 
 const DOMAIN: Census = Census {
@@ -148,7 +150,7 @@ mod suite {
         let given_back = lent.given_back();
         let mut last = None;
         let (mut ones, mut zeros) = (0u64, 0u64);
-        // Beyond the eight bits of a key that change.
+        // More regions than the eight variable bits of a key can distinguish.
         for _ in 0..300 {
             let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
             ensure_eq!(Census::now(), MAPPED);
@@ -167,8 +169,8 @@ mod suite {
             ensure_eq!(Census::now(), REGION);
             ensure_eq!(given_back.load(Relaxed), 0);
         }
-        // Each other bit above the page was both one and zero. By chance this fails once in 2^290
-        // runs.
+        // Each other bit above the page offset was one at least once, and zero at least once. The
+        // check fails by chance once in 2^290 runs.
         let drawn = (u64::MAX >> 1) & !(PAGE_SIZE as u64 - 1);
         ensure_eq!((ones & drawn, zeros & drawn), (drawn, drawn));
         drop(lent);
@@ -225,8 +227,8 @@ mod suite {
         Ok(())
     }
 
-    // The mark that an IOMMU's driver sets when it has bounced a list, and finds with the next one.
-    // Kernels without such IOMMUs do not have the field.
+    // The driver of an IOMMU sets this mark when it bounces a list, and would find it with the next
+    // list. Kernels without such IOMMUs do not have the field.
     #[test]
     fn the_mark_of_a_list_that_was_bounced_is_gone_with_the_next() -> Test {
         const SWIOTLB: u32 = 1 << 1;
@@ -278,10 +280,10 @@ mod suite {
             (4, false, &[(1, PAGES * P - 1)], 0, 4 * P - 1, 1),
             (PAGES as u32, false, &[(0, PAGES * P)], 0, PAGES * P, 0),
             (4, false, &[(0, PAGES * P)], 5 * P, 3 * P, 0),
-            // Pieces that meet at a page border, in physical order and not.
+            // Pieces that meet at a page border, physically contiguous or not.
             (4, false, &[(100, P - 100), (P, P)], 0, 2 * P - 100, 100),
             (4, false, &[(3 * P, P), (P, P), (5 * P, 7)], 0, 2 * P + 7, 0),
-            // A gap ends a region, or does not.
+            // A gap either ends a region or does not.
             (4, false, &[(0, 100), (P, 100)], 0, 100, 0),
             (4, true, &[(0, 100), (P, 100)], 0, 200, 0),
             (
@@ -340,7 +342,7 @@ mod suite {
                         .map(lent, 0, Access::RemoteRead)
                         .map_err(|e| e.error)?;
                     ensure_eq!(exposed.window().length as usize, len);
-                    // The first begins behind the beginning of its page.
+                    // The first piece begins behind the start of its page.
                     let begin = first % P;
                     let most = (limit * P).min(begin + len);
                     ensure!(longest_entry() <= most);

@@ -54,7 +54,8 @@ mod suite {
         let first = Pd::alloc(id.clone())?;
         let second = Pd::alloc(id.clone())?;
         drop(id);
-        // The device's limits are reached through the id, which only the domains hold now.
+        // The device's limits are read through the id, to which only the domains hold references
+        // now.
         ensure!(DeviceInfo::of(first.id()).is_some_and(|d| d.fast_reg && d.sg_gaps));
         drop(first);
         ensure_eq!(
@@ -103,7 +104,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The C object and ours.
+        // The C object and the Rust object.
         ensure_at_least!(errors, 2);
         Ok(())
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The other end of a queue pair: the messages it got, those it sends, its access to regions.
+//! The other end of a queue pair: the messages that it received and sends, and its access to
+//! regions.
 
 use crate::qp::{
     Qp,
@@ -21,7 +22,7 @@ pub(super) enum Answer {
     Accepts,
     Refuses,
     IsSilent,
-    /// Not the peer: the device tries for half a second, and fails.
+    /// The peer does not answer: the device retries for half a second, and then fails.
     FailsLate,
 }
 
@@ -35,26 +36,26 @@ impl Answer {
         }
     }
 
-    /// From now on.
+    /// Makes the peer answer in this way from now on.
     pub(super) fn always(self) {
-        // SAFETY: No requirements.
+        // SAFETY: The call has no requirements.
         unsafe { bindings::fake_peer_answers(self.raw()) }
     }
 }
 
-/// Private data of the last connect request.
+/// Returns the private data of the last connect request.
 pub(super) fn connect_data() -> KVec<u8> {
     let mut data = [0u8; 64];
     // SAFETY: The buffer has 64 bytes.
     let len = unsafe { bindings::fake_connect_data(data.as_mut_ptr().cast(), 64) };
     let mut out = KVec::new();
     let part = data.get(..len as usize).unwrap_or(&[]);
-    // A test that misses a byte fails.
+    // A test that does not find a byte fails.
     let _ = out.extend_from_slice(part, GFP_KERNEL);
     out
 }
 
-/// A message of the peer.
+/// A message from the peer.
 #[derive(Default)]
 pub(super) struct Message<'a> {
     pub(super) data: &'a [u8],
@@ -74,7 +75,7 @@ impl Peer {
         Self(qp.raw_qp())
     }
 
-    /// Work requests in the send queue.
+    /// Returns the number of work requests in the send queue.
     pub(super) fn sends(&self) -> u32 {
         // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_sends(self.0) }
@@ -82,19 +83,19 @@ impl Peer {
 
     /// Receives posted.
     pub(super) fn receives(&self) -> u32 {
-        // SAFETY: As in `sends`.
+        // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_receives(self.0) }
     }
 
-    /// The nth work request in the send queue.
+    /// Returns the nth work request in the send queue.
     pub(super) fn look(&self, nth: u32) -> Result<Posted> {
         let mut posted = Posted::default();
-        // SAFETY: As in `sends`.
+        // SAFETY: The tests keep the queue pair while they use its peer.
         to_result(unsafe { bindings::fake_look(self.0, nth, &mut posted) })?;
         Ok(posted)
     }
 
-    /// The bytes of a posted Send, as the device reads them.
+    /// Returns the bytes of a posted Send, as the device reads them.
     pub(super) fn sent(&self, posted: &Posted) -> Result<KVec<u8>> {
         let mut out = KVec::from_elem(0u8, posted.len as usize, GFP_KERNEL)?;
         // SAFETY: A posted Send refers to mapped memory.
@@ -104,27 +105,27 @@ impl Peer {
         Ok(out)
     }
 
-    /// Completes work requests of the send queue; how many.
+    /// Completes work requests of the send queue. Returns how many.
     pub(super) fn complete(&self, most: u32, status: u32) -> u32 {
-        // SAFETY: As in `sends`.
+        // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_complete(self.0, most, status) }
     }
 
-    /// Begins everything that may begin, though nothing is acknowledged; how many work requests.
+    /// Starts all work requests that may start, although none is acknowledged. Returns how many.
     pub(super) fn run_ahead(&self) -> u32 {
-        // SAFETY: As in `sends`.
+        // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_run_ahead(self.0) }
     }
 
-    /// Executes again what was begun and is not over; how many work requests.
+    /// Executes the work requests again that have started and not completed. Returns how many.
     pub(super) fn send_again(&self) -> u32 {
-        // SAFETY: As in `sends`.
+        // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_send_again(self.0) }
     }
 
-    /// A packet to the peer cannot be sent.
+    /// Simulates that a packet to the peer cannot be sent.
     pub(super) fn is_not_sent_to(&self) {
-        // SAFETY: No requirements.
+        // SAFETY: The call has no requirements.
         unsafe { bindings::fake_sends_nothing() }
     }
 
@@ -141,34 +142,35 @@ impl Peer {
             last: message.last.into(),
             late: message.late.into(),
         };
-        // SAFETY: As in `sends`; the message is as long as it says.
+        // SAFETY: The tests keep the queue pair while they use its peer. The message has this
+        // length.
         to_result(unsafe { bindings::fake_receive(self.0, &raw) })
     }
 
-    /// Answers a connect request that was met with silence.
+    /// Answers a connect request to which the peer was silent.
     pub(super) fn answer(&self, how: Answer) -> Result {
-        // SAFETY: As in `sends`.
+        // SAFETY: The tests keep the queue pair while they use its peer.
         to_result(unsafe { bindings::fake_peer_answer(self.0, how.raw()) })
     }
 
     /// Ends the connection.
     pub(super) fn close(&self) -> Result {
-        // SAFETY: As in `sends`.
+        // SAFETY: The tests keep the queue pair while they use its peer.
         to_result(unsafe { bindings::fake_peer_closes(self.0) })
     }
 
-    /// Writes to a region, if it lets the peer.
+    /// Writes to a region, if the region allows the peer to write.
     pub(super) fn write(&self, rkey: u32, at: u64, data: &[u8]) -> Result {
-        // SAFETY: The data are as long as they say.
+        // SAFETY: The data have this length.
         to_result(unsafe {
             bindings::fake_remote_write(rkey, at, data.as_ptr().cast(), data.len() as u32)
         })
     }
 
-    /// Reads from a region, if it lets the peer.
+    /// Reads from a region, if the region allows the peer to read.
     pub(super) fn read(&self, rkey: u32, at: u64, len: usize) -> Result<KVec<u8>> {
         let mut out = KVec::from_elem(0u8, len, GFP_KERNEL)?;
-        // SAFETY: The buffer is as long as it says.
+        // SAFETY: The buffer has this length.
         to_result(unsafe {
             bindings::fake_remote_read(rkey, at, out.as_mut_ptr().cast(), len as u32)
         })?;

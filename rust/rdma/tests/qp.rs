@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs: connections, messages in both directions, regions that the peer reaches.
+//! Queue pairs: connections, messages in both directions, regions that the peer can access.
 
 mod adapter;
 mod doorbell;
@@ -89,7 +89,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Drops what is named; nothing is alive on the device then.
+/// Drops the named objects. No object exists on the device after that.
 macro_rules! leaves_nothing {
     ($($what:expr),+) => {
         $(drop($what);)+
@@ -98,7 +98,7 @@ macro_rules! leaves_nothing {
 }
 pub(super) use leaves_nothing;
 
-/// A call of the handler.
+/// A call of the completion handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Message {
@@ -116,11 +116,11 @@ enum Told {
     Broken(WcStatus),
 }
 
-/// A handler that keeps everything, and takes regions back when it may.
+/// A handler that keeps all messages, and takes regions back when it may.
 #[pin_data]
 pub(super) struct Keeper {
     log: Arc<Log<Told>>,
-    /// How many messages came, and which thread handled the last one.
+    /// Number of messages that arrived, and the thread that handled the last one.
     pub(super) came: Atomic<usize>,
     pub(super) thread: Atomic<usize>,
     #[pin]
@@ -130,14 +130,15 @@ pub(super) struct Keeper {
 #[derive(Default)]
 struct Kept {
     hold: bool,
-    /// Handlers of messages take half a second.
+    /// Whether handlers of messages take half a second.
     slow: bool,
     held: KVec<Held<Arc<Keeper>>>,
     exposed: Option<ExposedMr<Lent>>,
     back: Option<(IdleMr, Lent)>,
-    /// A region that comes back is exposed with the same key again, and the same proof is tried.
+    /// Whether a region that was taken back is exposed again with the same key, and the same proof
+    /// is tried again.
     again: bool,
-    /// The handler says that the peer could not foresee the message.
+    /// Whether the handler claims that the peer could not predict the message.
     unforeseen: bool,
 }
 
@@ -167,13 +168,13 @@ impl QpHandler for Arc<Keeper> {
                 match again.map(|region| region.remotely_invalidated(&proof, echo)) {
                     Ok(Ok(back)) => kept.back = Some(back),
                     Ok(Err(region)) => kept.exposed = Some(region),
-                    // Nothing is exposed, which the test finds.
+                    // No region is exposed, which the test detects.
                     Err(_) => {}
                 }
             }
         }
         this.thread.store(thread(), Relaxed);
-        // ORDERING: Full, as `Qp::busy_poll` asks for.
+        // ORDERING: Full, as `Qp::busy_poll` requires.
         this.came.fetch_add(1, Full);
         let told = Told::Message {
             len: message.bytes().len(),
@@ -181,7 +182,7 @@ impl QpHandler for Arc<Keeper> {
             how: message.immediate(),
         };
         if kept.hold {
-            // A test that misses a message fails.
+            // A test that does not find a message fails.
             let _ = kept.held.push(message.hold(), GFP_KERNEL);
             return this.log.add(told);
         }
@@ -227,7 +228,7 @@ impl QpHandler for Arc<Keeper> {
     }
 }
 
-/// Exposes a region for reading with this key, which it has had before.
+/// Exposes a region for reading with this key, which the region had before.
 fn same_key(
     qp: &Qp<Arc<Keeper>>,
     mut mr: IdleMr,
@@ -258,9 +259,9 @@ const CONFIG: QpConfig = QpConfig {
     recv_batch: 2,
     recv_size: 512,
 };
-/// Receives of such a queue pair.
+/// Number of Receives of such a queue pair.
 const RECVS: u32 = 6;
-/// The objects of such a queue pair; the mappings are the send ring and the Receives.
+/// Number of objects of such a queue pair. The mappings are the send ring and the Receives.
 const PAIR: Census = Census {
     pds: 1,
     cqs: 1,
@@ -281,7 +282,7 @@ pub(super) const REQUEST: ConnectParam = ConnectParam {
 const FLUSHED: u32 = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR;
 const SUCCESS: u32 = bindings::ib_wc_status_IB_WC_SUCCESS;
 
-/// A queue pair and what belongs to it.
+/// A queue pair and the objects that belong to it.
 pub(super) struct Pair {
     pub(super) owner: QpOwner<Arc<Keeper>>,
     pub(super) keeper: Arc<Keeper>,
@@ -303,12 +304,12 @@ fn keeper() -> Result<Arc<Keeper>> {
     )
 }
 
-/// How many slow handlers have returned.
+/// Returns how many slow handlers have returned.
 pub(super) fn returned(keeper: &Keeper) -> usize {
     keeper.log.count(Told::Returned)
 }
 
-/// The calling thread.
+/// Returns the current thread.
 pub(super) fn thread() -> usize {
     Task::current_raw() as usize
 }
@@ -328,7 +329,7 @@ impl Pair {
         Self::create(config)
     }
 
-    /// Makes a pair on the device as it is.
+    /// Creates a queue pair on the device with its current settings.
     fn create(config: &QpConfig) -> Result<Self> {
         let (id, events) = routed()?;
         let pd = Pd::alloc(id.clone())?;
@@ -362,7 +363,7 @@ impl Pair {
         self.keeper.log.wait(|told| *told == what)
     }
 
-    /// Makes the peer send a message, and waits until the handler was told.
+    /// Makes the peer send a message, and waits until the handler has received it.
     fn takes(&self, data: &[u8]) -> Result {
         self.peer().send(Message {
             data,
@@ -371,7 +372,7 @@ impl Pair {
         self.told_of(data)
     }
 
-    /// Waits until the handler was told of a message with these bytes.
+    /// Waits until the handler has received a message with these bytes.
     fn told_of(&self, data: &[u8]) -> Result {
         self.told(Told::Message {
             len: data.len(),
@@ -381,32 +382,32 @@ impl Pair {
         .map(drop)
     }
 
-    /// Makes the peer send a message; returns when its handler, which is slow, is at work.
+    /// Makes the peer send a message. Returns while its handler, which is slow, is running.
     pub(super) fn be_slow_with_a_message(&self) -> Result {
         self.keeper.kept.lock().slow = true;
         self.takes(b"slow")
     }
 
-    /// Sends `len` bytes, all `fill`.
+    /// Sends `len` bytes with the value `fill`.
     fn send(&self, len: usize, fill: u8) -> Result {
         let mut batch = self.owner.begin(len, 1).map_err(|_| EAGAIN)?;
         batch.buffer().fill(fill);
         batch.post::<Lent>(len, &mut [])
     }
 
-    /// Likewise, but leaves the doorbell to others.
+    /// Does the same, but does not ring the doorbell.
     fn send_later(&self, len: usize, fill: u8) -> Result {
         let mut batch = self.owner.begin(len, 1).map_err(|_| EAGAIN)?;
         batch.buffer().fill(fill);
         batch.post_later::<Lent>(len, &mut [])
     }
 
-    /// Waits until the device has so many work requests.
+    /// Waits until the device has this number of work requests.
     fn rung_for(&self, count: u32) -> Result {
         wait_until(|| self.peer().sends() == count)
     }
 
-    /// Maps a region of one piece, which no queue pair knows.
+    /// Maps a region of one piece, which is not posted on a queue pair.
     fn map(&self, first: usize, len: usize, access: Access) -> Result<ExposedMr<Lent>> {
         let lent = Lent::new(&[(first, len)])?;
         let mr = IdleMr::alloc(&self.pd, 4, false)?;
@@ -419,7 +420,7 @@ impl Pair {
         batch.post(64, core::slice::from_mut(region))
     }
 
-    /// Likewise, but leaves the doorbell to others.
+    /// Does the same, but does not ring the doorbell.
     fn post_later(&self, region: &mut ExposedMr<Lent>) -> Result {
         let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
         batch.post_later(64, core::slice::from_mut(region))
@@ -431,7 +432,8 @@ impl Pair {
         batch.post_invalidate(token, core::slice::from_mut(region))
     }
 
-    /// No region has come back; the exposed ones are freed when their queue pair is shut down.
+    /// Checks that no region was taken back. The exposed ones are freed when their queue pair is
+    /// shut down.
     fn ends_exposed(self) -> Test {
         let region = {
             let mut kept = self.keeper.kept.lock();
@@ -443,7 +445,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Exposes a page for `access`, tells the peer, and lets the device work.
+    /// Exposes a page for `access`, tells the peer, and lets the device execute the registration.
     fn expose(&self, access: Access) -> Result<ExposedMr<Lent>> {
         let mut region = self.map(100, 2 * PAGE_SIZE, access)?;
         self.post(&mut region)?;
@@ -454,7 +456,7 @@ impl Pair {
         Ok(region)
     }
 
-    /// Posts the registration of a region, which the device does not get to.
+    /// Posts the registration of a region, but the device does not execute it.
     fn expose_without_work(&self) -> Result<ExposedMr<Lent>> {
         let mut region = self.map(0, 1000, Access::RemoteWrite)?;
         self.post(&mut region)?;
@@ -465,7 +467,7 @@ impl Pair {
     }
 }
 
-/// Waits until the completions that the device has made have been handled.
+/// Waits until all completions of the device so far are handled.
 fn wait_for_room(pair: &Pair) -> Result {
     wait_until(|| pair.owner.send_occupancy() == (0, 0))
 }
@@ -481,7 +483,7 @@ fn invalidate(pair: &Pair, data: &[u8], key: u32) -> Test {
     Ok(())
 }
 
-/// A message that repeats an offset: its length and first letter are of these bytes.
+/// Returns a message that repeats an offset. Its length and first letter are those of these bytes.
 fn repeating(data: &[u8], offset: u64) -> Result<KVec<u8>> {
     let mut message = KVec::from_elem(0u8, data.len().next_multiple_of(4), GFP_KERNEL)?;
     for (to, from) in message.iter_mut().zip(data) {
@@ -491,7 +493,7 @@ fn repeating(data: &[u8], offset: u64) -> Result<KVec<u8>> {
     Ok(message)
 }
 
-/// Makes the peer answer: the message repeats the offset of the window and invalidates its key.
+/// Makes the peer reply: the message repeats the offset of the region and invalidates its key.
 fn answer(pair: &Pair, data: &[u8], window: &Window) -> Test {
     invalidate(pair, &repeating(data, window.offset)?, window.handle)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose modules are whose.
+//! Which modules belong to the kernel's own tree.
 
 use super::ensure::Test;
 use crate::stack;
@@ -10,13 +10,14 @@ use kernel::prelude::*;
 mod suite {
     use super::*;
 
-    // The suites are a module out of tree, the kernel's own stack is loaded for them.
+    // The suites are a module from outside the tree. The kernel's own stack is loaded for them.
     #[test]
     fn a_module_out_of_tree_is_told_from_the_kernels_own() -> Test {
         ensure!(stack::is_out_of_tree(c"xprtrdma_rs_kunit"));
         ensure!(!stack::is_out_of_tree(c"ib_core"));
         ensure!(!stack::is_out_of_tree(c"rdma_cm"));
-        // Built in, and known to sysfs for its parameters; and what is not there at all.
+        // A module that is built in, and has an entry in sysfs because of its parameters; and a
+        // name that no module has.
         ensure!(!stack::is_out_of_tree(c"kernel"));
         ensure!(!stack::is_out_of_tree(c"no_such_module"));
         ensure!(stack::foreign().is_none());

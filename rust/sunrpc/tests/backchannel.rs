@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Callbacks under way, counted for each connection, against a model.
+//! Callbacks in process, counted for each connection, compared with a model.
 
 use super::{
     driver::{
@@ -19,14 +19,14 @@ use kernel::prelude::*;
 
 const MOST: usize = Driver::CALLBACK_SLOTS as usize;
 
-/// A callback that the service has.
+/// A callback that the callback service processes.
 struct Served {
     slot: KBox<BcSlot>,
     cookie: u32,
     answered: bool,
 }
 
-/// Numbers that are the same in every run.
+/// Pseudo-random numbers that are the same in every run.
 fn roll(state: &mut u64, sides: usize) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -38,15 +38,15 @@ fn roll(state: &mut u64, sides: usize) -> usize {
 mod suite {
     use super::*;
 
-    // covers: BC-04, BC-25, MAL-111: the server may have as many calls under way as it was told,
-    // and no more.
+    // covers: BC-04, BC-25, MAL-111: the server may have exactly as many calls in flight as it was
+    // granted.
     #[test]
     fn calls_beyond_the_credits_find_no_slot() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;
         let lone = Lone::new(false, 20049)?;
         lone.start_callbacks()?;
-        // The transport takes as many callbacks as the NFS client offers in its session.
+        // The transport accepts as many callbacks as the NFS client offers in its session.
         ensure_eq!(lone.callback_slots() as usize, MOST);
         let backchannel = &lone.xprt().inner.backchannel;
         let mut taken = KVec::new();
@@ -56,7 +56,7 @@ mod suite {
         for _ in 0..3 {
             ensure!(backchannel.take(1).is_none());
         }
-        // Each callback that is over makes room for one.
+        // Each callback that has ended frees a slot.
         for _ in 0..2 * MOST {
             let slot = taken.remove(0).map_err(|_| EINVAL)?;
             backchannel.put(slot);
@@ -71,7 +71,7 @@ mod suite {
         Ok(())
     }
 
-    // covers: BC-04, BC-19: in any order of calls, answers, ends and new connections.
+    // covers: BC-04, BC-19: in any order of calls, replies, ends and new connections.
     #[test]
     fn random_callbacks_are_counted() -> Test {
         calm();
@@ -98,8 +98,8 @@ mod suite {
                         };
                         served.push(served_now, GFP_KERNEL)?;
                     }
-                    // No credit; or the service still has every slot, of this connection or of
-                    // others.
+                    // There is no credit, or the callback service still uses every slot, for this
+                    // connection or for others.
                     None if count >= MOST => refused += 1,
                     None => {
                         ensure_eq!(served.len(), 2 * MOST);
@@ -108,7 +108,7 @@ mod suite {
                 },
                 8..11 if !served.is_empty() => {
                     let which = roll(&mut dice, served.len());
-                    // The callback may have been answered before, or belong to an earlier
+                    // The callback may have been replied to before, or may belong to an earlier
                     // connection.
                     backchannel.answering(&served[which].slot);
                     served[which].answered = true;

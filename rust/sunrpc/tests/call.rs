@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls and their replies, from the task that makes them to its end.
+//! Calls and their replies, from the start of the task to its end.
 
 use super::{
     driver::{
@@ -39,7 +39,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Answers every call that was kept, with `rest` behind the header.
+/// Replies to every call that was kept, with `rest` behind the header.
 fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
     let kept = client.xprt().data().take_kept();
     for xid in &kept {
@@ -51,7 +51,7 @@ fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
     Ok(kept.len())
 }
 
-/// The only call that was kept.
+/// Returns the only call that was kept.
 fn only(client: &Client) -> Result<u32> {
     client.wait_kept(1)?;
     let kept = client.xprt().data().take_kept();
@@ -71,8 +71,8 @@ mod suite {
         ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
         ensure_eq!(driver::SENDS.load(Relaxed), 20);
         ensure_eq!(driver::CHECKS.load(Relaxed), 20);
-        // Each call was revoked once, before its memory was released. Nothing was revoked when a
-        // call was queued, since nothing had been sent.
+        // Each call was revoked once, before its memory was released. A queued call was not
+        // revoked, because nothing had been sent.
         ensure_eq!(driver::REVOKES.load(Relaxed), 20);
         client.end()
     }
@@ -97,7 +97,7 @@ mod suite {
         driver::fail_connects(3);
         client.null()?.wait()?;
         ensure_eq!(driver::CONNECTS.load(Relaxed), 4);
-        // After a refusal the RPC client asks for the end of what the call has waited for.
+        // After a refusal the RPC client asks the transport to stop waiting for the call.
         ensure_eq!(driver::CLOSES.load(Relaxed), 0);
         client.end()
     }
@@ -107,14 +107,14 @@ mod suite {
         let client = Alone::new()?;
         fate(Fate::Refused);
         ensure_eq!(client.null()?.wait(), Err(EXDEV));
-        // The same when its task sleeps.
+        // The same happens if the task sleeps.
         fate(Fate::Kept);
         let pending = client.null()?;
         let xid = only(&client)?;
         let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         pinned.fail(EXDEV).map_err(|_| EBUSY)?;
         ensure_eq!(pending.wait(), Err(EXDEV));
-        // The slot does not remember.
+        // The slot keeps no trace of the earlier call.
         fate(Fate::Answered);
         client.null()?.wait()?;
         client.end()
@@ -147,7 +147,7 @@ mod suite {
         let second = client.null()?;
         ensure_eq!(first.wait(), Err(EXDEV));
         second.wait()?;
-        // A connection that was ended would be made again for this one.
+        // A connection that was closed would be established again for this call.
         client.null()?.wait()?;
         ensure_eq!(driver::SENDS.load(Relaxed), 4);
         ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
@@ -170,7 +170,7 @@ mod suite {
     fn tasks_without_a_slot_get_one_in_turn() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;
-        // The last ones are more than a word of the bitmap has.
+        // The last ids need more than one word of the bitmap.
         for (slots, calls) in [(1u16, 12), (2, 12), (3, 12), (66, 70)] {
             driver::slots(slots);
             let client = Client::new(false)?;
@@ -200,7 +200,7 @@ mod suite {
     #[test]
     fn buffers_of_slots_at_rest_are_given_back() -> Test {
         calm();
-        // CAST: A handful.
+        // CAST: The number is small.
         driver::slots(RESERVE as u16 + 4);
         let class = Registration::<Driver>::new()?;
         let client = Client::new(false)?;
@@ -213,7 +213,7 @@ mod suite {
         client.wait_kept(RESERVE + 4)?;
         let all = client.xprt().buffered();
         let each = all / (RESERVE + 4);
-        // The call, the reply, and two pages whose border is that of head and tail.
+        // The call, the reply, and two pages whose border is the border of head and tail.
         ensure!(each >= 512 + 512 + 2 * PAGE_SIZE);
         // Nothing rests.
         client.xprt().trim_slots();
@@ -223,13 +223,13 @@ mod suite {
         for one in pending {
             one.wait()?;
         }
-        // They were used since the last time, and now they were not.
+        // The slots were used since the last check, and have not been used since then.
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), all);
         let running = client.null()?;
         client.wait_kept(1)?;
         client.xprt().trim_slots();
-        // Buffers are left for the call in flight and for the slots that always keep theirs.
+        // Buffers remain for the call in flight and for the slots that always keep their buffers.
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
@@ -238,7 +238,7 @@ mod suite {
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), RESERVE * each);
-        // A slot that was used rests no longer than the others.
+        // A slot that was used keeps its buffers no longer than other slots.
         let mut pending = KVec::new();
         for _ in 0..RESERVE + 2 {
             pending.push(client.null()?, GFP_KERNEL)?;
@@ -281,7 +281,7 @@ mod suite {
         let pending = client.null()?;
         let xid = only(&client)?;
         ensure!(client.xprt().lookup(xid.wrapping_add(1)).is_none());
-        // A pin that is dropped changes nothing.
+        // The drop of a pin has no effect.
         for _ in 0..3 {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             ensure_eq!(pinned.xid(), xid);
@@ -308,10 +308,10 @@ mod suite {
         let xid = only(&client)?;
         let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
-        // SAFETY: No other thread makes one, and none waits yet.
+        // SAFETY: No other thread creates a lease, and no lease waits yet.
         let lend = || unsafe { Lease::new(slot) };
         let first = lend().ok_or(EINVAL)?;
-        // The thread that has pinned it may end the first one as the only one.
+        // The thread that has pinned the request may end the first lease while it is the only one.
         ensure!(lend().is_none());
         drop(pinned);
         let (second, third) = (lend().ok_or(EINVAL)?, lend().ok_or(EINVAL)?);
@@ -329,7 +329,7 @@ mod suite {
                 Ok(()) => return Err(EINVAL.into()),
                 Err(pinned) => pinned,
             };
-            // The first lease is dropped by itself, the other two while the pin is held.
+            // The first lease is dropped alone, the other two while the pin is held.
             match at {
                 1 => drop(lease),
                 _ => pinned.end_lease(lease),
@@ -353,9 +353,9 @@ mod suite {
         ensure_eq!(pinned.placed_start()[..], answer[..8]);
         let index = pinned.slot().index();
         let slot = client.xprt().slot(index).ok_or(EINVAL)?;
-        // SAFETY: No other thread sends the request, which stays as it is until it is completed.
+        // SAFETY: No other thread sends the request, which does not change until it is completed.
         let call = unsafe { Call::new(slot) };
-        // The thread that has pinned it may be writing there, too.
+        // The thread that has pinned the request may be writing to the same memory.
         ensure_eq!(call.clear_reply(), Err(EAGAIN));
         drop(pinned);
         let loan = call.lend(Message::Reply, Part::Whole).ok_or(EINVAL)?;
@@ -403,12 +403,12 @@ mod suite {
         let xid = only(&client)?;
         let lease = {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-            // SAFETY: No other thread makes one, and none waits yet.
+            // SAFETY: No other thread creates a lease, and no lease waits yet.
             unsafe { Lease::new(pinned.slot()) }.ok_or(EINVAL)?
         };
         let revokes = driver::REVOKES.load(Relaxed);
         client.kill();
-        // Its task has come as far as asking for its memory, and waits.
+        // The task has requested its memory, and waits.
         wait_until(|| driver::REVOKES.load(Relaxed) > revokes)?;
         drop(lease);
         ensure_eq!(pending.wait(), Err(ERESTARTSYS));
@@ -425,7 +425,7 @@ mod suite {
         wait_until(|| {
             // SAFETY: A pinned request has a task.
             let task = unsafe { (*pinned.rqst()).rq_task };
-            // SAFETY: As above.
+            // SAFETY: A pinned request has a task.
             let state = unsafe { core::ptr::read_volatile(&raw const (*task).tk_runstate) };
             state & (1 << bindings::RPC_TASK_MSG_PIN_WAIT) != 0
         })?;
@@ -434,8 +434,8 @@ mod suite {
         client.end()
     }
 
-    // covers: V1-105: a killed process gives the peer some time before it takes its memory back,
-    // but no more. Tasks without a process do not, as the test before shows.
+    // covers: V1-105: a killed process waits a limited time for the peer before it takes its memory
+    // back. Tasks without a process wait without a limit, as the previous test shows.
     #[test]
     fn a_killed_process_lingers_for_a_while() -> Test {
         let client = Alone::new()?;
@@ -445,7 +445,7 @@ mod suite {
             let process = client.process()?;
             let pinned = client.xprt().lookup(only(&client)?).ok_or(ENOENT)?;
             let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
-            // SAFETY: No other thread makes one, and none waits yet.
+            // SAFETY: No other thread creates a lease, and no lease waits yet.
             let lease = unsafe { Lease::new(slot) }.ok_or(EINVAL)?;
             drop(pinned);
             let revokes = driver::REVOKES.load(Relaxed);
@@ -463,7 +463,7 @@ mod suite {
         client.end()
     }
 
-    // covers: V1-105: a call that is encoded again, or ends, gives no page back that the peer may
+    // covers: V1-105: when a call is encoded again or ends, no page is returned that the peer may
     // still read.
     #[test]
     fn pages_of_the_security_flavour_outlast_their_loan() -> Test {
@@ -491,7 +491,8 @@ mod suite {
             ensure_eq!(releases(), 0);
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             ensure_eq!(driver::SENDS.load(Relaxed), sends);
-            // The plain arguments of the second encoding are not where the first one is lent.
+            // The inline arguments of the second encoding do not overlap the lent memory of the
+            // first one.
             ensure_eq!(head() == lent_head, killed);
             drop(loan);
             if killed {
@@ -501,7 +502,7 @@ mod suite {
             }
             client.wait_kept(1)?;
             ensure_eq!(releases(), 1);
-            // The pages of the second encoding are lent in their turn.
+            // The pages of the second encoding are lent as well.
             let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             drop(loan);
@@ -516,7 +517,7 @@ mod suite {
     fn replies_go_where_they_belong() -> Test {
         let client = Alone::new()?;
         fate(Fate::Kept);
-        // Base and length of the pages, bytes of data, of a READ or not, sparse or not.
+        // Columns: base and length of the pages, number of data bytes, READ or not, sparse or not.
         for (base, len, data, read, sparse) in [
             (0, 100, 100, false, false),
             (0, 100, 3, false, false),
@@ -531,7 +532,7 @@ mod suite {
             let pending = client.get(memory)?;
             let xid = only(&client)?;
             let mut rest = KVec::new();
-            // CAST: A few thousand.
+            // CAST: The number is a few thousand.
             rest.extend_from_slice(&(data as u32).to_be_bytes(), GFP_KERNEL)?;
             for i in 0..data {
                 rest.push((i % 251) as u8, GFP_KERNEL)?;
@@ -566,12 +567,12 @@ mod suite {
             }
             let pending = client.get(memory)?;
             let xid = only(&client)?;
-            // The data are there; the message has what is before them.
-            // CAST: A few thousand.
+            // The data are in place. The message contains the bytes before the data.
+            // CAST: The number is a few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             if (1..5000).contains(&data) {
-                // The bytes behind a short item have no place, although the tail could hold them.
+                // The bytes behind a short item are dropped, although the tail has space for them.
                 ensure_at_least!(pinned.reply().tail_len(), 4);
                 let longer = KVec::from_elem(1u8, pinned.reply().head_len() + 1, GFP_KERNEL)?;
                 ensure_eq!(pinned.place_around(&longer, data), Err(EMSGSIZE));
@@ -588,13 +589,14 @@ mod suite {
         client.end()
     }
 
-    // covers: the length of a verifier, which the RPC client keeps for all servers of a flavour.
+    // covers: the length of a verifier, which the RPC client stores once for each flavour, for all
+    // servers.
     #[test]
     fn a_head_longer_than_its_memory_gets_more() -> Test {
         let client = Alone::new()?;
         fate(Fate::Kept);
         let data = 5000usize;
-        // A server can make the head longer by 102 words at most; more is tried as well.
+        // A server can make the head longer by at most 102 words; longer heads are tested as well.
         for (read, words) in [(true, 102), (false, 102), (true, 200), (false, 0)] {
             let memory = Memory::new(0, data, false)?.with_longer_head(words);
             let mut memory = if read { memory.of_read() } else { memory };
@@ -603,12 +605,13 @@ mod suite {
             }
             let pending = client.get(memory)?;
             let xid = only(&client)?;
-            // CAST: A few thousand.
+            // CAST: The number is a few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             let shape = pinned.reply();
             ensure_eq!(shape.head_len(), answer.len() + 4 * words as usize);
-            // Padding and what follows the data; without the repair nearly four gibibytes.
+            // The padding and the bytes behind the data. Without the repair the length was almost 4
+            // GiB.
             ensure_at_least!(shape.tail_len(), 4);
             ensure_at_least!(PAGE_SIZE, shape.tail_len());
             ensure_eq!(
@@ -653,17 +656,18 @@ mod suite {
         client.end()
     }
 
-    // covers: bytes that a server claims to have placed, and has not, are not memory of others.
+    // covers: bytes that a server claims to have written, but has not, do not contain memory of
+    // other users.
     #[test]
     fn a_reply_that_was_not_placed_is_zero() -> Test {
-        // The slots' first calls, so that their buffers are new.
+        // The slots have their first calls, so that their buffers are new.
         let client = Alone::new()?;
         fate(Fate::Kept);
         let memory = Memory::new(0, 2 * PAGE_SIZE, true)?;
         let pending = client.get(memory)?;
         let xid = only(&client)?;
         let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-        // SAFETY: The reply's memory is that of a pinned request, and no thread writes there.
+        // SAFETY: The reply's memory belongs to a pinned request, and no thread writes to it.
         let zero = unsafe { rpc::is_zero(pinned.slot().rqst.get()) };
         ensure!(zero);
         pinned.fail(EXDEV).map_err(|_| EBUSY)?;
@@ -678,7 +682,7 @@ mod suite {
         let result = client.null()?.wait();
         ensure!(result == Err(ETIMEDOUT) || result == Err(EIO));
         ensure!(driver::TIMEOUTS.load(Relaxed) >= 1);
-        // Its credit was given back.
+        // The credit of the call was returned.
         ensure!(driver::ABANDONS.load(Relaxed) >= 1);
         client.end()
     }

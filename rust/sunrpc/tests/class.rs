@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The registration of the class; transports that come and go.
+//! The registration of the class, and transports that are created and destroyed.
 
 use super::{
     allocations::each_allocation,
@@ -37,10 +37,10 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Failures that show that the injection reaches the code.
+/// Number of failures that shows that the injected faults reach the code.
 const FEW: usize = 4;
 
-/// Transports, slots that are alive.
+/// Numbers of transports and slots that exist.
 fn alive() -> (i32, i32) {
     (driver::DRIVERS.load(Relaxed), driver::CALLS.load(Relaxed))
 }
@@ -57,7 +57,7 @@ mod suite {
             ensure!(Client::new(true).is_err());
             let class = Registration::<Driver>::new()?;
             ensure!(core::ptr::eq(&*common::get()?, &**class.common()));
-            // Another one of this module is refused, and changes nothing.
+            // A second registration by this module is refused and changes nothing.
             ensure_eq!(Registration::<Driver>::new().err(), Some(EBUSY));
             let client = Client::new(true)?;
             ensure_eq!(alive(), (1, 4));
@@ -80,9 +80,9 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The work queues and what is shared.
+        // The work queues and the shared objects.
         ensure_at_least!(errors, 3);
-        // None of these objects stays.
+        // None of these objects exists any more.
         drop(Registration::<Driver>::new()?);
         Ok(())
     }
@@ -95,9 +95,9 @@ mod suite {
         drop(class);
         ensure!(common::get().is_err());
         shared.queue().flush();
-        // Except for the settings, which the next class registers again.
+        // Except for the settings, which the registration of the next class registers again.
         let settings = Settings::register::<Driver>()?;
-        // SAFETY: The initial namespace never goes.
+        // SAFETY: The initial namespace is never freed.
         let net = unsafe { Net::from_raw(bindings::fake_net()) };
         settings.set(net, Setting::Rails, b"text")?;
         ensure!(shared.setting(net, Setting::Rails, str::is_empty));
@@ -112,7 +112,7 @@ mod suite {
         calm();
         let class = Registration::<Driver>::new()?;
         let shared = class.common().clone();
-        // Work that is the last to let go of its own queue.
+        // A work item that drops the last reference to its own queue.
         let later = |queue: &WorkQueue| -> Result<_> {
             let work = super::super::later::Later::new(shared.clone())?;
             queue.queue().enqueue(work.clone()).map_err(|_| EBUSY)?;
@@ -220,9 +220,9 @@ mod suite {
                 pr_err!("{step:?}: {error:?}, alive: {:?}\n", alive());
                 return Err(EINVAL.into());
             }
-            // Each transport that was started is stopped.
+            // Each transport that was started has been stopped.
             ensure_eq!(driver::STOPS.load(Relaxed), driver::STARTS.load(Relaxed));
-            // The module is not held.
+            // No reference to the module is held.
             drop(Lone::new(false, 20049)?);
         }
         drop(class);
@@ -242,9 +242,9 @@ mod suite {
                     Ok(())
                 },
             )?;
-            // The transport, four names, each twice; slots and their lists. How many of them an
-            // injected failure meets is not the same in every run (8 to 12 were seen), and why is
-            // not understood.
+            // The transport, four names with two allocations each, the slots and their lists. The
+            // number of allocations that fail differs between runs (8 to 12 were seen), for an
+            // unknown reason.
             ensure_at_least!(errors, FEW);
         }
         drop(class);
@@ -275,7 +275,7 @@ mod suite {
         lone.start_callbacks()?;
         lone.start_callbacks()?;
         ensure!(lone.xprt().has_callbacks());
-        // No thread serves them: each slot comes back at once, however many come.
+        // No thread processes the callbacks, so each slot is returned at once, however many arrive.
         for _ in 0..10 {
             lone.xprt().deliver_callback(&[7; 4096])?;
         }
@@ -303,8 +303,8 @@ mod suite {
         Ok(())
     }
 
-    // covers: the last reference is not put by the handler that delivers a callback: the thread
-    // that closes the connection, and so holds the send lock, waits for that handler.
+    // covers: the handler that delivers a callback does not drop the last reference. The thread
+    // that closes the connection holds the send lock and waits for that handler.
     #[test]
     fn the_last_user_may_leave_amid_a_delivery() -> Test {
         calm();
@@ -317,8 +317,8 @@ mod suite {
         Ok(())
     }
 
-    // covers: BC-04: the server has its credit back with the reply, not when the callback service
-    // lets go.
+    // covers: BC-04: the server gets its credit back with the reply, not when the callback service
+    // releases the callback.
     #[test]
     fn an_answered_callback_makes_room_for_the_next() -> Test {
         calm();
@@ -333,15 +333,15 @@ mod suite {
         ensure!(backchannel.take(1).is_none());
         let answered = taken.first().ok_or(EINVAL)?;
         backchannel.answering(answered);
-        // Sent a second time, perhaps, but counted once.
+        // The reply may be sent twice, but counts once.
         backchannel.answering(answered);
         taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
         ensure!(backchannel.take(1).is_none());
-        // A callback that was answered does not count again when it is returned.
+        // A callback that was replied to does not count a second time when it is returned.
         let answered = taken.remove(0).map_err(|_| EINVAL)?;
         backchannel.put(answered);
         ensure!(backchannel.take(1).is_none());
-        // A callback that ended without an answer counts when it is returned.
+        // A callback that ended without a reply counts when it is returned.
         while let Some(slot) = taken.pop() {
             backchannel.put(slot);
         }
@@ -349,7 +349,8 @@ mod suite {
             taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
         }
         ensure!(backchannel.take(1).is_none());
-        // A new connection has all its credits, though the last one's are not given back.
+        // A new connection has all its credits, although callbacks of the last one were not
+        // returned.
         taken.push(backchannel.take(2).ok_or(EBUSY)?, GFP_KERNEL)?;
         while let Some(slot) = taken.pop() {
             backchannel.put(slot);
@@ -372,7 +373,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // Two buffers and a slot for each of three callbacks, and their list.
+        // Two buffers and a slot for each of three callbacks, and the list of slots.
         ensure_at_least!(errors, FEW);
         drop(class);
         Ok(())
@@ -393,7 +394,7 @@ mod suite {
             .queue()
             .enqueue(work.clone())
             .map_err(|_| EBUSY)?;
-        // Returns when the work has dropped its reference, and not before.
+        // Returns only after the work item has dropped its reference.
         drop(lone);
         ensure!(work.is_done());
         drop(work);

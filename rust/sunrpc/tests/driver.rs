@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A driver without a connection: it answers calls itself, at once or when a test says so, and
-//! fails where a test wants it to.
+//! A driver without a connection. It replies to calls itself, at once or when a test requests it,
+//! and fails where a test requests it.
 
 use super::wait::wait_until;
 use crate::{
@@ -55,7 +55,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A text that may not be set.
+/// A text that the driver refuses.
 pub(super) const REFUSED: &str = "refused";
 
 /// The step in which the driver fails.
@@ -63,26 +63,26 @@ pub(super) const REFUSED: &str = "refused";
 pub(super) enum Step {
     Limits,
     New,
-    /// The nth slot.
+    /// A slot with its number.
     Call(i32),
     Start,
 }
 
-/// The fate of a call that is to be sent.
+/// What happens to a call that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The call is answered before `send` returns.
+    /// The reply arrives before `send` returns.
     Answered = 0,
     /// The call is sent and remembered.
     Kept = 1,
-    /// The call is not sent the first time; later it is answered.
+    /// The first attempt to send the call fails. The second one succeeds, and a reply arrives.
     Waits = 2,
     NoBuffers = 3,
     NotConnected = 4,
-    /// No reply is found for it.
+    /// No reply is found for the call.
     Refused = 5,
-    /// The call is sent when another one waits behind it, and fails while that one is being sent,
-    /// by the same thread: before its task can sleep.
+    /// The call is sent when another call waits behind it. It fails while the same thread sends
+    /// that other call, before its task can sleep.
     FailsAwake = 6,
     /// The call is sent and remembered, and its pages are lent.
     Lent = 7,
@@ -108,7 +108,7 @@ static FAIL_CONNECTS: Atomic<i32> = Atomic::new(0);
 static SLOTS: Atomic<i32> = Atomic::new(4);
 static LINGER_MS: Atomic<i32> = Atomic::new(0);
 
-/// Things that are counted.
+/// Numbers that the driver counts.
 pub(super) static DRIVERS: Atomic<i32> = Atomic::new(0);
 pub(super) static CALLS: Atomic<i32> = Atomic::new(0);
 pub(super) static STARTS: Atomic<i32> = Atomic::new(0);
@@ -121,8 +121,8 @@ pub(super) static ABANDONS: Atomic<i32> = Atomic::new(0);
 pub(super) static TIMEOUTS: Atomic<i32> = Atomic::new(0);
 pub(super) static CHECKS: Atomic<i32> = Atomic::new(0);
 
-/// Resets the driver: everything works, calls are answered, and counts are zero, except for those
-/// of living objects.
+/// Resets the driver: all steps succeed, calls are replied to, and all counts are zero, except
+/// those of existing objects.
 pub(super) fn calm() {
     for one in [
         &FAIL_LIMITS,
@@ -144,7 +144,7 @@ pub(super) fn calm() {
         one.store(0, Relaxed);
     }
     SLOTS.store(4, Relaxed);
-    // Longer than a test waits: only calls of processes may.
+    // Longer than any test waits, because only calls of processes have a limit.
     linger(600_000);
 }
 
@@ -153,12 +153,12 @@ pub(super) fn linger(ms: i32) {
     LINGER_MS.store(ms, Relaxed);
 }
 
-/// Number of slots of transports that are made from now on.
+/// Number of slots of transports that are created from now on.
 pub(super) fn slots(count: u16) {
     SLOTS.store(count.into(), Relaxed);
 }
 
-/// The step fails from now on, once.
+/// Makes the step fail once from now on.
 pub(super) fn fail(step: Step) {
     match step {
         Step::Limits => FAIL_LIMITS.store(1, Relaxed),
@@ -173,12 +173,12 @@ pub(super) fn fail_connects(count: i32) {
     FAIL_CONNECTS.store(count, Relaxed);
 }
 
-/// Sets the fate of later calls.
+/// Sets what happens to later calls.
 pub(super) fn fate(fate: Fate) {
     FATE.store(fate as i32, Relaxed);
 }
 
-/// Whether a countdown has come to its end.
+/// Returns true if a countdown has reached zero.
 fn due(countdown: &Atomic<i32>) -> Result {
     if countdown.load(Relaxed) > 0 && countdown.fetch_sub(1, Relaxed) == 1 {
         Err(EXDEV)
@@ -187,7 +187,7 @@ fn due(countdown: &Atomic<i32>) -> Result {
     }
 }
 
-/// Counts what is alive.
+/// Counts existing objects.
 pub(super) struct Alive(&'static Atomic<i32>);
 
 impl Alive {
@@ -203,7 +203,7 @@ impl Drop for Alive {
     }
 }
 
-/// A reply as a server sends it: accepted, no verifier, success, then `rest`.
+/// Builds a reply as a server sends it: accepted, no verifier, success, then `rest`.
 pub(super) fn reply(xid: u32, rest: &[u8]) -> Result<KVec<u8>> {
     let mut out = KVec::new();
     for word in [xid, 1, 0, 0, 0, 0] {
@@ -213,7 +213,7 @@ pub(super) fn reply(xid: u32, rest: &[u8]) -> Result<KVec<u8>> {
     Ok(out)
 }
 
-/// Answers a call that is being sent.
+/// Replies to a call that is being sent.
 fn answer(xprt: &Xprt<Driver>, call: &Call<'_, Driver>) -> Result<(), NotSent> {
     let answer = reply(call.xid(), &[]).map_err(|_| NotSent::NoBuffers)?;
     if let Some(mut pinned) = xprt.lookup(call.xid()) {
@@ -225,9 +225,9 @@ fn answer(xprt: &Xprt<Driver>, call: &Call<'_, Driver>) -> Result<(), NotSent> {
 }
 
 impl Xprt<Driver> {
-    /// How many calls wait for the send lock.
+    /// Returns how many calls wait for the send lock.
     fn senders_waiting(&self) -> u32 {
-        // SAFETY: A plain number; a stale value is as good.
+        // SAFETY: The field is a plain number, and an old value is good enough.
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).sending.qlen) }
     }
 }
@@ -236,10 +236,10 @@ impl Xprt<Driver> {
 #[pin_data]
 pub(super) struct Driver {
     _alive: Alive,
-    /// Ids of calls that are kept.
+    /// The ids of calls that are kept.
     #[pin]
     kept: SpinLock<KVec<u32>>,
-    /// What was lent.
+    /// Memory that a call has lent.
     #[pin]
     lent: SpinLock<Option<Lent>>,
 }
@@ -250,7 +250,7 @@ pub(super) struct Lent {
     pages: KVec<*mut page>,
 }
 
-// SAFETY: The lease keeps the pages in any thread.
+// SAFETY: The lease keeps the pages, whichever thread has it.
 unsafe impl Send for Lent {}
 
 impl Lent {
@@ -258,7 +258,7 @@ impl Lent {
         let loan = call.lend(Message::Call, Part::Pages)?;
         let mut pages = KVec::new();
         loan.pieces(0, |piece| {
-            // A test that misses a page fails.
+            // A test that does not find a page fails.
             pages.push(piece.page, GFP_ATOMIC).is_ok()
                 && pages.extend_from_slice(piece.more, GFP_ATOMIC).is_ok()
         });
@@ -268,7 +268,7 @@ impl Lent {
         })
     }
 
-    /// The byte at the start of each page.
+    /// Returns the first byte of each page.
     pub(super) fn first_bytes(&self) -> impl Iterator<Item = u8> + '_ {
         self.pages.iter().map(|page| {
             // SAFETY: The lease keeps the page.
@@ -278,17 +278,17 @@ impl Lent {
 }
 
 impl Driver {
-    /// The calls that were kept, which are forgotten now.
+    /// Returns the calls that were kept, and forgets them.
     pub(super) fn take_kept(&self) -> KVec<u32> {
         core::mem::take(&mut *self.kept.lock())
     }
 
-    /// Returns what the last call lent.
+    /// Returns the memory that the last call lent.
     pub(super) fn take_lent(&self) -> Option<Lent> {
         self.lent.lock().take()
     }
 
-    /// How many are.
+    /// Returns the number of pages.
     pub(super) fn kept(&self) -> usize {
         self.kept.lock().len()
     }
@@ -332,7 +332,7 @@ impl Transport for Driver {
     }
 
     fn new_slot_data() -> impl PinInit<Alive, Error> {
-        // SAFETY: On success the place is initialised, on failure it is untouched.
+        // SAFETY: On success the memory is initialised, on failure it is untouched.
         unsafe {
             pin_init::pin_init_from_closure(|place: *mut Alive| {
                 due(&FAIL_CALL)?;
@@ -352,7 +352,7 @@ impl Transport for Driver {
         if FAIL_CONNECTS.load(Relaxed) > 0 {
             match FAIL_CONNECTS.fetch_sub(1, Relaxed) % 2 {
                 0 => lock.finish(Err(ECONNREFUSED)),
-                // Dropped without a word.
+                // The call is dropped without a reply.
                 _ => drop(lock),
             }
             return;
@@ -378,7 +378,7 @@ impl Transport for Driver {
         match fate.unwrap_or(Fate::Answered) {
             Fate::Answered => answer(xprt, call),
             Fate::Kept => {
-                // A test that misses a call fails.
+                // A test that does not find a call fails.
                 let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
                 Ok(())
             }
@@ -390,7 +390,7 @@ impl Transport for Driver {
             Fate::Waits => {
                 FATE.store(0, Relaxed);
                 xprt.stop_senders();
-                // There is room at once.
+                // Space is available at once.
                 xprt.wake_senders();
                 Err(NotSent::Wait)
             }
@@ -409,7 +409,7 @@ impl Transport for Driver {
             }
             Fate::FailsAwake => {
                 let Some(first) = xprt.data().take_kept().first().copied() else {
-                    // If no sender comes, a test that counts sends fails.
+                    // If no sender arrives, a test that counts senders fails.
                     let _ = wait_until(|| xprt.senders_waiting() != 0);
                     let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
                     return Ok(());

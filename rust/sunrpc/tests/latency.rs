@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a call began, was sent and was answered.
+//! The times at which a call started, was sent, and got its reply.
 
 use super::{
     driver::{

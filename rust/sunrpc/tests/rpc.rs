@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A user of the RPC client: makes transports and clients, calls procedures.
+//! A user of the RPC client, which creates transports and clients, and calls procedures.
 
 use super::{
     driver::{
@@ -29,18 +29,18 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Waits until no transport is left.
+/// Waits until no transport exists.
 pub(super) fn wait_gone() -> Result {
     wait_until(|| driver::DRIVERS.load(Relaxed) == 0 && driver::CALLS.load(Relaxed) == 0)
 }
 
-/// How often copies of a call's pages were freed since the last time.
+/// Returns how often copies of a call's pages were freed since the last call of this function.
 pub(super) fn releases() -> i32 {
-    // SAFETY: No requirements.
+    // SAFETY: The call has no requirements.
     unsafe { bindings::fake_releases() }
 }
 
-/// Whether all bytes of the memory for a request's reply are zero.
+/// Returns true if all bytes of the memory for a request's reply are zero.
 ///
 /// # Safety
 ///
@@ -54,46 +54,47 @@ pub(super) unsafe fn is_zero(rqst: *mut bindings::rpc_rqst) -> bool {
 ///
 /// # Invariants
 ///
-/// Made by the class, destroyed on drop.
+/// The class created the transport, which is destroyed on drop.
 pub(super) struct Lone(NonNull<bindings::rpc_xprt>);
 
 impl Lone {
     pub(super) fn new(ipv6: bool, port: u16) -> Result<Self> {
-        // SAFETY: The class is registered, or its set-up function is that of `Driver` from the last
-        // time that it was.
+        // SAFETY: The class is registered, or its setup function is that of `Driver` from an
+        // earlier registration.
         let raw = from_err_ptr(unsafe { bindings::fake_setup(ipv6, port) })?;
-        // INVARIANT: Made just now.
+        // INVARIANT: The transport was created above.
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
     }
 
-    /// Makes a transport for a server of another address family.
+    /// Creates a transport for a server of the other address family.
     pub(super) fn of_family(family: u16) -> Result<Self> {
-        // SAFETY: As in `new`.
+        // SAFETY: The class is registered, or its setup function is that of `Driver` from an
+        // earlier registration.
         let raw = from_err_ptr(unsafe { bindings::fake_setup_family(family) })?;
-        // INVARIANT: Made just now.
+        // INVARIANT: The transport was created above.
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
     }
 
     pub(super) fn xprt(&self) -> &Xprt<Driver> {
-        // SAFETY: By the type invariant.
+        // SAFETY: Valid by the type invariant.
         unsafe { Xprt::from_raw(self.0) }
     }
 
-    /// One of the names of its address.
+    /// Returns one of the names of the server's address.
     pub(super) fn name(&self, which: bindings::rpc_display_format_t) -> &str {
-        // SAFETY: By the type invariant.
+        // SAFETY: Valid by the type invariant.
         let name = unsafe { bindings::fake_xprt_name(self.0.as_ptr(), which) };
-        // SAFETY: A C string that lives as long as the transport or until its port changes.
+        // SAFETY: The C string exists until the transport is destroyed or its port changes.
         let name = unsafe { CStr::from_char_ptr(name) };
         name.to_str().unwrap_or("?")
     }
 
     pub(super) fn set_port(&mut self, port: u16) {
-        // SAFETY: By the type invariant; no thread connects.
+        // SAFETY: Valid by the type invariant. No thread connects.
         unsafe { bindings::fake_set_port(self.0.as_ptr(), port) }
     }
 
-    /// The local address as text, written into `room` bytes.
+    /// Returns the local address as text, which is written to `room`.
     pub(super) fn source(&self, room: usize) -> Result<KVec<u8>> {
         let mut buf = KVec::from_elem(0xffu8, room, GFP_KERNEL)?;
         // SAFETY: The buffer has that many bytes.
@@ -104,66 +105,69 @@ impl Lone {
         Ok(buf)
     }
 
-    /// Its last user goes.
+    /// Drops the last user of the transport.
     pub(super) fn leave(&self) {
-        // SAFETY: By the type invariant; what follows in the life of a transport is left to `drop`.
+        // SAFETY: Valid by the type invariant. The remaining steps of the destruction happen in
+        // `drop`.
         unsafe { bindings::fake_leave(self.0.as_ptr()) }
     }
 
-    /// Its last user goes while a callback is delivered and the connection is being closed;
-    /// afterwards it ends by itself. `ETIMEDOUT`: the delivery waits for the end of the closing.
+    /// Drops the last user while a callback is delivered and the connection is being closed. The
+    /// destruction then happens without further help. Returns `ETIMEDOUT` if the delivery waits
+    /// until the connection is closed.
     pub(super) fn leave_amid_delivery(self) -> Result {
         /// # Safety
         ///
-        /// `xprt` is a transport of our class.
+        /// `xprt` is a transport of this class.
         unsafe extern "C" fn deliver(xprt: *mut bindings::rpc_xprt) {
             // SAFETY: By the caller's contract.
             let xprt = unsafe { Xprt::<Driver>::from_raw(NonNull::new_unchecked(xprt)) };
-            // A test that delivers nothing fails.
+            // A test that delivers no callback fails.
             let _ = xprt.deliver_callback(&[7; 40]);
         }
 
-        // SAFETY: By the type invariant; the callee ends the transport, as `self` would.
+        // SAFETY: Valid by the type invariant. The callee destroys the transport, as the drop of
+        // `self` would.
         let result = unsafe { bindings::fake_leave_amid(self.0.as_ptr(), Some(deliver)) };
         core::mem::forget(self);
         to_result(result)
     }
 
     pub(super) fn start_callbacks(&self) -> Result {
-        // SAFETY: By the type invariant.
+        // SAFETY: Valid by the type invariant.
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
     }
 
-    /// The number of callbacks at a time that the RPC client is told.
+    /// Returns the maximum number of callbacks in process that the RPC client is told.
     pub(super) fn callback_slots(&self) -> u32 {
-        // SAFETY: By the type invariant.
+        // SAFETY: Valid by the type invariant.
         unsafe { bindings::fake_callback_slots(self.0.as_ptr()) }
     }
 }
 
 impl Drop for Lone {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; not used again.
+        // SAFETY: Valid by the type invariant. The transport is not used again.
         unsafe { bindings::fake_destroy(self.0.as_ptr()) }
     }
 }
 
-/// Memory of a call.
+/// The memory of a call.
 pub(super) struct Memory {
     pages: KVec<*mut kernel::bindings::page>,
     io: bindings::fake_io,
 }
 
 impl Memory {
-    /// `len` bytes in pages, beginning `base` bytes after the start of the first. `sparse`: the
-    /// pages are still to be allocated.
+    /// Creates `len` bytes in pages, which begin `base` bytes after the start of the first page.
+    /// `sparse`: the pages are not allocated yet.
     pub(super) fn new(base: usize, len: usize, sparse: bool) -> Result<KBox<Self>> {
         let mut pages = KVec::new();
         for _ in 0..(base + len).div_ceil(PAGE_SIZE) {
             let page = if sparse {
                 core::ptr::null_mut()
             } else {
-                // SAFETY: No requirements.
+                // SAFETY: The call has no requirements.
                 unsafe { bindings::fake_page() }
             };
             pages.push(page, GFP_KERNEL)?;
@@ -184,32 +188,32 @@ impl Memory {
         self
     }
 
-    /// The head of the reply is expected to be longer by `words` than it was when its memory was
+    /// Number of words by which the expected head of the reply has grown since its memory was
     /// allocated.
     pub(super) fn with_longer_head(mut self: KBox<Self>, words: u32) -> KBox<Self> {
         self.io.longer = words;
         self
     }
 
-    /// Copies of the pages are sent, which are freed when the call is encoded again.
+    /// Whether copies of the pages are sent, which are freed when the call is encoded again.
     pub(super) fn wrapped(mut self: KBox<Self>) -> KBox<Self> {
         self.io.wrapped = true;
         self
     }
 
-    /// Bytes that came.
+    /// Number of bytes that arrived.
     pub(super) fn got(&self) -> usize {
         self.io.got as usize
     }
 
-    /// An byte of the pages.
+    /// Returns a byte of the pages.
     pub(super) fn byte(&self, at: usize) -> Option<u8> {
         let at = at + self.io.base as usize;
         let page = *self.pages.get(at / PAGE_SIZE)?;
         if page.is_null() {
             return None;
         }
-        // SAFETY: The page is ours.
+        // SAFETY: The page belongs to this object.
         Some(unsafe {
             *bindings::fake_page_address(page)
                 .cast::<u8>()
@@ -217,11 +221,11 @@ impl Memory {
         })
     }
 
-    /// Sets an byte of the pages.
+    /// Sets a byte of the pages.
     pub(super) fn set(&mut self, at: usize, value: u8) {
         let at = at + self.io.base as usize;
         if let Some(page) = self.pages.get(at / PAGE_SIZE) {
-            // SAFETY: The page is ours, and no call uses it yet.
+            // SAFETY: The page belongs to this object, and no call uses it yet.
             unsafe {
                 *bindings::fake_page_address(*page)
                     .cast::<u8>()
@@ -235,28 +239,28 @@ impl Drop for Memory {
     fn drop(&mut self) {
         for page in &self.pages {
             if !page.is_null() {
-                // SAFETY: The page is ours; the call that used it is over.
+                // SAFETY: The page belongs to this object, and the call that used it has ended.
                 unsafe { bindings::fake_page_free(*page) }
             }
         }
     }
 }
 
-/// A client of a transport of its own.
+/// An RPC client with its own transport.
 ///
 /// # Invariants
 ///
-/// Valid until drop, which waits for the end of its calls.
+/// The client is valid until the drop, which waits until its calls have ended.
 pub(super) struct Client(NonNull<bindings::rpc_clnt>);
 
 impl Client {
-    /// `soft`: calls that are not answered end, after half a second.
+    /// Creates a client. `soft`: calls without a reply fail after half a second.
     pub(super) fn new(soft: bool) -> Result<Self> {
         Self::create(soft, false)
     }
 
-    /// A client like NFSv4's: it sends a call again only on a new connection, and ends the present
-    /// one for that.
+    /// Creates a client like that of NFSv4: it repeats a call only on a new connection, and closes
+    /// the current connection for that.
     pub(super) fn of_nfs4() -> Result<Self> {
         Self::create(false, true)
     }
@@ -268,7 +272,7 @@ impl Client {
     }
 
     pub(super) fn xprt(&self) -> &Xprt<Driver> {
-        // SAFETY: The client keeps its transport, which is of our class.
+        // SAFETY: The client keeps its transport, which belongs to this class.
         unsafe {
             let raw = bindings::fake_clnt_xprt(self.0.as_ptr());
             Xprt::from_raw(NonNull::new_unchecked(raw))
@@ -280,7 +284,7 @@ impl Client {
         let io = memory
             .as_mut()
             .map_or(core::ptr::null_mut(), |m| &raw mut m.io);
-        // SAFETY: The memory lives as long as the call: `Pending` keeps it.
+        // SAFETY: `Pending` keeps the memory until the call has ended.
         let raw = from_err_ptr(unsafe { bindings::fake_call(self.0.as_ptr(), proc, io) })?;
         Ok(Pending {
             client: self,
@@ -289,14 +293,14 @@ impl Client {
         })
     }
 
-    /// Starts a call of nothing.
+    /// Starts a call without data.
     pub(super) fn null(&self) -> Result<Pending<'_>> {
         self.call(bindings::fake_proc_FAKE_PROC_NULL, None)
     }
 
-    /// Starts a thread that makes a call of nothing itself, as a process does.
+    /// Starts a thread that makes a call without data, as a process does.
     pub(super) fn process(&self) -> Result<Process<'_>> {
-        // SAFETY: By the type invariant; `Process` ends before the client.
+        // SAFETY: Valid by the type invariant. `Process` ends before the client.
         let raw = from_err_ptr(unsafe { bindings::fake_process(self.0.as_ptr()) })?;
         Ok(Process {
             client: self,
@@ -304,23 +308,23 @@ impl Client {
         })
     }
 
-    /// Starts a call that sends memory.
+    /// Starts a call that sends this memory.
     pub(super) fn put(&self, memory: KBox<Memory>) -> Result<Pending<'_>> {
         self.call(bindings::fake_proc_FAKE_PROC_PUT, Some(memory))
     }
 
-    /// Starts a call that fills memory.
+    /// Starts a call whose reply fills this memory.
     pub(super) fn get(&self, memory: KBox<Memory>) -> Result<Pending<'_>> {
         self.call(bindings::fake_proc_FAKE_PROC_GET, Some(memory))
     }
 
-    /// Ends all calls that have a slot as a signal would.
+    /// Ends all calls that have a slot, as a signal would.
     pub(super) fn kill(&self) {
-        // SAFETY: By the type invariant.
+        // SAFETY: Valid by the type invariant.
         unsafe { bindings::fake_kill(self.0.as_ptr()) }
     }
 
-    /// Waits until so many calls have been sent and kept.
+    /// Waits until this number of calls was sent and kept.
     pub(super) fn wait_kept(&self, count: usize) -> Result {
         wait_until(|| self.xprt().data().kept() >= count)
     }
@@ -328,15 +332,15 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant; not used again.
+        // SAFETY: Valid by the type invariant. The client is not used again.
         unsafe { bindings::fake_clnt_end(self.0.as_ptr()) }
     }
 }
 
-/// The only client, of a class of its own: everything works, and all counts begin at zero.
+/// The only client, with a class of its own: all steps succeed, and all counts start at zero.
 pub(super) struct Alone {
     client: Client,
-    // Ends after its client.
+    // Dropped after its client.
     class: Registration<Driver>,
 }
 
@@ -364,7 +368,7 @@ impl Alone {
         })
     }
 
-    /// Ends the client, and the class when no transport is left.
+    /// Drops the client, and the class when no transport exists any more.
     pub(super) fn end(self) -> Test {
         drop(self.client);
         wait_gone()?;
@@ -381,7 +385,7 @@ impl Deref for Alone {
     }
 }
 
-/// A thread with a call under way; dropping it kills the call and waits for its end.
+/// A thread with a call in flight. Its drop kills the call and waits for its end.
 pub(super) struct Process<'a> {
     client: &'a Client,
     thread: Option<NonNull<kernel::bindings::task_struct>>,
@@ -390,13 +394,13 @@ pub(super) struct Process<'a> {
 impl Process<'_> {
     fn end(&mut self) -> Result {
         match self.thread.take() {
-            // SAFETY: The thread has not been waited for.
+            // SAFETY: No code has waited for the thread yet.
             Some(thread) => to_result(unsafe { bindings::fake_process_end(thread.as_ptr()) }),
             None => Ok(()),
         }
     }
 
-    /// The call's result.
+    /// Returns the result of the call.
     pub(super) fn wait(mut self) -> Result {
         self.end()
     }
@@ -409,7 +413,7 @@ impl Drop for Process<'_> {
     }
 }
 
-/// A call under way; dropping it kills it, and all others of its client, and waits for its end.
+/// A call in flight. Its drop kills all calls of its client, and waits for the end of this one.
 pub(super) struct Pending<'a> {
     client: &'a Client,
     task: Option<NonNull<bindings::rpc_task>>,
@@ -419,7 +423,7 @@ pub(super) struct Pending<'a> {
 impl Pending<'_> {
     fn end(&mut self) -> Result {
         match self.task.take() {
-            // SAFETY: The task has not been waited for.
+            // SAFETY: No code has waited for the task yet.
             Some(task) => to_result(unsafe { bindings::fake_wait(task.as_ptr()) }),
             None => Ok(()),
         }
@@ -430,7 +434,7 @@ impl Pending<'_> {
         self.end()
     }
 
-    /// Its result and memory.
+    /// Returns the result and the memory of the call.
     pub(super) fn memory(mut self) -> Result<KBox<Memory>> {
         self.end()?;
         self.memory.take().ok_or(EINVAL)
@@ -440,11 +444,11 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(task) = self.task {
-            // The killer finds only calls with a slot. A call that gets the slot of a killed one
-            // comes later.
+            // Only calls with a slot are killed. A call that gets the slot of a killed call comes
+            // later.
             let _ = wait_until(|| {
                 self.client.kill();
-                // SAFETY: The task has not been waited for.
+                // SAFETY: No code has waited for the task yet.
                 unsafe { bindings::fake_is_over(task.as_ptr()) }
             });
             let _ = self.end();

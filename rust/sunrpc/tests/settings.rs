@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Texts of network namespaces.
+//! The text settings of network namespaces.
 
 use super::{
     allocations::each_allocation,
@@ -22,7 +22,7 @@ use xprtrdma_bindings as bindings;
 
 /// A namespace.
 fn net() -> &'static Net {
-    // SAFETY: The initial namespace never goes.
+    // SAFETY: The initial namespace is never freed.
     unsafe { Net::from_raw(bindings::fake_net()) }
 }
 
@@ -73,7 +73,7 @@ mod suite {
         for _ in 0..3 {
             let settings = Settings::register::<Driver>()?;
             ensure_eq!(Settings::register::<Driver>().err(), Some(EBUSY));
-            // The text that was set before is gone.
+            // The text that was set before does not apply any more.
             ensure!(settings.read(net(), Setting::Rails, str::is_empty));
             settings.set(net(), Setting::Rails, b"left")?;
         }

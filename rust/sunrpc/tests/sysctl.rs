@@ -45,17 +45,17 @@ mod suite {
     fn files_without_memory_leave_nothing() -> Test {
         let mut failed = 0;
         for nth in 1..100 {
-            // SAFETY: No requirements; ended below.
+            // SAFETY: The call has no requirements. The registration ends below.
             unsafe { bindings::fake_fail_alloc(nth) };
             let table = Table::register();
-            // SAFETY: As above.
+            // SAFETY: The files were registered above.
             let injected = unsafe { bindings::fake_alloc_failed() };
             if table.is_none() {
                 ensure!(injected);
                 failed += 1;
             }
             drop(table);
-            // The names are free again.
+            // The names are free again, so that they can be registered once more.
             ensure!(Table::register().is_some());
             if !injected {
                 break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Views of messages: every byte, from every start, in every shape.
+//! Views of messages: every byte, from every start, for messages of every form.
 
 use super::ensure::Test;
 use crate::xdr_buf::{
@@ -16,7 +16,7 @@ use kernel::{
 use xprtrdma_base::lend::Piece;
 use xprtrdma_bindings as bindings;
 
-/// Head, base of the page data, page data, tail, in bytes.
+/// Columns: bytes in the head, base of the page data, bytes of page data, bytes in the tail.
 type Shape = (usize, usize, usize, usize);
 
 /// A message whose bytes are numbered, modulo 251.
@@ -33,7 +33,7 @@ impl Message {
         // CAST: Less than 251.
         let byte = |at: usize| (at % 251) as u8;
         let fill = |from: usize, len: usize| -> Result<KVec<u8>> {
-            // Never empty, so that there is an address.
+            // The memory is never empty, so that it has an address.
             let mut out = KVec::with_capacity(len.max(1), GFP_KERNEL)?;
             for i in 0..len {
                 out.push(byte(from + i), GFP_KERNEL)?;
@@ -48,7 +48,7 @@ impl Message {
             pages: KVec::new(),
         };
         for _ in 0..(base + data).div_ceil(PAGE_SIZE) {
-            // SAFETY: No requirements.
+            // SAFETY: The call has no requirements.
             let page = unsafe { bindings::fake_page() };
             this.pages.push(page, GFP_KERNEL)?;
             ensure!(!page.is_null());
@@ -56,7 +56,7 @@ impl Message {
         for i in 0..data {
             let at = base + i;
             let page = *this.pages.get(at / PAGE_SIZE).ok_or(EINVAL)?;
-            // SAFETY: The page is ours.
+            // SAFETY: The page belongs to this object.
             unsafe {
                 *bindings::fake_page_address(page)
                     .cast::<u8>()
@@ -76,11 +76,11 @@ impl Message {
     }
 
     fn view(&self) -> XdrBytes<'_> {
-        // SAFETY: The message stays as it is while it is borrowed.
+        // SAFETY: The message does not change while it is borrowed.
         unsafe { XdrBytes::from_raw(&self.raw) }
     }
 
-    /// The bytes of a part from `start` on, as a device would find them.
+    /// Returns the bytes of a part from `start` on, as a device would read them.
     fn pieces(&self, part: Part, start: usize) -> Result<KVec<u8>> {
         let mut out = KVec::new();
         let mut result = Ok(());
@@ -100,7 +100,7 @@ fn bytes(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
     for (i, page) in Iterator::chain(iter::once(&piece.page), piece.more).enumerate() {
         // The last page continues in the pages that follow it in memory.
         let here = if i < last { PAGE_SIZE - offset } else { left };
-        // SAFETY: The piece is part of our memory, in the linear mapping.
+        // SAFETY: The piece is part of this object's memory, which is in the linear mapping.
         let bytes = unsafe {
             let first = bindings::fake_page_address(*page).cast::<u8>();
             core::slice::from_raw_parts(first.add(offset), here)
@@ -116,7 +116,7 @@ impl Drop for Message {
     fn drop(&mut self) {
         for page in &self.pages {
             if !page.is_null() {
-                // SAFETY: The page is ours.
+                // SAFETY: The page belongs to this object.
                 unsafe { bindings::fake_page_free(*page) }
             }
         }
@@ -135,7 +135,7 @@ const SHAPES: [Shape; 9] = [
     (1, PAGE_SIZE + 3, 1, 1),
 ];
 
-/// Whether the bytes are those from `start` on.
+/// Returns true if the bytes are those from `start` on.
 fn numbered(bytes: &[u8], start: usize) -> bool {
     bytes
         .iter()
@@ -143,7 +143,7 @@ fn numbered(bytes: &[u8], start: usize) -> bool {
         .all(|(i, byte)| usize::from(*byte) == (start + i) % 251)
 }
 
-/// Bytes at which something may go wrong.
+/// Offsets at which a mistake is likely.
 fn borders((head, base, data, tail): Shape) -> [usize; 9] {
     let first = PAGE_SIZE - base % PAGE_SIZE;
     [
@@ -264,7 +264,7 @@ mod suite {
     #[test]
     fn an_only_piece_is_all_of_its_part() -> Test {
         let mut found = 0;
-        // The page of the last message's head at first, then that of its own.
+        // The page of the previous message's head, and then the page of this message's head.
         let known = KnownPage::none();
         for shape in SHAPES {
             let message = Message::new(shape)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transaction ids that a server cannot foresee.
+//! Transaction ids that a server cannot predict.
 
 use super::ensure::Test;
 use crate::xids::{
@@ -10,15 +10,15 @@ use crate::xids::{
 };
 use kernel::prelude::*;
 
-/// Calls of a test: each number of the bag is taken some times.
+/// Number of calls in a test, in which each number of the bag is taken several times.
 const CALLS: u32 = 3 * NUMBERS;
-/// The RPC client's counter when the bag is made.
+/// The value of the RPC client's counter when the bag is created.
 const FIRST: u32 = 5;
-/// A procedure with such numbers, and one without.
+/// A procedure with unpredictable ids, and a procedure without.
 const SECRET: u32 = 7;
 const PLAIN: u32 = 8;
 
-/// The number of a call of this procedure, to which the RPC client gave another one.
+/// Returns the id of a call of this procedure, for which the RPC client chose another id.
 fn of_call(xids: &Xids, mut xid: u32, procedure: u32) -> u32 {
     xids.renumber(&mut xid, procedure);
     xid
@@ -36,7 +36,7 @@ mod suite {
         ensure_eq!(of_call(&xids, counter, SECRET), counter);
         xids.include(SECRET);
         ensure!(Xids::is_secret(of_call(&xids, counter, SECRET)));
-        // The bit is not the RPC client's.
+        // The RPC client does not set this bit.
         ensure_eq!(of_call(&xids, 1 << 31 | 9, PLAIN), 9);
         Ok(())
     }
@@ -58,7 +58,7 @@ mod suite {
             }
             used.sort_unstable();
             ensure!(used.windows(2).all(|pair| pair[0] != pair[1]));
-            // One in as many as the bag has.
+            // By chance a guess is right once in as many calls as the bag has numbers.
             ensure_at_least!(20, foreseen);
         }
         Ok(())
@@ -73,7 +73,7 @@ mod suite {
             ensure_eq!(first & !(1 << 31), FIRST + place);
             ensure_eq!(xids.draw(60_000, place), given | 1 << 31);
         }
-        // Whatever is drawn is in the bag.
+        // Each drawn number is in the bag.
         ensure_eq!(xids.draw(70_000, NUMBERS), 60_000 | 1 << 31);
         Ok(())
     }
@@ -83,14 +83,14 @@ mod suite {
         let mut counter = FIRST;
         let xids = Xids::new(&mut counter)?;
         ensure_eq!(xids.draw(FIRST + OLD - 1, 0), FIRST | 1 << 31);
-        // The call keeps its own number, and the bag keeps that number for another call.
+        // The call keeps its own id, and the bag keeps that id for another call.
         let late = FIRST + 1 + OLD;
         ensure_eq!(xids.draw(late, 1), late);
         ensure_eq!(xids.draw(late + 1, 1), late | 1 << 31);
-        // An old number is not used either when the counter has come round.
+        // An old id is not used either when the counter has wrapped around.
         xids.trim(FIRST + 2 + OLD);
         ensure_eq!(xids.draw(FIRST + 3, 2), FIRST + 3);
-        // A young number stays.
+        // A recent id stays in the bag.
         ensure_eq!(xids.draw(late + 2, 1), (late + 1) | 1 << 31);
         Ok(())
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Anything that a client may send, up to the reply: what is served stays inside of what the
-//! message offers, and the rules of admission hold as they are written down here a second time.
+//! Any bytes that a client may send, until the reply: the responder stays inside what the message
+//! offers, and admits exactly the Calls that a second implementation of the rules admits.
 
 use super::source::Source;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ use xprtrdma_proto::{
     Version, //
 };
 
-/// A message, behind eight bytes that choose the terms and the reply.
+/// A message. The eight bytes before it select the terms and the reply.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let terms = Terms {
@@ -72,7 +72,7 @@ pub fn run(data: &[u8]) {
                     assert!(fine);
                     admitted(call, message, &lists, &terms, choice);
                 }
-                // The RPC header is not looked at a second time.
+                // The RPC header is not checked a second time.
                 Err(refusal) => {
                     assert!(!fine || lists.reads.clone().any(|entry| entry.position != 0));
                     assert_eq!(refusal.xid.0.to_be_bytes(), message[..4]);
@@ -86,7 +86,7 @@ pub fn run(data: &[u8]) {
             assert_eq!(answer[..8], message[..8]);
             let of_other = matches!(refusal.fault, Fault::Version(_));
             assert_eq!(len, if of_other { 28 } else { 20 });
-            // Version two says the direction, and nothing answers a Reply.
+            // In version two the header contains the direction, and a Reply gets no response.
             if message[4..8] == [0, 0, 0, 2] && spoken == Spoken::Both {
                 let unknown = message[12..16] > [0, 0, 0, 1][..];
                 assert!(!of_other && (unknown || message[16..20] != [0, 0, 0, 1]));
@@ -123,8 +123,8 @@ fn header_len(message: &[u8], version: Version) -> usize {
     message.len() - input.rest().len()
 }
 
-/// Whether the lists allow the Call to be processed, by the text of RFC 8166; `inline` is how many
-/// bytes of the RPC message are in the Send, if it is there.
+/// Returns whether RFC 8166 allows a Call with these chunk lists. `inline` is the number of bytes
+/// of the RPC message in the Send, if it is there.
 fn admissible(lists: &Lists<'_>, inline: Option<usize>, version: Version, terms: &Terms) -> bool {
     let mut chunks: BTreeMap<u32, u64> = BTreeMap::new();
     let results = lists.writes.clone().flatten();
@@ -178,7 +178,7 @@ fn admissible(lists: &Lists<'_>, inline: Option<usize>, version: Version, terms:
     fine && room < 1 << 32 && header <= u64::from(terms.longest_message(version))
 }
 
-/// Whether an access is inside of a segment.
+/// Returns true if an access is inside a segment.
 fn within(segments: &[Segment], handle: Handle, offset: u64, length: u32) -> bool {
     segments.iter().any(|segment| {
         let end = |offset: u64, length: u32| u128::from(offset) + u128::from(length);
@@ -198,7 +198,7 @@ fn admitted(
     let call = call.park().resume(message).expect("the same message");
     assert!(call.len() <= terms.longest_call && call.landing() <= call.len());
     let offered: Vec<Segment> = lists.reads.clone().map(|entry| entry.segment).collect();
-    // Ranges of the landing area; each byte is in one of them.
+    // Ranges of the landing area, which together cover each byte once.
     let mut ranges = Vec::new();
     for read in call.reads() {
         assert!(read.length > 0);
@@ -225,14 +225,14 @@ fn admitted(
         end += length;
     }
     assert_eq!(end, call.landing());
-    // The client's memory may hold any bytes; here it holds the end of the message.
+    // The client's memory may contain any bytes; here it contains the end of the message.
     let front = &message[message.len() - message.len().min(64)..];
     if let Ok(call) = call.fetched(front) {
         replied(&call, lists, terms, choice);
     }
 }
 
-/// A reply with two marks at any place.
+/// A reply with two marks at arbitrary positions.
 fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32) {
     let [a, b, c, d] = choice.to_be_bytes().map(u32::from);
     let total = 20 + 4 * (a * b / 4);
@@ -268,7 +268,7 @@ fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32
         cover(span);
     }
     assert_eq!(inline, reply.inline_len());
-    // Every byte travels once, but for pads.
+    // Every byte is sent once, except pads.
     assert!(covered.iter().all(|times| *times <= 1));
     assert!(covered.iter().filter(|times| **times == 0).count() <= 6);
     let mut header = [0; 4096];

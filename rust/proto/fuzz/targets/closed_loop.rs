@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Our requester and our responder against each other, over a memory that checks every access.
+//! The requester and the responder of this crate connected to each other. The memory between them
+//! checks every access.
 //!
-//! Whatever the requester plans the responder serves: bytes in are bytes out, nothing outside of
-//! what was offered is touched, each Call has one answer, and no answer grants more than there are
-//! Receives.
+//! The responder must serve every message that the requester plans. The bytes that are sent arrive
+//! unchanged, no memory outside the offered chunks is accessed, each Call gets one response, and no
+//! response grants more Calls than there are Receives.
 
 use super::source::Source;
 use std::collections::VecDeque;
@@ -70,14 +71,14 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// What the responder may do with a region.
+/// The access to a region that the responder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Right {
     Read,
     Write,
 }
 
-/// A region of the requester: one segment.
+/// A region of the requester, which is one segment.
 #[derive(Clone, Debug)]
 struct Region {
     segment: Segment,
@@ -86,12 +87,13 @@ struct Region {
     written: Vec<bool>,
 }
 
-/// The memory that one Call offers.
+/// The memory that a Call offers.
 #[derive(Clone, Debug, Default)]
 struct Memory(Vec<Region>);
 
 impl Memory {
-    /// Registers bytes as a chunk of this number of segments, or fewer if there are too few bytes.
+    /// Registers bytes as a chunk with this number of segments, or fewer if there are too few
+    /// bytes.
     fn register(&mut self, bytes: &[u8], count: usize, right: Right, first: u32) -> Vec<Segment> {
         let each = bytes.len().div_ceil(count.clamp(1, bytes.len().max(1)));
         let chunk = bytes.chunks(each.max(1)).zip(first..);
@@ -99,7 +101,7 @@ impl Memory {
             segment: Segment {
                 handle: Handle(handle),
                 length: bytes.len() as u32,
-                // Up to the last byte of the address space.
+                // The region may extend to the last byte of the address space.
                 offset: u64::MAX - 0x10_0000 * u64::from(handle) - bytes.len() as u64 + 1,
             },
             right,
@@ -161,11 +163,11 @@ struct Waiting {
     reply: Option<Vec<Segment>>,
     shape: ReplyShape,
     protected: bool,
-    /// The answer of the RPC layer, and where the result is in it.
+    /// The reply of the RPC layer, and the position of the result in it.
     said: Option<(Vec<u8>, Span)>,
 }
 
-/// A Call that the responder works on.
+/// A Call that the responder is processing.
 struct Working {
     message: Vec<u8>,
     parked: Parked<Ready>,
@@ -179,7 +181,7 @@ struct Loop {
     responder: Terms,
     credits: ForwardCredits,
     grant: Grant,
-    /// Receives that are posted, as the device sees it.
+    /// Number of posted Receives, as the device counts them.
     receives: u32,
     waiting: Vec<Waiting>,
     calls: VecDeque<Vec<u8>>,
@@ -189,7 +191,7 @@ struct Loop {
     seen: Seen,
 }
 
-/// How often each kind of event happened.
+/// How often each type of event happened.
 #[allow(dead_code)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
@@ -197,22 +199,22 @@ pub struct Seen {
     pub calls: [u32; 4],
     /// Replies: inline, with a Write chunk, in the Reply chunk, refused.
     pub replies: [u32; 4],
-    /// Results in a Write chunk, of no bytes and of a length that needs a pad.
+    /// Results in a Write chunk: empty ones, and ones whose length needs a pad.
     pub results: [u32; 2],
-    /// Replies that our requester predicted.
+    /// Replies that the requester predicted.
     pub predicted: u32,
-    /// Grants: larger and smaller than the one before.
+    /// Grants that were larger and smaller than the preceding grant.
     pub grants: [u32; 2],
-    /// The most Calls in flight.
+    /// Maximum number of Calls in flight.
     pub in_flight: usize,
 }
 
-/// A connection and what happens on it.
+/// A connection, and the events on it.
 pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// As [`run`]; returns what happened.
+/// Runs the input like [`run`]. Returns which events happened.
 pub fn play(data: &[u8]) -> Seen {
     let mut source = Source::new(data);
     let mut both = Loop::new(&mut source);
@@ -225,7 +227,7 @@ pub fn play(data: &[u8]) -> Seen {
             _ => both.grant.rest(),
         }
     }
-    // Everything is answered in the end.
+    // In the end every Call has a response.
     while !both.calls.is_empty() || !both.working.is_empty() || !both.replies.is_empty() {
         both.serve();
         both.answer(&mut source);
@@ -243,7 +245,7 @@ impl Loop {
         } else {
             Version::V2
         };
-        // Both ends of a connection of version two take 4096 bytes, whether they say so or not.
+        // In version two both ends accept 4096 bytes, whether or not they announce that.
         let least = match version {
             Version::V1 => 1024,
             Version::V2 => 4096,
@@ -267,7 +269,7 @@ impl Loop {
         };
         let accepted = accept(&own, &request).expect("accepted");
         let server = PrivateData::find(&accepted.private_data);
-        // A client that announces nothing expects nothing of the server's announcement.
+        // A client that announces nothing ignores the server's announcement.
         let client = if request.private_data.is_empty() {
             PrivateData {
                 send_size: least,
@@ -312,14 +314,14 @@ impl Loop {
         both
     }
 
-    /// Posts the Receives that the grant wants.
+    /// Posts the Receives that the grant requires.
     fn post(&mut self) {
         let wanted = self.grant.wanted();
         self.receives += wanted;
         self.grant.posted(wanted);
     }
 
-    /// The requester sends a Call, if its credits allow one more.
+    /// Makes the requester send a Call, if its credits allow one more.
     fn call(&mut self, source: &mut Source<'_>) {
         let most = self.credits.cwnd() >> CWND_SHIFT;
         if self.waiting.len() as u64 >= most {
@@ -348,7 +350,7 @@ impl Loop {
             tail: 4 + 4 * u32::from(source.below(64)),
             eligible,
         };
-        // More than sixteen segments are too many, so that other forms are needed.
+        // More than sixteen segments are too many, so that other forms are used.
         let mut count = || 1 + usize::from(source.below(24));
         let mut counts = SegmentCounts {
             read: count(),
@@ -458,7 +460,7 @@ impl Loop {
         self.served_as(xid, whole);
     }
 
-    /// The responder gets the RPC message as it was, now or later: what it does is the same.
+    /// The responder gets the RPC message unchanged, now or later; the result is the same.
     fn served_as(&mut self, xid: u32, whole: Vec<u8>) {
         let message = self.calls.back().expect("it was sent").clone();
         let Arrival::Call(call) = sort(&message, self.responder.spoken) else {
@@ -505,7 +507,7 @@ impl Loop {
         found.expect("one Call waits for each answer")
     }
 
-    /// The responder takes the oldest Call.
+    /// Makes the responder process the oldest Call.
     fn serve(&mut self) {
         let Some(message) = self.calls.pop_front() else {
             return;
@@ -518,7 +520,7 @@ impl Loop {
         let ticket = self.grant.begin(Some(call.credits())).expect("a credit");
         let xid = call.xid().0;
         let call = call.admit(&self.responder).expect("admitted");
-        // Only the front of the landing area matters.
+        // Only the front of the landing area is used.
         let mut front = Vec::new();
         for read in call.reads() {
             let memory = &mut self.find(xid).memory;
@@ -532,7 +534,7 @@ impl Loop {
         });
     }
 
-    /// The RPC layer answers one of the Calls.
+    /// Makes the RPC layer reply to one of the Calls.
     fn answer(&mut self, source: &mut Source<'_>) {
         if self.working.is_empty() {
             return;
@@ -545,7 +547,7 @@ impl Loop {
         let agreed = self.requester.remote_invalidation;
         let waiting = self.find(xid);
         let shape = waiting.shape;
-        // One reply of eight may be too long for what the requester expects.
+        // One reply in eight may be too long for the requester.
         let long = source.below(8) == 0;
         let (said, mark) = rpc_reply(source, xid, &shape, long);
         let fits_chunk = waiting.write.is_none() || mark.length <= shape.pages;
@@ -594,7 +596,7 @@ impl Loop {
         self.replies.push_back(answer);
     }
 
-    /// The requester takes the oldest answer.
+    /// Makes the requester process the oldest response.
     fn take_reply(&mut self) {
         let Some(message) = self.replies.pop_front() else {
             return;
@@ -668,13 +670,13 @@ impl Loop {
     }
 }
 
-/// The number of segments for these bytes.
+/// Returns the number of segments for these bytes.
 fn split(length: usize, count: usize) -> usize {
     let each = length.div_ceil(count.clamp(1, length.max(1)));
     length.div_ceil(each.max(1)).max(1)
 }
 
-/// Some bytes, none of them zero, of a length near a border.
+/// Returns some bytes, none of them zero, with a length near a limit.
 fn bytes(source: &mut Source<'_>, first: u8) -> Vec<u8> {
     let length = match source.below(4) {
         0 => 0,
@@ -686,7 +688,7 @@ fn bytes(source: &mut Source<'_>, first: u8) -> Vec<u8> {
     pattern.take(length).collect()
 }
 
-/// The head of an RPC Call: a WRITE of NFSv3, or a procedure without an eligible argument.
+/// Builds the header of an RPC Call: a WRITE of NFSv3, or a procedure without an eligible argument.
 fn rpc_call(xid: u32, protected: bool, eligible: bool, words: usize) -> Vec<u8> {
     let procedure = if eligible { 7 } else { 6 };
     let mut all = vec![xid, 0, 2, 100_003, 3, procedure];
@@ -701,7 +703,7 @@ fn rpc_call(xid: u32, protected: bool, eligible: bool, words: usize) -> Vec<u8> 
     all.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// An RPC Reply with a result in the middle, and where that is.
+/// Builds an RPC Reply with a result in the middle. Returns the position of the result as well.
 fn rpc_reply(source: &mut Source<'_>, xid: u32, shape: &ReplyShape, long: bool) -> (Vec<u8>, Span) {
     let empty = source.below(16) == 0;
     let mut part = |most: u32| most.min(u32::from(source.u16()));

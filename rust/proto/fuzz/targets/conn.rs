@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lists of events for the connection machine, and what a driver may rely on.
+//! Random lists of events for the connection machine, with checks of what a driver may rely on.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -31,16 +31,16 @@ use xprtrdma_proto::{
     wc::WcStatus, //
 };
 
-/// The longest that any step may wait for the clock, with the default configuration.
+/// Maximum time that any step may wait for the clock, with the default configuration.
 const LONGEST_WAIT: Millis = Millis::from_secs(300);
 
 /// The objects that the driver holds.
 #[derive(Default)]
 struct Driver {
-    /// Resources of this attempt or connection exist.
+    /// The attempt or connection whose resources exist.
     holds: Option<Epoch>,
     established: bool,
-    /// The driver was told to release them.
+    /// Whether the driver was told to release the resources.
     releasing: bool,
 }
 
@@ -81,7 +81,7 @@ pub fn run(data: &[u8]) {
     finish(conn, driver, now);
 }
 
-/// Advances the time: not at all, a little, to the deadline, or past everything.
+/// Advances the time: not at all, a little, to the deadline, or beyond all deadlines.
 fn pass(source: &mut Source<'_>, conn: &Conn, now: Time) -> Time {
     match source.below(5) {
         0 | 1 => now,
@@ -91,7 +91,8 @@ fn pass(source: &mut Source<'_>, conn: &Conn, now: Time) -> Time {
     }
 }
 
-/// The answer a phase waits for, or any other event, from the present epoch or an older one.
+/// Returns the answer that a phase waits for, or any other event, for the current or an earlier
+/// epoch.
 fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
     let age = match source.below(8) {
         7 => u32::from(source.u8()),
@@ -256,7 +257,7 @@ fn check_step(event: Event, before: (Phase, u32, Epoch), conn: &Conn) {
     }
 }
 
-/// Checks what holds at any time.
+/// Checks the conditions that always hold.
 fn check_rest(conn: &Conn, now: Time) {
     let waits = !matches!(conn.phase(), Phase::Down | Phase::Closing | Phase::Stopped);
     assert_eq!(conn.deadline().is_some(), waits);
@@ -269,7 +270,7 @@ impl Driver {
     fn perform(&mut self, action: Action) {
         match action {
             Action::ResolveAddr { epoch, .. } => {
-                // The address may be asked for again.
+                // The address may be resolved again.
                 assert!(self.holds.is_none_or(|held| held == epoch));
                 assert!(!self.established && !self.releasing);
                 self.holds = Some(epoch);

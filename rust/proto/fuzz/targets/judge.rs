@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Replies to arbitrary offers: honest ones must be accepted, others must not reach too far.
+//! Replies to arbitrary offers: correct replies must be accepted, and other replies must not have
+//! too much effect.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -29,7 +30,7 @@ use xprtrdma_proto::{
 
 const XID: u32 = 0x1a2b_3c4d;
 
-/// Bytes filled into a chunk from the front.
+/// Returns the number of bytes in a chunk that is filled from the front.
 fn filled(offered: &[Segment], mut bytes: u64) -> Vec<Segment> {
     let mut chunk = offered.to_vec();
     for segment in &mut chunk {
@@ -88,7 +89,7 @@ fn message(
     (bytes, header)
 }
 
-/// An offer, the Reply to it, and what is made of that.
+/// Builds an offer and the Reply to it, and judges the Reply.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let flags = source.u8();
@@ -157,7 +158,8 @@ pub fn run(data: &[u8]) {
     let foreseen = foreseen(&bytes, version, &offer);
     let Inbound::Reply(reply) = classify(&bytes, version, true) else {
         assert_eq!(foreseen, None);
-        // A long message without a Reply chunk, or with a Read list, may be something else.
+        // A long message without a Reply chunk, or with a Read list, may be a message of another
+        // type.
         assert!(long || !reads.is_empty());
         return;
     };
@@ -189,7 +191,7 @@ pub fn run(data: &[u8]) {
     keys(&offered);
 }
 
-/// The prediction for an offer, if there can be one.
+/// Returns the prediction for an offer, if one is possible.
 fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept> {
     let expected = match (offer.writes, offer.reply) {
         ([], None) => Expected::Inline,
@@ -200,7 +202,7 @@ fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept>
     predicted(bytes, version, expected)
 }
 
-/// A region of the call is found by its key, and no other.
+/// A key finds its own region of the call, and no other region.
 fn keys(offered: &[Vec<Segment>]) {
     let own: Vec<Handle> = offered.iter().flatten().map(|s| s.handle).collect();
     for (index, &key) in own.iter().enumerate() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Received messages of both versions: sorted, judged against fixed offers, answered.
+//! Received messages of both versions: classified, judged against fixed offers, and answered.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -54,7 +54,7 @@ pub fn v2_message(data: &[u8]) {
     take(source.rest(), Version::V2, choice & 8 != 0, choice);
 }
 
-/// A message for the backchannel, and our answer to it.
+/// Handles a message for the backchannel and our response to it.
 pub fn reverse_call(data: &[u8]) {
     let mut source = Source::new(data);
     let choice = source.u8();
@@ -75,7 +75,7 @@ pub fn reverse_call(data: &[u8]) {
             let mut buf = [0; 64];
             assert_eq!(refusal.encode(Credits(4), &mut buf), Ok(ERROR_LEN));
             assert_eq!(buf[..4], message[..4]);
-            // The peer reads it as an error about its own call.
+            // The peer treats the message as an error for its own call.
             let Inbound::Error(error) = classify(&buf[..ERROR_LEN], version, false) else {
                 panic!("an error message of ours is none");
             };
@@ -86,7 +86,7 @@ pub fn reverse_call(data: &[u8]) {
     }
 }
 
-/// Sorts a message; one that is ambiguous is resolved.
+/// Classifies a message. An ambiguous message is resolved.
 fn resolved(message: &[u8], version: Version, backchannel: bool, pending: bool) -> Inbound<'_> {
     match classify(message, version, backchannel) {
         Inbound::Ambiguous(ambiguous) => {
@@ -134,7 +134,7 @@ fn take(message: &[u8], version: Version, backchannel: bool, choice: u8) {
             assert_eq!(refusal.xid.0.to_be_bytes(), message[..4]);
         }
         Inbound::Discard(discard) => {
-            // An xid is reported only from a message that was long enough to have one.
+            // An xid is reported only if the message was long enough to contain it.
             let xid = message.first_chunk::<4>();
             if let Some(found) = discard.xid {
                 assert!(message.len() >= 16);
@@ -177,7 +177,7 @@ fn check_call(call: &ReverseCall<'_>, message: &[u8]) {
     assert_eq!(call.payload[4..8], [0; 4]);
 }
 
-/// Whatever was accepted lies within what was offered and received.
+/// Everything that was accepted is inside what was offered and received.
 fn check_verdict(verdict: &Verdict, offer: &Offer<'_>, reply: &Reply<'_>, message: &[u8]) {
     let Verdict::Accept(accept) = verdict else {
         return;
@@ -201,7 +201,7 @@ fn total(chunk: &[Segment]) -> u64 {
     chunk.iter().map(|segment| u64::from(segment.length)).sum()
 }
 
-/// Our Reply to a Call reads, at the peer, as a Reply to that Call.
+/// The peer recognizes our Reply as the Reply to its Call.
 fn answer(call: &ReverseCall<'_>, version: Version, credits: Credits) {
     let header = ReverseReplyHeader {
         version,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the fuzzers run: one function per target, from arbitrary bytes to assertions.
+//! The functions that the fuzzers run. Each target is one function, which takes arbitrary bytes and
+//! makes assertions.
 //!
 //! The fuzzers of `fuzz_targets` and the replay in `tests/fuzz_replay.rs` use the same functions,
 //! so a machine without a fuzzer still runs every input of the corpus.
@@ -16,10 +17,10 @@ mod rail;
 mod source;
 mod v2_connection;
 
-/// A name and what runs under it.
+/// The name of a target, and its function.
 type Target = (&'static str, fn(&[u8]));
 
-/// Every target, by the name of its fuzzer and of its corpus directory.
+/// All targets, by the name of the fuzzer and of the corpus directory.
 pub const ALL: [Target; 11] = [
     ("v1_reply", message::v1_reply),
     ("v2_message", message::v2_message),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Plans for arbitrary shapes, encoded as planned and decoded again.
+//! Plans for calls of arbitrary shapes. Each plan is encoded, and then decoded again.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -32,7 +32,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// `count` segments of `length` bytes together, none of them empty.
+/// Returns `count` segments that together have `length` bytes. No segment is empty.
 fn segments(count: usize, length: u32, first: u32) -> Vec<Segment> {
     let each = (length as usize / count).max(1) as u32;
     let mut chunk: Vec<Segment> = (0..count)
@@ -48,7 +48,7 @@ fn segments(count: usize, length: u32, first: u32) -> Vec<Segment> {
     chunk
 }
 
-/// A call's shape, its plan, its header.
+/// Checks the shape of a call, its plan and its header.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let flags = source.u8();
@@ -155,7 +155,7 @@ fn check(
             Some((false, segments(counts.reply, length, 0x400)))
         }
     };
-    // The largest reply fits, with the chunks copied into its header.
+    // The largest reply fits, even with the chunks repeated in its header.
     let inline_reply = match found.reply {
         ReplyPlan::Inline => total(reply.head, reply.pages, reply.tail),
         ReplyPlan::WriteChunk { .. } => total(reply.head, 0, reply.tail),
@@ -202,7 +202,7 @@ fn check(
     decoded(&header, &buf[..len]);
 }
 
-/// A header of ours decodes to what went into it.
+/// A header of ours is decoded to the values that were encoded.
 fn decoded(header: &CallHeader<'_>, bytes: &[u8]) {
     let mut input = Reader::new(bytes);
     let fixed = Fixed::decode(&mut input).expect("fixed words");
@@ -227,7 +227,7 @@ fn decoded(header: &CallHeader<'_>, bytes: &[u8]) {
     assert_eq!(reply.as_deref(), header.lists.reply);
 }
 
-/// Segment counts: enough for the bytes, and never more than one region for each page.
+/// The numbers of segments suffice for the bytes, and never exceed one region for each page.
 fn runs(source: &mut Source<'_>) {
     let limits = RegionLimits {
         pages: u32::from(source.u8()),

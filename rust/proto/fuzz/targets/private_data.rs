@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection set-up data from a peer, and the thresholds that come of it.
+//! Private data from a peer, and the thresholds that follow from them.
 
 use xprtrdma_proto::{
     private_data::MAX_SIZE,
@@ -9,7 +9,7 @@ use xprtrdma_proto::{
     Version, //
 };
 
-/// The first place with the identifier and version 1, found the slow way.
+/// Returns the first position with the identifier and version 1, found by a simple search.
 fn reference(data: &[u8]) -> Option<PrivateData> {
     let size = |code: u8| (u32::from(code) + 1) * 1024;
     (0..data.len()).find_map(|at| match data[at..] {
@@ -22,7 +22,7 @@ fn reference(data: &[u8]) -> Option<PrivateData> {
     })
 }
 
-/// Bytes that a peer sent when the connection was made.
+/// Checks the bytes that a peer sent when the connection was set up.
 pub fn run(data: &[u8]) {
     let found = PrivateData::find(data);
     assert_eq!(found, reference(data));
@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
         assert!((1024..=MAX_SIZE).contains(&peer.send_size));
         assert_eq!(PrivateData::find(&peer.encode()), Some(peer));
     }
-    // Whatever sizes we are given, we never announce more than them.
+    // Whatever sizes are given, we never announce larger ones.
     if let Some(bytes) = data.first_chunk::<8>() {
         let [a, b, c, d, e, f, g, h] = *bytes;
         let own = PrivateData {

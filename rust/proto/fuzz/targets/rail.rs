@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Many connections on rails that appear, die and disappear, and what a driver may rely on; and
-//! tables with any text in them.
+//! Many connections on rails that appear, die and disappear, with checks of what a driver may rely
+//! on; and tables with arbitrary text.
 
 use super::source::Source;
 use std::{
@@ -39,7 +39,7 @@ use xprtrdma_proto::{
     },
 };
 
-/// Greatest number of connections; more would show nothing new.
+/// Maximum number of connections. More connections would show nothing new.
 const MOST: usize = 40;
 
 const MINUTE: Millis = Millis::from_secs(60);
@@ -47,7 +47,7 @@ const MINUTE: Millis = Millis::from_secs(60);
 /// Failures within this time may have one cause.
 const TOGETHER: Millis = Millis::from_secs(120);
 
-/// A connection or an attempt, on which rail it is, and on which it will be.
+/// A connection or an attempt: its current rail, and the rail to which it is moving.
 struct Member {
     seat: Seat,
     on: Rail,
@@ -59,21 +59,21 @@ struct World {
     now: Time,
     members: Vec<Member>,
     probes: Vec<(Probe, Rail)>,
-    /// The rails that were ever listed, since there were none.
+    /// The rails that were listed since the list was last empty.
     known: HashSet<IpAddr>,
-    /// The rails over which something was connected.
+    /// The rails over which a connection was made.
     proven: HashSet<IpAddr>,
-    /// When one of them last died, as far as its users said.
+    /// Time at which each rail last died, according to its users.
     died: HashMap<IpAddr, Time>,
-    /// Since when one has been dead or doubted, and until when.
+    /// Time since which each rail is dead or doubted, and until when it was.
     bad: HashMap<IpAddr, (Time, Time)>,
-    /// The rails that were neither after the last step.
+    /// The rails that were neither dead nor doubted after the last step.
     was_good: HashSet<IpAddr>,
-    /// When all of them had last failed, as in `Rails`.
+    /// Time at which all rails last failed, computed as in `Rails`.
     all_failed: Option<Time>,
 }
 
-/// One byte decides whether the rest is text or events.
+/// The first byte selects whether the remaining bytes are text or events.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     if source.bool() {
@@ -100,7 +100,7 @@ pub fn run(data: &[u8]) {
     world.finish();
 }
 
-/// Whatever is written is read or refused with a sentence.
+/// Any text is either accepted or refused with a sentence.
 fn text(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match Locals::parse(&text) {
@@ -127,7 +127,7 @@ fn is_live(view: &View) -> bool {
     !matches!(view.standing, Standing::Dead | Standing::Gone)
 }
 
-/// A local end: a network and a device for each number.
+/// Returns a local address and device for each number.
 fn end(number: u8, prefix_len: u8) -> Local {
     Local {
         addr: IpAddr::V4(Ipv4Addr::new(10, number, 0, 2)),
@@ -178,15 +178,15 @@ impl World {
             }
             12 => {
                 let found = self.rails.probe(self.now);
-                // A rail that was suspected may be found to be dead.
+                // A suspected rail may turn out to be dead.
                 for view in self.views() {
                     self.note_death(view.rail);
                 }
                 if let Some((probe, rail)) = found {
                     let is = |view: &View, of| view.standing == of;
                     let views = self.views();
-                    // A rail that has answered is probed again, for comparison with those that have
-                    // not.
+                    // A rail that has answered is probed again, for comparison with rails that have
+                    // not answered.
                     let compares = views.iter().any(|view| is(view, Standing::Doubted));
                     assert!(compares || self.standing(rail) == Standing::Dead);
                     let same = self.probes.iter().filter(|(_, other)| *other == rail);
@@ -304,7 +304,7 @@ impl World {
         }
         let is_trusted = matches!(chosen.standing, Standing::Live | Standing::Returning);
         assert_eq!(choice.at_once, after_death && is_trusted);
-        // An attempt is limited as soon as a second rail is known, even if that may be dead.
+        // An attempt has a time limit if a second rail is known, even if that rail may be dead.
         assert_eq!(choice.limit.is_some(), self.known.len() > 1);
         self.members.push(Member {
             seat,
@@ -364,7 +364,7 @@ impl World {
             Standing::Dead | Standing::Gone => assert_eq!(after, before),
             // The rail may have worked since all rails failed.
             _ if kind == 0 && self.all_failed.is_some() => {}
-            // If no other rail was trusted the attempt was long enough.
+            // If no other rail was trusted, the attempt had enough time.
             _ if kind == 2 && after == Standing::Dead => {}
             _ => assert_eq!(after, Standing::Doubted),
         }
@@ -375,7 +375,7 @@ impl World {
         }
     }
 
-    /// Takes note of which rails are bad, after each step. One that is not listed may fail unseen.
+    /// Records after each step which rails are bad. A rail that is not listed may fail unnoticed.
     fn note_bad(&mut self) {
         let (now, views) = (self.now, self.views());
         let is_good = |v: &&View| matches!(v.standing, Standing::Live | Standing::Returning);
@@ -434,7 +434,7 @@ impl World {
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }
-            // A connection that flees takes any rail that is left.
+            // A connection whose rail is dead takes any rail that is left.
             Standing::Returning => assert_ne!(on.map(|view| view.standing), Some(Standing::Live)),
             other => panic!("moved to a rail that is {}", other.name()),
         }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Choices made by the fuzzer's bytes.
+//! Choices that the fuzzer's bytes make.
 
 use xprtrdma_proto::{
     Handle,
     Segment, //
 };
 
-/// Takes numbers from the front of some bytes; when they are used up everything is zero.
+/// Takes numbers from the front of some bytes. When the bytes are used up, all numbers are zero.
 pub struct Source<'a> {
     rest: &'a [u8],
 }
@@ -17,7 +17,7 @@ impl<'a> Source<'a> {
         Self { rest: data }
     }
 
-    /// The bytes that were not taken yet.
+    /// The bytes that have not been taken.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -52,12 +52,12 @@ impl<'a> Source<'a> {
         self.u8() & 1 != 0
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u8) -> u8 {
         self.u8() % end
     }
 
-    /// A number that is small, close to a border of 16 or 32 bits, or anything.
+    /// Returns a number that is small, close to a limit of 16 or 32 bits, or arbitrary.
     pub fn length(&mut self) -> u32 {
         match self.below(6) {
             0 => u32::from(self.u8()),
@@ -69,7 +69,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Up to `most` segments.
+    /// Returns at most `most` segments.
     pub fn segments(&mut self, most: u8) -> Vec<Segment> {
         let count = self.below(most + 1);
         (0..count)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport that may speak version 2, and whatever a peer sends it on one connection after the
-//! other.
+//! A transport that may use version 2, and arbitrary messages that a peer sends on several
+//! connections in a row.
 //!
-//! A small driver routes messages as the module does: to the negotiation while the probe is out,
-//! else to the call with the xid. What it concludes is compared with the words of the message.
+//! A small driver routes messages as the module does: to the negotiation while the probe is in
+//! flight, or else to the call with the xid. Its conclusions are compared with the words of the
+//! message.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -90,14 +91,14 @@ const REPLY: u32 = 1;
 const BAD_HEADER: u32 = 2;
 const INVAL_OPTION: u32 = 3;
 
-/// The xids of every probe and of the first call.
+/// The xids of all probes, and of the first call.
 const PROBE: u32 = 0x7072_6f62;
 const FIRST: u32 = 0x0101_0000;
 
 const WRITE: [Segment; 1] = [segment(0x0204, 8192)];
 const WHOLE: [Segment; 1] = [segment(0x0306, 32768)];
 
-/// The longest RPC message beside the data of the Write chunk.
+/// The longest RPC message without the data in the Write chunk.
 const NON_DATA: u32 = 200;
 
 const fn segment(handle: u32, length: u32) -> Segment {
@@ -108,7 +109,7 @@ const fn segment(handle: u32, length: u32) -> Segment {
     }
 }
 
-/// What a call offers.
+/// The chunks that a call offers.
 #[derive(Clone, Copy)]
 enum Shape {
     Inline,
@@ -137,7 +138,7 @@ struct Waiting {
 /// The driver's state of a connection.
 struct Link {
     epoch: Epoch,
-    /// Messages can come.
+    /// Whether messages can arrive.
     connected: bool,
     probing: bool,
     /// The answer to the probe.
@@ -145,10 +146,10 @@ struct Link {
     version: Option<Version>,
     credits: ForwardCredits,
     refusals: Refusals,
-    /// Refusals whose Send has not completed.
+    /// Number of refusals whose Send has not completed.
     under_way: u32,
     discards: DiscardLimit,
-    /// Dropped messages, and malformed ones that were refused.
+    /// Number of dropped messages, and of malformed messages that were refused.
     dropped: u32,
     calls: Vec<Waiting>,
 }
@@ -160,11 +161,11 @@ struct Side {
     backchannel: bool,
     now: Time,
     link: Option<Link>,
-    /// The peer has said that it lacks version 2.
+    /// Whether the peer has said that it does not support version 2.
     lacking: bool,
-    /// When the peer last answered a probe otherwise than a peer with version 2 does.
+    /// Time at which the peer last answered a probe in a way in which no peer with version 2 does.
     doubted: Option<Time>,
-    /// Calls that wait for a connection and its credits.
+    /// Number of calls that wait for a connection and its credits.
     unsent: Vec<Waiting>,
     next: u32,
 }
@@ -175,7 +176,7 @@ struct Effects {
     completed: Vec<u32>,
     /// The message was dropped, or refused as malformed.
     dropped: bool,
-    /// A call ended for its bad replies.
+    /// A call failed because of its bad replies.
     given_up: bool,
     granted: Option<u32>,
     refused: Option<Refusal>,
@@ -226,12 +227,13 @@ impl Side {
         }
     }
 
-    /// Hands an event to the connection machine and carries out what follows.
+    /// Passes an event to the connection machine, and performs the actions that follow.
     fn event(&mut self, event: Event) {
         let before = (self.conn.phase(), self.conn.version_known());
         self.conn.handle(event, self.now);
         if self.conn.version_known() != before.1 {
-            // Only a negotiation, or its breach, says something about the peer's version 2.
+            // Only a negotiation, or a breach of it, says something about the peer's support for
+            // version 2.
             let broken = matches!(event, Event::Lost(_, Cause::VersionRefused));
             assert!(before.0 == Phase::Negotiating || broken);
             if broken {
@@ -243,7 +245,7 @@ impl Side {
         }
     }
 
-    /// The event that the present phase waits for.
+    /// Returns the event for which the current phase waits.
     fn advance(&mut self) {
         let epoch = self.conn.epoch();
         match self.conn.phase() {
@@ -286,7 +288,7 @@ impl Side {
             used: self.now,
             busy: true,
         });
-        // A look that comes late gives an attempt more time, once.
+        // A check that comes late gives an attempt more time, but only once.
         let mut after = self.conn.clone();
         after.handle(tick, self.now);
         if after.phase() != self.conn.phase() {
@@ -319,7 +321,7 @@ impl Side {
         }
     }
 
-    /// Another transport of the server has found something out. Only the next attempt may know.
+    /// Another transport to the server has learned something. Only the next attempt may use it.
     fn learn_of_others(&mut self, source: &mut Source<'_>) {
         let known = match source.below(3) {
             0 => Known::Nothing,
@@ -374,7 +376,8 @@ impl Side {
         }
     }
 
-    /// A probe is sent once on a connection, and not to a server known to be without version 2.
+    /// A probe is sent once on a connection, and not to a server that is known not to support
+    /// version 2.
     fn probe(&mut self, epoch: Epoch) {
         let Some(link) = &mut self.link else {
             panic!("a probe without a connection");
@@ -393,14 +396,14 @@ impl Side {
         let encoded = probe::encode(Xid(PROBE), link.credits.request(), &mut call);
         assert_eq!(encoded, Ok(call.len()));
         assert!(call.len() as u32 <= MIN_THRESHOLD);
-        // The peer reads it as a call, and its answer would be one to us.
+        // The peer would treat the message as a call, and its response would be one to us.
         assert!(matches!(
             classify(&call, Version::V2, true),
             Inbound::ReverseCall(call) if call.xid == Xid(PROBE)
         ));
     }
 
-    /// The version is the one that the answer to the probe has settled.
+    /// The version was determined by the answer to the probe.
     fn established(&mut self, epoch: Epoch, version: Version) {
         let Some(link) = &mut self.link else {
             panic!("established without a connection");
@@ -424,7 +427,7 @@ impl Side {
         self.send();
     }
 
-    /// Sends calls, as many as the credits allow.
+    /// Sends as many calls as the credits allow.
     fn send(&mut self) {
         if let Some(link) = &mut self.link {
             while link.version.is_some() && (link.calls.len() as u64) < link.credits.cwnd() >> 8 {
@@ -455,7 +458,7 @@ impl Side {
         self.send();
     }
 
-    /// A message of one of the known forms with a few changes, or anything.
+    /// Generates a message of a known form with a few changes, or arbitrary bytes.
     fn message(&self, source: &mut Source<'_>) -> Vec<u8> {
         let (form, which) = (source.below(10), source.u8());
         let link = self.link.as_ref().expect("a connection");
@@ -492,7 +495,7 @@ impl Side {
                 4,
                 0,
             ],
-            // A Call of the server, with an xid of its own or one of ours.
+            // Builds a Call of the server with an xid of its own or with an xid of ours.
             7 => {
                 let xid = if which & 1 == 0 { own } else { 5 };
                 let mut words = vec![xid, version, credit, MSG];
@@ -531,7 +534,7 @@ impl Side {
         bytes
     }
 
-    /// The version by which a message is sorted.
+    /// Returns the version in which a message is classified.
     fn spoken(&self, link: &Link) -> Version {
         match (link.version, link.probing) {
             (Some(version), _) => version,
@@ -540,7 +543,7 @@ impl Side {
         }
     }
 
-    /// The peer ends the connection, or lets the time pass, instead of an answer to the probe.
+    /// In place of an answer to the probe the peer closes the connection, or lets the time pass.
     fn doubt_silence(&mut self) {
         if self.conn.phase() == Phase::Negotiating {
             self.doubted = Some(self.now);
@@ -558,7 +561,7 @@ impl Side {
                 match (offers(1), offers(2)) {
                     (_, true) => self.doubted = Some(self.now),
                     (true, false) => self.lacking = true,
-                    // Nothing is known of a peer that has neither version.
+                    // Nothing is known about a peer that supports neither version.
                     (false, false) => self.doubted = None,
                 }
             }
@@ -566,7 +569,7 @@ impl Side {
         }
     }
 
-    /// Routes a message as the driver does, and checks what that did.
+    /// Routes a message as the driver does, and checks the effect.
     fn received(&mut self, message: &[u8]) {
         let mut link = self.link.take().expect("a connection");
         let version = self.spoken(&link);
@@ -585,7 +588,7 @@ impl Side {
         }
         assert!((1..=self.slots).contains(&link.credits.granted()));
         assert!(link.under_way <= MAX_REFUSALS);
-        // The end of a call for its bad replies is enough for one message.
+        // If a call fails because of its bad replies, the message has no further effect.
         let one_too_many = effects.dropped && link.dropped >= DEFAULT_DISCARD_LIMIT;
         assert!(!one_too_many || effects.lost.is_some() || effects.given_up);
         let left: Vec<u32> = link.calls.iter().map(|call| call.xid).collect();
@@ -607,7 +610,7 @@ impl Side {
     }
 }
 
-/// Checks a message that comes before the version is agreed on.
+/// Checks a message that arrives before the version is agreed on.
 fn while_probing(link: &mut Link, message: &[u8]) -> Effects {
     let mut effects = Effects::default();
     let answer = match arrived(message, Xid(PROBE), false) {
@@ -631,7 +634,7 @@ fn while_probing(link: &mut Link, message: &[u8]) -> Effects {
     effects
 }
 
-/// Checks a message that comes after the version is agreed on.
+/// Checks a message that arrives after the version is agreed on.
 fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) -> Effects {
     let mut effects = Effects::default();
     let xid = call_xid(message, version);
@@ -649,7 +652,7 @@ fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) 
     match inbound {
         Inbound::Reply(reply) => link.reply(&reply, found, foreseen, &mut effects),
         Inbound::Error(error) => match (error.kind, version, found) {
-            // A strike against the call, and the connection ends for it.
+            // The call is charged with a bad reply, and the connection ends because of it.
             (RemoteErrorKind::Version { .. }, Version::V2, Some(at)) => {
                 link.discard(Some(at), &mut effects);
                 effects.lost = effects.lost.map(|_| Cause::VersionRefused);
@@ -658,7 +661,7 @@ fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) 
             (_, _, None) => link.discard(None, &mut effects),
         },
         Inbound::ReverseCall(call) => {
-            // Our reply to it is none of our own calls' (V2-19).
+            // Our reply to the message does not match any call of ours (V2-19).
             let header = ReverseReplyHeader {
                 version,
                 xid: call.xid,
@@ -687,7 +690,7 @@ impl Link {
         effects.completed.push(self.calls.remove(at).xid);
     }
 
-    /// `foreseen` is what the prediction of the call's reply makes of it.
+    /// `foreseen` is the result of the predicted reply for the message.
     fn reply(
         &mut self,
         reply: &Reply<'_>,
@@ -728,7 +731,7 @@ impl Link {
         }
     }
 
-    /// Drops a message, which seems to be for the call at `at`.
+    /// Drops a message that seems to belong to the call at `at`.
     fn discard(&mut self, at: Option<usize>, effects: &mut Effects) {
         self.dropped += 1;
         effects.dropped = true;
@@ -773,7 +776,7 @@ impl Link {
     }
 }
 
-/// A message read word for word.
+/// The words of a message.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -792,7 +795,7 @@ impl Words<'_> {
     }
 }
 
-/// Every effect has its reason in the words of the message.
+/// The words of the message justify every effect.
 fn check_effects(effects: &Effects, words: &Words<'_>, version: Version, probing: bool) {
     let two = version == Version::V2;
     let error = words.is(3, ERROR);
@@ -826,7 +829,7 @@ fn check_effects(effects: &Effects, words: &Words<'_>, version: Version, probing
         }
     }
     if let Some(refusal) = &effects.refused {
-        // An answer is never answered, and an error neither (X-18, MAL-185).
+        // A response never gets a response, and neither does an error (X-18, MAL-185).
         let option = words.is(1, 2) && words.is(3, OPTIONAL) && words.is(4, CALL);
         assert!(!two || option || (words.is_version_2(CALL) && !probing));
         assert!(!error && words.is(0, refusal.xid.0));
@@ -839,7 +842,7 @@ fn check_effects(effects: &Effects, words: &Words<'_>, version: Version, probing
     }
 }
 
-/// The reply that an honest peer gives, with `len` bytes of data if there is room for data.
+/// Builds the reply of a correct peer, with `len` bytes of data if there is space for data.
 fn honest(xid: u32, version: u32, credit: u32, call: Option<&Waiting>, len: u16) -> Vec<u32> {
     let shape = call.map_or(Shape::Inline, |call| call.shape);
     let procedure = match shape {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A peer that is hostile, on devices with the limits of adapters, which execute work requests
-//! late, early and twice.
+//! A hostile peer, on devices with the limits of real adapters, which execute work requests late,
+//! early and twice.
 //!
-//! The device itself judges: it counts a breach when memory is unmapped while a key reaches it, and
-//! when a registration that it executes reaches memory that was unmapped before.
+//! The fake device counts a breach if memory is unmapped while a key gives access to it, and if a
+//! registration that is executed gives access to memory that was unmapped before.
 //!
-//! Shown is what this crate posts and what it believes. Not shown: the client on such a device,
-//! which needs a server (it draws xids and repeats calls), nor what an adapter really does. Drivers
-//! and limits are names and numbers here.
+//! The tests show what this crate posts and which reports it trusts. They do not show the client on
+//! such a device, which needs a server (it chooses xids and repeats calls), nor what an adapter
+//! really does. Drivers and limits are only names and numbers here.
 
 use super::*;
 use crate::device::fence_registrations;
@@ -18,7 +18,7 @@ use crate::tests::fake::{
     Adapter, //
 };
 
-/// Few of everything.
+/// An adapter with low limits.
 const NARROW: Adapter = Adapter {
     driver: bindings::rdma_driver_id_RDMA_DRIVER_IRDMA,
     send_sges: 3,
@@ -51,7 +51,7 @@ fn on(adapter: &Adapter, config: &QpConfig) -> Result<Pair> {
     Pair::create(config)?.connect()
 }
 
-/// Makes the peer send a message that repeats an offset and invalidates a key, if there is one.
+/// Makes the peer send a message that repeats an offset, and invalidates a key if there is one.
 fn replies(pair: &Pair, offset: u64, key: Option<u32>) -> Test {
     let data = repeating(b"reply", offset)?;
     let told = Told::Message {
@@ -70,7 +70,7 @@ fn replies(pair: &Pair, offset: u64, key: Option<u32>) -> Test {
     Ok(())
 }
 
-/// Posts a registration, which the device gets to later.
+/// Posts a registration, which the device executes later.
 fn post_late(pair: &Pair, mut region: ExposedMr<Lent>) -> Test<Window> {
     pair.post(&mut region)?;
     let window = region.window();
@@ -78,7 +78,7 @@ fn post_late(pair: &Pair, mut region: ExposedMr<Lent>) -> Test<Window> {
     Ok(window)
 }
 
-/// Runs the device: the key works, and nothing was given back.
+/// Runs the device. The key is then valid, and no region was taken back.
 fn is_lent(pair: &Pair, window: &Window) -> Test {
     pair.peer().complete(9, SUCCESS);
     ensure_eq!(breaches(), 0);
@@ -87,7 +87,7 @@ fn is_lent(pair: &Pair, window: &Window) -> Test {
     Ok(())
 }
 
-/// The answer gives the region back, and its key works no more.
+/// The reply returns the region, and the key is no longer valid.
 fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     replies(pair, window.offset, Some(window.handle))?;
     let back = pair.keeper.kept.lock().back.take();
@@ -100,9 +100,9 @@ fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     Ok(back.ok_or(EINVAL)?)
 }
 
-/// Exposes a region behind a message that is not acknowledged, lets the device work early and the
-/// peer answer, and executes again what is not over. Returns what came back, which goes behind the
-/// queue pair.
+/// Exposes a region behind a message that is not acknowledged, lets the device start early and the
+/// peer reply, and executes the incomplete work requests again. Returns the region that was taken
+/// back, which must be dropped after the queue pair.
 fn executes_again(pair: &Pair) -> Test<(IdleMr, Lent)> {
     let peer = pair.peer();
     pair.send(10, 1)?;
@@ -136,7 +136,8 @@ const BUSY: QpConfig = QpConfig {
     ..CONFIG
 };
 
-/// Makes [`CALLS`] calls, one after the other, each with a region of the given size, or without.
+/// Makes [`CALLS`] calls, one after the other, each with a region of the given size or without a
+/// region.
 fn costs(pair: &Pair, region: Option<(Access, usize)>) -> Test<Costs> {
     let peer = pair.peer();
     let mut idle = match region {
@@ -193,7 +194,7 @@ mod suite {
         Ok(())
     }
 
-    // Early: the registration was executed, and the Send has not left.
+    // The registration is early: it was executed, and the Send has not left.
     #[test]
     fn a_reply_before_the_send_gives_nothing_back() -> Test {
         for adapter in &ADAPTERS {
@@ -271,7 +272,7 @@ mod suite {
         Ok(())
     }
 
-    // A device that looks at no length, and of which it is not known.
+    // A device that does not check the length, and is not known for that.
     #[test]
     fn another_device_that_does_so_finds_a_breach() -> Test {
         let back = executes_again(&on(&NARROW, &CONFIG)?)?;
@@ -280,8 +281,8 @@ mod suite {
         Ok(())
     }
 
-    // Calls like the client's READ, WRITE and GETATTR: see the module. One Send is signalled for 64
-    // work requests, and posts of Receives are not counted.
+    // Calls like the client's READ, WRITE and GETATTR, see the module. One Send in 64 work requests
+    // is signalled. Posts of Receives are not counted.
     #[test]
     fn calls_take_two_work_requests_one_post_and_one_completion() -> Test {
         for adapter in &ADAPTERS {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that wait to be posted together.
+//! Messages that are posted together with one doorbell.
 
 use super::*;
 
@@ -27,7 +27,7 @@ mod suite {
             }
             ensure_eq!(peer.complete(4, SUCCESS), 4);
             wait_for_room(&pair)?;
-            // Unless this thread was interrupted.
+            // This holds unless this thread was interrupted.
             at_once |= Verb::PostSend.calls() - before == 1;
         }
         ensure!(at_once);
@@ -103,13 +103,14 @@ mod suite {
             for i in 0..5 {
                 pair.send_later(10, i)?;
             }
-            // Four may wait, and the fifth rings, unless the work item has rung for some of them.
+            // Four messages may wait. The fifth rings the doorbell, unless the work item has rung
+            // it for some of them.
             at_once |= pair.peer().sends() == 5;
             pair.rung_for(5)?;
         }
         ensure!(at_once);
         let pair = Pair::connected()?;
-        // A message with more regions than there are places is refused as a whole.
+        // A message with more regions than free entries is refused as a whole.
         let mut regions = KVec::new();
         for _ in 0..8 {
             regions.push(pair.map(0, PAGE_SIZE, Access::RemoteRead)?, GFP_KERNEL)?;

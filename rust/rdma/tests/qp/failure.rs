@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What fails, and what the handler is told.
+//! Failures, and what is reported to the handler.
 
 use super::*;
 
@@ -22,7 +22,7 @@ mod suite {
         ensure_eq!((first, failure.reason), (Some(WcStatus::FLUSHED), None));
         let keeper = pair.keeper.clone();
         leaves_nothing!(pair);
-        // Said once, however many work requests failed.
+        // Reported once, however many work requests failed.
         ensure_eq!(keeper.log.count(Told::Broken(WcStatus(FLUSHED))), 1);
         Ok(())
     }
@@ -61,7 +61,7 @@ mod suite {
         pair.told(Told::Broken(WcStatus::RETRY_EXCEEDED))?;
         let (keeper, handle) = (pair.keeper.clone(), pair.owner.handle());
         drop(pair);
-        // The flushed work requests at the end come later.
+        // The work requests that are flushed during the shutdown come later.
         let failed = Some(FailedWork {
             opcode: Opcode::Send,
             status: WcStatus::RETRY_EXCEEDED,
@@ -75,7 +75,7 @@ mod suite {
         Ok(())
     }
 
-    // The device tells no opcode of a work request that fails, and flushes those behind it.
+    // The device reports no opcode for a work request that fails, and flushes the later ones.
     #[test]
     fn the_kind_of_the_first_that_fails_is_told() -> Test {
         const ALONE: &[Opcode] = &[
@@ -143,9 +143,9 @@ mod suite {
                 event,
                 ..Default::default()
             };
-            // SAFETY: The queue pair is valid; a device calls its handler like this.
+            // SAFETY: The queue pair is valid. A device calls its handler in this way.
             unsafe {
-                // CAST: The union's members are pointers, as 64 bits.
+                // CAST: The union's members hold pointers as 64 bits.
                 event.element.bindgen_union_field = qp as u64;
                 let handler = (*qp).event_handler.ok_or(EINVAL)?;
                 handler(&mut event, (*qp).qp_context);
@@ -170,14 +170,14 @@ mod suite {
         }
         let status = bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR;
         pair.told(Told::Broken(WcStatus(status)))?;
-        // It is not known which Receives the device has, so its end is waited for.
+        // It is not known which Receives the device has, so the test waits for the shutdown.
         pair.owner.shut_down();
         ensure_eq!(Census::now().qps, 0);
         leaves_nothing!(pair);
         Ok(())
     }
 
-    // The keeper of a message may drop it with a lock held that a handler takes.
+    // The owner of a message may drop it while it holds a lock that a handler takes.
     #[test]
     fn kept_receives_that_cannot_be_posted_again_break_it_too() -> Test {
         let pair = Pair::connected()?;

@@ -4,7 +4,7 @@
 
 use super::*;
 
-/// A queue pair on such a device, whose peer keeps the first message unacknowledged.
+/// Creates a queue pair on such a device. The peer does not acknowledge the first message.
 fn unacknowledged() -> Result<Pair> {
     let pair = Pair::on(Kind::Fenced, &CONFIG)?.connect()?;
     pair.send(10, 1)?;
@@ -41,7 +41,7 @@ mod suite {
             let (mr, lent) = back.ok_or(EINVAL)?;
             ensure_eq!(peer.send_again(), 0);
             ensure!(peer.write(window.handle, window.offset, b"late").is_err());
-            // The same holds after the region was used again.
+            // The same holds after the region was used a second time.
             let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.run_ahead();
@@ -54,7 +54,7 @@ mod suite {
         Ok(())
     }
 
-    // The registrations of the second message, too, are in front of the Send of the first.
+    // The registrations of the second message also precede the Send of the first one.
     #[test]
     fn messages_in_a_chain_share_a_fence() -> Test {
         for _ in 0..20 {
@@ -70,10 +70,10 @@ mod suite {
             for region in &mut regions {
                 pair.post_later(region)?;
             }
-            // Three for each message where each was posted by itself.
+            // Three work requests for each message, if each message is posted by itself.
             wait_until(|| peer.sends() >= 6)?;
             if Verb::PostSend.calls() - before > 1 {
-                // This thread was interrupted.
+                // This happens if the thread was interrupted.
                 drop(pair.owner);
                 drop(regions);
                 continue;
@@ -88,7 +88,7 @@ mod suite {
                 let posted = peer.look(at)?;
                 ensure_eq!(posted.opcode, opcode);
             }
-            // The fence waits for the message in front of it.
+            // The fence waits for the preceding message.
             ensure_eq!(peer.run_ahead(), 1);
             for window in &windows {
                 ensure!(peer.write(window.handle, window.offset, b"early").is_err());
@@ -118,7 +118,7 @@ mod suite {
         pair.post(&mut region)?;
         ensure_eq!(peer.sends(), 4);
         ensure_eq!(pair.owner.send_occupancy().1, 4);
-        // Fifteen are left of sixteen.
+        // Fifteen of sixteen are left.
         ensure!(pair.owner.has_room(10, 11));
         ensure!(!pair.owner.has_room(10, 12));
         peer.complete(4, SUCCESS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Invalidations: which is a proof, and of what.
+//! Invalidations: which of them are proofs, and for which regions.
 
 use super::*;
 
@@ -15,7 +15,7 @@ mod suite {
         let mut region = pair.expose(Access::RemoteWrite)?;
         let window = region.window();
         let given_back = region.lender().given_back();
-        // Across a page border.
+        // The memory crosses a page border.
         let data = [0xa5u8; 100];
         peer.write(window.handle, window.offset + PAGE_SIZE as u64 - 150, &data)?;
         ensure!(peer.read(window.handle, window.offset, 1).is_err());
@@ -46,7 +46,8 @@ mod suite {
             let region = pair.expose(access)?;
             let window = region.window();
             pair.keeper.kept.lock().exposed = Some(region);
-            // Another key proves nothing, nor does a message that tells nothing, or another offset.
+            // A message with another key, without an invalidation, or with another offset proves
+            // nothing.
             let other = window.handle.wrapping_add(0x100);
             invalidate(&pair, &repeating(b"1", window.offset)?, other)?;
             invalidate(&pair, b"2", window.handle)?;
@@ -59,14 +60,14 @@ mod suite {
             let (mr, lent) = back.ok_or(EINVAL)?;
             ensure!(peer.write(window.handle, window.offset, b"late").is_err());
             ensure_eq!(Census::now().mappings, CONNECTED.mappings);
-            // The same region is used again.
+            // The same region is used a second time.
             let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
             ensure!(exposed.window().handle != window.handle);
         }
         Ok(())
     }
 
-    // The caller may be wrong: at worst the peer reads what it should not.
+    // The caller may make a mistake: at worst the peer reads memory that it should not read.
     #[test]
     fn the_word_of_the_caller_is_taken_for_what_the_peer_may_read() -> Test {
         for (access, taken) in [(Access::RemoteRead, true), (Access::RemoteWrite, false)] {
@@ -94,7 +95,7 @@ mod suite {
         let window = region.window();
         pair.keeper.kept.lock().exposed = Some(region);
         let bytes = window.offset.to_be_bytes();
-        // The offset is not at a word, or is cut off.
+        // The offset is not at a word border, or is truncated.
         let mut message = KVec::from_elem(0u8, 3, GFP_KERNEL)?;
         message.extend_from_slice(&bytes, GFP_KERNEL)?;
         invalidate(&pair, &message, window.handle)?;
@@ -108,7 +109,7 @@ mod suite {
 
     #[test]
     fn an_invalidation_is_no_proof_for_what_waits() -> Test {
-        // Until the work item was not quicker to ring the doorbell than we are to stop it.
+        // Repeats until this thread stops the work item before it rings the doorbell.
         for _ in 0..20 {
             let pair = Pair::connected()?;
             let peer = pair.peer();
@@ -119,7 +120,7 @@ mod suite {
             pair.keeper.kept.lock().exposed = Some(region);
             if silent {
                 ensure_eq!(peer.sends(), 0);
-                // As if the peer had guessed all.
+                // The result is as if the peer had guessed all numbers.
                 answer(&pair, b"guessed", &window)?;
                 ensure!(pair.keeper.kept.lock().back.is_none());
                 pair.send(10, 1)?;
@@ -136,11 +137,11 @@ mod suite {
         Err(ETIMEDOUT.into())
     }
 
-    /// Exposes a page, later or at once, and lets the peer guess its key before the device has the
-    /// registration, or gets to it. Returns what its key gives access to.
+    /// Exposes a page, later or at once. The peer guesses the key before the registration is
+    /// posted, or before the device executes it. Returns what the key gives access to.
     fn guessed(pair: &Pair, later: bool) -> Test<Window> {
         let peer = pair.peer();
-        // While the first message is handled, the guessed one waits.
+        // While the first message is handled, the message with the guess waits.
         pair.keeper.kept.lock().slow = later;
         let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
         let window = region.window();
@@ -159,14 +160,14 @@ mod suite {
             ..Message::default()
         })?;
         if later {
-            // Rings. Half a second later the guess is judged.
+            // Rings the doorbell. Half a second later the guess is checked.
             pair.send(10, 1)?;
         }
         Ok(window)
     }
 
-    /// A guess of the key frees nothing; nor does a message that is right, if it does not repeat
-    /// the offset or if the device is not believed.
+    /// A guess of the key frees no region. Neither does a correct message, if it does not repeat
+    /// the offset or if the device is not trusted.
     fn frees_nothing(later: bool, device: Kind) -> Test {
         let pair = Pair::on(device, &CONFIG)?.connect()?;
         let peer = pair.peer();
@@ -174,7 +175,7 @@ mod suite {
         pair.told_of(b"guess")?;
         ensure!(pair.keeper.kept.lock().back.is_none());
         ensure_at_least!(peer.complete(3, SUCCESS), 2);
-        // So the key works, and the memory that it reaches is still lent.
+        // The key is valid, and the memory behind it is still lent.
         peer.write(window.handle, window.offset, b"answer")?;
         match device {
             Kind::Distrusted => answer(&pair, b"told", &window)?,
@@ -195,14 +196,15 @@ mod suite {
         Ok(())
     }
 
-    // The message comes when the registration was posted, and the device gets to that later.
+    // The message arrives when the registration was posted. The device executes the registration
+    // later.
     #[test]
     fn an_invalidation_before_the_registration_is_no_proof() -> Test {
         frees_nothing(false, Kind::Plain)?;
         frees_nothing(false, Kind::Distrusted)
     }
 
-    // The message comes while the registration waits, and is handled when it was posted.
+    // The message arrives while the registration waits, and is handled after it was posted.
     #[test]
     fn an_invalidation_that_is_handled_late_is_no_proof() -> Test {
         frees_nothing(true, Kind::Plain)?;
@@ -254,7 +256,7 @@ mod suite {
         }
         invalidate(&pair, b"told", key)?;
         ensure_eq!(peer.complete(2, SUCCESS), 2);
-        // The same key is valid again.
+        // The same key is valid a second time.
         let window = pair
             .keeper
             .kept
@@ -277,7 +279,7 @@ mod suite {
         pair.post_invalidate(1, &mut first)?;
         pair.post_invalidate(2, &mut second)?;
         pair.keeper.kept.lock().exposed = Some(second);
-        // The first completion comes with the second region in hand.
+        // The first completion is offered to the second region.
         peer.complete(1, SUCCESS);
         pair.told(Told::Invalidated(1))?;
         ensure!(pair.keeper.kept.lock().back.is_none());

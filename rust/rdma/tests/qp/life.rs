@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A queue pair comes, is connected, and goes.
+//! A queue pair is created, connected, and destroyed.
 
 use super::*;
 use kernel::error::to_result;
@@ -9,7 +9,7 @@ use kernel::error::to_result;
 mod suite {
     use super::*;
 
-    // covers: V1-018, V1-019, BC-07: every Receive is there before the peer knows of the
+    // covers: V1-018, V1-019, BC-07: every Receive is posted before the peer learns of the
     // connection.
     #[test]
     fn a_queue_pair_comes_and_goes() -> Test {
@@ -48,7 +48,7 @@ mod suite {
 
     #[test]
     fn its_parts_may_be_dropped_in_every_order() -> Test {
-        // Owner, a handle, the domain, the id: 24 orders, connected or not.
+        // Owner, handle, domain and id can be dropped in 24 orders, connected or not.
         for connected in [false, true] {
             for number in 0..24usize {
                 let pair = if connected {
@@ -76,7 +76,7 @@ mod suite {
                         2 => drop(pd.take()),
                         _ => drop(id.take()),
                     }
-                    // The one chosen goes, those behind it move up.
+                    // The chosen object is removed, and the later ones move up.
                     left.copy_within(at + 1.., at);
                 }
                 ensure_eq!(Census::now(), Census::NOTHING);
@@ -88,7 +88,7 @@ mod suite {
     #[test]
     fn a_device_that_fails_leaves_nothing() -> Test {
         calm();
-        // Each call of each verb that is needed to make a queue pair.
+        // Each call of each verb that is needed to create a queue pair.
         for (verb, calls) in [
             (Verb::CreateCq, 1),
             (Verb::CreateQp, 1),
@@ -118,7 +118,7 @@ mod suite {
                     }
                 );
             }
-            // There are no more calls that could fail.
+            // No further calls could fail.
             let (id, _log) = routed()?;
             let pd = Pd::alloc(id)?;
             verb.fail(0);
@@ -151,7 +151,8 @@ mod suite {
                 Ok(())
             },
         )?;
-        // Both queues of the device, its completions, our ring, buffers, lists and queue pair.
+        // Both queues of the device, its completion queue, the ring, the buffers, the lists and the
+        // object of the queue pair.
         ensure_at_least!(errors, 7 + RECVS as usize);
         Ok(())
     }
@@ -161,7 +162,7 @@ mod suite {
         let pair = Pair::connected()?;
         ensure_eq!(Census::now(), CONNECTED);
         ensure_eq!(&*connect_data(), &b"12345678"[..]);
-        // The device says what we have to serve in another field than InfiniBand does.
+        // The device reports the number of Reads to serve in another field than InfiniBand does.
         pair.events.wait(|e| {
             *e == Seen::Established {
                 greeting: true,
@@ -234,7 +235,7 @@ mod suite {
         let region = pair.expose_without_work()?;
         let handle = pair.owner.handle();
         drop(pair.owner);
-        // Nothing was posted, and nothing can be: the region may be freed.
+        // Nothing was posted, and nothing can be posted, so the region may be freed.
         ensure_eq!(handle.begin(1, 1).err(), Some(SendError::Closed));
         let given_back = region.lender().given_back();
         drop(region);
@@ -246,7 +247,7 @@ mod suite {
         Ok(())
     }
 
-    // Like drivers whose device reports that it has not destroyed the queue pair.
+    // Some drivers do this if their device reports that it has not destroyed the queue pair.
     #[test]
     fn a_queue_pair_that_is_not_destroyed_keeps_everything() -> Test {
         let mut pair = Pair::connected()?;
@@ -267,15 +268,17 @@ mod suite {
         ensure_eq!(left.mappings, PAIR.mappings + 1);
         ensure_eq!(given_back.load(Relaxed), 0);
         ensure!(!pd.is_drained());
-        // A driver cannot do this: destroys the queue pair that was left.
-        // SAFETY: The queue pair is alive, and no other thread destroys it.
+        // Destroys the queue pair that was leaked, which a driver cannot do.
+        // SAFETY: The queue pair exists, and no other thread destroys it.
         to_result(unsafe { bindings::ib_destroy_qp_user(raw, core::ptr::null_mut()) })?;
         pd.set_drained();
         drop(region);
         ensure_eq!(given_back.load(Relaxed), 1);
-        // SAFETY: Two references are left, ours and the one that was lost on purpose.
+        // SAFETY: Two references are left: that of this test, and the one that was leaked on
+        // purpose.
         drop(unsafe { Arc::from_raw(lost) });
-        // SAFETY: As above.
+        // SAFETY: Two references are left: that of this test, and the one that was leaked on
+        // purpose.
         drop(unsafe { Arc::from_raw(lost) });
         leaves_nothing!(pd);
         Ok(())
@@ -285,7 +288,8 @@ mod suite {
     fn memory_is_back_before_the_queue_pair_is_destroyed() -> Test {
         for (device, death, qps) in [
             (Kind::Stops, Death::None, 1),
-            // A device that did not say that it stopped, or is not known to, is stopped for good.
+            // A device that did not report that it has stopped, or is not trusted to, is stopped by
+            // the destruction.
             (Kind::Stops, Death::NoModify, 0),
             (Kind::Plain, Death::None, 0),
         ] {
@@ -333,7 +337,7 @@ mod suite {
         for death in [Death::NoModify, Death::NoPost] {
             let pair = Pair::connected()?;
             pair.be_slow_with_a_message()?;
-            // The thread that drops the last one waits for the completion queue in any case.
+            // The thread that drops the last reference waits for the completion queue in any case.
             let handle = pair.owner.handle();
             death.comes();
             drop(pair.owner);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receives: messages that come, are kept, and whose buffers are posted again.
+//! Receives: messages that arrive or are kept, and buffers that are posted again.
 
 use super::*;
 
@@ -25,14 +25,14 @@ mod suite {
                 first: i as u8,
                 how: Immediate::None,
             })?;
-            // Never less than promised.
+            // The number is never lower than promised.
             posted_again(&pair)?;
         }
         ensure_eq!(Census::now(), CONNECTED);
         Ok(())
     }
 
-    /// Waits until the handler of the last message has returned, and what it took is posted again.
+    /// Waits until the handler of the last message has returned, and its buffer was posted again.
     fn posted_again(pair: &Pair) -> Result {
         wait_until(|| pair.owner.receives_posted() >= usize::from(CONFIG.recv_count))
     }
@@ -51,7 +51,7 @@ mod suite {
             first: b'w',
             how: Immediate::WithSend,
         })?;
-        // The count is of bytes written elsewhere.
+        // The length counts bytes that were written to another address.
         peer.send(Message {
             data: b"elsewhere",
             immediate: true,
@@ -99,7 +99,7 @@ mod suite {
 
     #[test]
     fn what_was_promised_is_posted_without_another_message() -> Test {
-        // Each batch size, with each number of kept messages, at the start, at the end or in
+        // Each batch size, and each number of messages that are kept at the start, at the end or in
         // between.
         for (batch, total) in [(1, 5), (2, 6), (3, 7), (8, 12)] {
             let config = QpConfig {
@@ -131,7 +131,7 @@ mod suite {
     fn a_message_is_in_the_receive_that_took_it() -> Test {
         let pair = Pair::connected()?;
         for i in 0..50u8 {
-            // In the order of posting or not, while some are kept.
+            // The messages are dropped in the order of posting or not, while some are kept.
             pair.keeper.kept.lock().hold = i % 16 == 1;
             pair.peer().send(Message {
                 data: &[i; 100],
@@ -160,7 +160,7 @@ mod suite {
         pair.takes(b"kept")?;
         let keeper = pair.keeper.clone();
         drop(pair);
-        // The memory of the queue pair outlives it.
+        // The memory of the queue pair outlives the queue pair.
         let left = Census::now();
         ensure_eq!((left.qps, left.connections), (0, 0));
         ensure_eq!(left.mappings, PAIR.mappings);
@@ -180,7 +180,7 @@ mod suite {
         }
         Verb::PostRecv.fail(0);
         drop(pair.owner);
-        // The drain's own, behind which nothing may be.
+        // The Receive of the drain, which must be the last one.
         ensure_eq!(Verb::PostRecv.calls(), 1);
         Ok(())
     }

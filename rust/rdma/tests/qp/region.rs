@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions: what the peer reaches, and which queue pair they are for.
+//! Regions: what the peer can access, and on which queue pair they may be posted.
 
 use super::*;
 
@@ -18,8 +18,8 @@ mod suite {
         for (i, byte) in seen.iter().enumerate() {
             ensure_eq!(usize::from(*byte), (100 + i) % 251);
         }
-        // The region is not written to, not read beyond its end, and not reached with the key
-        // before.
+        // The peer cannot write to the region, read beyond its end, or access it with the earlier
+        // key.
         ensure!(peer.write(window.handle, window.offset, b"no").is_err());
         ensure!(peer
             .read(window.handle, window.offset + 1, 2 * PAGE_SIZE)
@@ -32,7 +32,7 @@ mod suite {
         Ok(())
     }
 
-    // With bounce buffers the memory is too large for one of them.
+    // If bounce buffers are used, the memory is too large for one of them.
     #[test]
     fn much_memory_is_one_range_to_the_peer() -> Test {
         const MANY: usize = 100;
@@ -40,7 +40,7 @@ mod suite {
             let pair = Pair::connected()?;
             let (first, len) = (100, (MANY - 1) * PAGE_SIZE);
             let lent = Lent::of(MANY, &[(first, len)])?;
-            // CAST: A few.
+            // CAST: The number is small.
             let mut region = IdleMr::alloc(&pair.pd, MANY as u32, gaps)?
                 .map(lent, 0, Access::RemoteRead)
                 .map_err(|e| e.error)?;
@@ -97,7 +97,7 @@ mod suite {
         Verb::PostSend.fail(0);
         let batch = pair.owner.begin(64, 9).map_err(|_| EAGAIN)?;
         batch.post(64, &mut regions)?;
-        // One doorbell; registrations before the message that tells of them.
+        // One doorbell is rung. The registrations precede the message that describes their regions.
         ensure_eq!(Verb::PostSend.calls(), 1);
         ensure_eq!(peer.sends(), 9);
         ensure_eq!(peer.look(8)?.opcode, bindings::ib_wr_opcode_IB_WR_SEND);
@@ -146,8 +146,8 @@ mod suite {
         Ok(())
     }
 
-    /// The results when a region is posted on a queue pair, at once and later, and when it is
-    /// invalidated there.
+    /// The results of posting a region on a queue pair, at once and later, and of invalidating it
+    /// there.
     fn refused(pair: &Pair, region: &mut ExposedMr<Lent>) -> Result<[Result; 3]> {
         let regions = core::slice::from_mut(region);
         let begin = || pair.owner.begin(64, 2).map_err(|_| EAGAIN);
@@ -164,7 +164,7 @@ mod suite {
     fn a_region_is_for_the_queue_pair_of_its_domain() -> Test {
         let pair = Pair::connected()?;
         let other = Pair::connected()?;
-        // This id may have another domain as well, which has no queue pair.
+        // This id may have a second domain, which has no queue pair.
         let second = Pd::alloc(pair.id.clone())?;
         for pd in [&other.pd, &second] {
             let mut region = IdleMr::alloc(pd, 4, false)?
@@ -177,7 +177,7 @@ mod suite {
             let (mr, lent) = region.unposted().map_err(|_| EBUSY)?;
             drop((mr, lent));
         }
-        // A queue pair also refuses to invalidate a region that another one has posted.
+        // A queue pair also refuses to invalidate a region that was posted on another queue pair.
         let mut region = other.expose(Access::RemoteWrite)?;
         ensure_eq!(refused(&pair, &mut region)?, REFUSED);
         ensure_eq!(pair.peer().sends(), 0);
@@ -196,7 +196,7 @@ mod suite {
         for later in [false, true] {
             let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
             let regions = core::slice::from_mut(&mut region);
-            // An invalidation can only be posted behind the registration.
+            // An invalidation can be posted only after the registration.
             let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
             ensure_eq!(batch.post_invalidate(1, regions), Err(EINVAL));
             let batch = pair.owner.begin(64, 2).map_err(|_| EAGAIN)?;

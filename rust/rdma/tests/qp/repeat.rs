@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registrations that are executed again, on a device that looks at a region's address and length
-//! with each access.
+//! Registrations that are executed again, on a device that checks a region's address and length at
+//! each access.
 
 use super::*;
 use crate::tests::fake::breaches;
 
-/// A queue pair whose peer keeps the first message unacknowledged.
+/// Creates a queue pair whose peer does not acknowledge the first message.
 fn unacknowledged() -> Result<Pair> {
     let pair = Pair::on(Kind::Repeats, &CONFIG)?.connect()?;
     pair.send(10, 1)?;
@@ -14,7 +14,7 @@ fn unacknowledged() -> Result<Pair> {
     Ok(pair)
 }
 
-/// Exposes a region behind a message that is not acknowledged. The device has begun all work
+/// Exposes a region behind a message that is not acknowledged. The device has started all work
 /// requests.
 fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window> {
     let window = region.window();
@@ -29,7 +29,7 @@ fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window
     Ok(window)
 }
 
-/// The answer invalidates the region, whose memory goes back.
+/// The reply invalidates the region, whose memory is returned.
 fn ends(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     pair.peer().write(window.handle, window.offset, b"answer")?;
     answer(pair, b"told", window)?;
@@ -37,7 +37,7 @@ fn ends(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     Ok(back.ok_or(EINVAL)?)
 }
 
-/// Neither reads nor writes with this key reach any of these addresses.
+/// The key allows neither reads nor writes at any of these addresses.
 fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
     for offset in offsets {
         ensure!(peer.write(key, *offset, b"late").is_err());
@@ -47,8 +47,8 @@ fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
     Ok(())
 }
 
-/// A region that came back while its registration is in the queue, which the device has executed
-/// again `before` it is mapped anew, or behind that.
+/// A region that was taken back while its registration is in the queue. The device executes the
+/// registration again before (`before`) or after the region is mapped again.
 fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
     let pair = unacknowledged()?;
     let peer = pair.peer();
@@ -70,7 +70,7 @@ fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
 mod suite {
     use super::*;
 
-    // Behind the end of the call, whose memory is gone.
+    // The call has ended, and its memory was returned.
     #[test]
     fn a_key_that_lives_again_reaches_nothing() -> Test {
         for later in [false, true] {
@@ -91,7 +91,7 @@ mod suite {
         Ok(())
     }
 
-    // Its memory is that of the next call. The address of that is not known before its Send.
+    // The region covers the memory of the next call, whose address is unknown before its Send.
     #[test]
     fn a_key_of_before_does_not_know_the_next_address() -> Test {
         for before in [false, true] {
@@ -108,8 +108,8 @@ mod suite {
         Ok(())
     }
 
-    // If a region got other rights, an old key that lives again would have rights to the memory of
-    // the next call.
+    // If a region got other rights, an old key that becomes valid again would have rights to the
+    // memory of the next call.
     #[test]
     fn a_region_keeps_its_rights_while_it_may_be_queued() -> Test {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
@@ -145,7 +145,7 @@ mod suite {
             peer.complete(9, SUCCESS);
             wait_until(|| mr.is_retired())?;
             ensure!(mr.allows(other));
-            // A registration is also retired if the queue was drained.
+            // A registration is also retired when the queue is drained.
             let mut region = mr.map(lent, 0, other).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.complete(9, SUCCESS);
@@ -169,7 +169,7 @@ mod suite {
         Ok(())
     }
 
-    // The first connection that this costs is the last.
+    // Only the first connection is lost because of this.
     #[test]
     fn a_device_that_repeats_is_fenced_from_then_on() -> Test {
         let other = unacknowledged()?;
@@ -206,7 +206,7 @@ mod suite {
         Ok(())
     }
 
-    // A registration behind a key that lives again is refused, too.
+    // A registration is also refused if an earlier key has become valid again.
     #[test]
     fn a_key_that_lives_again_costs_the_connection() -> Test {
         let (pair, _old, region) = mapped_anew(true)?;
@@ -220,12 +220,12 @@ mod suite {
         Ok(())
     }
 
-    // A connection that ends for another reason is not counted as a repetition.
+    // A connection that ends for another reason does not count as a repeated registration.
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
-        // With a status; without a registration; by this side; behind a fence; on another device;
-        // by a packet that is not sent; when nothing was sent again.
+        // Cases: with a status, without a registration, ended by this host, behind a fence, on
+        // another device, because of a packet that is not sent, and without repeated sending.
         for (kind, registers, status, closed, again, sent) in [
             (Kind::Repeats, true, ERROR, false, true, true),
             (Kind::Repeats, false, FLUSHED, false, true, true),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: room, order, and what is signalled.
+//! The send queue: space, order, and which work requests are signalled.
 
 use super::*;
 
@@ -23,7 +23,7 @@ mod suite {
             ensure_eq!(Census::now(), PAIR);
             ensure!(qp.has_room(len, 1));
             ensure!(!qp.has_room(len + 1, 1));
-            // A quarter of what there is.
+            // A quarter of the resources.
             for fill in 0..2 {
                 let mut batch = qp.begin(len / 4, 1).map_err(|_| EAGAIN)?;
                 batch.buffer().fill(fill);
@@ -40,7 +40,7 @@ mod suite {
     fn what_is_sent_is_what_the_device_reads() -> Test {
         let pair = Pair::connected()?;
         let peer = pair.peer();
-        // Several times around the ring, each message of its own length and content.
+        // Several times around the ring, each message with its own length and content.
         for i in 0..100usize {
             let len = 1 + i * 37 % 1000;
             // CAST: Less than 100.
@@ -52,7 +52,7 @@ mod suite {
             ensure!(sent.iter().all(|byte| usize::from(*byte) == i));
             ensure_eq!(peer.complete(1, SUCCESS), 1);
             if posted.signalled != 0 {
-                // The resources of all earlier posts are free when its handler has run.
+                // The resources of all earlier posts are free after the handler has run.
                 pair.keeper.log.wait(|told| *told == Told::Acknowledged)?;
                 wait_for_room(&pair)?;
             }
@@ -77,9 +77,9 @@ mod suite {
         pair.told(Told::Space)?;
         wait_for_room(&pair)?;
         pair.send(1000, 0)?;
-        // A message longer than the ring never has room.
+        // A message longer than the ring never fits.
         ensure_eq!(pair.owner.begin(4097, 1).err(), Some(SendError::Full));
-        // More work requests than the queue has never have room.
+        // More work requests than the queue has never fit.
         ensure_eq!(pair.owner.begin(1, 17).err(), Some(SendError::Full));
         Ok(())
     }
@@ -93,7 +93,7 @@ mod suite {
             pair.send(1000, i)?;
         }
         ensure_eq!(pair.owner.begin(2000, 1).err(), Some(SendError::Full));
-        // A completion uses the wish up, and there is too little room still.
+        // The completion ends the wait, although there is still too little space.
         ensure_eq!(peer.complete(1, SUCCESS), 1);
         pair.told(Told::Space)?;
         ensure!(!pair.owner.has_room(2000, 1));
@@ -134,7 +134,7 @@ mod suite {
         }
         ensure_eq!(pair.owner.send_occupancy(), (0, 0));
         ensure_eq!(pair.peer().sends(), 0);
-        // A message longer than its room is refused and posts nothing.
+        // A message longer than its space is refused, and nothing is posted.
         let batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;
         let posted = batch.post::<Lent>(11, &mut []);
         ensure_eq!(posted, Err(EINVAL));
@@ -149,7 +149,7 @@ mod suite {
         Verb::PostSend.fail(1);
         ensure_eq!(pair.send(100, 0), Err(EAGAIN));
         ensure_eq!(pair.owner.begin(1, 1).err(), Some(SendError::Closed));
-        // There is nothing to wait for.
+        // No completion is outstanding.
         ensure!(pair.owner.has_room(1, 1));
         leaves_nothing!(pair);
         Ok(())
@@ -165,7 +165,7 @@ mod suite {
         ensure_eq!((posted.len, posted.signalled), (0, 1));
         pair.peer().complete(1, SUCCESS);
         pair.told(Told::Probed)?;
-        // Without room for a work request no probe is posted.
+        // Without space for a work request no probe is posted.
         let batch = pair.owner.begin(0, 0).map_err(|_| EAGAIN)?;
         ensure_eq!(batch.post_probe(), Err(E2BIG));
         ensure_eq!(pair.peer().sends(), 0);
@@ -175,7 +175,7 @@ mod suite {
     #[test]
     fn each_confirmed_message_is_confirmed() -> Test {
         let pair = Pair::connected()?;
-        // The confirmed message is sent between others, of which not all are signalled.
+        // The confirmed message is sent between other messages, some of which are not signalled.
         for _ in 0..3 {
             pair.send(10, 1)?;
             let batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;

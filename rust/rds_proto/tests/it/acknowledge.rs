@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Acknowledgements, both ways.
+//! Acknowledgements in both directions.
 
 use crate::random::Random;
 use xprtrdma_rds_proto::acknowledge::*;
@@ -36,7 +36,7 @@ fn a_message_carries_the_acknowledgement() {
     owed.received(2, true);
     assert_eq!(owed.piggyback(), 2);
     assert_eq!(owed.frame(), None);
-    // A duplicate asks again, with the number that was reached.
+    // A duplicate requests the acknowledgement again, with the same number.
     owed.received(1, true);
     assert_eq!(owed.frame(), Some(2));
 }

@@ -63,7 +63,7 @@ fn addresses_in_the_data_are_those_of_the_connection() {
     let data = &data[..len];
     assert_eq!(accept(data, stranger, A), Err(Refusal::Addresses));
     assert_eq!(accept(data, B, stranger), Err(Refusal::Addresses));
-    // Refused in either order of the addresses.
+    // The request is refused in either order of the addresses.
     assert_eq!(accept(data, A, B), Err(Refusal::Addresses));
 }
 
@@ -104,7 +104,7 @@ fn peers_make_a_bounded_number_of_connections() {
     assert!(of(Crowd::OF_PEER - 1, Crowd::IN_ALL - 1).has_room());
     assert!(!of(Crowd::OF_PEER, Crowd::OF_PEER).has_room());
     assert!(!of(0, Crowd::IN_ALL).has_room());
-    // One that exists can always come back.
+    // A known connection can always be established again.
     let known = Crowd {
         known: true,
         ..of(usize::MAX, usize::MAX)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the fuzzer `rds` runs: a connection whose peer sends any bytes, and says any numbers.
+//! The program of the fuzz target `rds`: a connection whose peer sends arbitrary bytes and numbers.
 
 #![allow(clippy::arithmetic_side_effects, clippy::expect_used)]
 #![allow(clippy::indexing_slicing, unreachable_pub)]
@@ -41,7 +41,7 @@ use xprtrdma_rds_proto::{
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// Numbers from the front of some bytes; when they are used up everything is zero.
+/// Takes numbers from the front of some bytes. When the bytes are used up, all numbers are zero.
 struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {
@@ -59,7 +59,7 @@ impl<'a> Source<'a> {
         front
     }
 
-    /// A number that is small, large, or anything.
+    /// Returns a number that is small, large, or arbitrary.
     fn number(&mut self) -> u64 {
         match self.u8() % 4 {
             0 => u64::from(self.u8()),
@@ -74,7 +74,7 @@ impl<'a> Source<'a> {
 #[derive(Default)]
 struct Connection {
     assembly: Assembly,
-    /// Bytes of the message that is not complete.
+    /// Number of bytes of the incomplete message.
     kept: u32,
     ended: bool,
     owed: Owed,
@@ -84,7 +84,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// A fragment with this number of bytes behind its header.
+    /// Builds a fragment with this number of bytes behind its header.
     fn fragment(&mut self, header: &Header, payload: usize, credits: &mut Credits) {
         let part = self.assembly.take(header, payload);
         assert!(!self.ended || part == Err(Fault::Ended));
@@ -137,7 +137,7 @@ impl Connection {
     }
 }
 
-/// Headers and extensions of any bytes.
+/// Headers and extensions with arbitrary bytes.
 fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
     let (header, payload) = Header::decode(bytes).ok()?;
     let again = header.encode();
@@ -148,7 +148,8 @@ fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
     let added = Extension::Rdma { key: 7 };
     if add(&mut more, added) {
         let now: Vec<_> = extensions(&more).collect();
-        // What was behind the end may follow; headers of this host have nothing there.
+        // Received headers may have bytes behind the end of the extensions; headers of this host
+        // have none.
         assert_eq!(now.get(..known.len()), Some(&known[..]));
         assert_eq!(now.get(known.len()), Some(&added));
     } else {
@@ -157,7 +158,7 @@ fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
     Some((header, payload.len()))
 }
 
-/// The private data of requests and answers.
+/// The private data of connection requests and of their answers.
 fn hello(bytes: &[u8]) {
     if let Ok(hello) = accept(bytes, OWN, PEER) {
         assert_eq!((hello.from, hello.to), (PEER, OWN));
@@ -189,7 +190,7 @@ pub fn run(data: &[u8]) {
                     connection.fragment(&header, payload, &mut credits);
                 }
             }
-            // The rest of the last message, as a peer that keeps to the rules sends it.
+            // The remaining fragments of the last message, as a correct peer sends them.
             1 => {
                 let rest = last.len.saturating_sub(connection.kept).min(FRAGMENT_BYTES);
                 connection.fragment(&last, rest as usize, &mut credits);

@@ -55,7 +55,7 @@ fn fields_are_where_rds_has_them() {
 
 #[test]
 fn the_checksum_is_that_of_ipv4() {
-    // The header of an IPv4 packet has 20 bytes; what is behind it here is zero.
+    // The header of an IPv4 packet has 20 bytes; the bytes behind it are zero here.
     let mut header = Header {
         sequence: 0x4500_0073_0000_4000,
         ack: 0x4011_0000_c0a8_0001,
@@ -75,7 +75,7 @@ fn what_is_encoded_is_decoded() {
         let mut fragment = header.encode().to_vec();
         fragment.extend([1, 2, 3]);
         assert_eq!(Header::decode(&fragment), Ok((header, &[1u8, 2, 3][..])));
-        // The sender's own has any checksum.
+        // A header of this host may have any checksum.
         let mut own = header.encode();
         own[30..32].copy_from_slice(&[1, 2]);
         assert_eq!(Header::of_own(&own), header);
@@ -129,7 +129,7 @@ fn extensions_follow_each_other() {
     }
     assert_eq!(bytes, [2, 1, 2, 3, 4, 4, 0, 0, 0, 77, 1, 0, 0, 0, 0, 0]);
     assert_eq!(extensions(&bytes).collect::<Vec<_>>(), all);
-    // A handle has no room beside them.
+    // There is no space for a handle beside these extensions.
     let handle = Extension::RdmaDest { key: 1, offset: 2 };
     assert!(!add(&mut bytes, handle));
     assert_eq!(extensions(&bytes).count(), 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fragments become messages.
+//! Fragments are assembled into messages.
 
 use xprtrdma_rds_proto::{
     header::*,
@@ -36,7 +36,7 @@ fn fragments_of_any_length_are_a_message() {
                 break;
             }
         }
-        // The next message begins anew.
+        // The next message starts with an empty assembly.
         assert_eq!(
             assembly.take(&of(1), 1),
             Ok(Part::Message { at: 0, last: true })
@@ -91,7 +91,7 @@ fn an_acknowledgement_may_come_between() {
     let mut other = assembly;
     assert_eq!(other.take(&ack, 1), Err(Fault::Fragment));
     let mut later = of(5000);
-    // Numbers of the connection may differ.
+    // The acknowledgement and the credits may differ between fragments.
     (later.ack, later.credit) = (8, 1);
     let part = Part::Message {
         at: 4096,
@@ -124,7 +124,8 @@ fn a_congestion_map_has_one_length() {
     }
 }
 
-// A message behind one that was lost must not be received: its acknowledgement would cover both.
+// A message behind a lost message must not be received, because its acknowledgement would cover
+// both.
 #[test]
 fn nothing_is_taken_behind_a_fault() {
     let mut assembly = Assembly::default();
@@ -134,7 +135,7 @@ fn nothing_is_taken_behind_a_fault() {
         assembly.take(&Header::acknowledgement(1, 0), 0),
         Err(Fault::Ended)
     );
-    // Likewise if there is no memory for a message.
+    // The same holds if there is no memory for a message.
     let mut assembly = Assembly::default();
     assembly.end();
     assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How operations end.
+//! How operations complete.
 
 use xprtrdma_rds_proto::operation::{
     Completion::*,
@@ -64,7 +64,7 @@ fn the_first_failure_is_told() {
 #[test]
 fn a_success_is_told_with_the_acknowledgement() {
     assert_eq!(ended(&[Done, Done]).tell(TOLD), Tell::Later);
-    // Nothing follows that could be acknowledged.
+    // No message follows that could be acknowledged.
     let alone = Wishes {
         unacknowledged: true,
         ..TOLD

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The header of a message that goes out.
+//! The header of a message that is sent.
 
 use xprtrdma_rds_proto::{
     extension::{
@@ -33,7 +33,7 @@ fn a_handle_is_in_the_header() {
         offset: 4095,
     };
     assert_eq!(extensions(&header.extensions).collect::<Vec<_>>(), [handle]);
-    // Its region is given up after one round trip (RDS-47).
+    // The region of the handle is released after one round trip (RDS-47).
     assert!(header.has(ACK_REQUIRED));
 }
 
@@ -54,7 +54,7 @@ fn an_operation_is_named_by_its_message() {
     ];
     assert_eq!(extensions(&header.extensions).collect::<Vec<_>>(), all);
     assert_eq!(header.flags, HAS_RDMA_BYTES);
-    // A success is told at the acknowledgement, which comes at once.
+    // Success is reported when the acknowledgement arrives, which is requested at once.
     let told = Facts {
         operation: Some(Chased {
             notify: true,

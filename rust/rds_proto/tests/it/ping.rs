@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pings that are answered.
+//! Which pings are answered.
 
 use xprtrdma_rds_proto::{
     header::Header,
@@ -12,7 +12,7 @@ use xprtrdma_rds_proto::{
     },
 };
 
-/// A peer that takes no answers: how many pings are answered.
+/// Returns how many pings of a peer are answered if the peer receives no answers.
 fn until_refused(pings: &mut Pings, idle: bool) -> u32 {
     (0..10 * MOST).take_while(|_| pings.ping(idle)).count() as u32
 }
@@ -21,7 +21,7 @@ fn until_refused(pings: &mut Pings, idle: bool) -> u32 {
 fn a_peer_that_takes_no_answers_gets_no_more_than_the_bound() {
     let mut pings = Pings::default();
     assert_eq!(until_refused(&mut pings, false), MOST);
-    // Answers that went out are kept as well until they are acknowledged.
+    // Answers that were sent count until they are acknowledged.
     for sequence in 1..=u64::from(MOST) {
         pings.answered(sequence);
     }
@@ -48,7 +48,7 @@ fn a_peer_that_acknowledges_is_always_answered() {
 #[test]
 fn answers_that_were_not_made_are_not_waited_for() {
     let mut pings = Pings::default();
-    // The socket layer had no memory for them, or is told not to answer.
+    // The socket layer had no memory for the answers, or must not answer.
     assert_eq!(until_refused(&mut pings, false), MOST);
     assert!(pings.ping(true));
     assert_eq!(until_refused(&mut pings, false), MOST - 1);

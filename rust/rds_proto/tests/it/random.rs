@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Numbers that look random and are the same in each run.
+//! Pseudo-random numbers that are the same in each run.
 
 pub(crate) struct Random(u64);
 

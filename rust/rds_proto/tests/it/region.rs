@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the page promises of regions.
+//! The rules for regions in the documentation.
 
 use xprtrdma_rds_proto::region::*;
 
@@ -35,7 +35,7 @@ fn a_region_is_what_was_named() {
             pages: pages as u32,
         };
         assert_eq!(extent, Ok(wanted));
-        // Fewer or more pages than it lies in are not its own.
+        // The number of pages must be exactly the number that the range touches.
         for other in [pages - 1, pages + 1] {
             assert_eq!(Extent::new(start, len, other), Err(Refusal::Range));
         }
