@@ -73,7 +73,8 @@ pub(crate) struct Client {
 
 impl Transport for Rdma {
     type Data = Client;
-    /// The connection, which the holder of the send lock uses. It may have ended: see [`Link`].
+    /// The connection, which the holder of the send lock uses. The connection may have ended: see
+    /// [`Link`].
     type Locked = Option<Arc<Qp<Connection>>>;
     type SlotData = Request;
 
@@ -160,7 +161,7 @@ impl Transport for Rdma {
 
     #[inline]
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
-        // Usually the reply has come already, so nothing is left to revoke.
+        // Usually the reply has already arrived, so there is nothing to revoke.
         if call.slot().driver_data().is_at_work() {
             let link = &xprt.data().link;
             rpc::revoke(xprt, || link.current(), call, leaving);
@@ -169,8 +170,8 @@ impl Transport for Rdma {
 
     #[inline]
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32> {
-        // This does not read the call's state: its lock must be taken before the transport's lock,
-        // which is held here.
+        // The state of the call is not read here, because the lock of the call must be taken before
+        // the transport's lock, which is held here.
         let request = call.slot().driver_data();
         if !request.is_owed() {
             return None;
@@ -192,7 +193,7 @@ impl Transport for Rdma {
             let heard = link.with_current(|conn| Some(conn.heard()));
             let timer = RpcTimer {
                 span: Millis::new(call.timer_span().as_ms().into()),
-                // Without a connection, the event concerns no connection, so the time does not
+                // If the connection is gone, the machine ignores the event, so this time does not
                 // matter.
                 heard: heard.unwrap_or_default(),
             };

@@ -95,7 +95,7 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The connection machine. It holds the [`QpOwner`] of the established connection.
+/// The connection machine, which holds the [`QpOwner`] of the established connection.
 pub(crate) type Machine = machine::Machine<QpOwner<Connection>>;
 
 /// The objects that all connections of a transport share.
@@ -154,7 +154,7 @@ pub(crate) struct Connection {
     _events: DeviceEvents,
     /// Whether the segments that a reply returns must equal the segments that the call offered.
     strict: bool,
-    /// Whether this side believes a proven report that the server has invalidated a region.
+    /// Whether the client trusts a proven report that the server has invalidated a region.
     believes: Atomic<bool>,
     disbelief: Option<Disbelief>,
     /// Time (in jiffies) at which the last message arrived.
@@ -242,7 +242,7 @@ impl Connection {
         self.strict
     }
 
-    /// Whether this side believes a proven report that the server has invalidated a region.
+    /// Returns whether the client trusts a proven report that the server has invalidated a region.
     #[inline]
     pub(crate) fn believes(&self) -> bool {
         // Only completion handlers call this, and they run one at a time.
@@ -255,7 +255,7 @@ impl Connection {
     }
 
     /// Records that the server has invalidated a region wrongly. The server may be guessing keys,
-    /// so this connection believes none of its later invalidations.
+    /// so the client trusts no later invalidation on this connection.
     pub(crate) fn doubt(&self) {
         self.believes.write_once(false);
     }

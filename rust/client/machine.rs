@@ -228,8 +228,8 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Reports an event while this thread closes the connection. If the machine wants to end the
-    /// connection, nothing is ordered, because that is under way.
+    /// Reports an event while this thread closes the connection. If the machine requests the end of
+    /// the connection, no work is queued, because this thread is already ending it.
     pub(crate) fn close(&self, xprt: &Xprt<Rdma>, event: Event) {
         self.handle(event);
         while let Some(action) = self.poll_action() {

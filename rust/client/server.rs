@@ -56,7 +56,8 @@ pub(crate) struct Shared {
     looked: Atomic<u64>,
     /// How often the tables had changed when the rails were last enumerated.
     tables: Atomic<u32>,
-    /// One plus the number of changes of the tables when missing entries were last logged.
+    /// One plus the number of changes of the tables at the time when missing entries were last
+    /// logged.
     told: Atomic<u32>,
     /// Number of rails that were left out because the list of rails is full.
     left_out: Atomic<u32>,
@@ -194,8 +195,8 @@ impl Drop for Place {
     }
 }
 
-/// A probe of a rail that is due or under way. If dropped without a result, it is reported as not
-/// tried.
+/// A probe of a rail that is due or in flight. A probe that is dropped without a result is reported
+/// as not tried.
 pub(crate) struct ProbeJob {
     xprt: BackRef<Rdma>,
     server: Arc<Server>,

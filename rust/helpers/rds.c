@@ -99,7 +99,7 @@ unsigned long rdsrdma_max_recv_allocation(void)
 }
 
 static LIST_HEAD(nodes);
-/* RDS may free a connection that lost a race, with interrupts disabled. */
+/* Interrupts are disabled when RDS frees a connection that was made twice. */
 static DEFINE_SPINLOCK(nodes_lock);
 
 void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn)

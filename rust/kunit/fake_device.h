@@ -49,7 +49,7 @@ enum fake_peer {
 	FAKE_ACCEPTS,
 	FAKE_REFUSES,
 	FAKE_IS_SILENT,
-	/* The device, not the peer: the attempt fails after half a second. */
+	/* The device retries without an answer, and fails after half a second. */
 	FAKE_FAILS_LATE,
 };
 

@@ -6,10 +6,10 @@
 pub mod errno {
     /// Local failure that ends the RPC.
     pub const EIO: i32 = 5;
-    /// No RDMA device. This errno would end the I/O of a hard mount, so it is used only for the
-    /// first mount.
+    /// There is no RDMA device. This errno would end the I/O of a hard mount, so it is used only
+    /// for the first mount.
     pub const ENODEV: i32 = 19;
-    /// The peer does not speak our version.
+    /// The peer does not support our version.
     pub const EPROTONOSUPPORT: i32 = 93;
     /// No RDMA device or route, on an established mount.
     pub const ENETUNREACH: i32 = 101;
@@ -42,7 +42,7 @@ pub enum Error {
     Unmappable,
     /// RDMA_ERROR: the peer could not process our chunk lists.
     RemoteChunk,
-    /// RDMA_ERROR: the peer does not speak the version of the call.
+    /// RDMA_ERROR: the peer does not support the version of the call.
     RemoteVersion,
     /// Data came inline that belongs in a chunk, or in a chunk that belongs inline (V1-101).
     DdpViolation,
@@ -89,8 +89,8 @@ impl Error {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
-        /// One counter per transport for everything unusual; an index into an array of
-        /// [`Counter::COUNT`] numbers.
+        /// A transport's counters of unusual events, as indices of an array of [`Counter::COUNT`]
+        /// numbers.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Counter {
@@ -122,7 +122,7 @@ counters! {
     BadProc = "bad_proc",
     /// A reply to a request that is neither waiting nor abandoned; dropped.
     BadXid = "bad_xid",
-    /// A second reply to the same request; dropped.
+    /// A second reply to the same request, which was dropped.
     DupReply = "dup_reply",
     /// Chunk lists that cannot belong to the request; dropped.
     BadChunk = "bad_chunk",
@@ -189,8 +189,8 @@ counters! {
     OptFlood = "opt_flood",
     /// Version 2 only: an option in a reply; dropped.
     OptReply = "opt_reply",
-    /// The server does not speak the protocol version of a request. With version 1 the request
-    /// fails with `EPROTONOSUPPORT`; with version 2 a new connection is made.
+    /// The server does not support the protocol version of a request. In version 1 the request
+    /// fails with `EPROTONOSUPPORT`; in version 2 a new connection is established.
     ErrVers = "err_vers",
     /// The server could not process a request's header or chunks; `EREMOTEIO`.
     ErrChunk = "err_chunk",

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fields of fixed length, one behind the other.
+//! Fields of fixed length that follow each other without gaps.
 
-/// Takes fields off the front of bytes.
+/// Reads fields from the front of a byte slice.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {
-    /// Takes the next `N` bytes. `None`: there are fewer.
+    /// Returns the next `N` bytes, or `None` if fewer are left.
     pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -30,7 +30,7 @@ impl Fields<'_> {
     }
 }
 
-/// Writes fields into a buffer, one behind the other. A field that does not fit is left out.
+/// Writes fields to a buffer without gaps. A field that does not fit is omitted.
 pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8]);
 
 impl Writer<'_> {

@@ -12,9 +12,9 @@ use core::net::IpAddr;
 pub const PORT_V4: u16 = 18634;
 /// The port of the connection manager for IPv6.
 pub const PORT_V6: u16 = 16385;
-/// Length in bytes of the private data between IPv6 addresses, the longest.
+/// Length in bytes of the private data between IPv6 addresses, which is the maximum.
 pub const LONGEST: usize = 56;
-/// Length in bytes of the private data between IPv4 addresses, the shortest.
+/// Length in bytes of the private data between IPv4 addresses, which is the minimum.
 const SHORTEST: usize = 32;
 
 /// A version of the protocol.
@@ -27,13 +27,13 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version that every peer in use speaks.
+    /// The version that every known peer supports.
     pub const V3_1: Self = Self { major: 3, minor: 1 };
 
     /// Returns both numbers in the format of the socket layer: `major << 8 | minor`.
     #[must_use]
     pub const fn raw(self) -> u32 {
-        // CAST: From `u8` to `u32`, which is wider.
+        // CAST: A `u8` fits into a `u32`.
         ((self.major as u32) << 8) | self.minor as u32
     }
 }
@@ -47,25 +47,26 @@ pub struct Hello {
     pub to: IpAddr,
     /// The version of the protocol. In a request: the highest version that is offered.
     pub version: Version,
-    /// A bit for each minor version that is offered.
+    /// The offered minor versions, one bit for each.
     pub minors: u16,
     /// The type of service.
     pub tos: u8,
-    /// The sequence number that the sender has received. This end sends zero: both ends begin anew.
+    /// The highest sequence number that the sender has received. This end sends zero, because
+    /// sequence numbers start again on each connection.
     pub ack: u64,
-    /// Receives that are posted, if the sender uses credits.
+    /// Number of posted Receives; zero if the sender uses no credits.
     pub credit: u32,
 }
 
 /// Why a connection request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The private data is too short, or names no version.
+    /// The private data is too short, or contains no version.
     Nothing,
     /// The two ends have no common version.
     Version,
-    /// The addresses are not those of the connection. If they were not checked,
-    /// any host could make connections in the name of any address.
+    /// The addresses differ from those of the connection. Without this check a host could connect
+    /// in the name of another address.
     Addresses,
 }
 
@@ -84,7 +85,7 @@ impl Hello {
         }
     }
 
-    /// Encodes the private data. The second member is the number of bytes that are used.
+    /// Encodes the private data. Returns a buffer, and the number of bytes used in it.
     #[must_use]
     pub fn encode(&self) -> ([u8; LONGEST], usize) {
         let mut data = [0; LONGEST];
@@ -170,13 +171,13 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
     Ok(hello)
 }
 
-/// The number of connections that this host has when a peer asks for a connection.
+/// The number of connections on this host when a peer requests a connection.
 ///
 /// Connections are objects of the socket layer, which keeps them until the module is unloaded, even
 /// if the peer used them for a short time only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
-    /// The connection that the peer asks for exists already.
+    /// Whether the requested connection already exists.
     pub known: bool,
     /// The number of connections with the peer's address.
     pub of_peer: usize,
@@ -191,16 +192,15 @@ impl Crowd {
     /// Maximum number of connections with all peers.
     pub const IN_ALL: usize = 4096;
 
-    /// Returns whether a connection may be made because a peer asks for it. For a program of this
-    /// host a connection may always be made.
+    /// Returns whether a connection may be created because a peer requests it. A connection for a
+    /// program on this host may always be created.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.known || (self.of_peer < Self::OF_PEER && self.in_all < Self::IN_ALL)
     }
 }
 
-/// Decides whether to accept the peer's private data that came in response to our connection
-/// request.
+/// Decides whether to accept the private data with which the peer answers our connection request.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flow control by credits. A credit stands for a Receive that the other end has posted.
+//! Flow control by credits. Each credit corresponds to a Receive that the other end has posted.
 //!
 //! Both ends offer credits in the private data of the connection. Without credits, a sender relies
 //! on the retries of its device.
@@ -27,8 +27,8 @@ pub struct Credits {
 impl Credits {
     /// Returns the credits of a connection. `granted` is the number in the peer's private data.
     /// Zero means that the peer uses no credits. `wanted` says whether this end uses credits.
-    /// `posted` is the number of Receives that this end has posted. `told` is the number of these
-    /// Receives that the peer was told of.
+    /// `posted` is the number of Receives that this end has posted, and `told` the number of them
+    /// that were advertised to the peer.
     #[must_use]
     pub fn new(wanted: bool, granted: u32, posted: u16, told: u16) -> Self {
         let granted = granted.min(1 << 16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Extensions of a header: a type, and as many bytes as the type says (RDS-58).
+//! Extensions of a header. Each has a type, which determines its length (RDS-58).
 
 use crate::{
     bytes::{
@@ -23,12 +23,12 @@ const PORT_INDEX: u8 = 8;
 const WRITTEN: u8 = 1;
 const READ: u8 = 2;
 
-/// One extension.
+/// An extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// The version of the protocol; RDMA connections agree on it by private data.
+    /// The version of the protocol. RDMA connections negotiate the version in private data instead.
     Version(u32),
-    /// The region with this key was used: the message is an RDMA ACK (RDS-06).
+    /// The key of a region that was used: the message is an RDMA ACK (RDS-06).
     Rdma {
         /// The key.
         key: u32,
@@ -37,25 +37,26 @@ pub enum Extension {
     RdmaDest {
         /// The key of the region.
         key: u32,
-        /// Where in it.
+        /// The offset in the region.
         offset: u32,
     },
-    /// How much an operation has moved.
+    /// The number of bytes that an operation has moved.
     RdmaBytes {
-        /// The bytes.
+        /// The number of bytes.
         bytes: u32,
-        /// Written to the receiver of the message, not read from it.
+        /// Whether the bytes were written to the memory of the message's receiver, rather than read
+        /// from it.
         written: bool,
     },
-    /// How many paths the peer has; RDMA connections have one.
+    /// The number of paths that the peer has. RDMA connections have one.
     Paths(u16),
-    /// The number of the peer's life; not used by RDMA connections.
+    /// A number that changes when the peer restarts; not used by RDMA connections.
     Generation(u32),
     /// Not used by RDMA connections.
     PortIndex(u8),
 }
 
-/// Returns the extensions in these bytes, up to the first that is unknown or cut off.
+/// Returns the extensions in these bytes, up to the first extension that is unknown or truncated.
 pub fn extensions(bytes: &[u8; EXTENSION_BYTES]) -> impl Iterator<Item = Extension> + '_ {
     let mut fields = Fields(bytes);
     core::iter::from_fn(move || next(&mut fields))
@@ -84,7 +85,7 @@ fn next(fields: &mut Fields<'_>) -> Option<Extension> {
     })
 }
 
-/// Adds an extension behind those that are there. `false`: there is no room, and nothing changes.
+/// Appends an extension. Returns false, and changes nothing, if there is no space.
 #[must_use]
 pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
     let mut fields = Fields(bytes);
@@ -99,7 +100,7 @@ pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
     let Some(room) = bytes.get_mut(at..) else {
         return false;
     };
-    // An unknown type is there.
+    // An extension of unknown type follows.
     if room.first().is_some_and(|&kind| kind != END) || room.len() <= len {
         return false;
     }
@@ -109,7 +110,7 @@ pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
     true
 }
 
-/// Type, bytes and their number.
+/// Returns the type, the bytes, and the number of bytes.
 fn encoded(extension: Extension) -> (u8, [u8; 8], usize) {
     let mut body = [0; 8];
     let mut writer = Writer(&mut body);

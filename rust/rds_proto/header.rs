@@ -13,36 +13,36 @@ pub const HEADER_BYTES: usize = 48;
 pub const FRAGMENT_BYTES: u32 = 4096;
 /// Maximum length of a message, in bytes.
 pub const MESSAGE_BYTES: u32 = 1 << 20;
-/// Bytes of a congestion map: a bit for each port.
+/// Number of bytes in a congestion map, which has one bit for each port.
 pub const MAP_BYTES: u32 = 8192;
-/// Bytes for extensions.
+/// Number of bytes for extensions.
 pub const EXTENSION_BYTES: usize = 16;
 /// Offset of the checksum in the header, in bytes.
 const CHECKSUM_AT: usize = 30;
 
 /// Flag: the fragment belongs to a congestion map.
 pub const CONGESTION_MAP: u8 = 0x01;
-/// Flag: the receiver acknowledges the message at once.
+/// Flag: the receiver must acknowledge the message at once.
 pub const ACK_REQUIRED: u8 = 0x02;
 /// Flag: the message was sent before, perhaps on another connection.
 pub const RETRANSMITTED: u8 = 0x04;
-/// Flag: an extension of type [`RDMA_BYTES`](crate::extension) is there.
+/// Flag: the header contains an extension of type [`RDMA_BYTES`](crate::extension).
 pub const HAS_RDMA_BYTES: u8 = 0x20;
 
-/// A fault in what the peer sent. It closes the connection.
+/// A protocol error of the peer, for which the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Fewer bytes than a header.
+    /// The fragment is shorter than a header.
     Short,
-    /// The checksum is not that of the header.
+    /// The checksum of the header is wrong.
     Checksum,
     /// The message is longer than [`MESSAGE_BYTES`].
     TooLong,
     /// The length of the fragment does not fit its position in the message.
     Fragment,
-    /// The fragment belongs to another message than the one that is not complete.
+    /// The fragment belongs to another message than the incomplete one.
     Interleaved,
-    /// A congestion map of another length than [`MAP_BYTES`].
+    /// The length of a congestion map is not [`MAP_BYTES`].
     Map,
     /// The peer acknowledges a message that was never sent, or grants more credits than the limit.
     Number,
@@ -50,34 +50,34 @@ pub enum Fault {
     Ended,
 }
 
-/// A header.
+/// The header of a fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The number of the message; acknowledgements and congestion maps use none.
+    /// The sequence number of the message; meaningless in acknowledgements and congestion maps.
     pub sequence: u64,
-    /// Every message up to this number was received.
+    /// The sequence number up to which all messages were received.
     pub ack: u64,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub len: u32,
     /// The port of the sender.
     pub sport: u16,
     /// The port of the receiver.
     pub dport: u16,
-    /// Bits, see the constants of this module.
+    /// Flag bits, see the constants of this module.
     pub flags: u8,
     /// Number of Receives that were posted since the last header that advertised Receives.
     pub credit: u8,
-    /// See [`crate::extension`].
+    /// The extensions, see [`crate::extension`].
     pub extensions: [u8; EXTENSION_BYTES],
 }
 
 impl Header {
-    /// Decodes the header at the front of a fragment; returns what is behind it, too.
+    /// Decodes the header at the front of a fragment. Also returns the bytes behind the header.
     ///
     /// # Errors
     ///
-    /// [`Fault::Short`] and [`Fault::Checksum`]. A checksum of zero is not checked: the sender has
-    /// made none.
+    /// [`Fault::Short`] and [`Fault::Checksum`]. A checksum of zero means that the sender has
+    /// computed none, so it is not checked.
     pub fn decode(fragment: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let (head, payload) = fragment
             .split_first_chunk::<HEADER_BYTES>()
@@ -137,7 +137,7 @@ impl Header {
         writer.put(&self.extensions);
     }
 
-    /// The header of a fragment that only acknowledges.
+    /// Returns the header of a fragment that only acknowledges.
     #[must_use]
     pub fn acknowledgement(ack: u64, credit: u8) -> Self {
         Self {
@@ -154,15 +154,15 @@ impl Header {
     }
 }
 
-/// The one's complement sum of the 16-bit words, as of IPv4: all ones if the checksum is among
-/// them and right.
+/// Returns the one's complement sum of the 16-bit words, as in IPv4. The result is all ones if the
+/// words include a correct checksum.
 fn sum(head: &[u8; HEADER_BYTES]) -> u16 {
     let words = head.chunks_exact(4).map(|word| match *word {
         [a, b, c, d] => u64::from(u32::from_be_bytes([a, b, c, d])),
         _ => 0,
     });
-    // NO-OVERFLOW: A header has 12 words of 32 bits, so the sum has 36 bits at most. What is
-    // carried out of 16 bits is added again, so it does not matter that words are twice as long.
+    // NO-OVERFLOW: A header has 12 words of 32 bits, so the sum has at most 36 bits. The carry out
+    // of 16 bits is added again, so summing 32-bit words gives the same result.
     let total = words.fold(0u64, u64::wrapping_add);
     let once = (total & 0xffff_ffff).wrapping_add(total >> 32);
     let twice = (once & 0xffff)
@@ -170,6 +170,6 @@ fn sum(head: &[u8; HEADER_BYTES]) -> u16 {
         .wrapping_add(once >> 32);
     let folded = (twice & 0xffff).wrapping_add(twice >> 16);
     let folded = (folded & 0xffff).wrapping_add(folded >> 16);
-    // CAST: Folded into 16 bits.
+    // CAST: The sum was folded into 16 bits.
     folded as u16
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which message the fragments of a peer belong to.
+//! Assembly of a peer's fragments into messages.
 //!
-//! The fragments of a message arrive in order, and no other message comes between them. Each has
-//! the whole header; numbers for the connection (acknowledgement, credits) may differ.
+//! The fragments of a message arrive in order, and no other message comes between them. Each
+//! fragment has the whole header. The acknowledgement and the credits in it may differ from
+//! fragment to fragment.
 
 use crate::header::{
     Fault,
@@ -14,34 +15,34 @@ use crate::header::{
     MESSAGE_BYTES, //
 };
 
-/// What a fragment is.
+/// The type of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The fragment carries no data. It only acknowledges messages or grants credits.
     Acknowledgement,
-    /// The bytes of a congestion map from `at` on; the map is complete if `last`.
+    /// The fragment contains bytes of a congestion map.
     Map {
-        /// Where they belong.
+        /// Offset of the bytes in the map.
         at: u32,
-        /// No more follow.
+        /// Whether the map is complete with these bytes.
         last: bool,
     },
-    /// The bytes of a message from `at` on; the message begins with them if that is zero, and is
-    /// complete if `last`.
+    /// The fragment contains bytes of a message. The message starts with this fragment if `at` is
+    /// zero.
     Message {
-        /// Where they belong.
+        /// Offset of the bytes in the message.
         at: u32,
-        /// No more follow.
+        /// Whether the message is complete with these bytes.
         last: bool,
     },
 }
 
-/// The message of a connection that is not complete.
+/// The incomplete message of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assembly {
     /// The header of the message, and the number of its bytes that have arrived.
     begun: Option<(Header, u32)>,
-    /// A fragment was lost.
+    /// Whether a fragment was lost.
     ended: bool,
 }
 
@@ -50,11 +51,12 @@ impl Assembly {
     ///
     /// # Errors
     ///
-    /// A [`Fault`]; the connection ends. The length of a message is checked before its first
-    /// fragment is kept, so a peer cannot make more than [`MESSAGE_BYTES`] wait.
+    /// A [`Fault`], for which the caller must close the connection. The length of a message is
+    /// checked before its first fragment is kept, so a peer cannot make this host keep more than
+    /// [`MESSAGE_BYTES`].
     ///
-    /// Behind a fault nothing is taken any more: an acknowledgement of what follows would cover
-    /// what was lost.
+    /// After a fault no fragment is accepted any more, because the acknowledgement of a later
+    /// message would include the lost one.
     pub fn take(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         if self.ended {
             return Err(Fault::Ended);
@@ -64,7 +66,7 @@ impl Assembly {
         part
     }
 
-    /// A fragment was lost for another reason: nothing is taken any more.
+    /// Records that a fragment was lost for another reason. No fragment is accepted any more.
     pub fn end(&mut self) {
         self.ended = true;
     }
@@ -72,7 +74,8 @@ impl Assembly {
     fn sort(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         let payload = u32::try_from(payload).map_err(|_| Fault::Fragment)?;
         if (header.sport, header.dport, header.len) == (0, 0, 0) {
-            // It may come between the fragments of a message, to which it does not belong.
+            // An acknowledgement may come between the fragments of a message, and does not belong
+            // to it.
             return if payload == 0 {
                 Ok(Part::Acknowledgement)
             } else {
@@ -101,7 +104,7 @@ impl Assembly {
         if payload != rest.min(FRAGMENT_BYTES) {
             return Err(Fault::Fragment);
         }
-        // NO-OVERFLOW: At most the length of the message.
+        // NO-OVERFLOW: The sum is at most the length of the message.
         let end = at.wrapping_add(payload);
         let last = end == header.len;
         self.begun = (!last).then_some((*header, end));
@@ -113,7 +116,7 @@ impl Assembly {
     }
 }
 
-/// What all fragments of a message have in common.
+/// Returns the fields that all fragments of a message have in common.
 fn message(header: &Header) -> (u64, u32, u16, u16, u8) {
     let Header {
         sequence,
@@ -126,8 +129,8 @@ fn message(header: &Header) -> (u64, u32, u16, u16, u8) {
     (sequence, len, sport, dport, flags)
 }
 
-/// The bits of one word of a congestion map that went from set to clear: ports that can receive
-/// again.
+/// Returns the bits of a congestion map's word that were set before and are clear now: the ports
+/// that can receive again.
 #[must_use]
 pub fn opened(before: u64, after: u64) -> u64 {
     before & !after

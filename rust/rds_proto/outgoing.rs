@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the first fragment of a message says about its RDMA operation, and what it asks for.
+//! The extensions and flags in the header of a message that is sent.
 
 use crate::{
     extension::{
@@ -23,18 +23,18 @@ pub struct Chased {
     pub key: u32,
     /// Number of bytes that the operation moves.
     pub bytes: u32,
-    /// The operation writes to the receiver's memory, and does not read from it.
+    /// Whether the operation writes to the receiver's memory, rather than reads from it.
     pub written: bool,
-    /// The program is told when the operation has completed (RDS-35).
+    /// Whether the program is told when the operation has completed (RDS-35).
     pub notify: bool,
 }
 
-/// What is known about a message before it is sent.
+/// The facts on which the header of a message depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The socket layer asks for an acknowledgement.
+    /// Whether the socket layer requests an acknowledgement.
     pub ack_required: bool,
-    /// The message was sent before.
+    /// Whether the message was sent before.
     pub retransmitted: bool,
     /// The RDMA operation that the message follows.
     pub operation: Option<Chased>,
@@ -42,12 +42,13 @@ pub struct Facts {
     pub cookie: Option<Cookie>,
 }
 
-/// Completes the header of a message, as the socket layer made it. Called again before the message
-/// is sent again: an extension that is there already is not added twice.
+/// Completes the header that the socket layer has made for a message. May be called again before
+/// the message is sent again: an existing extension is not added twice.
 ///
-/// A message with a handle asks for an acknowledgement, so that the socket layer gives up its
-/// reference to the region after one round trip, and FREE_MR holds the last one (RDS-47). A message
-/// whose operation is reported does so because a success is only told then (RDS-05).
+/// A message with a handle requests an acknowledgement, so that the socket layer drops its
+/// reference to the region after one round trip. FREE_MR then drops the last reference (RDS-47). A
+/// message whose operation is reported requests an acknowledgement as well, because success is
+/// reported only when the acknowledgement arrives (RDS-05).
 pub fn complete(header: &mut Header, facts: &Facts) {
     let reported = facts.operation.is_some_and(|operation| operation.notify);
     if facts.ack_required || facts.cookie.is_some() || reported {
@@ -70,7 +71,8 @@ pub fn complete(header: &mut Header, facts: &Facts) {
         }
     }
     if let Some(cookie) = facts.cookie {
-        // The socket layer refuses a handle beside an operation, for which there is no room.
+        // There is no space for a handle beside an operation, so the socket layer refuses such a
+        // message.
         let _ = add(
             &mut header.extensions,
             Extension::RdmaDest {

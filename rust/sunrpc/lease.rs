@@ -200,10 +200,9 @@ impl<T: Transport> Lease<T> {
     /// [`Pinned`](crate::call::Pinned) of that request until this function returns.
     #[inline(always)]
     pub(crate) unsafe fn end_while_pinned(self, slot: &Slot<T>) {
-        // SAFETY: The counter includes this value. The request's task does not wait for leases now:
-        // before it does, it takes the request off its queues and waits until the request is
-        // unpinned, and the caller has pinned it. While `Slot::pinned` is set and a lease exists,
-        // `add_another` makes no other lease.
+        // SAFETY: The counter includes this lease. The request's task does not wait for leases now:
+        // a task waits only after its request is unpinned, and the caller has pinned the request.
+        // While `Slot::pinned` is set and a lease exists, `add_another` makes no other lease.
         if unsafe { slot.leases.remove_only() } {
             mem::forget(self);
         }

@@ -27,7 +27,7 @@ use xprtrdma_base::{
     random::unforeseen16, //
 };
 
-/// Number of xids in the bag: a server would have to guess 14 bits.
+/// Number of xids in the bag, from which calls draw at random: a server has to guess 14 bits.
 pub(crate) const NUMBERS: u32 = 1 << 14;
 
 /// This bit is set in each xid from the bag. It refers to host byte order, as do all xids in this

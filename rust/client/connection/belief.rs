@@ -9,12 +9,13 @@ use crate::{
 use xprtrdma_proto::Counter;
 use xprtrdma_rdma::device::DeviceInfo;
 
-/// Number of wrong invalidations by a server after which the transport believes no invalidation, on
+/// Number of wrong invalidations by a server after which the transport trusts no invalidation, on
 /// any connection. Each wrong invalidation ends its connection, so a server can guess only this
 /// many keys.
 const STRIKES: u64 = 3;
 
-/// The reason why a server is not asked to invalidate regions, and is not believed if it does.
+/// The reason why a server is not asked to invalidate regions, and why its invalidations are not
+/// trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disbelief {
     /// The parameter `remote_invalidation` is set to `never`.

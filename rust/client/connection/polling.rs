@@ -15,7 +15,7 @@ const COOLDOWN: u32 = 16;
 enum Mode {
     /// A call that is the only one in flight polls for its reply.
     Poll,
-    /// This many further calls sleep instead of polling.
+    /// Number of further calls that sleep instead of polling.
     Cooldown(u32),
 }
 

@@ -25,7 +25,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_sunrpc::xprt::BackRef;
 
-/// Number of regions that a call needs, by kind of access.
+/// Number of regions that a call needs for each type of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needed {
     /// Number of regions for memory that the server may read.
@@ -35,7 +35,7 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    /// Needs exactly one region, for this kind of access.
+    /// Returns the need for exactly one region with this type of access.
     pub(crate) fn one(access: Access) -> Self {
         match access {
             Access::RemoteRead => Self {
@@ -53,7 +53,7 @@ impl Needed {
         self.reads + self.results
     }
 
-    /// Whether any needed region is for this kind of access.
+    /// Returns whether a region with this type of access is needed.
     fn has(self, access: Access) -> bool {
         !self.each().contains(&(access, 0))
     }
@@ -104,7 +104,7 @@ impl Pools {
         Ok(Self { read, write, split })
     }
 
-    /// Returns the pool whose regions may be mapped for this kind of access.
+    /// Returns the pool whose regions may be mapped for this type of access.
     #[inline]
     pub(crate) fn of(&self, access: Access) -> &Arc<RegionPool> {
         match access {
@@ -113,7 +113,7 @@ impl Pools {
         }
     }
 
-    /// Whether a region may be mapped for this kind of access.
+    /// Returns whether a region may be mapped for this type of access.
     #[inline]
     pub(crate) fn suits(&self, mr: &IdleMr, access: Access) -> bool {
         mr.access() == access || !self.split

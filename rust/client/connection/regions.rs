@@ -53,8 +53,8 @@ use xprtrdma_sunrpc::{
 /// Regions that were not needed for this time, in milliseconds, are deregistered.
 const TRIM_MS: u32 = 30_000;
 
-/// Number of regions that are made with a connection. It is also the minimum that a refill adds,
-/// and the number that an idle pool keeps.
+/// Number of regions that are created together with a connection. Also the minimum number that a
+/// refill adds, and the number that an idle pool keeps.
 pub(super) const FIRST: usize = 8;
 
 struct Inner {
@@ -110,8 +110,8 @@ impl_has_work! {
 }
 
 impl RegionPool {
-    /// Makes a pool of regions with this shape, meant for this kind of access: `first` regions now,
-    /// and later up to `bound`. Sleeps.
+    /// Creates a pool of regions with this shape for this type of access: `first` regions now, and
+    /// later up to `bound` regions. May sleep.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         (pages, gaps, access): (u32, bool, Access),

@@ -95,7 +95,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) id: &'a Arc<CmId>,
     pub(crate) pd: &'a Arc<Pd>,
     pub(crate) device: DeviceInfo,
-    /// The handler that is told of the device's events.
+    /// The handler for asynchronous events of the device.
     pub(crate) events: Arc<dyn DeviceHandler>,
     /// The reason why the server is not asked to invalidate regions; `None` if it is asked.
     pub(crate) disbelief: Option<Disbelief>,

@@ -356,7 +356,7 @@ impl Link {
         let inline_sizes = self.inline_sizes();
         let disbelief = Disbelief::of(&device, self.services.counters());
         attempt.own = Some(PrivateData {
-            // Remote invalidation is not announced if this side would not believe it.
+            // Remote invalidation is not announced if the client would not trust it.
             remote_invalidation: disbelief.is_none(),
             send_size: inline_sizes.0,
             receive_size: inline_sizes.1,

@@ -391,8 +391,8 @@ fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     })
 }
 
-// The tables and logging each take kilobytes of stack. So these functions are not inlined, and run
-// one after the other.
+// The tables and logging each use kilobytes of stack. So these functions are not inlined, and are
+// called one after the other.
 
 /// Builds the rails from the local ends and the tables. May sleep.
 #[inline(never)]

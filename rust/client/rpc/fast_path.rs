@@ -129,9 +129,9 @@ impl Spoken for V2 {
     const VERSION: Version = Version::V2;
 }
 
-// There is one function for each form and version. The compiler resolves everything in it that does
-// not depend on the call, so it takes a third of the instructions of the slow path. One function
-// for all forms would take a fifth more than these.
+// There is one function for each form and version. The compiler resolves all conditions that do not
+// depend on the call, so such a function takes a third of the instructions of the slow path. A
+// single function for all forms would take a fifth more instructions.
 
 #[inline(never)]
 pub(super) fn send_with_write_chunk<V: Spoken>(

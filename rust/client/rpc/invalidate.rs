@@ -80,8 +80,8 @@ fn one_of_many(
     }
 }
 
-/// Keeps a region with its call, because the message does not prove that the region is invalid.
-/// This side will invalidate the region.
+/// Keeps a region with its call, because the message does not prove that the region is invalid. The
+/// client will invalidate the region.
 #[inline(never)]
 fn not_taken_back(state: &mut State, region: Region) {
     // Cannot fail: the region was taken from this list, so the list has capacity for it.
@@ -260,7 +260,7 @@ pub(crate) fn revoke(
             return;
         }
         if state.phase == Phase::Revoked {
-            // The reply has come, and its remaining regions are being invalidated.
+            // The reply has arrived, and its remaining regions are being invalidated.
             return;
         }
         request.set_phase(&mut state, Phase::Revoked);

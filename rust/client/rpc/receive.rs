@@ -381,8 +381,8 @@ impl Connection {
             Phase::Sent if state.epoch == self.epoch() => judge(&state),
             Phase::Answered => Verdict::Discard(Counter::DupReply),
             _ if request.owed_on.read_once() == self.epoch().raw() => {
-                // The call was encoded again after it had been sent, as happens when its connection
-                // ends. This message is the reply to the earlier transmission.
+                // The call was encoded again after it had been sent, for example because its
+                // connection ended. This message is the reply to the earlier transmission.
                 request.owed_on.write_once(Epoch::NONE.raw());
                 drop(state);
                 self.counters().add(Ordinary::LateReplies);

@@ -80,8 +80,8 @@ pub(super) enum Phase {
     /// The reply has arrived. It waits in [`State::answer`] until the call's regions are
     /// invalidated.
     Answered,
-    /// Abandoned by the RPC client; its regions are being invalidated. Its reply may have arrived
-    /// since.
+    /// The RPC client has abandoned the call, and its regions are being invalidated. The reply may
+    /// have arrived since then.
     Revoked,
 }
 
@@ -166,8 +166,8 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    /// Sets the offer of a call with one region; the segment is a part of it only if it is for
-    /// results.
+    /// Sets the offer of a call with one region. The offer contains the segment only if the segment
+    /// is for results.
     #[inline(always)]
     pub(super) fn offer(&mut self, result: ResultChunk, segment: Segment, non_data: u32) {
         self.chunk.clear();

@@ -97,8 +97,8 @@ impl Segmentation for Counted<'_> {
 
     #[inline(always)]
     fn reply(&self) -> usize {
-        // Only parts of `self` are passed on: otherwise the compiler would store all of it in
-        // memory, even when this is not needed.
+        // Only parts of `self` are passed on. If all of `self` were passed, the compiler would
+        // store it in memory even when that is not needed.
         let (buf, regions) = (self.reply, self.regions);
         if buf.page_len() == 0 && buf.tail_len() == 0 {
             return regions.segments_of_one(run(buf.head_offset(), buf.head_len()));

@@ -124,7 +124,7 @@ fn post_call(
         CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => [(0, 0), (0, 0)],
     };
     let inline = pieces[0].1 + pieces[1].1;
-    // This reserves enough: contiguous memory may need fewer regions than the plan counted.
+    // The reserved number suffices: contiguous memory may need fewer regions than the plan counted.
     let mut batch = sending.begin(planned.header_len + inline, needed as u32 + 1)?;
 
     let (reads, results) = (state.reads.segments(), state.offer.chunk.segments());

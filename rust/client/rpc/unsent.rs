@@ -29,8 +29,9 @@ use xprtrdma_sunrpc::{
     transport::NotSent, //
 };
 
-/// Undoes the preparation of a call that was not posted, and tells the RPC client how to go on.
-// Inlined: otherwise the compiler would store the reason in memory, for each posted call as well.
+/// Undoes the preparation of a call that was not posted, and tells the RPC client what to do next.
+// Inlined, because otherwise the compiler would store the reason in memory for posted calls as
+// well.
 #[inline(always)]
 pub(super) fn not_sent(
     qp: &Qp<Connection>,

@@ -46,7 +46,7 @@ pub enum Action {
         /// (CM-24).
         inline_cap: Option<u32>,
     },
-    /// Send the version 2 probe, alone, with one credit in hand.
+    /// Send the version 2 probe as the only message, with one credit.
     SendVersionProbe {
         /// Which attempt.
         epoch: Epoch,
@@ -57,7 +57,7 @@ pub enum Action {
         epoch: Epoch,
         /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,
-        /// The protocol version to speak on the connection.
+        /// The protocol version to use on the connection.
         version: Version,
     },
     /// Release all objects of a failed attempt, then report
@@ -66,7 +66,8 @@ pub enum Action {
         /// Which attempt.
         epoch: Epoch,
     },
-    /// The attempt is over and all of its objects are released: wake the RPC tasks with the error.
+    /// The attempt has ended and all of its objects are released: wake the RPC tasks with this
+    /// error.
     Fail {
         /// The error for the RPC tasks.
         error: Error,

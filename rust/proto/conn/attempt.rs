@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One attempt to connect: its steps, and how long each may take.
+//! A connection attempt: its steps, and how long each step may take.
 
 use super::{
     action::Phase,
@@ -105,7 +105,8 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// An attempt of at most `total`. Its first step, the address, may take `first`.
+    /// Returns an attempt of at most `total`. The first step, which resolves the address, may take
+    /// `first`.
     pub(super) const fn new(first: Millis, total: Millis, now: Time) -> Self {
         Self {
             stage: Stage::Address,

@@ -99,7 +99,7 @@ impl Cause {
         )
     }
 
-    /// Whether an act of ours ended a connection that the peer and the fabric would have kept.
+    /// Whether this host ended the connection, which the peer and the network would have kept.
     pub(super) const fn is_our_doing(self) -> bool {
         matches!(
             self,
@@ -190,13 +190,13 @@ pub enum Blame {
 pub enum ConnectError {
     /// A step of this host, or the whole attempt, took too long.
     TimedOut,
-    /// The version probe got no answer that says which version to speak.
+    /// The version probe got no answer that determines the version.
     VersionSilent,
     /// No host answered with the link address of the peer or of the next router.
     AddrSilent,
     /// The address could not be resolved for a reason other than silence.
     AddrUnresolved,
-    /// There is no route, or the peer's host cannot be reached.
+    /// No route exists, or the peer's host cannot be reached.
     NoRoute,
     /// The subnet manager did not answer with the path through the fabric.
     RouteSilent,

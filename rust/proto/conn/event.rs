@@ -181,8 +181,8 @@ pub enum Event {
         /// Whether the caller gives up when the attempt fails, as the first call of a mount does.
         trial: bool,
     },
-    /// The time of [`Conn::deadline`](super::api::Conn::deadline) has come; an earlier tick does no
-    /// harm.
+    /// The time of [`Conn::deadline`](super::api::Conn::deadline) is reached. An earlier tick does
+    /// no harm.
     Tick(Activity),
     /// The connection manager reported an event.
     Cm(Epoch, CmEvent),

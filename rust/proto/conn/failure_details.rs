@@ -8,7 +8,7 @@ use crate::{
     wc::WcStatus, //
 };
 
-/// The kind of a work request.
+/// The type of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
     /// A Send, which carries a message.

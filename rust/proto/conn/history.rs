@@ -21,7 +21,7 @@ use crate::{
     wc::WcStatus, //
 };
 
-/// One failed attempt.
+/// A failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Why the attempt failed.
@@ -34,7 +34,7 @@ pub struct Failure {
     pub lasted: Millis,
 }
 
-/// One finished connection.
+/// A connection that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect {
     /// The epoch that identifies the connection.
@@ -71,10 +71,10 @@ impl Disconnect {
             || statuses.any(|status| status == WcStatus::RetryExceeded)
     }
 
-    /// Whether the rail of the connection may be to blame, though nothing says so, if calls were in
-    /// flight. If packets reach us from the peer, but not the peer from us, the peer's device may
-    /// be the first to give up. All we see is the peer's disconnect request, or flushed work
-    /// requests.
+    /// Returns whether the rail of the connection may be at fault without any report, if calls were
+    /// in flight. If the peer's packets reach this host, but this host's packets do not reach the
+    /// peer, the peer's device may give up first. This host then only sees the peer's disconnect
+    /// request, or flushed work requests.
     pub fn doubts_rail(&self) -> bool {
         let says_nothing = |status| matches!(status, WcStatus::Flushed | WcStatus::Other);
         let is_unexplained = match self.cause {

@@ -26,7 +26,7 @@ use crate::time::{
     Time, //
 };
 
-/// When to probe and when to give up.
+/// When to probe the peer, and when to end the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepaliveConfig {
     /// Silence after which a probe goes out while a reply is outstanding.
@@ -84,7 +84,7 @@ struct Probe {
     /// How long the probe may stay unanswered, counted from `since`.
     limit: Millis,
     since: Time,
-    /// There is a sign that the peer may be out of reach.
+    /// A sign that the peer may be out of reach was seen.
     suspicious: bool,
     /// A sign that the peer may be out of reach came after the probe was sent, so the answer to the
     /// probe may be older than the sign.

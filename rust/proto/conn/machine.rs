@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The states of a transport, and what leads from one to the next.
+//! The states of a transport, and the events that change them.
 //!
-//! [`Conn`](super::Conn) calls one method for each event. It drops events of other epochs. What
-//! happens to an established connection is in [`connection`].
+//! [`Conn`](super::Conn) calls one method for each event, and drops events of other epochs. The
+//! events of an established connection are handled in [`connection`].
 
 mod connection;
 
@@ -67,7 +67,7 @@ pub(super) struct Machine {
     state: State,
     epoch: Epoch,
     cookie: u32,
-    /// Whether the caller that asked for the present attempt gives up if the attempt fails.
+    /// Whether the caller that requested the current attempt gives up if the attempt fails.
     trial: bool,
     stopping: bool,
     backchannel: bool,

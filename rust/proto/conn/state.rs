@@ -46,12 +46,12 @@ pub(super) enum Then {
 }
 
 impl State {
-    /// Makes the closing state before the driver has taken the tear-down action.
+    /// Returns the closing state in which the driver has not taken the teardown action yet.
     pub(super) const fn closing(then: Then) -> Self {
         Self::Closing { told: false, then }
     }
 
-    /// Records that the driver has taken the tear-down action.
+    /// Records that the driver has taken the teardown action.
     pub(super) fn told(&mut self) {
         if let Self::Closing { told, .. } = self {
             *told = true;

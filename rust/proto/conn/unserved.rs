@@ -27,8 +27,8 @@ use crate::time::{
 /// Number of timers without a message after which a connection ends.
 const ROUNDS: u32 = 3;
 
-/// Maximum number of timers without a message after which a connection ends. It is reached for a
-/// server that sends no message on several connections in a row.
+/// Maximum number of timers without a message after which a connection ends. This number applies to
+/// a server that was silent on several connections in a row.
 const MOST_ROUNDS: u32 = 8 * ROUNDS;
 
 /// Minimum time between two timers that count. With `timeo=1` timers fire every tenth of a second,

@@ -48,9 +48,9 @@ use core::net::IpAddr;
 /// left the tables and are still in use, or that leave the tables and return.
 const REMEMBERED: usize = 2 * MAX_RAILS;
 
-/// How long an attempt may take while another rail is trusted. The connection manager repeats a
-/// request after 4.1 to 4.6 seconds; this is shorter, so that another rail is tried soon. That such
-/// an attempt timed out does not prove that the rail is dead.
+/// Maximum duration of an attempt while another rail is trusted. The connection manager repeats a
+/// request after 4.1 to 4.6 seconds. This time is shorter, so that another rail is tried soon. A
+/// timeout of such an attempt does not prove that the rail is dead.
 const SHORT: Millis = Millis::from_secs(4);
 /// How long a connection attempt may take while no other rail is trusted but an untrusted rail
 /// might work: the time suffices for two requests.
@@ -77,7 +77,7 @@ struct Entry {
 /// The probes of a rail.
 #[derive(Clone, Copy, Debug, Default)]
 struct Probes {
-    /// Number of probes under way, and when the last one began.
+    /// Number of probes in flight, and time at which the last one was started.
     under_way: u32,
     last: Option<Time>,
     /// When the first probe since the last suspicion began, if none was answered since.

@@ -47,8 +47,8 @@ impl CallShape {
         sum(self.head, self.pages, self.tail)
     }
 
-    /// Returns the number of pad bytes at the front of the tail. They are left out of the message
-    /// if the page data travels in a chunk (V1-037).
+    /// Returns the number of pad bytes at the front of the tail. The message omits them if the page
+    /// data is in a chunk (V1-037).
     #[inline]
     pub const fn pad(&self) -> u32 {
         let pad = xdr::pad(self.pages);

@@ -15,7 +15,7 @@ pub enum Cause {
     Silent,
     /// The client has more Calls in flight than the server granted.
     Overrun,
-    /// There is no memory for a Receive buffer.
+    /// No memory is available for a Receive buffer.
     Starved,
     /// The RPC layer dropped too many Calls.
     Lost,

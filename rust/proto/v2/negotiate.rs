@@ -115,9 +115,9 @@ pub enum Outcome {
     /// Close this connection and connect again. [`Negotiator::begin`] then uses what was learned
     /// about the peer.
     Reconnect,
-    /// There is no common version (MAL-161).
+    /// The two ends have no common version (MAL-161).
     Unsupported,
-    /// No negotiation is under way; nothing changes.
+    /// No negotiation is in progress; nothing changes.
     Ignored,
 }
 

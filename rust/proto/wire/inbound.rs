@@ -101,7 +101,7 @@ pub struct RemoteError {
 /// What an error message reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteErrorKind {
-    /// The peer reports the range of versions that it speaks. The range is not checked.
+    /// The peer reports the range of versions that it supports. The range is not checked.
     Version {
         /// Lowest version.
         low: u32,

@@ -64,10 +64,10 @@ impl<T: Transport> Xprt<T> {
     /// Wakes the senders that [`Xprt::stop_senders`] made wait.
     pub fn wake_senders(&self) {
         compat::smp_mb();
-        // `xprt_write_space` holds the send lock for a moment. If the transport's destruction
-        // begins to wait for the lock in that moment, sunrpc does not wake it at the release:
-        // usually the lock is held by a task, and a task keeps the transport. So this function
-        // wakes it.
+        // `xprt_write_space` holds the send lock for a moment. If the destruction of the transport
+        // starts to wait for the lock in that moment, sunrpc does not wake the waiting thread when
+        // it releases the lock, because usually a task holds the lock and keeps the transport. So
+        // this function wakes that thread.
         // SAFETY: The transport is valid.
         unsafe {
             bindings::xprt_write_space(self.as_raw());

@@ -37,7 +37,7 @@ const LONGEST_WAIT: Millis = Millis::from_secs(300);
 /// The objects that the driver holds.
 #[derive(Default)]
 struct Driver {
-    /// The attempt or connection whose resources exist.
+    /// The attempt or connection for which the driver holds resources.
     holds: Option<Epoch>,
     established: bool,
     /// Whether the driver was told to release the resources.

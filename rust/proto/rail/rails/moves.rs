@@ -27,8 +27,8 @@ const ALL_MOVES: Millis = Millis::from_secs(10);
 /// ask every connection whether it is idle.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
-/// Time for which a busy connection stays on its rail after its calls took too long for a move.
-/// `STAY` is the time after the first such move. It doubles each time, up to `LONGEST_STAY`.
+/// Time for which a busy connection stays on its rail after its calls took too long for a move:
+/// `STAY` after the first such case, doubled after each further case, up to `LONGEST_STAY`.
 const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
@@ -90,9 +90,9 @@ impl Rails {
         Some(if fled { Move::Flee } else { Move::Shift })
     }
 
-    /// Records that the connection does not move after all, because its calls take too long. No new
-    /// calls were sent while it waited for them. So the connection is not asked to move again for a
-    /// while; the time is longer after each such wait.
+    /// Records that the connection does not move, because its calls take too long. While the
+    /// connection waited for these calls, it sent no new calls. So it is not asked to move again
+    /// for some time, which grows with each such wait.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
         // A shift by ten bits already exceeds `LONGEST_STAY`.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));

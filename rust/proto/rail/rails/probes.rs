@@ -201,8 +201,8 @@ impl Rails {
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
-            // The client gave up the probe. The server may have accepted it afterwards, and has
-            // answered no later probe.
+            // The client cancelled the probe, which the server may have accepted afterwards. The
+            // server has answered no later probe.
             self.forget(probe);
         }
     }
