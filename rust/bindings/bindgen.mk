@@ -31,12 +31,12 @@ bindings-allow := \
 	--allowlist-file '.*/kunit/fake_.*.h' \
 	--allowlist-file '.*/net/rds/(rds|info).h' \
 	--allowlist-file '.*/include/uapi/linux/rds.h' \
-	--allowlist-function 'rust_do_trace_xprtrdma_.*' \
+	--allowlist-function 'rust_do_trace_(xprt|svc)rdma_.*' \
 	--allowlist-function 'get_random_u(16|64)' \
 	--allowlist-function 'single_task_running' \
 	--allowlist-function 'rcuwait_wake_up' \
 	--allowlist-function 'rdma_dim' \
-	--allowlist-var '__tracepoint_xprtrdma_.*' \
+	--allowlist-var '__tracepoint_(xprt|svc)rdma_.*' \
 	--allowlist-type 'lwq(_node)?' \
 	--allowlist-type 'dim(_.*)?' \
 	--allowlist-type 'rdma_cgroup' \

@@ -21,6 +21,7 @@
 #ifdef XPRTRDMA_SERVER
 #include "../helpers/passive.h"
 #include "../helpers/svc.h"
+#include "../helpers/svc_trace.h"
 #endif
 #ifdef XPRTRDMA_RDS
 #include "../helpers/passive.h"

@@ -48,6 +48,7 @@ use xprtrdma_svc::{
     inbox::InboxOwner,
     service::Accepted,
     sysctl::Version,
+    trace,
     util::{
         may_log,
         Show, //
@@ -87,6 +88,7 @@ impl Connection {
                 Some(accepted)
             }
             Err(error) => {
+                trace::rejected(&events.peer, Some(error));
                 if may_log() {
                     pr_warn!(
                         "connection from {} not accepted: {error:?}\n",
@@ -153,6 +155,14 @@ impl Connection {
             fates: door.board.fates().clone(),
         };
         connection.ticker.start(&connection.qp);
+        let thresholds = &events.agreed.thresholds;
+        trace::accepted(
+            &peer,
+            device.name(),
+            thresholds.call,
+            thresholds.reply,
+            reads.into(),
+        );
         // The client may send messages from now on.
         id.accept(&AcceptParam {
             private_data: events.agreed.private_data,
@@ -177,12 +187,14 @@ impl Connection {
         // connection.
         self.events.end(Cause::Stopped);
         self.end();
-        self.fates.ended(self.events.ending().cause());
+        let cause = self.events.ending().cause();
+        self.fates.ended(cause);
+        trace::closed(&self.events.peer, cause.text());
         if may_log() {
             pr_info!(
                 "connection from {} closed: {}\n",
                 Show(&self.events.peer),
-                self.events.ending().cause().text()
+                cause.text()
             );
         }
     }

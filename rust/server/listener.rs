@@ -28,6 +28,7 @@ use xprtrdma_rdma::cm::listen::{
 };
 use xprtrdma_svc::{
     bell::Bell,
+    trace,
     util::{
         may_log,
         Net,
@@ -76,6 +77,7 @@ impl ListenHandler for Door {
         let events = Events::of_request(request, &self.crowd);
         if events.is_none() {
             self.board.fates().rejected();
+            trace::rejected(&request.peer, None);
             if may_log() {
                 pr_info!("connection from {} rejected\n", Show(&request.peer));
             }

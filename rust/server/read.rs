@@ -9,6 +9,7 @@
 
 use crate::{
     count,
+    events::Events,
     latency::Since,
     memory::{
         self,
@@ -17,6 +18,7 @@ use crate::{
     },
     sizes::Sizes, //
 };
+use core::net::SocketAddr;
 use kernel::{
     new_spinlock,
     page::PAGE_SIZE,
@@ -60,7 +62,8 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_svc::{
     inbox::Place,
-    sysctl::Counter, //
+    sysctl::Counter,
+    trace, //
 };
 
 /// A call that waits for memory or for its RDMA Reads.
@@ -108,6 +111,7 @@ impl From<Error> for Failed {
 pub(crate) struct Reads<H: QpHandler> {
     queues: Pin<KBox<SpinLock<Queues<H>>>>,
     address: Arc<Account>,
+    peer: SocketAddr,
     sizes: Sizes,
 }
 
@@ -140,7 +144,7 @@ pub(crate) enum Pumped {
 impl<H: QpHandler> Reads<H> {
     /// Creates the queues of a connection that may have this number of RDMA Reads in flight. The
     /// pages of the connection are also added to the account of its client address.
-    pub(crate) fn new(sizes: &Sizes, reads: u8, address: Arc<Account>) -> Result<Self> {
+    pub(crate) fn new(sizes: &Sizes, reads: u8, events: &Events) -> Result<Self> {
         let most = sizes.inbox();
         let queues = Queues {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
@@ -150,7 +154,8 @@ impl<H: QpHandler> Reads<H> {
         let lock = new_spinlock!(queues, "Reads::queues");
         Ok(Self {
             queues: KBox::pin_init(lock, GFP_KERNEL)?,
-            address,
+            address: events.ending().address().clone(),
+            peer: events.peer,
             sizes: *sizes,
         })
     }
@@ -238,6 +243,10 @@ impl<H: QpHandler> Reads<H> {
             }
             // CAST: The number fits into a `usize`.
             Counter::Read.add(transfer.wrs() as usize);
+            trace::read(&self.peer, || {
+                // CAST: The lower half is the xid. A message has a few megabytes.
+                (transfer.tag() as u32, transfer.bytes() as u32, wrs)
+            });
             let posted = batch.post_transfer(transfer, None);
             if posted.is_err() {
                 // No completion follows, so the call is removed: it must not be mistaken for a call

@@ -89,6 +89,7 @@ use xprtrdma_svc::{
         Place, //
     },
     sysctl::Counter,
+    trace,
     util::WorkQueue, //
 };
 
@@ -144,7 +145,7 @@ impl Handler {
             arrivals: Arrivals::new(),
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
-            reads: Reads::new(&sizes, device.reads, events.ending().address().clone())?,
+            reads: Reads::new(&sizes, device.reads, events)?,
             inbox,
             queue,
         })
@@ -207,7 +208,9 @@ impl Handler {
 
     /// Sends an error to a call that cannot be processed.
     pub(crate) fn refuse(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
-        qp.handler().outbox.answer(
+        let this = qp.handler();
+        trace::refused(&this.events.peer, refusal.xid.0, refusal.fault.text());
+        this.outbox.answer(
             qp,
             VERSION_ERROR_LEN,
             Along {
@@ -270,6 +273,12 @@ impl QpHandler for Handler {
         let bytes = message.bytes();
         let (ticket, call) = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => {
+                // CAST: A few kilobytes.
+                let len = bytes.len() as u32;
+                trace::call(&this.events.peer, || {
+                    let version = call.version().number();
+                    (call.xid().0, version, len, call.credits().0)
+                });
                 this.callbacks.heard(call.version(), &this.events.peer);
                 let ticket = this.outbox.grant.lock().begin(Some(call.credits()));
                 (ticket, Ok(call))
@@ -285,6 +294,7 @@ impl QpHandler for Handler {
                 };
                 if !expected {
                     this.arrivals.dropped.add(1);
+                    trace::dropped(&this.events.peer, bytes);
                     this.watch.malformed(&this.events);
                 }
                 return;

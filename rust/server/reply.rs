@@ -30,7 +30,10 @@ use xprtrdma_rdma::{
         Transfer, //
     }, //
 };
-use xprtrdma_svc::reply::Reply;
+use xprtrdma_svc::{
+    reply::Reply,
+    trace, //
+};
 
 impl Connection {
     /// Sends a reply, or an error in place of the reply.
@@ -45,7 +48,8 @@ impl Connection {
         let parked = call.parked.take().ok_or(EINVAL)?;
         let ready = parked.resume(front).ok_or(EINVAL)?;
         let since = call.since.end(Stage::Serve);
-        let tag = since.with(ready.xid().0);
+        let xid = ready.xid().0;
+        let tag = since.with(xid);
         let plan = ready.reply(&call.marks, reply.len(), &handler.terms);
         let agreed = self.events.agreed.thresholds.remote_invalidation;
         let invalidate = ready.invalidate(agreed).map(|handle| handle.0);
@@ -66,6 +70,11 @@ impl Connection {
                 if let Some(writes) = &transfer {
                     hand_over(&mut call.counted, writes)?;
                 }
+                trace::reply(&self.events.peer, || {
+                    // CAST: A reply in memory is shorter than 4 GiB.
+                    let written = transfer.as_ref().map_or(0, |writes| writes.bytes() as u32);
+                    (xid, reply.len(), written, invalidate.unwrap_or(0))
+                });
                 // CAST: The length is a few kilobytes.
                 let most = handler.terms.longest_message(ready.version()) as usize;
                 handler.outbox.answer(

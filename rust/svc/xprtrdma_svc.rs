@@ -16,6 +16,7 @@
 //! | [`reply`] | a message that is to be sent | `xdr_buf` |
 //! | [`sysctl`] | files in `/proc/sys`, for sizes and counters | `ctl_table` |
 //! | [`reverse`] | calls to the client of a connection | `rpc_xprt` |
+//! | [`trace`] | tracepoints | `tracepoint` |
 //!
 //! The RPC server's threads take transports, not calls, off a queue. The flag `XPT_BUSY` says that
 //! a transport is queued or that a thread has it. Drivers do not handle this flag: on every path
@@ -61,4 +62,5 @@ pub mod reply;
 pub mod reverse;
 pub mod service;
 pub mod sysctl;
+pub mod trace;
 mod transport;

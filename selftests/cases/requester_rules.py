@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Rules of our server that one connection alone does not show."""
 
-from lib import wait
+import collections
+
+from lib import tracing, wait
 from lib.asking import BLOCK, XIDS, Client, Stage
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
@@ -195,6 +197,62 @@ def calls_that_find_no_memory_are_not_forgotten(t):
     stage.read()
     stage.tcp()
     stage.wait_gone()
+
+
+# covers: the server: its tracepoints tell of connections, calls, RDMA, answers and refusals.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def tracepoints_tell_what_happened(t):
+    stage, xids = Stage(t), {}
+    tracing.watch_server(t)
+    with Client(stage) as client:
+        client.ping()
+        xids["ping"] = client.xid
+        for name, deed in (("write", tables.Writing()), ("version", tables.null(vers=9)),
+                           ("read", tables.reading(BLOCK, write=BLOCK)),
+                           ("empty", tables.null(payload=b"")),
+                           ("reply", tables.payload(lambda xid: word(xid, REPLY, 0, 0, 0, 0)))):
+            client.send(deed(client))
+            xids[name] = client.xid
+            if name != "reply":
+                check(client.receive() is not None, f"no answer: {name}")
+        client.ping()
+        xids["last"] = client.xid
+    stage.wait_gone()
+
+    def events():
+        found = collections.defaultdict(list)
+        for name, fields in tracing.of_server(t):
+            found[name.removeprefix("svcrdma_")].append(fields)
+        return found
+
+    def is_ping(event):
+        return event["xid"] == f"{xids['ping']:#010x}"
+
+    def mine():
+        peer, = (event["peer"] for event in events()["call"] if is_ping(event))
+        return {name: [event for event in found if event["peer"] == peer]
+                for name, found in events().items()}
+
+    wait.until(lambda: "closed" in mine(), ENV.patience(5), "the end of the connection is told")
+    found = mine()
+    equal([(e["call_max"], e["reply_max"]) for e in found["accepted"]], [("4096", "4096")],
+          "accepted connections")
+    equal([e["cause"] for e in found["closed"]], ['"the client disconnected"'], "ends")
+
+    def of(name, *fields):
+        """Name of a call -> these fields of its events."""
+        names = {f"{xid:#010x}": name for name, xid in xids.items()}
+        return sorted((names.get(e["xid"], e["xid"]), *(e[field] for field in fields))
+                      for e in found[name])
+
+    served = ["last", "ping", "read", "write"]
+    equal(of("call", "version"), [(name, "1") for name in served], "calls")
+    equal(of("read", "bytes"), [("write", str(BLOCK))], "RDMA Reads")
+    equal([name for name, *_ in of("reply")], served, "replies")
+    equal(of("reply", "written")[2], ("read", str(BLOCK)), "the reply with RDMA Writes")
+    equal(of("refused", "fault"), [("empty", '"no RPC message"'), ("version", '"another version"')],
+          "refusals")
+    equal(of("dropped"), [("reply",)], "dropped messages")
 
 
 STAGES = "read", "serve", "reply", "write"

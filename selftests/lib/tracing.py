@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Events of the kernel's tracepoints, by trace-cmd."""
+"""Events of the kernel's tracepoints: here by trace-cmd, in the server by its files."""
 
 import re
 import subprocess
@@ -9,6 +9,7 @@ from .env import ENV
 
 EVENT = re.compile(r": (\w+):\s+(.*)$")
 FIELD = re.compile(r'(\w+)=("[^"]*"|\S+)')
+TRACEFS = "/sys/kernel/tracing"
 
 
 def output(*argv):
@@ -28,5 +29,23 @@ def start(t, *events):
 def stop():
     """What happened, in order: (name of the event, its fields)."""
     output("trace-cmd", "stop")
-    matches = map(EVENT.search, output("trace-cmd", "show").splitlines())
+    return events(output("trace-cmd", "show"))
+
+
+def events(text):
+    """The same of a text that the kernel made."""
+    matches = map(EVENT.search, text.splitlines())
     return [(match[1], dict(FIELD.findall(match[2]))) for match in matches if match]
+
+
+def watch_server(t):
+    """Record the events of the server's module, from now on until the end of the case."""
+    t.defer(t.server.call, "text", f"{TRACEFS}/events/svcrdma_rs/enable", "0")
+    # That forgets what was recorded before.
+    t.server.call("text", f"{TRACEFS}/trace", "\n")
+    t.server.call("text", f"{TRACEFS}/events/svcrdma_rs/enable", "1")
+
+
+def of_server(t):
+    """What happened in the server since then."""
+    return events(t.server.run("cat", f"{TRACEFS}/trace"))

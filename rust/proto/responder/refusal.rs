@@ -82,6 +82,37 @@ pub enum Fault {
     CutOption,
 }
 
+impl Fault {
+    /// Returns the text for traces.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Version(_) => "another version",
+            Self::Procedure => "obsolete or unknown procedure",
+            Self::Lists => "chunk lists cannot be decoded",
+            Self::TooComplex => "too many chunks or segments",
+            Self::NoMessage => "no RPC message",
+            Self::TwoMessages => "two RPC messages",
+            Self::RpcXid => "another xid in the RPC message",
+            Self::RpcType => "neither a Call nor a Reply",
+            Self::Position => "Position is not a multiple of four",
+            Self::InsideHeader => "Position inside the RPC header",
+            Self::Outside => "Position behind the end",
+            Self::Overlap => "Read chunks overlap",
+            Self::Wraps => "chunk wraps",
+            Self::TooLong => "message too long",
+            Self::NotEligible => "argument may not be in a chunk",
+            Self::Protected => "chunk in a protected message",
+            Self::ReplyHeader => "returned lists too long",
+            Self::ReplyRoom => "no room for the reply",
+            Self::WriteRoom => "no room for a result",
+            Self::Breaks => "broke connections before",
+            Self::Direction => "neither direction",
+            Self::Option => "unknown option",
+            Self::CutOption => "option longer than the message",
+        }
+    }
+}
+
 /// An error message that is the response to a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {

@@ -13,7 +13,7 @@ RUST = REPO / "rust"
 CRATES = ("rdma", "sunrpc", "client")
 # The pages for administrators.
 GUIDE = tuple(REPO / "Documentation" / name for name in (
-    "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst"))
+    "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst", "server.rst"))
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 # What stands for a value, and how a literal goes on in the next line.
 HOLE = re.compile(r"\{[^{}]*\}")
@@ -63,7 +63,7 @@ def names():
             ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/failure_details.rs",
                              "proto/conn/device.rs", "proto/wc.rs")),
             ("line of debugfs", LABEL, ("client/observe/debugfs.rs",)),
-            ("tracepoint", EVENT, ("helpers/trace.h",)),
+            ("tracepoint", EVENT, ("helpers/trace.h", "helpers/svc_trace.h")),
             ("parameter", PARAMETER, ("client/xprtrdma_client.rs", "helpers/settings.c"))):
         found = [name for file in files for name in pattern.findall((RUST / file).read_text())]
         if not found:

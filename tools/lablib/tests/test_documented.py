@@ -58,7 +58,8 @@ class Documented(unittest.TestCase):
     def test_every_kind_is_missed(self):
         guide = documented.guide()
         for gone in ("fast registration", "late_replies", "stale connection at the peer",
-                     "receives posted", "xprtrdma_discard", "region_pages", "rail_servers"):
+                     "receives posted", "xprtrdma_discard", "svcrdma_refused", "region_pages",
+                     "rail_servers"):
             self.assertIn(gone, guide)
             self.assertTrue(list(documented.missing(guide.replace(gone, "gone"))), gone)
 
