@@ -52,9 +52,9 @@ impl Breakers {
 
     /// Records that the Call with this xid broke a connection of the client.
     #[cold]
-    pub(crate) fn broke(&self, client: IpAddr, xid: u32) {
+    pub(crate) fn broke(&self, client: IpAddr, xid: Xid) {
         let now = Time::from_millis(now_ms());
-        breakers::broke(&mut self.clients.lock(), client, Xid(xid), now);
+        breakers::broke(&mut self.clients.lock(), client, xid, now);
         self.any.store(true, Relaxed);
     }
 

@@ -40,7 +40,8 @@ use xprtrdma_proto::{
             Request, //
         },
         cause::Cause, //
-    }, //
+    },
+    Xid, //
 };
 use xprtrdma_rdma::cm::{
     listen::RequestInfo,
@@ -100,7 +101,7 @@ impl Events {
     /// Ends the connection, because the client's device has refused a transfer of the Call with
     /// this xid. The Call is remembered.
     #[cold]
-    pub(crate) fn refused(&self, xid: u32) {
+    pub(crate) fn refused(&self, xid: Xid) {
         self.seat.breakers().broke(self.peer.ip(), xid);
         self.end(Cause::Refused);
     }

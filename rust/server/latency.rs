@@ -11,10 +11,20 @@ use core::{
     }, //
 };
 use kernel::prelude::*;
-use xprtrdma_proto::latency::{
-    below_us,
-    bucket,
-    BUCKETS, //
+use xprtrdma_proto::{
+    latency::{
+        below_us,
+        bucket,
+        BUCKETS, //
+    },
+    Xid, //
+};
+use xprtrdma_rdma::{
+    qp::{
+        Qp,
+        QpHandler, //
+    },
+    transfer::Transfer, //
 };
 use xprtrdma_svc::util::{
     debugfs::File,
@@ -82,24 +92,61 @@ impl Since {
         Self(now)
     }
 
-    /// Returns the tag of a transfer: the time of this object in the upper half, and the xid in the
-    /// lower half.
+    /// Returns the tag of a transfer whose stage begins at this time.
     #[inline(always)]
-    pub(crate) fn with(self, xid: u32) -> u64 {
+    pub(crate) fn tag(self, xid: Xid) -> Tag {
         // CAST: The upper half holds the time in units of 1024 ns, which wraps after an hour. It is
         // zero if latency is not measured.
-        (self.0 / 1024) << 32 | u64::from(xid)
+        Tag((self.0 / 1024) << 32 | u64::from(xid.0))
+    }
+}
+
+/// The tag of a transfer: the xid of its call, and when the stage of the transfer began, if that is
+/// measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Tag(u64);
+
+impl Tag {
+    /// Returns the tag of a transfer whose stage is not measured.
+    #[inline(always)]
+    pub(crate) fn untimed(xid: Xid) -> Self {
+        Self(xid.0.into())
     }
 
-    /// Ends the stage of the transfer that has this tag.
+    /// Returns the tag that a transfer has.
     #[inline(always)]
-    pub(crate) fn end_transfer(tag: u64) {
-        if tag >> 32 != 0 {
+    pub(crate) fn of(transfer: &Transfer) -> Self {
+        Self(transfer.tag())
+    }
+
+    /// Returns the tag of the oldest transfer that has not completed.
+    pub(crate) fn of_oldest<H: QpHandler>(qp: &Qp<H>) -> Option<Self> {
+        qp.oldest_transfer().map(Self)
+    }
+
+    /// Puts the tag on a transfer.
+    #[inline(always)]
+    pub(crate) fn put_on(self, transfer: Transfer) -> Transfer {
+        transfer.tagged(self.0)
+    }
+
+    /// Returns the xid of the call.
+    #[inline(always)]
+    pub(crate) fn xid(self) -> Xid {
+        // CAST: The lower half of the tag is the xid.
+        Xid(self.0 as u32)
+    }
+
+    /// Ends the stage of the transfer.
+    #[inline(always)]
+    pub(crate) fn end(self) {
+        let began = self.0 >> 32;
+        if began != 0 {
             let now = now_ns();
-            let passed = (now / 1024).wrapping_sub(tag >> 32) & u64::from(u32::MAX);
+            let passed = (now / 1024).wrapping_sub(began) & u64::from(u32::MAX);
             // NO-OVERFLOW: The product is less than 2^42.
             let since = now.saturating_sub(passed.wrapping_mul(1024));
-            Self::count(Stage::Write, since);
+            Since::count(Stage::Write, since);
         }
     }
 }

@@ -10,7 +10,10 @@
 use crate::{
     count,
     events::Events,
-    latency::Since,
+    latency::{
+        Since,
+        Tag, //
+    },
     memory::{
         self,
         Account,
@@ -244,8 +247,8 @@ impl<H: QpHandler> Reads<H> {
             // CAST: The number fits into a `usize`.
             Counter::Read.add(transfer.wrs() as usize);
             trace::read(&self.peer, || {
-                // CAST: The lower half is the xid. A message has a few megabytes.
-                (transfer.tag() as u32, transfer.bytes() as u32, wrs)
+                // CAST: A message has a few megabytes.
+                (Tag::of(&transfer).xid().0, transfer.bytes() as u32, wrs)
             });
             let posted = batch.post_transfer(transfer, None);
             if posted.is_err() {
@@ -385,8 +388,8 @@ impl<H: QpHandler> Reading<H> {
             at: read.to,
         });
         let most_sges = qp.pd().max_send_sges() as usize;
-        let transfer =
-            Transfer::new(Kind::Read, pages, most_sges, reads)?.tagged(call.xid().0.into());
+        let transfer = Transfer::new(Kind::Read, pages, most_sges, reads)?;
+        let transfer = Tag::untimed(call.xid()).put_on(transfer);
         if let Err(refusal) = sizes.check(&call, &transfer) {
             return Ok(Err(refusal));
         }

@@ -8,7 +8,8 @@ use crate::{
     events::Events,
     latency::{
         Since,
-        Stage, //
+        Stage,
+        Tag, //
     },
     memory::{
         self,
@@ -380,7 +381,7 @@ impl QpHandler for Handler {
             }
         } else {
             this.reads.written(&transfer);
-            Since::end_transfer(transfer.tag());
+            Tag::of(&transfer).end();
         }
         Self::send_space(qp);
     }
@@ -417,9 +418,8 @@ impl QpHandler for Handler {
 
     fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
         let events = &qp.handler().events;
-        match qp.oldest_transfer() {
-            // CAST: The lower half of the tag is the xid.
-            Some(tag) if status == WcStatus::REMOTE_ACCESS => events.refused(tag as u32),
+        match Tag::of_oldest(&qp) {
+            Some(tag) if status == WcStatus::REMOTE_ACCESS => events.refused(tag.xid()),
             _ => events.end(Cause::Left),
         }
     }

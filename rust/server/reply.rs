@@ -5,7 +5,10 @@
 use crate::{
     call::Call,
     connection::Connection,
-    latency::Stage,
+    latency::{
+        Stage,
+        Tag, //
+    },
     memory::{
         self,
         Counted, //
@@ -48,8 +51,8 @@ impl Connection {
         let parked = call.parked.take().ok_or(EINVAL)?;
         let ready = parked.resume(front).ok_or(EINVAL)?;
         let since = call.since.end(Stage::Serve);
-        let xid = ready.xid().0;
-        let tag = since.with(xid);
+        let xid = ready.xid();
+        let tag = since.tag(xid);
         let plan = ready.reply(&call.marks, reply.len(), &handler.terms);
         let agreed = self.events.agreed.thresholds.remote_invalidation;
         let invalidate = ready.invalidate(agreed).map(|handle| handle.0);
@@ -73,7 +76,7 @@ impl Connection {
                 trace::reply(&self.events.peer, || {
                     // CAST: A reply in memory is shorter than 4 GiB.
                     let written = transfer.as_ref().map_or(0, |writes| writes.bytes() as u32);
-                    (xid, reply.len(), written, invalidate.unwrap_or(0))
+                    (xid.0, reply.len(), written, invalidate.unwrap_or(0))
                 });
                 // CAST: The length is a few kilobytes.
                 let most = handler.terms.longest_message(ready.version()) as usize;
@@ -101,7 +104,7 @@ impl Connection {
         &self,
         plan: &Plan<'_>,
         reply: &Reply<'_>,
-        tag: u64,
+        tag: Tag,
     ) -> Result<Option<KBox<Transfer>>> {
         let bytes = plan.writes().map(|write| write.span.length as usize).sum();
         if bytes == 0 {
@@ -132,8 +135,8 @@ impl Connection {
             }
         });
         let most_sges = self.qp.pd().max_send_sges() as usize;
-        let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?.tagged(tag);
-        Ok(Some(KBox::new(transfer, GFP_KERNEL)?))
+        let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?;
+        Ok(Some(KBox::new(tag.put_on(transfer), GFP_KERNEL)?))
     }
 
     /// Records that a call is finished. Its Receive has been posted again.
