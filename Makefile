@@ -140,7 +140,7 @@ shell:
 
 CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-rails-short \
 	check-debug check-endurance check-full check-short check-kernels check-arm64 check-server \
-	check-rds check-packages
+	check-server-endurance check-rds check-packages
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 .PHONY: $(CHECKS)
 $(CHECKS):
@@ -230,6 +230,7 @@ help:
 	@echo '  make check-packages           an installed Debian: DKMS, an upgrade of the kernel, fall-back, removal'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'
+	@echo '  make check-server-endurance   lives of our server there: 100 listeners, 100 loads, 1500 connections'
 	@echo '  make check-host, check-lint, check-vm, check-cable, check-shutdown, check-rails-short'
 	@echo '                                one part of make check'
 	@echo '  make check-rails              mounts over two cables that fail in many ways (PROVIDER=siw|mixed, DEBUG=1: small; SERVER=ours)'

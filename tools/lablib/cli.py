@@ -255,6 +255,8 @@ def add_check(commands):
                           "over iWARP; "
                           "endurance: 100 lives, 1000 disconnects by the client and 500 by the "
                           "server there (half an hour); "
+                          "server-endurance: 100 listeners, 100 loads, 1500 broken connections of "
+                          "our server there; "
                           "full: the selftests in full size on the stock kernel (two hours); "
                           "debug-full: the same on the debug kernel (most of a day); "
                           "short: build and short tests on --kernel; "

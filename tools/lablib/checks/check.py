@@ -21,7 +21,8 @@ from .lane import LOG, Lane
 
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rds-short", "debug",
          "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
-         "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds")
+         "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds",
+         "server-endurance")
 # Two pairs of machines share a part: one mostly works, the other mostly waits.
 HALVES = {"vm": ("vm-work", "vm-faults"),
           "debug": ("debug-work", "debug-faults", "debug-server", "debug-rds")}
@@ -36,11 +37,13 @@ HOST_SECONDS = 20 * 60
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
-              "server": 20 * 60, "debug-server": 30 * 60, "arm64": 30 * 60, "endurance": 3 * 3600}
-FULL_PARTS = ("full", "debug-full", "endurance")
-DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance")
+              "server": 20 * 60, "debug-server": 30 * 60, "arm64": 30 * 60, "endurance": 3 * 3600,
+              "server-endurance": 3 * 3600}
+FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
+DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance",
+               "server-endurance")
 # With our module in the server, too.
-SERVER_PARTS = ("server", "debug-server")
+SERVER_PARTS = ("server", "debug-server", "server-endurance")
 RUNNER = "selftests/run"
 # Both clients do the same things to the same bytes.
 CABLE_SEED = 8166
@@ -94,6 +97,7 @@ SERVER_CASES = (
     r"^files\.symbolic_links_of_every_length",
     r"^install\.a_server_loads",
     r"^requester",
+    r"^server_life",
     r"^served_two",
     r"^both_ends\.((each_machine|a_mount)[a-z_]* vers=4\.2|a_machine[a-z_]* vers=3)",
     r"^fairness",
@@ -127,6 +131,8 @@ ENDURANCE_CASES = (
     r"^disconnects\.forced_disconnects_under_inline_load",
     r"^disconnects\.server_ends_connections",
 )
+# The same of our server: its listeners, its module, its connections.
+SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.")
 
 
 def run(parts, spec):
@@ -250,7 +256,8 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
                  "cable": CABLE_CASES, "rails-short": RAILS_CASES, "iwarp": IWARP_CASES,
                  "short": SHORT_CASES, "server": SERVER_CASES,
                  "debug-server": SERVER_DEBUG_CASES, "arm64": ARM64_CASES,
-                 "endurance": ENDURANCE_CASES}.get(part, ()):
+                 "endurance": ENDURANCE_CASES,
+                 "server-endurance": SERVER_ENDURANCE_CASES}.get(part, ()):
         argv += ["--filter", name]
     parser, lines = Parser(), LineSplitter()
     session = Session(plan)

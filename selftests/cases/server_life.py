@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Lives of our server's module, of its listeners and of connections, many times over."""
+
+import collections
+import os
+import time
+
+from lib import faults, tracing, wait
+from lib.asking import Client, Stage
+from lib.case import ENV, case, check, equal
+from lib.env import PORT
+from lib.requester import row, tables
+from lib.served import counters
+
+CLIENTS = "ours", "intree"
+CALLS = 8
+# Connections that a listener takes from one address.
+MOST = 128
+
+
+def asked(stage, port=PORT):
+    """A connection that is served, and ends amid calls."""
+    with Client(stage, port=port) as client:
+        client.ping()
+        client.connection.send_many(tables.Writing()(client).octets(), CALLS)
+
+
+# covers: the server: many listeners serve at a time, and all of them go with nfsd.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=600)
+def many_listeners(t):
+    stage = Stage(t)
+    t.defer(faults.restart_nfsd, t.server)
+    ports = [PORT + 1 + number for number in range(ENV.pick(small=4, full=100))]
+    for port in ports:
+        t.server.call("text", faults.PORTLIST, f"rdma {port}")
+    identifiers = stage.identifiers()
+    for port in ports:
+        asked(stage, port)
+    stage.wait_gone()
+    wait.until(lambda: stage.identifiers() <= identifiers, ENV.patience(20),
+               "no identifier of a connection left")
+    faults.stop_nfsd(t.server)
+    wait.until(lambda: not stage.queue_pairs() and not stage.identifiers(), ENV.patience(20),
+               "nothing of any listener left in the stopped server")
+    faults.start_nfsd(t.server)
+    stage.read()
+
+
+# covers: the server: its module is loaded and unloaded any number of times, also with its
+# tracepoints on.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90, full_seconds=1800)
+def many_loads(t):
+    stage = Stage(t)
+    t.defer(faults.start_nfsd, t.server)
+    for _ in range(ENV.pick(small=2, full=100)):
+        tracing.watch_server(t)
+        asked(stage)
+        check(tracing.of_server(t), "no event")
+        faults.stop_nfsd(t.server)
+        wait.until(lambda: not t.server.run("sh", "-c", "rmmod svcrdma_rs 2>&1 || true").strip(),
+                   ENV.patience(30), "the module is unloaded")
+        equal(tracing.of_server(t), [], "events that are left")
+        t.server.run("insmod", os.environ["LAB_SERVER_MODULE"])
+        faults.start_nfsd(t.server)
+        stage.read()
+
+
+# covers: the server: connections that break amid calls leave nothing behind, however many.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=1800)
+def many_broken_connections(t):
+    stage = Stage(t)
+    for _ in range(ENV.pick(small=8, full=1500)):
+        asked(stage)
+    stage.undisturbed()
+    stage.wait_gone()
+
+
+# covers: the server: idle connections make room for others, so any number of them is served, and no
+# more than an address may have are there at a time.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=900)
+def many_idle_connections(t):
+    stage, before, opened = Stage(t), counters(t), []
+    count, rejected, want, clock = 0, 0, ENV.pick(small=8, full=1000), wait.Clock()
+    tracing.watch_server(t)
+    while count < want:
+        client = Client(stage)
+        t.defer(client.connection.close)
+        try:
+            client.connection.connect()
+            client.ping()
+            opened.append(client)
+            count += 1
+        except row.NotAccepted:
+            # None of the others has been idle for long enough.
+            client.connection.close()
+            rejected += 1
+            check(clock.seconds() < ENV.patience(600), f"{count} connections")
+            time.sleep(1)
+        if count % 50 == 0:
+            stage.read()
+            check(stage.queue_pairs() <= MOST + stage.pairs, "more connections than may be")
+            for other in [other for other in opened if other.connection.ended()]:
+                other.connection.close()
+                opened.remove(other)
+    gone = counters(t)["ended_for_another"] - before["ended_for_another"]
+    t.note(f"{count} connections, {gone} of them ended for another, {len(opened)} there")
+    check(count - gone <= MOST, "the count of those that ended")
+    events = collections.Counter(name for name, _ in tracing.of_server(t))
+    equal(events["svcrdma_rejected"], rejected, "rejected requests that tracepoints tell")
+    check(events["svcrdma_accepted"] >= count, "accepted connections that tracepoints tell")
+    for client in opened:
+        client.connection.close()
+    stage.undisturbed()
+    stage.wait_gone()
