@@ -28,5 +28,5 @@ matrix   the table of faults
 bystanders  processes beside that load
 """
 
-# It says where lablib is, before anything here imports from that.
+# The import adds lablib's directory to the search path, so it precedes all imports of lablib.
 from . import env  # noqa: F401

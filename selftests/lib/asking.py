@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile requester seen from outside: what it does is judged by what the server does."""
+"""The hostile requester seen from outside: the test checks how the server reacts to its messages.
+"""
 
 import contextlib
 import importlib
@@ -17,13 +18,14 @@ from .env import ENV, PORT
 from .hostile.message import LAYOUTS, Malformed, Message, decode, numbers, word
 from .requester import calls, row
 
-# Only machines have the RDMA library; the names of the cases are known elsewhere, too.
+# Only the lab's machines have the RDMA library. The names of the cases are needed elsewhere as
+# well.
 VERBS = "lib.requester.verbs"
 BLOCK = 8192
 OURS = "/sys/module/svcrdma_rs"
-# An answer comes within this, however busy the machine is; the end of a connection as well.
+# Time limit for an answer, and for the end of a connection, even on a busy machine.
 ANSWER_SECONDS, END_SECONDS = 10, 20
-# A server with a thread that is free answers a call over TCP within this.
+# Time limit in which a server with a free thread answers a call over TCP.
 TCP_SECONDS = 2
 TCP_PORT = 2049
 LAST = 0x80000000  # of a record's fragments
@@ -33,7 +35,7 @@ XIDS = iter(lambda: random.SystemRandom().randrange(0x10, 0x70000) << 12, None)
 
 
 class Client:
-    """One connection of the requester, and the messages that it makes."""
+    """A connection of the requester, and the messages that it builds."""
 
     def __init__(self, stage, private=None, port=PORT, **more):
         self.stage, self.xid = stage, next(XIDS)
@@ -48,12 +50,12 @@ class Client:
         self.connection.close()
 
     def next(self):
-        """The xid of the next call."""
+        """Return the xid for the next call."""
         self.xid += 1
         return self.xid
 
     def message(self, payload=None, xid=None, **fields):
-        """A right message with a call of NULL, but for what is said otherwise."""
+        """Build a valid message with a NULL call. The arguments change parts of it."""
         xid = xid or self.next()
         if payload is None:
             payload = calls.null(xid)
@@ -70,18 +72,21 @@ class Client:
         return self.connection.send(octets)
 
     def receive(self, seconds=None):
-        """The next answer, or None; raises Malformed."""
+        """Return the next answer, or None; raise Malformed."""
         octets = self.connection.receive_one(seconds or ENV.patience(ANSWER_SECONDS))
         if octets is None:
             return None
-        # An error repeats the version of its call, whose layout need not be known here.
+        # An error repeats the version of its call. The layout of that version need not be known
+        # here.
         version, = numbers(octets, 4)
         found = decode(octets if version in LAYOUTS else octets[:4] + word(1) + octets[8:])
         found.vers = version
         return found
 
     def ping(self, answers=0):
-        """A call of NULL on this connection; what came before its answer, and so many others."""
+        """Make a NULL call on this connection. Wait for its answer and for `answers` other
+        messages, and return these.
+        """
         probe, others, answered = self.message(), [], False
         self.send(probe)
         while not answered or len(others) < answers:
@@ -101,7 +106,8 @@ class Client:
 
 
 class Stage:
-    """An honest mount beside the requester, a file for each, and the server looked at."""
+    """An honest mount beside the requester, a file for each of them, and the state of the server.
+    """
 
     def __init__(self, t):
         if not t.server.run("sh", "-c", f"[ ! -d {OURS} ] || echo ours").strip():
@@ -119,7 +125,7 @@ class Stage:
         self.pairs = self.queue_pairs()
 
     def close(self):
-        """Close the honest file, unless that has been done behind a failed case."""
+        """Close the honest file, unless it was closed after a failed case."""
         with contextlib.suppress(OSError):
             os.close(self.fd)
 
@@ -127,34 +133,34 @@ class Stage:
         return Client(self, **more)
 
     def content(self):
-        """What the requester's file has."""
+        """The content of the requester's file."""
         return self.t.server.read(self.mine, 0, 2 * BLOCK)
 
     def refill(self):
-        """Make the requester's file what it was."""
+        """Restore the content of the requester's file."""
         self.t.server.call("unlink", self.mine)
         self.t.server.write(self.mine, self.original)
 
     def unchanged(self):
-        """Complain if the requester's file is not what it was."""
+        """Complain if the content of the requester's file has changed."""
         problem = pattern.difference(self.content(), self.original)
         check(problem is None, problem)
 
     def queue_pairs(self):
-        """How many queue pairs of connections the server has."""
+        """The number of queue pairs that the server has for connections."""
         found = json.loads(self.t.server.run("rdma", "-j", "resource", "show", "qp"))
         return len([pair for pair in found if pair["type"] == "RC"])
 
     def identifiers(self):
-        """How many identifiers of the connection manager the server has."""
+        """The number of connection manager ids that the server has."""
         return len(json.loads(self.t.server.run("rdma", "-j", "resource", "show", "cm_id")))
 
     def wait_gone(self):
-        """Wait until the server has nothing of the requester any more."""
+        """Wait until the server has no object of the requester any more."""
         wait.until(lambda: self.queue_pairs() <= self.pairs, ENV.patience(END_SECONDS),
                    "no connection of the requester left in the server")
 
-    # Others must not notice.
+    # Check that other clients are not disturbed.
 
     def read(self):
         """A READ on the honest mount."""
@@ -162,14 +168,16 @@ class Stage:
         check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
 
     def undisturbed(self):
-        """The honest mount works, on its first connection, and a thread is free."""
+        """Check that the honest mount works on its first connection, and that a server thread is
+        free.
+        """
         self.read()
         equal(self.honest.connects(), 1, f"connections of the mount on port {PORT}")
         self.tcp()
 
     @staticmethod
     def tcp():
-        """A call of NULL over TCP; how many seconds it took."""
+        """Make a NULL call over TCP, and return how many seconds it took."""
         clock = wait.Clock()
         octets = calls.null(next(XIDS))
         with socket.create_connection((ENV.server, TCP_PORT), ENV.patience(TCP_SECONDS)) as line:
@@ -200,7 +208,7 @@ class Stage:
         elif reaction.kind == row.DROPPED:
             equal(client.ping(), [], "answers to what is dropped")
         elif reaction.kind == row.ANY:
-            # As long as it takes for everything to be answered, or for the connection to end.
+            # The time until everything is answered or the connection ends.
             with contextlib.suppress(AssertionError, self.verbs.PyverbsRDMAError):
                 client.ping()
         else:
@@ -218,7 +226,7 @@ class Stage:
                     reaction.check(self, client, answer)
 
     def play_all(self, table):
-        """Play a table; all complaints together."""
+        """Run all rows of a table, and return all complaints together."""
         complaints = []
         for one in table:
             start = time.monotonic()

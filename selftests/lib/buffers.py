@@ -28,7 +28,7 @@ class Buffer:
     def read(self, fd, length, offset, shift=0):
         """Read up to `length` bytes into this memory; returns what came."""
         view = self.view(length, shift)
-        # What the transfer does not fill must not pass for data.
+        # The part that the transfer does not fill must not look like data.
         view[:] = b"\xa5" * length
         done = os.preadv(fd, [view], offset)
         return bytes(view[:done])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What processes do beside the load of a fault matrix: what workers of `matrix` run."""
+"""What other processes do beside the load of a fault matrix: the workers of `matrix`."""
 
 import contextlib
 import mmap
@@ -18,7 +18,7 @@ KIB, MIB = 1 << 10, 1 << 20
 DIRTY, PIECE = 8 * MIB, 256 * KIB
 DIRTY_FILE, LIFE_FILE = 90, 91     # numbers of files
 BLOCK = 16 * KIB
-# What is left of the memory; less would be the end of some process.
+# Memory that stays free. With less, the kernel would kill some process.
 LEFT_MIB = 160
 CHUNK = 16 * MIB
 LIFE_BYTES = 9000
@@ -26,14 +26,16 @@ PARALLEL_VERSIONS = ("3", "4.0", "4.1", "4.2")
 
 
 def mortal(*args):
-    """`rewrite` in a process whose signals do what they do to any program."""
+    """Run `rewrite` in a process in which signals have their default effects."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     rewrite(*args)
 
 
 class Bystander:
-    """A writer on a mount, to be ended, killed or cut off; nothing it was told may be lost."""
+    """A writer on a mount that is to be stopped, killed or cut off. No acknowledged write may be
+    lost.
+    """
 
     def __init__(self, server, mount, number):
         self.server, self.board, self.number = server, Board(), number
@@ -47,12 +49,12 @@ class Bystander:
         return self
 
     def finish(self):
-        """End it in good order."""
+        """Stop the writer in good order."""
         self.worker.join(ENV.patience(120))
         self.compare(())
 
     def kill(self, number):
-        """End it in the middle of whatever it does."""
+        """Kill the writer in the middle of its work."""
         self.worker.kill(number)
         try:
             self.worker.join(ENV.patience(60), killed=True)
@@ -61,11 +63,11 @@ class Bystander:
         self.compare_cut()
 
     def compare_cut(self):
-        """It was cut short: what it did last may be there or not."""
+        """The writer was cut short: its last write may or may not be there."""
         self.compare((self.board[Board.GENERATION] + 1,))
 
     def ended_by(self, numbers):
-        """It has been ended by one of these errors of the mount."""
+        """Check that one of these errors of the mount has ended the writer."""
         try:
             self.worker.join(ENV.patience(10))
         except AssertionError as error:
@@ -75,7 +77,7 @@ class Bystander:
             raise AssertionError("no error")
 
     def compare(self, under_way):
-        """Each place on the server is of its last generation, or of one `under_way`."""
+        """Check that each place on the server has its last generation, or one `under_way`."""
         for place, done in enumerate(self.board.done()):
             allowed = {done or None} | {g for g in under_way if g % PLACES == place}
             found = self.server.read(self.there, place * BLOCK, BLOCK)
@@ -83,7 +85,7 @@ class Bystander:
             check(problem is None, f"bystander {self.number}: {problem}")
 
     def close(self):
-        """Whatever happened, the process goes."""
+        """Kill the process, whatever has happened."""
         try:
             if not self.worker.reaped():
                 self.worker.kill()
@@ -94,7 +96,7 @@ class Bystander:
 
 
 def in_namespace(_, space, mount):
-    """In a process of its own: mount from inside a network namespace."""
+    """Mount from inside a network namespace, in a process of its own."""
     with open(space) as file:
         os.setns(file.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     mount.make()
@@ -148,7 +150,9 @@ def dirty_content(generation):
 
 
 def write_dirty(stopped, path, generation):
-    """Through the page cache, and to the server at the end only or when memory is needed."""
+    """Write through the page cache. Data go to the server only at the end or when memory is
+    needed.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
     for at in range(0, DIRTY, PIECE):
         os.pwrite(fd, pattern.data(DIRTY_FILE, at, PIECE, generation), at)
@@ -163,7 +167,7 @@ def available_mib():
 
 
 def take_memory(stopped):
-    """Take all memory but a rest, and keep using it."""
+    """Take all memory except a rest, and keep using it."""
     pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     taken = []
     while not stopped():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a test function is and what it gets to work with."""
+"""A test case, and the context that its function gets."""
 
 import contextlib
 import dataclasses
@@ -13,12 +13,12 @@ SHOWN_ITEMS = 5
 
 
 class Skip(Exception):
-    """The surroundings lack something; the reason is for the user."""
+    """The environment lacks something; the reason is for the user."""
 
 
 @dataclasses.dataclass
 class Case:
-    """A test function with what its decorator said."""
+    """A test function with the arguments of its decorator."""
 
     function: Callable
     number: int        # its place among all cases
@@ -38,24 +38,26 @@ class Case:
         return f"{self.function.__module__.rpartition('.')[2]}.{self.function.__name__}"
 
     def limit(self):
-        """Seconds after which it is ended by force."""
+        """Number of seconds after which the case is killed."""
         return ENV.patience(self.full_seconds if ENV.full else self.seconds)
 
     def applies(self):
-        """Whether it belongs to a run like this one."""
+        """Whether the case belongs to a run like this one."""
         return (ENV.client in self.clients and (ENV.full or not self.full_only)
                 and self.provider in (ENV.provider, None)
                 and self.server in (ENV.serving, None)
                 and not (self.stock_only if ENV.debug else self.debug_only))
 
     def variants(self):
-        """The versions to run it with; (None,) when it has no say in it."""
+        """The versions with which to run the case; (None,) if the case does not depend on the
+        version.
+        """
         if not self.versions:
             return (None,)
         wanted = tuple(v for v in ENV.versions if v in self.versions)
         if ENV.one_version and len(wanted) > 1:
-            # On a slow kernel each case takes its turn with one of the versions; another seed,
-            # another turn.
+            # On a slow kernel each case runs with one of the versions in turn. The seed selects
+            # which.
             return (wanted[(self.number + ENV.seed) % len(wanted)],)
         return wanted
 
@@ -76,7 +78,7 @@ def case(versions=("3", "4.0", "4.1", "4.2"), seconds=60, full_seconds=900,
 
 
 class Context:
-    """Tools for one run of one case, and the undoing of what it did."""
+    """The tools for one run of a case, which also undo what the case did."""
 
     def __init__(self, version, log, helper):
         self.version, self.log, self.server = version, log, helper
@@ -85,22 +87,22 @@ class Context:
         self.random = random.Random(f"{ENV.seed} {version}")
 
     def defer(self, function, *args, **named):
-        """Call this when the case is over, in reverse order."""
+        """Call this function when the case has ended; the last one registered comes first."""
         self.stack.callback(function, *args, **named)
 
     def on_failure(self, tell):
-        """Should the case fail, print what `tell()` says before anything is undone."""
+        """If the case fails, print the result of `tell()` before anything is undone."""
         self.witnesses.append(tell)
 
     def mount(self, options="", export=None, where=None, version=None,
               seconds=mounts.MOUNT_SECONDS, **more):
-        """Mount, to be unmounted at the end; returns a `mounts.Mount`."""
+        """Mount, and unmount at the end of the case. Return a `mounts.Mount`."""
         mount = self.unmounted(options, export, where, version, **more)
         mount.make(seconds)
         return mount
 
     def unmounted(self, options="", export=None, where=None, version=None, **more):
-        """The same without mounting."""
+        """Return a `mounts.Mount` that is not mounted yet."""
         mount = mounts.Mount(version or self.version, options, export or ENV.mem, where, **more)
         self.defer(mount.remove)
         return mount
@@ -135,7 +137,7 @@ class Context:
 
 @dataclasses.dataclass
 class Directory:
-    """One directory by its names on both sides."""
+    """A directory, with its names on the client and on the server."""
 
     here: str
     there: str
@@ -145,7 +147,7 @@ class Directory:
 
 
 def equal(found, expected, what):
-    """Complain about a difference."""
+    """Complain if the two values differ."""
     if found == expected:
         return
     if isinstance(found, (list, dict)) and len(found) > SHOWN_ITEMS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the surroundings say: the server, the client module, the sizes."""
+"""The environment of a run: the server, the client module, the sizes."""
 
 import dataclasses
 import os
@@ -52,7 +52,7 @@ class Environment:
         return small if debug is None or not self.debug else debug
 
     def patience(self, seconds):
-        """A limit that only a hang exceeds, also on a machine that others use."""
+        """A time limit that is exceeded only if something hangs, even on a busy machine."""
         return seconds * self.factor * (3 if self.debug else 1)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Trouble made on the server and on the wire, and its undoing."""
+"""Faults on the server and on the network, and how to undo them."""
 
 import contextlib
 import pathlib
@@ -20,8 +20,8 @@ MESSAGE_SIZE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 TABLE = "selftests"
 DISK = "/disk"  # what ENV.disk lies on
 DETOUR = "detour"
-# For rxe and for siw.  Dropping what comes in, only: a software device whose own sends are refused
-# breaks its management queue pair for good.
+# Commands for rxe and for siw. Only incoming packets are dropped: a software device whose own
+# sends are refused loses its management queue pair for good.
 SILENCE = f"""
 table inet {TABLE} {{
     chain in {{
@@ -34,24 +34,24 @@ table inet {TABLE} {{
 
 
 def interface(number=0):
-    """The name of either machine's end of a cable."""
+    """The interface of either machine at a cable."""
     return f"eth{number}"
 
 
 def device(number=0):
-    """The name of either machine's RDMA device there."""
+    """The RDMA device of either machine at a cable."""
     return ENV.devices[number]
 
 
 def device_add(number=0):
-    """The command that makes it."""
+    """The command that creates the RDMA device."""
     name = device(number)
     return ("rdma", "link", "add", name, "type", name.rstrip("0123456789"),
             "netdev", interface(number))
 
 
 def silence(server):
-    """The server's RDMA port hears nothing any more, and so acknowledges nothing."""
+    """Make the server's RDMA port receive nothing, so that it acknowledges nothing."""
     server.run("nft", "-f", "-", stdin=SILENCE)
 
 
@@ -61,7 +61,7 @@ def speak(server):
 
 
 def stop_nfsd(server):
-    """End the server's threads: every connection and listener goes."""
+    """Stop the server's threads: all connections and listeners end."""
     server.call("text", f"{NFSD}/threads", "0")
 
 
@@ -74,7 +74,8 @@ def start_nfsd(server):
 
 
 def restart_nfsd(server, setting=None, value=None):
-    """Stop and start, optionally with another value of a setting for the connections to come."""
+    """Stop and start the server, optionally with another value of a setting for later connections.
+    """
     stop_nfsd(server)
     if setting is not None:
         server.call("text", setting, value)
@@ -93,12 +94,12 @@ def serving_with(server, setting, value):
 
 
 def granting(server, count):
-    """While the block runs, the server grants so many credits to a connection."""
+    """While the block runs, the server grants this number of credits to a connection."""
     return serving_with(server, MAX_REQUESTS, count)
 
 
 def grant(t, count):
-    """The same until the case is over. For a case without a mount as yet."""
+    """The same until the end of the case, for a case that has no mount yet."""
     # A client of the last case that has not said goodbye would wait for the server's grace.
     xprt.wait_gone()
     t.stack.enter_context(granting(t.server, count))
@@ -113,7 +114,7 @@ def take_messages_of(t, octets):
 
 @contextlib.contextmanager
 def frozen(server):
-    """While the block runs, whatever changes the server's disk waits there."""
+    """While the block runs, everything that changes the server's disk waits."""
     server.run("fsfreeze", "--freeze", DISK)
     try:
         yield
@@ -123,8 +124,8 @@ def frozen(server):
 
 @contextlib.contextmanager
 def stopped(pid):
-    """While the block runs, a process of this machine goes nowhere, not even where it waits in a
-    call: it keeps what it is given.  (A signal would reach it behind the call.)
+    """While the block runs, a process of this machine is stopped, even while it waits in a system
+    call, and keeps the locks and slots that it has. (A signal would stop it only after the call.)
     """
     with tempfile.TemporaryDirectory() as top:
         subprocess.run(["mount", "-t", "cgroup", "-o", "freezer", "freezer", top], check=True)
@@ -155,7 +156,7 @@ def end_grace(server):
 
 
 def delay(server, milliseconds):
-    """Hold back everything that the server sends."""
+    """Delay everything that the server sends."""
     server.run("tc", "qdisc", "replace", "dev", interface(), "root", "netem",
                "delay", f"{milliseconds}ms", "limit", "100000")
 
@@ -179,14 +180,14 @@ def held_back(t, enough):
             return
 
 
-# What comes in goes through a device that the lab made for that.  Not what goes out: rxe takes what
-# a queue says, or its absence while one replaces another, for an error of the queue pair.
+# Incoming packets pass a device that the lab made for this. Outgoing packets do not: rxe takes an
+# error of the queueing discipline, or its absence during a change, for an error of the queue pair.
 WORSEN = f'tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"'
 BETTER = f"tc qdisc del dev {DETOUR} root"
 
 
 def worsen(server, *words):
-    """Treat what comes in as tc-netem's `words` say, on the server and here."""
+    """Treat incoming packets as tc-netem's `words` say, on the server and here."""
     for run in machines(server):
         run("sh", "-ec", WORSEN, "sh", *words)
 
@@ -198,7 +199,7 @@ def better(server):
 
 
 def machines(server):
-    """Both machines' ways to run a command; a debug kernel has no tc-netem."""
+    """The functions that run a command in each machine; a debug kernel has no tc-netem."""
     def here(*argv):
         subprocess.run(argv, timeout=ENV.patience(30), check=True)
 
@@ -206,14 +207,15 @@ def machines(server):
 
 
 def lab(*request):
-    """What only the lab itself can do: server off, server on, client unplug, client plug."""
+    """Ask the lab for what only the lab can do: server off, server on, client unplug, client plug.
+    """
     status, text = Remote("lab").call(request)
     if status:
         raise AssertionError(f"{' '.join(request)}: {text.decode()}")
 
 
 def remove_server_device(server, number=0):
-    """Pull an RDMA device out of the server."""
+    """Remove an RDMA device from the server."""
     server.run("rdma", "link", "delete", device(number))
 
 
@@ -223,7 +225,7 @@ def add_server_device(server, number=0):
 
 @contextlib.contextmanager
 def server_device_gone(server, number=0):
-    """An RDMA device of the server is deleted and made anew."""
+    """Delete an RDMA device of the server, and create it again."""
     try:
         remove_server_device(server, number)
         yield
@@ -232,7 +234,7 @@ def server_device_gone(server, number=0):
 
 
 def remove_client_device(number=0):
-    """Pull an RDMA device out of this machine."""
+    """Remove an RDMA device from this machine."""
     subprocess.run(["rdma", "link", "delete", device(number)], timeout=ENV.patience(60),
                    check=True)
 
@@ -242,11 +244,11 @@ def add_client_device(number=0):
 
 
 def repair(server):
-    """Put right what a failed case left broken on the server; complaints."""
+    """Repair what a failed case left broken on the server; return the complaints."""
     if server is None:
         return []
     complaints = []
-    # Quietly: most cases never touch them.
+    # Check silently, because most cases do not change these settings.
     server.call("run", ["fsfreeze", "--unfreeze", DISK])
     no_delay(server)
     server.call("run", ["sh", "-c", BETTER])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the administrator's guide says that a command says."""
+"""The error messages of commands that the administrator's guide lists."""
 
 import re
 
@@ -11,7 +11,7 @@ TERM = re.compile(r'^``(\w+)``: "([^"]+)"$', re.MULTILINE)
 
 
 def texts(command):
-    """The texts that the guide's list has of a command."""
+    """The messages that the guide lists for a command."""
     guide = (REPO / "Documentation/messages.rst").read_text()
     section = guide.split(HEADING, 1)[1].split("\n===", 1)[0]
     found = [text for name, text in TERM.findall(section) if name == command]
@@ -20,7 +20,7 @@ def texts(command):
 
 
 def explained(command, said):
-    """The text of the list that a command's complaint has in it."""
+    """The listed message that a command's output contains."""
     found = [text for text in texts(command) if text in said]
     check(len(found) == 1, f"{command} says {said!r}; the guide has {texts(command)}")
     return found[0]

@@ -12,7 +12,7 @@ TIMES = 1 << 20
 
 
 class Injection:
-    """The switches of both kinds of failure; what is set is undone at the end of the case."""
+    """The switches of both types of failure. All settings are undone at the end of the case."""
 
     def __init__(self, t, kinds=KINDS):
         self.t, self.kinds = t, kinds
@@ -32,7 +32,9 @@ class Injection:
                 self.write(kind, name.replace("_", "-"), value)
 
     def only_module(self, name=None):
-        """Spare allocations without a function of a module, of ours at first, among the callers."""
+        """Spare allocations that have no function of a module (at first: of ours) among their
+        callers.
+        """
         start, end = text(name or module.name())
         # The last one fails other things, but counts what fails like the others.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
@@ -41,26 +43,26 @@ class Injection:
             self.write(kind, "require-end", hex(end))
 
     def spare(self, kind, functions_from_to):
-        """Spare allocations of a kind with one of these functions among the callers."""
+        """Spare allocations of a type that have one of these functions among their callers."""
         start, end = functions_from_to
         self.write(kind, "reject-start", hex(start))
         self.write(kind, "reject-end", hex(end))
 
     def spare_slabs(self):
-        """Spare the pages of slabs: of these pages the kernel makes many objects."""
+        """Spare the pages of slabs, from each of which the kernel makes many objects."""
         self.spare("fail_page_alloc", function("new_slab"))
 
     def every(self, nth):
-        """Let every nth allocation fail."""
+        """Make every nth allocation fail."""
         self.set(interval=nth, times=TIMES, probability=100)
 
     def met(self):
-        """How many have failed since `every`."""
+        """Return how many allocations have failed since `every`."""
         left = sum(int((DEBUG / kind / "times").read_text()) for kind in self.kinds)
         return len(self.kinds) * TIMES - left
 
     def stop(self):
-        """No more failures; how many there were."""
+        """Stop the failures, and return how many there were."""
         for kind in self.kinds:
             (DEBUG / kind / "probability").write_text("0")
         return self.met()
@@ -75,14 +77,15 @@ def functions():
 
 
 def text(module_name):
-    """Where a module's functions are: the first address, and one behind the last."""
+    """Return where a module's functions are: the first address, and the address behind the last.
+    """
     found = [address for address, _, owner in functions() if owner == module_name]
-    # The last function is no longer than that.
+    # The last function is at most this long.
     return min(found), max(found) + (4 << 10)
 
 
 def function(wanted):
-    """Where a function of the kernel is: its address, and that of the next function."""
+    """Return the address of a kernel function, and that of the next function."""
     found = sorted((address, name) for address, name, owner in functions() if not owner)
     start = next(address for address, name in found if name == wanted)
     return start, next(address for address, _ in found if address > start)

@@ -13,7 +13,7 @@ from .server_agent import open_files
 REALM, DOMAIN = "LAB.TEST", "lab.test"
 SERVICE, MACHINE = f"nfs/server.{DOMAIN}", f"nfs/client.{DOMAIN}"
 USER, PASSWORD = "alice", "correct horse"
-# Her number differs, so that only her name identifies her.
+# The user's number differs on the two machines, so that only the name identifies the user.
 UID_HERE, UID_THERE = 3001, 2001
 EXPORT_OPTIONS = "rw,no_root_squash,no_subtree_check,insecure,fsid=1,async"
 PIPES = "/var/lib/nfs/rpc_pipefs"
@@ -46,7 +46,7 @@ SERVER_PROGRAMS = (("krb5kdc -n", None),
 
 
 def files(server, client):
-    """What both machines know of the realm: name -> content."""
+    """The files of the realm on both machines: name -> content."""
     return {
         "/etc/krb5.conf": f"""\
 [libdefaults]
@@ -80,7 +80,7 @@ Nobody-Group = nogroup
 
 
 class Realm:
-    """Everything that `sec=krb5` needs, for the time of a case; the server keeps its files."""
+    """The programs and files that `sec=krb5` needs during a case; the server keeps its files."""
 
     def __init__(self, t):
         self.t = t
@@ -102,7 +102,7 @@ class Realm:
         t.defer(self.export, f"{EXPORT_OPTIONS},sec=sys")
 
     def keep(self, name):
-        """Bring a file of this machine back at the end."""
+        """Restore a file of this machine at the end of the case."""
         path = pathlib.Path(name)
         if path.exists():
             self.t.defer(path.write_bytes, path.read_bytes())
@@ -113,10 +113,10 @@ class Realm:
         self.t.server.run("exportfs", "-o", options, f"*:{ENV.mem}")
 
     def serve(self):
-        """Key server, and the server's side of contexts and names."""
+        """The key server, and the server's daemons for contexts and names."""
         server = self.t.server
         server.call("text", "/etc/krb5kdc/kdc.conf", KDC_CONF)
-        # The realm is made once in the life of the machine.
+        # The realm is created once for each boot of the machine.
         server.run("sh", "-ec", f"[ -e /run/krb5/client.keytab ] || {{ {SET_UP} }}")
         server.run("sh", "-c", f"> {LOG}")
         self.t.on_failure(lambda: server.call("text", LOG))
@@ -127,21 +127,23 @@ class Realm:
                        f"{program} is there")
 
     def at_work(self, pid, file):
-        """Whether a program of the server takes requests."""
+        """Whether a program of the server accepts requests."""
         if file:
             return file in self.t.server.call("open_files", pid)
         listeners = self.t.server.run("ss", "-Hltnp", "sport", "=", f":{KDC_PORT}")
         return f"pid={pid}," in listeners
 
     def end(self, pid):
-        """End it, so that the next one has its port and no other process takes its requests."""
+        """Stop the program, so that the next one gets its port and no other process takes its
+        requests.
+        """
         server = self.t.server
         server.call("run", ["kill", pid])
         wait.until(lambda: server.call("run", ["kill", "-0", pid])[0], ENV.patience(20),
                    "a daemon of the server is gone")
 
     def join(self):
-        """This machine's key, and the daemon that the kernel asks for contexts."""
+        """The key of this machine, and the daemon from which the kernel requests contexts."""
         self.keep("/etc/krb5.keytab")
         keytab = self.t.server.read("/run/krb5/client.keytab", 0, 1 << 16)
         pathlib.Path("/etc/krb5.keytab").write_bytes(keytab)
@@ -159,7 +161,7 @@ class Realm:
         self.log.truncate(0)
         self.gssd = subprocess.Popen(["rpc.gssd", "-f", "-vv", "-rr", "-p", PIPES],
                                      stdout=self.log, stderr=self.log)
-        # The kernel sees it by the pipe that it holds open.
+        # The kernel knows that the daemon runs, because the daemon holds the pipe open.
         wait.until(lambda: "clntXX/gssd" in open_files(self.gssd.pid), ENV.patience(20),
                    "rpc.gssd is there")
 
@@ -169,7 +171,7 @@ class Realm:
             self.gssd.wait(ENV.patience(10))
 
     def said(self):
-        """What rpc.gssd said since it was started."""
+        """What rpc.gssd has logged since it was started."""
         self.log.seek(0)
         return self.log.read()
 
@@ -195,7 +197,7 @@ class Realm:
 
     @staticmethod
     def log_in():
-        """A ticket for the user, where the daemon looks for it."""
+        """Get a ticket for the user, in the file where the daemon looks for it."""
         cache = f"/tmp/krb5cc_{UID_HERE}"
         subprocess.run(["kinit", "-c", cache, USER], input=f"{PASSWORD}\n", text=True,
                        stdout=subprocess.DEVNULL, timeout=ENV.patience(60), check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel log: what it said since a moment, and whether that is a report."""
+"""The kernel log: the messages since some time, and whether one is a kernel report."""
 
 import os
 
@@ -9,7 +9,7 @@ from . import wait
 
 
 class Log:
-    """Reads the kernel log from the moment it is made."""
+    """Reads the kernel log from the time when the object was created."""
 
     def __init__(self):
         self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
@@ -17,7 +17,7 @@ class Log:
         self.lines = []
 
     def read(self):
-        """Take what has come in; returns all lines so far."""
+        """Read new messages, and return all lines so far."""
         while True:
             try:
                 entry = os.read(self.fd, 8192).decode(errors="replace")
@@ -30,12 +30,12 @@ class Log:
             self.lines.append(text.split("\n", 1)[0])
 
     def mark(self):
-        """Forget what has been said so far."""
+        """Forget all lines so far."""
         self.read()
         self.lines.clear()
 
     def find(self, *words):
-        """The first line with all these words (whatever the case), or None."""
+        """The first line that contains all these words (ignoring case), or None."""
         return next((line for line in self.read()
                      if all(w.lower() in line.lower() for w in words)), None)
 
@@ -45,7 +45,7 @@ class Log:
                           f"a kernel log line with {' and '.join(map(repr, words))}")
 
     def report(self):
-        """A complaint of the kernel about itself, with its context, or None."""
+        """The first report of a kernel problem, with its context, or None."""
         return judge.splats("\n".join(self.read()))
 
     def close(self):

@@ -23,7 +23,7 @@ WORD = struct.Struct("=Q")
 
 
 class Board:
-    """Memory shared with one writer: what it has done, and whether it is asked to rest."""
+    """Memory shared with one writer: what it has done, and whether it must rest."""
 
     GENERATION, VERIFIED, REST, RESTING, FIRST_PLACE = range(5)
 
@@ -37,7 +37,7 @@ class Board:
         WORD.pack_into(self.memory, word * WORD.size, value)
 
     def rest(self, stopped):
-        """For the worker: rest if it is asked to; whether it did."""
+        """Called by the worker: rest if requested. Return whether it has rested."""
         if not self[self.REST]:
             return False
         self[self.RESTING] = 1
@@ -46,7 +46,7 @@ class Board:
         return True
 
     def done(self):
-        """The acknowledged generation of each place; 0: none."""
+        """The acknowledged generation of each place; 0 if none was acknowledged."""
         return [self[self.FIRST_PLACE + place] for place in range(PLACES)]
 
 
@@ -78,7 +78,7 @@ class Synced:
         os.fsync(self.fd)
 
     def read(self, length, offset, _generation):
-        # From the server, not from here.
+        # Read from the server, not on this machine.
         os.posix_fadvise(self.fd, offset, length, os.POSIX_FADV_DONTNEED)
         return os.pread(self.fd, length, offset)
 
@@ -137,7 +137,7 @@ def rewrite(stopped, path, number, kind, size, board):
 
 
 def look(stopped, path, board):
-    """Calls without data, at a pace that leaves the processor to the others."""
+    """Make calls without data, at a rate that leaves processor time to other processes."""
     while not stopped():
         if not board.rest(stopped):
             os.stat(path)
@@ -158,15 +158,15 @@ class Load:
         self.boards, self.looker = [Board() for _ in self.kinds], Board()
 
     def written(self):
-        """How many writes each writer has had acknowledged, and looks the looker."""
+        """The number of acknowledged writes of each writer, and of checks of the looker."""
         return [board[Board.GENERATION] for board in (*self.boards, self.looker)]
 
     def further(self, start, more):
-        """Whether each of them has done so many more than at `start`."""
+        """Whether each of them has done this many more operations than at `start`."""
         return all(now >= then + more for now, then in zip(self.written(), start, strict=True))
 
     def wait_progress(self, seconds, writes):
-        """Wait until every writer has done some more writes; how long that took."""
+        """Wait until every writer has done some more writes; return how long that took."""
         start, clock = self.written(), wait.Clock()
         wait.until(lambda: self.further(start, writes), ENV.patience(seconds),
                    f"{writes} more writes by each of {len(self.kinds)} writers")
@@ -174,7 +174,7 @@ class Load:
         return clock.seconds()
 
     def start(self):
-        """Start them; every writer is at work before anything is broken."""
+        """Start the processes, and wait until every writer works."""
         for number, (kind, size) in enumerate(self.kinds):
             self.crew.start(rewrite, f"{self.top.here}/w{number}", number, kind, size,
                             self.boards[number])
@@ -183,7 +183,7 @@ class Load:
 
     @contextlib.contextmanager
     def resting(self):
-        """While the block runs, no call is under way."""
+        """While the block runs, no call is in flight."""
         boards = (*self.boards, self.looker)
         for board in boards:
             board[Board.REST] = 1
@@ -196,21 +196,21 @@ class Load:
                 board[Board.REST] = 0
 
     def content(self, number):
-        """What the file of a writer that does not write now must be."""
+        """The expected content of the file of a writer that does not write now."""
         size, done = self.kinds[number][1], self.boards[number].done()
         end = max(place + 1 for place in range(PLACES) if done[place])
         return b"".join(pattern.data(number, place * size, size, done[place]) if done[place]
                         else bytes(size) for place in range(end))
 
     def verify(self):
-        """Compare with the server's own files; no write may be under way."""
+        """Compare with the server's own files; no write may be in flight."""
         for number, board in enumerate(self.boards):
             content = self.content(number)
             self.t.server.expect(f"{self.top.there}/w{number}", content)
             board[Board.VERIFIED] += len(content)
 
     def verified(self):
-        """How many bytes have been compared."""
+        """The number of bytes that were compared."""
         return sum(board[Board.VERIFIED] for board in self.boards)
 
     def __enter__(self):

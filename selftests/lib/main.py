@@ -13,7 +13,7 @@ import sys
 from . import case, env, runner
 
 CASES = pathlib.Path(__file__).resolve().parents[1] / "cases"
-# The order of a run: what everything else rests on comes first.
+# The order of a run: first the cases on which the others depend.
 MODULES = ("load", "mounts")
 VERSIONS = ("3", "4.0", "4.1", "4.2")
 DESCRIPTION = """\
@@ -93,7 +93,7 @@ def main(argv):
         sys.exit("run: needs root and the lab's environment: tools/lab run -- selftests/run")
     if env.ENV.ours and not os.path.exists(env.ENV.module_file):
         sys.exit(f"run: no module file {env.ENV.module_file!r}: use --module")
-    # To be told to stop unwinds the stack, which cleans up.
+    # A request to stop raises an exception, so that the clean-up code runs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     whole = runner.Runner(runs)
     whole.report.diagnose(f"client {env.ENV.client}, size {env.ENV.size}, "

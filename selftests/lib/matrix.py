@@ -33,10 +33,10 @@ from .workers import Crew, Worker
 FEWEST_CREDITS = 4          # knfsd grants no fewer; 1 is what every connection begins with
 RECALLED_FILES, RECALL_HELPERS, RECALL_SECONDS = 16, 4, 8
 MOUNTS = 50
-# Of the idle periods of a day, five minutes each, 48 in a round: six rounds are a day.
+# A day has 288 idle periods of five minutes. A round has 48 of them, so six rounds are a day.
 IDLE_CYCLES = 48
 SERVER_ADDRESS, CLIENT_ADDRESS = "192.0.2.3", "192.0.2.4"
-# With either client umount -f ends calls by this error, which is meant for the kernel alone, and
+# With either client umount -f ends calls with this error, which is meant for the kernel only, but
 # processes see it.
 ERESTARTSYS = 512
 SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"
@@ -62,17 +62,17 @@ class Fault:
         return self.function.__name__.replace("_", "-")
 
     def belongs(self, w):
-        """Whether it is for runs like this one, whatever the kernel is."""
+        """Whether the row is for runs like this one, whatever the kernel is."""
         return (w.transport in self.transports and (w.over_rails or not self.rails)
                 and self.server in (None, ENV.serving))
 
     def applies(self, w):
-        """Whether such a run can have it with this kernel."""
+        """Whether such a run can use the row with this kernel."""
         return self.belongs(w) and not (
             (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
     def wanted(self, names):
-        """Whether it is one of those that were asked for: by name, or all that need no name."""
+        """Whether the row was requested: by name, or as a row that need not be named."""
         return self.name in names if names else self.share > 0
 
 
@@ -90,10 +90,10 @@ def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "
 
 
 def between(name, what, hold, begin, end, **more):
-    """A row for trouble that one function makes and another ends; both get the server."""
+    """A row for a fault that one function starts and another ends; both get the server."""
     def function(w):
         try:
-            # What has begun on one machine only must end as well.
+            # A fault that has started on only one machine must end as well.
             begin(w.server)
             yield
         finally:
@@ -120,7 +120,7 @@ between("knfsd_restart", "knfsd stopped and started", (0, 2),
         faults.stop_nfsd, faults.start_nfsd)
 
 
-# Our server grants the same always.
+# Our server always grants the same number.
 @fault(f"knfsd grants {FEWEST_CREDITS} credits for a while", hold=(1, 4), share=2, server="intree")
 def few_credits(w):
     with w.granting(FEWEST_CREDITS):
@@ -129,7 +129,7 @@ def few_credits(w):
 
 @fault("the server's RDMA device deleted and made anew", hold=(0, 2))
 def server_device(w):
-    # A process that has it open would hold its removal up.
+    # A process that has the device open would delay its removal.
     with w.without_responder(), faults.server_device_gone(w.server):
         yield
 
@@ -141,7 +141,7 @@ def responder_restart(w):
         yield
 
 
-# NFSv4 would find out that it is the same server, and go on by the connection that there is.
+# NFSv4 would detect that it is the same server, and use the existing connection.
 @fault("a server that speaks version two no more, amid calls", hold=(0, 2), share=2,
        versions=("3",), transports=(2,), server="intree")
 def version_change(w):
@@ -187,7 +187,7 @@ between("silence", "packets to the server's UDP port 4791 dropped", (0.5, 8),
 
 
 def netem(name, what, *words, **more):
-    """A row for something that tc-netem does to both directions."""
+    """A row for a tc-netem setting in both directions."""
     between(name, what, (1, 4), lambda server: faults.worsen(server, *words), faults.better, **more)
 
 
@@ -195,7 +195,7 @@ netem("loss_1", "1 % of the packets lost", "loss", "1%")
 netem("loss_5", "5 % of the packets lost", "loss", "5%")
 netem("loss_20", "20 % of the packets lost", "loss", "20%")
 netem("duplication", "5 % of the packets twice", "duplicate", "5%")
-# What rxe does not survive, with any client: see `lablib.judge`.
+# Faults that rxe does not survive with any client: see `lablib.judge`.
 netem("late_duplicates", "30 % of the packets twice, all of them up to 6 ms late", "delay", "3ms",
       "3ms", "duplicate", "30%", share=0)
 netem("reordering", "25 % of the packets overtake others by 10 ms", "delay", "10ms",
@@ -278,7 +278,7 @@ def namespace_deletion(w):
         victim.finish()
 
 
-# One of two cables, either of them.
+# A fault of one of two cables, either of them.
 
 def of_a_rail(name, what, hold, trouble):
     """A row for trouble of `lib.rails`."""
@@ -431,7 +431,7 @@ def rmmod(_):
 
 @contextlib.contextmanager
 def failing(w, nth):
-    """While the block runs, every nth of them fails."""
+    """While the block runs, every nth allocation fails."""
     with contextlib.ExitStack() as undo:
         context = w.context("4.2")
         undo.callback(context.close)
@@ -459,7 +459,7 @@ def allocation_reconnect(w):
 def allocation_connect(w):
     with contextlib.ExitStack() as undo:
         with failing(w, 7):
-            # May be refused; that must be quick and leave nothing.
+            # The load of the module may be refused; that must be quick and leave nothing behind.
             for version in w.mounts:
                 mount = w.unmounted(undo, version, "retry=0", netid="rdma6")
                 with contextlib.suppress(mounts.Refused):

@@ -18,7 +18,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 FINIT_MODULE, DELETE_MODULE = {"x86_64": (313, 176), "aarch64": (273, 106)}[os.uname().machine]
 O_NONBLOCK = os.O_NONBLOCK
 GONE_SECONDS = 20
-# Which suites a module runs when it is loaded.
+# The parameter that selects the suites that a module runs when it is loaded.
 SUITES_FILTER = pathlib.Path("/sys/module/kunit/parameters/filter_glob")
 
 
@@ -31,7 +31,7 @@ def loaded(client=None):
 
 
 def references(client=None):
-    """How often the module is in use."""
+    """The use count of the module."""
     return int(pathlib.Path(f"/sys/module/{name(client)}/refcnt").read_text())
 
 
@@ -54,7 +54,7 @@ def rmmod(client=None):
 
 
 def rmmod_is_refused():
-    """Try it; complain unless the kernel says that the transport is in use."""
+    """Try to unload; complain unless the kernel says that the transport is in use."""
     try:
         rmmod()
     except OSError as error:
@@ -66,15 +66,16 @@ def rmmod_is_refused():
 
 @contextlib.contextmanager
 def unmapped():
-    """With the module of the KUnit suites, none of which runs; what says whether any memory can be
-    mapped for a region."""
+    """Load the module of the KUnit suites without running a suite. Yield the parameter that decides
+    whether any memory can be mapped for a region.
+    """
     with suites("none"):
         yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/unmapped")
 
 
 @contextlib.contextmanager
 def suites(wanted="*"):
-    """The module of the KUnit suites; those that are wanted have run when it is loaded."""
+    """Load the module of the KUnit suites; the requested suites have run after that."""
     SUITES_FILTER.write_text(wanted)
     insmod(file=ENV.suites_file)
     try:
@@ -84,14 +85,14 @@ def suites(wanted="*"):
 
 
 def modprobe(module):
-    """Load a module of the kernel; (status, what was printed)."""
+    """Load a module of the kernel; return the status and the output."""
     done = subprocess.run(["modprobe", module], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
     return done.returncode, done.stdout.strip()
 
 
 def load():
-    """Have the module loaded that this run is about."""
+    """Load the module that this run tests."""
     if loaded():
         return
     if ENV.ours:
@@ -103,7 +104,7 @@ def load():
 
 
 def unload(client=None):
-    """Have it unloaded; the last connection may need a moment to go."""
+    """Unload the module that this run tests; the last connection may need some time to end."""
     wait.until(lambda: not loaded(client) or references(client) == 0,
                ENV.patience(GONE_SECONDS), f"no reference to {name(client)}")
     if loaded(client):
@@ -125,6 +126,6 @@ def objects(kind):
 
 
 def wait_resources(before, seconds=20):
-    """Wait until the RDMA objects are those that were there before."""
+    """Wait until the machine has the same RDMA objects as before."""
     wait.until(lambda: resources() == before, ENV.patience(seconds),
                f"RDMA objects as before ({before}); now {resources()}")

@@ -20,7 +20,7 @@ PLACES = itertools.count()
 
 
 class Refused(Exception):
-    """mount(8) said no."""
+    """mount(8) refused to mount."""
 
 
 def table():
@@ -41,7 +41,7 @@ def umount(where, flags=0):
 
 
 def remove(where):
-    """Unmount; a process that is just ending may keep it busy for a moment."""
+    """Unmount; a process that is ending may keep the mount busy for some time."""
     def gone():
         try:
             umount(where)
@@ -56,7 +56,7 @@ def remove(where):
 
 
 def close_files():
-    """Close what a failed case has still open on mounts, so that they can go."""
+    """Close files that a failed case has left open on mounts, so that these can be unmounted."""
     places = tuple(f"{where}/" for where in table())
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -67,7 +67,7 @@ def close_files():
 
 
 def remove_all():
-    """Get rid of every NFS mount, by force; where they were."""
+    """Unmount every NFS mount by force; return where they were."""
     found = list(table())
     for where in found:
         for flags in (0, MNT_FORCE, MNT_DETACH):
@@ -80,7 +80,7 @@ def remove_all():
 
 
 def force_all(_=None):
-    """Get rid of every NFS mount, also of a server that does not answer."""
+    """Unmount every NFS mount, even if its server does not answer."""
     for where in table():
         for flags in (MNT_FORCE, MNT_DETACH):
             with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ class Mount:
 
     def __init__(self, version, options="", export=None, where=None, netid="rdma", raw=False,
                  host=None, port=PORT):
-        """`raw` options are used as they are; otherwise version, netid and port are added."""
+        """`raw` options are used unchanged. Without `raw`, version, netid and port are added."""
         self.version, self.export, self.port = version, export or ENV.mem, port
         self.where = where or f"/tmp/nfs-{os.getpid()}-{next(PLACES)}"
         host = host or (f"[{ENV.server6}]" if netid == "rdma6" else ENV.server)
@@ -125,15 +125,17 @@ class Mount:
             os.rmdir(self.where)
 
     def path(self, name):
-        """The names of a file here and on the server."""
+        """The names of a file on the client and on the server."""
         return f"{self.where}/{name}", f"{self.export}/{name}"
 
     def active(self):
-        """The options as the kernel shows them."""
+        """The mount options that the kernel shows."""
         return table()[self.where][1]
 
     def xprts(self):
-        """The statistics of its transports; without connections that the device alone has cost."""
+        """The statistics of the mount's transports, without connections that only the device
+        ended.
+        """
         found = xprt.statistics(self.where)
         lost = xprt.repeated(self.port)
         if len(lost) == len(found):
@@ -142,5 +144,5 @@ class Mount:
         return found
 
     def connects(self):
-        """How often its transports have been connected."""
+        """The number of connections that the mount's transports have made."""
         return sum(x["connect_count"] for x in self.xprts())

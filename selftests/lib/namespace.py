@@ -24,7 +24,7 @@ def run(*argv):
 
 
 def set_up(*space):
-    """Configure the interfaces; `space` are ip's words for where."""
+    """Configure the interfaces; `space` contains ip's arguments for the namespace."""
     run("ip", *space, "link", "set", "lo", "up")
     for number in range(len(ENV.devices)):
         interface = faults.interface(number)
@@ -46,7 +46,7 @@ def enter():
 
 
 def delete():
-    """Delete its name; it lives on while a mount or a process is in it."""
+    """Delete the name of the namespace, which exists as long as a mount or a process is in it."""
     run("ip", "netns", "del", NAME)
 
 
@@ -87,14 +87,15 @@ class Beside:
                     file.write_text(value)
 
     def delete(self):
-        """Delete its name; it lives on while a mount or a process is in it."""
+        """Delete the name of the namespace, which exists as long as a mount or a process is in it.
+        """
         if self.file.exists():
             run("ip", "netns", "del", self.file.name)
 
 
 @contextlib.contextmanager
 def beside():
-    """Have such a namespace; it goes when nothing is in it any more."""
+    """Create such a namespace; it ends when nothing is in it any more."""
     space = Beside()
     try:
         space.make()
@@ -107,7 +108,7 @@ def beside():
 
 
 def leave():
-    """Put everything back; the interfaces return when the namespace is gone."""
+    """Undo all changes; the interfaces return when the namespace has ended."""
     if FILE.exists():
         delete()
     numbers = range(len(ENV.devices))

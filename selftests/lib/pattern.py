@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Data that says where and when it was written.
+"""Data that contains its origin.
 
-Every 512 bytes of a file begin with the file's number, the offset and the
-generation (how often this place had been written), and the rest depends on
-them: bytes that are stale, torn, shifted or from another file show it, and a
-failure can say what was found instead.
+Every 512 bytes of a file begin with the number of the file, the offset and the generation (how
+often this place was written). The remaining bytes depend on these numbers. So bytes that are
+stale, torn, shifted or from another file are detected, and a failure can say what was found
+instead.
 """
 
 import struct
@@ -33,7 +33,7 @@ def data(number, offset, length, generation=0):
 
 
 def describe(found):
-    """What a record of unknown origin says about itself."""
+    """Describe the origin that a record states."""
     if len(found) < HEADER.size:
         return f"{len(found)} bytes: {found.hex()}"
     magic, number, generation, offset = HEADER.unpack_from(found)

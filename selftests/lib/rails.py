@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rails: two devices of this machine, two addresses of the server, and what is wrong with one."""
+"""Rails: two devices of this machine, two addresses of the server, and the faults of a rail."""
 
 import contextlib
 import mmap
@@ -23,7 +23,7 @@ TABLES = pathlib.Path("/proc/sys/sunrpc")
 GROUPS = " ".join("=".join(group) for group in (SERVERS, SERVERS6))
 RECORD = 4096
 LATE_SECONDS = 1
-# How often a flapping one comes and goes.
+# Number of times that a flapping rail fails and returns.
 TURNS = 8
 DOUBLE = struct.Struct("=d")
 RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) connections",
@@ -33,7 +33,8 @@ RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) 
 def set_up(locals_="auto", servers=GROUPS):
     """The tables of this namespace."""
     for server in SERVERS + SERVERS6:
-        # The first packets over a cable may get no answer; then the rail would be dead a minute.
+        # The first packets over a cable may get no answer. Then the rail would be dead for a
+        # minute.
         wait.until(lambda address=server: not subprocess.run(
             ("ping", "-q", "-c1", "-W1", address), stdout=subprocess.DEVNULL,
             timeout=ENV.patience(10), check=False).returncode,
@@ -43,17 +44,17 @@ def set_up(locals_="auto", servers=GROUPS):
 
 
 def states():
-    """What our transports say of themselves."""
+    """The debugfs files of our transports."""
     texts = []
     for file in sorted(xprt.DEBUGFS.glob("*/state")):
-        # A transport that goes takes its files along.
+        # The files of a transport disappear together with the transport.
         with contextlib.suppress(OSError):
             texts.append(file.read_text())
     return texts
 
 
 def devices():
-    """The device of each connection that there is."""
+    """The device of each existing connection."""
     return re.findall(r"^device: (\S+), port", "\n".join(states()), re.MULTILINE)
 
 
@@ -64,13 +65,13 @@ def spread():
 
 
 def is_even():
-    """Whether they are spread within one, and all there."""
+    """Whether all connections exist, and their numbers differ by at most one."""
     numbers = spread()
     return sum(numbers) == len(states()) and max(numbers) - min(numbers) <= 1
 
 
 def standing():
-    """How each rail stands, by its device."""
+    """The state of each rail, by its device."""
     return {device: word for _, device, _, word, _ in RAIL.findall("\n".join(states()))}
 
 
@@ -81,8 +82,9 @@ def counter(name):
 
 
 def traffic():
-    """What each rail has carried, both ways: packets by its device's own counters (siw has none:
-    by those of its interface), and bytes by those of its interface."""
+    """The traffic of each rail in both directions: packets by the counters of its device (siw has
+    none, so those of its interface), and bytes by the counters of its interface.
+    """
     found = []
     for number, device in enumerate(DEVICES):
         interface = pathlib.Path(f"/sys/class/net/{faults.interface(number)}/statistics")
@@ -95,23 +97,23 @@ def traffic():
 
 
 def shares(before):
-    """What each rail has carried since then: its packets, and its bytes."""
+    """The traffic of each rail since then: packets, and bytes."""
     pairs = zip(traffic(), before, strict=True)
     return list(zip(*([now - then for now, then in zip(*pair, strict=True)] for pair in pairs),
                     strict=True))
 
 
-# What goes wrong with a rail: each gets the server and the number of the rail.
+# The faults of a rail: each function gets the server and the number of the rail.
 
 def device_anew(number):
-    """What an rxe wants to send by a port without a link breaks it for good."""
+    """A packet that rxe cannot send because the port has no link breaks the device for good."""
     faults.remove_client_device(number)
     faults.add_client_device(number)
 
 
 @contextlib.contextmanager
 def cable_out(_, number):
-    """Our end of a cable is out."""
+    """The cable is unplugged at our end."""
     faults.lab("client", "unplug", str(number))
     try:
         yield
@@ -122,9 +124,9 @@ def cable_out(_, number):
 
 @contextlib.contextmanager
 def port_down(_, number):
-    """An administrator takes an interface of ours down."""
+    """An administrator sets an interface of this machine down."""
     interface = faults.interface(number)
-    # Otherwise its IPv6 addresses go for good.
+    # Without this setting the interface would lose its IPv6 addresses for good.
     keep = pathlib.Path(f"/proc/sys/net/ipv6/conf/{interface}/keep_addr_on_down")
     keep.write_text("1")
     namespace.run("ip", "link", "set", interface, "down")
@@ -138,7 +140,7 @@ def port_down(_, number):
 
 @contextlib.contextmanager
 def silence(server, number):
-    """Nothing that we send over a cable arrives; no link tells of it."""
+    """Nothing that we send over a cable arrives, and no link state shows that."""
     table = f"rail{number}"
     server.run("nft", "-f", "-", stdin=f"""
 table inet {table} {{
@@ -157,7 +159,7 @@ table inet {table} {{
 
 @contextlib.contextmanager
 def device_gone(_, number):
-    """A device of ours is deleted and made anew."""
+    """A device of this machine is deleted and created again."""
     faults.remove_client_device(number)
     try:
         yield
@@ -167,7 +169,7 @@ def device_gone(_, number):
 
 @contextlib.contextmanager
 def server_address_gone(server, number):
-    """The server does not have its address on a cable any more."""
+    """The server loses its address at a cable."""
     address = f"{SERVERS[number]}/24", "dev", faults.interface(number)
     server.run("ip", "addr", "del", *address)
     try:
@@ -183,7 +185,7 @@ def server_address_gone(server, number):
 
 @contextlib.contextmanager
 def flapping(server, number):
-    """A device of ours has come and gone each second for a while."""
+    """A device of this machine disappears and returns each second for some time."""
     for _ in range(TURNS):
         with device_gone(server, number):
             pass_by(0.5)
@@ -193,7 +195,7 @@ def flapping(server, number):
 
 @contextlib.contextmanager
 def both_gone(server, number, seconds):
-    """Both devices of ours have been gone for so long; this one is back."""
+    """Both devices of this machine were away for this long; this one is back."""
     with device_gone(server, 1 - number):
         with device_gone(server, number):
             pass_by(seconds)
@@ -201,7 +203,7 @@ def both_gone(server, number, seconds):
 
 
 def pass_by(seconds):
-    """Let a state last for this time."""
+    """Keep a state for this time."""
     clock = wait.Clock()
     wait.until(lambda: clock.seconds() > seconds, ENV.patience(seconds + 1), f"{seconds} s")
 
@@ -229,7 +231,7 @@ class Pulses:
         DOUBLE.pack_into(self.memory, self.place(number, word), value)
 
     def beat(self, stopped, number):
-        """For a worker."""
+        """Called in a worker."""
         fd = os.open(f"{self.top}/pulse{number}", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
         buffer, generation = Buffer(RECORD), 0
         while not stopped():
@@ -255,7 +257,7 @@ class Pulses:
         return result
 
     def longest(self):
-        """The longest write or read since `reset`, also one that has not ended."""
+        """The duration of the longest write or read since `reset`, even if it has not ended."""
         self.crew.check()
         now, spans = time.monotonic(), []
         for number in range(self.count):
@@ -264,7 +266,7 @@ class Pulses:
         return max(spans)
 
     def late(self):
-        """How many took longer than a second since `reset`."""
+        """The number of calls that took longer than a second since `reset`."""
         return int(sum(self.get(number, self.LATE) for number in range(self.count)))
 
     def reset(self):
@@ -276,7 +278,7 @@ class Pulses:
         return [self.get(number, self.COUNT) for number in range(self.count)]
 
     def all_beat(self, seconds):
-        """Wait until each has written again; how long that took."""
+        """Wait until each process has written once more; return how long that took."""
         before, clock = self.counts(), wait.Clock()
         wait.until(lambda: all(now > then for now, then in zip(self.counts(), before, strict=True)),
                    seconds, "each writes again")
@@ -293,7 +295,7 @@ class Pulses:
 
 
 class Looks(Pulses):
-    """The same of processes that ask for the attributes of a file, which must not be cached."""
+    """The same for processes that request the attributes of a file, which must not be cached."""
 
     def beat(self, stopped, number):
         asked = 0

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile responder seen from the client: what it does is ordered, what follows is judged."""
+"""The hostile responder seen from the client: the test orders its actions, and checks what
+follows.
+"""
 
 import contextlib
 import errno
@@ -17,18 +19,18 @@ from .hostile.message import GRANT
 from .workers import Worker, together
 
 PROXY_PORT = 20050
-# Which version transports have that are made from now on: 1, 2 if the peer speaks it, 2 only.
+# The version of transports that are created from now on: 1, 2 if the peer supports it, or only 2.
 VERSION = pathlib.Path("/proc/sys/sunrpc/rdma_version")
 ONE, TWO, TWO_ONLY = 1, 2, 3
-# What makes a client speak one version alone.
+# The settings that make a client use one version only.
 ALONE = {1: ONE, 2: TWO_ONLY}
 # The proxy is a package, found from the directory above it.
 START = ("import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.'); "
          "sys.argv[:2] = ['proxy']; runpy.run_module('lib.hostile.proxy', run_name='__main__')")
 BLOCK = 8192
-# Within this a call must have ended, however it does: several reconnects and a timeout.
+# Time limit within which a call must end in any way: enough for several reconnects and a timeout.
 END_SECONDS = 20
-# What moves without anything being wrong.
+# Counters that change although nothing is wrong.
 USUAL = {"local_inv", "mrs_allocated", "mrs_in_use", "reminv", "stale_epoch", "callbacks",
          "late_replies", "no_region", "send_queue_full", "repeated_registration"}
 
@@ -43,7 +45,7 @@ class Responder(server.Server):
 
     @contextlib.contextmanager
     def granting(self, count):
-        """While the block runs, it grants so many credits."""
+        """While the block runs, the responder grants this number of credits."""
         self.call("grant", count)
         try:
             yield
@@ -53,7 +55,7 @@ class Responder(server.Server):
 
 @contextlib.contextmanager
 def preferred(value):
-    """Transports that are made in this context have this version."""
+    """Transports that are created in this context have this version."""
     before = VERSION.read_text()
     VERSION.write_text(str(value))
     try:
@@ -71,13 +73,14 @@ def transport(port):
 
 
 def forgotten():
-    """Wait until no transport is left: with the last one goes what is known of its server."""
+    """Wait until no transport exists: the last one takes the knowledge about its server with it.
+    """
     xprt.wait_gone()
     wait.until(lambda: not xprt.transports(), ENV.patience(20), "no transport left in debugfs")
 
 
 def versions(port):
-    """Of each connection to this port."""
+    """The protocol version of each connection to this port."""
     texts = [(directory / "state").read_text() for directory in xprt.transports()]
     found = [re.search(r"^version: (\d)", text, re.MULTILINE) for text in texts
              if f":{port}\n" in text]
@@ -85,7 +88,7 @@ def versions(port):
 
 
 def replies(log):
-    """How many callbacks the client has answered, and how many it has refused."""
+    """The number of callbacks that the client has answered, and of those that it has refused."""
     return [len([line for line in log if line.startswith(word)])
             for word in ("answered", "refused")]
 
@@ -96,7 +99,7 @@ def refusals(log):
 
 
 def close(fd):
-    """Close a file, unless that has been done behind a failed case."""
+    """Close a file, unless it was closed after a failed case."""
     try:
         os.close(fd)
     except OSError as problem:
@@ -104,7 +107,7 @@ def close(fd):
 
 
 class Stage:
-    """A mount through the responder and one that is honest, and calls of each kind to make."""
+    """A mount through the responder, an honest mount, and calls of each type."""
 
     def __init__(self, t, version="3", options="", protocol=1):
         self.t, self.protocol = t, protocol
@@ -134,7 +137,7 @@ class Stage:
         os.statvfs(self.mount.where)
 
     def caller(self):
-        """A process of its own that makes one small call."""
+        """A process that makes one small call."""
         def small(_):
             self.small()
         return Worker(small)
@@ -155,7 +158,7 @@ class Stage:
         self.t.server.expect(self.name, pattern.data(5, 0, BLOCK))
 
     def new_name(self):
-        """Make the client ask for the directory again."""
+        """Make the client request the directory again."""
         self.t.server.call("create", self.top.there, 1, f"name{self.names}-")
         self.names += 1
 
@@ -163,14 +166,14 @@ class Stage:
         self.new_name()
         equal(len(os.listdir(self.top.here)), self.names, "names")
 
-    # What the client shows.
+    # The client's state and counters.
 
     def counters(self):
         lines = (self.debugfs / "counters").read_text().splitlines()
         return {name: int(number) for name, number in (line.split(": ") for line in lines)}
 
     def moved(self, before):
-        """What moved that does not without a reason, and how far."""
+        """The counters that changed without a reason, and by how much."""
         return {name: number - before[name] for name, number in self.counters().items()
                 if number != before[name] and name not in USUAL}
 
@@ -191,20 +194,20 @@ class Stage:
         return next(d for d in xprt.directories() if d.name.split("-")[1] == self.debugfs.name)
 
     def wait_senders(self, count, what):
-        """Wait until so many calls wait for the right to send."""
+        """Wait until this number of calls waits for the send lock."""
         directory = self.directory()
         wait.until(lambda: xprt.info(directory)["sending_q_len"] == count, ENV.patience(10), what)
 
     def is_to_be_closed(self):
-        """Whether the RPC client is to close the connection, and has not yet."""
+        """Whether the RPC client has to close the connection, and has not done so."""
         return "CLOSE_WAIT" in (self.directory() / "xprt_state").read_text().split()
 
     def disconnect(self):
-        """End the connection to the responder by order; the next one starts at once."""
+        """Close the connection to the responder; the next one starts at once."""
         (self.debugfs / "disconnect").write_text("1")
 
     def ends(self, call):
-        """The error number with which a call ends, in bounded time."""
+        """The errno with which a call ends, within a time limit."""
         result: list[int | str | None] = []
 
         def work():
@@ -227,7 +230,7 @@ class Stage:
     def play(self, row):
         """Misbehave, and complain unless the client reacts as it must."""
         call = getattr(self, row.on)
-        # What an earlier row broke is repaired first.
+        # What an earlier row broke is repaired before this row.
         self.small()
         before, epoch = self.counters(), self.numbers("epoch")[0]
         self.responder.call("arm", row.name)
@@ -258,9 +261,10 @@ class Stage:
         self.undisturbed()
 
     def settle(self, before, wanted):
-        """Wait until what must happen has happened, or will not; returns what has been done.
+        """Wait until the expected event has happened or cannot happen any more; return what was
+        done.
 
-        A message that no call waits for may still be on its way when the call has ended.
+        A message for which no call waits may arrive after the call has ended.
         """
         left, log = self.responder.call("log")
 
@@ -286,7 +290,7 @@ class Stage:
         equal(moved, {}, "other counters")
 
     def probe(self):
-        """The call is over: its memory is out of reach."""
+        """The call has ended: its memory cannot be accessed any more."""
         self.small()
         status = self.responder.call("probe")
         if status:
@@ -294,15 +298,15 @@ class Stage:
             equal(status, "rem_access", "access to memory of a call that is over")
 
     def undisturbed(self):
-        """The honest mount works, on its first connection."""
+        """Check that the honest mount works on its first connection."""
         found = Buffer(BLOCK).read(self.honest_fd, BLOCK, 0)
         check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
         equal(self.honest.connects(), 1, f"connections of the mount on port {PORT}")
 
     def play_all(self, table, share=1):
-        """Play a table; all complaints together.
+        """Run all rows of a table, and return all complaints together.
 
-        In small size only one row in `share`, which of them by turns: another seed, another turn.
+        In small size only one row in `share` runs; the seed selects which.
         """
         complaints = []
         for row in table if ENV.full else table[ENV.seed % share::share]:

@@ -14,12 +14,12 @@ from .case import Context, Skip
 from .env import ENV
 
 PASSED, FAILED, SKIPPED = 0, 1, 4
-# A case that has been killed must be gone after this, or the run is over.
+# Time within which a killed case must be gone; otherwise the run ends.
 DEATH_SECONDS = 60
 
 
 class Runner:
-    """Everything that outlives a case: the log, the helper, the results."""
+    """The objects that outlive a case: the log, the helper, the results."""
 
     def __init__(self, runs):
         """`runs` holds pairs of a case and an NFS version (or None)."""
@@ -44,7 +44,7 @@ class Runner:
         return self.report.tally
 
     def one(self, case, version):
-        """Run a case and clean up behind it: (status, diagnostics)."""
+        """Run a case and clean up after it: (status, diagnostics)."""
         if not self.helper:
             self.helper = server.Server()
         self.log.mark()
@@ -54,7 +54,7 @@ class Runner:
         except Exception:  # noqa: BLE001  # cleaning up may fail in any way
             complaints = [traceback.format_exc(limit=-3)]
         if status not in (PASSED, SKIPPED):
-            # It may have left the helper in the middle of an answer.
+            # The case may have stopped the helper in the middle of an answer.
             self.helper.close()
             self.helper = None
             text += "".join(f"kernel: {line}\n" for line in self.log.read()[-40:])
@@ -63,7 +63,7 @@ class Runner:
         return status, text
 
     def inspect(self, status):
-        """What is wrong in the machine after a case; puts it right."""
+        """Return what is wrong in the machine after a case, and repair it."""
         complaints = []
         left = mounts.remove_all()
         if left:
@@ -72,14 +72,14 @@ class Runner:
         if report:
             complaints.append(f"kernel report:\n{report}")
         if status not in (PASSED, SKIPPED):
-            # Its own undoing may not have come that far.
+            # The case may have ended before it undid everything.
             complaints += faults.repair(self.helper)
             namespace.leave()
             serving.leave()
         return complaints
 
     def supervise(self, case, version):
-        """Fork, read what it prints, end it when its time is over."""
+        """Fork the case, read its output, and kill it when its time limit is over."""
         output, child_output = os.pipe()
         sys.stdout.flush()
         self.child = os.fork()
@@ -92,7 +92,7 @@ class Runner:
             if not ended:
                 text += f"no end after {case.limit():.0f} s; tasks:\n"
                 text += "\n".join(stacks.dump(self.child)) + "\n"
-            # Workers that a case forgot must not disturb the next one either.
+            # Workers that a case forgot must not disturb the next case.
             self.kill()
             status = self.reap()
         finally:
@@ -143,7 +143,7 @@ class Runner:
             os.setsid()
             os.dup2(output, 1)
             os.dup2(output, 2)
-            # Only descriptors 1 and 2 keep the pipe open: its end is our end.
+            # Only descriptors 1 and 2 keep the pipe open, so the pipe ends when this process ends.
             os.close(output)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             status = self.body(case, version)
@@ -155,7 +155,7 @@ class Runner:
             os._exit(status)
 
     def body(self, case, version):
-        """Run the function and what it deferred; both must succeed."""
+        """Run the function and its deferred functions; all must succeed."""
         status, context = PASSED, Context(version, self.log, self.helper)
         try:
             if case.loaded:
@@ -181,7 +181,7 @@ class Runner:
         return status
 
     def close(self):
-        """Leave the machine as it was, also after being told to stop."""
+        """Leave the machine unchanged, even after a request to stop."""
         if self.child:
             self.kill()
             self.reap()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What our server is told, and what it shows."""
+"""The settings and the state of our server."""
 
 import re
 
@@ -8,15 +8,16 @@ FILES = "/sys/kernel/debug/svcrdma_rs"
 
 
 def highest(t, version):
-    """Connections that the server accepts from now on may have this version at most; the case ends
-    with version one."""
+    """Set the highest version of later connections to the server until the end of the case, which
+    sets version one again.
+    """
     if version > 1:
         t.defer(t.server.call, "text", VERSION, "1")
     t.server.call("text", VERSION, str(version))
 
 
 def connections(t):
-    """The version of each connection that the server has and on which a call came."""
+    """The version of each connection of the server on which a call has arrived."""
     return re.findall(r"^version: (\d)$", shown(t), re.MULTILINE)
 
 
@@ -26,16 +27,18 @@ def devices(t):
 
 
 def dropped(t):
-    """How many messages were no call and no reply, on all connections that the server has."""
+    """The number of messages that were neither a call nor a reply, on all connections of the
+    server.
+    """
     return sum(map(int, re.findall(r"^messages dropped: (\d+)$", shown(t), re.MULTILINE)))
 
 
 def counters(t):
-    """How often the server has reached each of its bounds, by name."""
+    """How often the server has reached each of its limits, by name."""
     lines = t.server.run("cat", f"{FILES}/bounds").splitlines()
     return {name: int(value) for name, value in (line.split() for line in lines)}
 
 
 def shown(t):
-    """What the server shows of its connections."""
+    """The connection files of the server."""
     return t.server.run("sh", "-c", f"cat {FILES}/*/*:* 2>/dev/null || true")

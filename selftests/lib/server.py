@@ -40,7 +40,7 @@ class Server:
         self.start()
 
     def start(self):
-        """Start it, also anew: the one before went with the machine."""
+        """Start the helper, also after the machine was restarted."""
         self.line = socket.socket(socket.AF_UNIX)
         self.line.connect(LOCAL_SOCKET)
         self.decoder, self.text, self.number = wire.Decoder(), b"", 0
@@ -71,7 +71,7 @@ class Server:
         return line
 
     def send(self, name, *args):
-        """Send a request without waiting; `take` gets the answer."""
+        """Send a request without waiting; `take` returns the answer."""
         self.number += 1
         request = json.dumps([self.number, name, args]).encode() + b"\n"
         for start in range(0, len(request), wire.CHUNK):
@@ -79,7 +79,7 @@ class Server:
         return self.number
 
     def take(self, number, seconds=120):
-        """The value of an earlier request."""
+        """The result of an earlier request."""
         while True:
             answer = json.loads(self.answer(seconds))
             if answer["id"] != number:
@@ -92,7 +92,7 @@ class Server:
         return self.take(self.send(name, *args), seconds)
 
     def run(self, *argv, stdin=""):
-        """A command that must succeed; what it printed."""
+        """Run a command that must succeed, and return its output."""
         status, text = self.call("run", argv, stdin)
         if status:
             raise ServerError(f"{' '.join(argv)}: {status}: {text.strip()}")
@@ -128,5 +128,5 @@ class Server:
         raise AssertionError(f"on the server {path}: {text}")
 
     def close(self):
-        """End the helper; its locks go with it."""
+        """Stop the helper, which also drops its locks."""
         self.line.close()

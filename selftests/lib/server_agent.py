@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The helper in the server: looks at files there, not over NFS.
+"""The helper in the server machine, which accesses files locally and not over NFS.
 
-Its text is sent over and run with the server's Python; it reads one JSON
-request per line and writes one JSON answer per line.
+Its text is sent to the server machine and run with Python there. It reads one JSON request per
+line, and writes one JSON answer per line.
 """
 
 import base64
@@ -26,7 +26,7 @@ def digest(path):
 
 
 def blocks(path, size):
-    """A checksum per block, to find where two files differ."""
+    """A checksum for each block, to find where two files differ."""
     with open(path, "rb") as data:
         return [hashlib.sha256(piece).hexdigest() for piece in iter(lambda: data.read(size), b"")]
 
@@ -61,7 +61,7 @@ def names(top):
 
 
 def create(top, count, prefix):
-    """Many empty files."""
+    """Create many empty files."""
     for number in range(count):
         os.close(os.open(f"{top}/{prefix}{number}", os.O_CREAT | os.O_WRONLY, 0o644))
 
@@ -120,14 +120,14 @@ def unlock(path):
 
 
 def open_for_write(path):
-    """Open a file for writing, as a local program would; seconds that took."""
+    """Open a file for writing, as a local program would; return how many seconds that took."""
     start = time.monotonic()
     os.close(os.open(path, os.O_RDWR))
     return time.monotonic() - start
 
 
 def client_states():
-    """What each NFSv4 client holds, as the server shows it."""
+    """The state of each NFSv4 client, as the server shows it."""
     top = "/proc/fs/nfsd/clients"
     found = ""
     for client in os.listdir(top):

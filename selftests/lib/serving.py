@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""This machine as a server, with our module, beside what it is as a client; and the other machine
-as its client."""
+"""This machine as a server with our module, beside its role as a client, and the other machine as
+the client of this server.
+"""
 
 import itertools
 import os
@@ -14,7 +15,8 @@ from .env import ENV, PORT
 MODULE = os.environ.get("LAB_SERVER_MODULE", "")
 FILES = pathlib.Path(served.FILES)
 THREADS = 4
-# The root of the exports, and what lies there: a directory of ours, and a mount to export again.
+# The root of the exports, and what is in it: a directory of this machine, and a mount to export
+# again.
 ROOT = pathlib.Path("/exports/srv")
 OWN, AGAIN = ROOT / "own", ROOT / "again"
 # The number in the file handles of each export.
@@ -68,7 +70,7 @@ def local(script):
 
 
 def begin(t):
-    """Serve until the case is over."""
+    """Serve until the end of the case."""
     check(MODULE, "needs a lab with our module in the server")
     t.defer(leave)
     local(SERVE)
@@ -77,7 +79,7 @@ def begin(t):
 
 
 def export(directory):
-    """Export a directory, to all."""
+    """Export a directory to all clients."""
     local(f"exportfs -o {OPTIONS},fsid={NUMBERS[directory]} '*:{name(directory)}'")
 
 
@@ -93,7 +95,7 @@ def restart():
 
 
 def leave():
-    """Serve no more."""
+    """Stop serving."""
     if pathlib.Path("/sys/module/svcrdma_rs").is_dir():
         local(LEAVE)
 
@@ -104,13 +106,13 @@ def address():
 
 
 def connections():
-    """How many connections this server has, of which a call came."""
+    """The number of connections to this server on which a call has arrived."""
     files = [file for file in FILES.glob("*/*:*") if file.is_file()]
     return len([file for file in files if "version: " in file.read_text()])
 
 
 def other_has_client(t):
-    """Load our client in the other machine until the case is over."""
+    """Load our client in the other machine until the end of the case."""
     def unload():
         t.server.run("sh", "-c", f"timeout 20 sh -c 'until rmmod {module.name('ours')}; do "
                                  "sleep 0.2; done'")
@@ -120,7 +122,7 @@ def other_has_client(t):
 
 
 class There:
-    """A mount of an export of this machine, in the other one."""
+    """A mount, in the other machine, of an export of this machine."""
 
     def __init__(self, t, directory, version):
         self.t, self.where = t, f"/run/there-{next(PLACES)}"
@@ -142,7 +144,7 @@ class There:
         self.t.server.run("sync", f"{self.where}/{file}")
 
     def expect(self, file, content):
-        """Complain unless the file that it reads over RDMA is exactly `content`."""
+        """Complain unless the file that the other machine reads over RDMA is exactly `content`."""
         self.t.server.run("sh", "-c", "echo 1 > /proc/sys/vm/drop_caches")
         self.t.server.expect(f"{self.where}/{file}", content)
 

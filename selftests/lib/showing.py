@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What programs that show something have in common: a context, its undoing, the kernel's log."""
+"""The common part of programs that demonstrate something: a context, its clean-up, the kernel's
+log.
+"""
 
 import os
 import pathlib
@@ -22,7 +24,7 @@ def say(text):
 
 
 def run(name, show):
-    """Run `show` with a context; the exit status of the program with this name."""
+    """Run `show` with a context; return the exit status of the program with this name."""
     is_there = pathlib.Path(ENV.module_file).is_file() or not ENV.ours
     if os.geteuid() or not ENV.server or not is_there:
         sys.exit(f"{name}: needs root and the lab's environment: tools/lab demo")

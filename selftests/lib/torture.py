@@ -53,12 +53,12 @@ CONNECTIONS = 2
 KINDS = ((Direct, 32 * KIB), (Synced, 8 * KIB), (Closed, 1000))
 CALM_SECONDS = (0.1, 1.5)
 FIRST_BYSTANDER = 100
-# A process of the load was told of an error.
+# A process of the load got an error.
 APPLICATION_ERROR = re.compile(r"worker (rewrite|look): status .*\[Errno", re.DOTALL)
 MOST_TEXT = 4000  # of a failure, in the record
 # RDMA objects of which there are as many after a fault as before it.
 KEPT = ("pd", "cq", "qp", "cm_id")
-# The most that a probe of a dead rail lasts, and a little more.
+# The longest duration of a probe of a dead rail, and a little more.
 PROBE_SECONDS = 5
 
 
@@ -87,11 +87,11 @@ def arguments(argv):
 
 
 def schedule(seed, names, world):
-    """Faults with their times, for ever; the same for the same seed and table."""
+    """An endless sequence of faults with their times; the same for the same seed and table."""
     source = random.Random(seed)
     table = [f for f in matrix.FAULTS if f.applies(world) and f.wanted(names)]
     for number in itertools.count():
-        # Everything once at first, so that a short run has it, too.
+        # First every fault once, so that a short run contains all.
         lap = [fault for fault in table for _ in range(max(fault.share, 1) if number else 1)]
         source.shuffle(lap)
         for fault in lap:
@@ -100,12 +100,12 @@ def schedule(seed, names, world):
 
 
 class World:
-    """The machine with its mounts under load; what a fault gets to work with."""
+    """The machine with its mounts under load, which every fault gets."""
 
     def __init__(self, transport, over_rails):
         self.log, self.server, self.transport = kmsg.Log(), server.Server(), transport
         self.over_rails = over_rails
-        # The kernel's own server does not speak version two.
+        # The kernel's own server does not support version two.
         self.by_responder = transport == 2 and ENV.serving == "intree"
         self.random, self.contexts, self.loads, self.mounts = None, [], {}, {}
         self.more_helpers, self.bystanders = [], 0
@@ -119,7 +119,7 @@ class World:
             self.responder = self.responder or responder.Responder()
             self.port = self.responder.port
         if self.transport == 2:
-            # Not 2 if possible: what is to be shown is shown of version two.
+            # Not "version two if possible", because the run has to test version two.
             responder.VERSION.write_text(str(responder.TWO_ONLY))
         if self.over_rails:
             rails.set_up()
@@ -139,7 +139,7 @@ class World:
         return case.Context(version, self.log, self.server)
 
     def helpers(self, count):
-        """More helper processes in the server."""
+        """Start more helper processes in the server."""
         while len(self.more_helpers) < count:
             self.more_helpers.append(server.Server())
         return self.more_helpers[:count]
@@ -152,7 +152,7 @@ class World:
         self.more_helpers = []
 
     def call_helpers(self):
-        """Start again those that are there always."""
+        """Start the helpers again that always run."""
         self.server.start()
         if self.responder:
             self.responder.start()
@@ -170,7 +170,7 @@ class World:
 
     @contextlib.contextmanager
     def another_responder(self):
-        """While the block runs, there is one at the next port."""
+        """While the block runs, a second server listens at the next port."""
         found = responder.Responder(self.port + 1)
         try:
             yield found
@@ -178,12 +178,12 @@ class World:
             found.close()
 
     def granting(self, count):
-        """While the block runs, the server grants so many credits."""
+        """While the block runs, the server grants this number of credits."""
         return (self.responder.granting(count) if self.responder
                 else faults.granting(self.server, count))
 
     def unmounted(self, undo, version, options="", export=None, port=None, **more):
-        """Another mount, not made yet, which goes with `undo`."""
+        """Another mount, not made yet, which `undo` removes."""
         mount = mounts.Mount(version, options, export or ENV.mem, port=port or self.port, **more)
         undo.callback(mount.remove)
         return mount
@@ -193,7 +193,7 @@ class World:
 
     @contextlib.contextmanager
     def bystander(self, mount):
-        """A writer that is at work on a mount."""
+        """A writer that works on a mount."""
         self.bystanders += 1
         found = bystanders.Bystander(self.server, mount, FIRST_BYSTANDER + self.bystanders)
         try:
@@ -202,7 +202,7 @@ class World:
             found.close()
 
     def connect_all(self):
-        """Use the connections of all mounts, so that each of them is made."""
+        """Use the connections of all mounts, so that each connection is made."""
         if not self.over_rails:
             return
 
@@ -215,7 +215,8 @@ class World:
 
     @staticmethod
     def resources():
-        """The numbers of RDMA objects; a device made anew has another number itself."""
+        """The numbers of RDMA objects. A device that was created again has another number itself.
+        """
         return sorted(line.partition(": ")[2] for line in module.resources())
 
     @staticmethod
@@ -223,7 +224,7 @@ class World:
         return {kind: len(module.objects(kind)) for kind in KEPT}
 
     def steady_objects(self):
-        """The numbers that have stayed the same for longer than a probe of a rail may last."""
+        """The numbers that have not changed for longer than a probe of a rail may last."""
         found, clock = self.count_objects(), wait.Clock()
 
         def stayed():
@@ -237,7 +238,7 @@ class World:
         return found
 
     def pause(self, seconds):
-        """Let the load go on for a time; it must not end."""
+        """Let the load run for some time; it must not end."""
         clock = wait.Clock()
         wait.until(lambda: self.check() or clock.seconds() >= seconds, seconds + 5, "a pause")
 
@@ -246,7 +247,9 @@ class World:
             load.crew.check()
 
     def recover(self, start):
-        """Wait until every process of the load has come further; seconds for each version."""
+        """Wait until every process of the load has done more work; return the seconds for each
+        version.
+        """
         clock, taken = wait.Clock(), {}
 
         def all_further():
@@ -262,7 +265,8 @@ class World:
         return taken
 
     def verify(self):
-        """Everything acknowledged is on the server, and no connection is left over."""
+        """Check that everything acknowledged is on the server, and that no old connection remains.
+        """
         with contextlib.ExitStack() as stack:
             for load in self.loads.values():
                 stack.enter_context(load.resting())
@@ -275,7 +279,7 @@ class World:
             self.verify_version()
 
     def verify_version(self):
-        """All went over version two, and a responder found nothing wrong."""
+        """Check that all traffic used version two, and that a responder found nothing wrong."""
         found = responder.versions(self.port)
         case.check(len(found) >= len(self.loads) and set(found) == {"2"}, f"versions: {found}")
         if not self.responder:
@@ -289,7 +293,7 @@ class World:
         return {version: load.verified() for version, load in self.loads.items()}
 
     def end(self):
-        """Stop the load, unmount, unload: nothing may be left."""
+        """Stop the load, unmount, unload; nothing may remain."""
         if not self.loads:
             return
         for load in self.loads.values():
@@ -307,8 +311,8 @@ class World:
         self.loads, self.mounts = {}, {}
 
     def give_up(self):
-        """After a failure: get rid of everything, whatever state it is in.  True, or an exception
-        if this kernel cannot be put right.
+        """After a failure: remove everything, whatever its state is. Return True, or an exception
+        if this kernel cannot be repaired.
         """
         for load in self.loads.values():
             for worker in load.crew.workers:
@@ -333,14 +337,14 @@ class World:
 
 
 def new_client_device(_, number):
-    """Another RDMA device in the place of one of this machine's, if it is there."""
+    """Replace an RDMA device of this machine, if it exists."""
     with contextlib.suppress(subprocess.CalledProcessError):
         faults.remove_client_device(number)
     faults.add_client_device(number)
 
 
 class Record:
-    """What is known, kept in a file after each round."""
+    """The results so far, written to a file after each round."""
 
     END = "end"   # the row of what is left behind when all is over
 
@@ -371,14 +375,14 @@ class Record:
         self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
 
     def later(self, fault, splat):
-        """The kernel complained when what the round left was taken away."""
+        """The kernel reported a problem while the remains of the round were removed."""
         for version in fault.versions:
             self.row(fault, version)["splats"] += 1
         text = f"afterwards:\nkernel report:\n{splat}"
         self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
 
     def end(self, text):
-        """All is over; `text` is a complaint about what is left behind."""
+        """The run has ended; `text` is a complaint about what remains."""
         self.ended = not text
         if text:
             self.failures.append({"fault": self.END, "text": text[:MOST_TEXT]})
@@ -409,7 +413,7 @@ def say(text):
 
 
 def one_round(world, fault, calm, hold, seed):
-    """One fault, its end, and what is true then: recovery times and bytes compared."""
+    """Run one fault until its end, and check the state then: recovery times and bytes compared."""
     if not world.loads:
         world.build()
     world.random = random.Random(seed)
@@ -423,7 +427,9 @@ def one_round(world, fault, calm, hold, seed):
 
 
 def attempt(world, action, *args):
-    """Do it; its value, or None and what went wrong: (value, complaint, kernel report)."""
+    """Call a function; return its value, or None and what went wrong: (value, complaint, kernel
+    report).
+    """
     world.log.mark()
     value, text = None, ""
     try:
@@ -440,7 +446,7 @@ def attempt(world, action, *args):
 
 
 def run(args):
-    """All rounds; whether every one was good."""
+    """Run all rounds; return whether every one was good."""
     world = World(args.rdma_version, args.rails)
     record, clock, stuck = Record(args), wait.Clock(), ""
     say(f"client {ENV.client}, kernel {os.uname().release}, RPC-over-RDMA version "
@@ -454,7 +460,7 @@ def run(args):
         if text:
             record.bad(fault, text, splat)
             say(f"{head}: FAILED: {text}")
-            # What follows may hang.
+            # The following steps may hang.
             record.write()
             done, text, later = attempt(world, world.give_up)
             if text:
@@ -494,6 +500,6 @@ def main(argv):
     if os.geteuid() or not ENV.server:
         sys.exit("torture: needs root and the lab's environment: tools/lab torture")
     ENV.client, ENV.seed = args.client, args.seed
-    # To be told to stop unwinds the stack, which ends what a fault began.
+    # A request to stop raises an exception, so that the code runs that ends a fault.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     return 0 if run(args) else 1

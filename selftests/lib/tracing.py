@@ -13,7 +13,7 @@ TRACEFS = "/sys/kernel/tracing"
 
 
 def output(*argv):
-    """What a program prints; it must succeed."""
+    """Run a program, which must succeed, and return its output."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=ENV.patience(60), check=False)
     check(done.returncode == 0, f"{' '.join(argv)}: {done.returncode}: {done.stdout[-500:]}")
@@ -27,7 +27,7 @@ def start(t, *events):
 
 
 def stop():
-    """What happened, in order: (name of the event, its fields)."""
+    """The events in order: (name of the event, its fields)."""
     output("trace-cmd", "stop")
     return events(output("trace-cmd", "show"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Waiting for conditions, never for time."""
+"""Waiting for conditions, never for a fixed time."""
 
 import time
 
@@ -23,7 +23,7 @@ def until(condition, seconds, what):
 
 
 class Clock:
-    """Seconds since it was made."""
+    """Seconds since the object was created."""
 
     def __init__(self):
         self.start = time.monotonic()

@@ -15,9 +15,10 @@ from .env import ENV
 
 
 class Worker:
-    """A child that runs a function; `stop` is how it learns to end."""
+    """A child process that runs a function; `stop` tells it to end."""
 
-    # What the children before hang on: one that also has it would keep them from learning.
+    # The pipe ends that end the earlier children. A child that inherited one would keep them
+    # running.
     stops: ClassVar[set[int]] = set()
 
     def __init__(self, function, *args):
@@ -54,7 +55,7 @@ class Worker:
             os._exit(status)
 
     def stop(self):
-        """Ask it to end."""
+        """Request the end of the child."""
         if self.stop_fd is not None:
             self.stops.discard(self.stop_fd)
             os.close(self.stop_fd)
@@ -64,15 +65,17 @@ class Worker:
         os.kill(self.pid, number)
 
     def ended(self):
-        """Whether it has ended already."""
+        """Whether the child has ended."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reaped(self):
-        """Whether `join` has seen its end."""
+        """Whether `join` has seen the end of the child."""
         return self.result is None
 
     def join(self, seconds=120, killed=False, stop=True):
-        """Stop it (or let it end by itself) and wait; returns what the function did, as text."""
+        """Stop the child (or let it end by itself) and wait; return the result of the function, as
+        text.
+        """
         if stop:
             self.stop()
         result = self.result
@@ -99,7 +102,7 @@ class Worker:
 
 
 class Crew:
-    """Several workers; leaving the block ends them and takes their results."""
+    """Several workers; the end of the block stops them and collects their results."""
 
     def __init__(self, seconds=120):
         self.workers, self.seconds, self.results = [], seconds, []
@@ -110,7 +113,7 @@ class Crew:
         return worker
 
     def check(self):
-        """Complain if one has ended before it was told to."""
+        """Complain if a worker ended before it was told to."""
         for worker in self.workers:
             if worker.ended():
                 worker.join()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the kernel shows of RDMA transports, and the way to force them down."""
+"""What the kernel shows of RDMA transports, and how to break their connections."""
 
 import os
 import pathlib
@@ -34,7 +34,7 @@ def section(where):
 
 
 def lines(where):
-    """The words behind `xprt:` of each transport of a mount."""
+    """The words behind `xprt:` for each transport of a mount."""
     return [line.split()[1:] for line in section(where) if line.lstrip().startswith("xprt:")]
 
 
@@ -64,13 +64,15 @@ def info(directory):
 
 
 def waiting_for_credits(granted):
-    """How many calls of the only transport wait while every credit is used; 0 if one is free."""
+    """The number of calls of the only transport that wait while every credit is used; 0 if one is
+    free.
+    """
     numbers = info(directories()[0])
     return numbers["sending_q_len"] if numbers["cur_cong"] == granted * CREDIT else 0
 
 
 def waiting_for_replies(name):
-    """How many calls of a procedure have been sent and are not answered."""
+    """The number of calls of a procedure that were sent and have no reply."""
     tasks = "".join(file.read_text() for file in CLIENTS.glob("*/tasks"))
     return len(re.findall(f" {name} .* q:xprt_pending$", tasks, re.MULTILINE))
 
@@ -81,7 +83,7 @@ def states():
 
 
 def connected():
-    """Whether any RDMA transport is."""
+    """Whether any RDMA transport is connected."""
     return any("CONNECTED" in words for words in states())
 
 
@@ -91,19 +93,20 @@ def transports():
 
 
 def numbers_of(file, name):
-    """The numbers in a line of our debugfs, of the only transport."""
+    """The numbers in a line of our debugfs file, for the only transport."""
     return numbers_in(next(DEBUGFS.glob(f"*/{file}")), name)
 
 
 def numbers_in(path, name):
-    """The numbers in a line of a file, which has the line."""
+    """The numbers in a line of a file, which must contain the line."""
     lines = path.read_text().splitlines()
     line = next(line for line in lines if line.startswith(f"{name}: "))
     return [int(number) for number in re.findall(r"\d+", line.partition(":")[2])]
 
 
 def disconnects():
-    """Why the last connections of the only transport ended: cause, and what else was seen."""
+    """Why the last connections of the only transport ended: the cause, and what else was observed.
+    """
     return [(cause, details) for _, cause, details in ends(next(DEBUGFS.glob("*/state")))]
 
 
@@ -116,13 +119,14 @@ def ends(state):
 
 
 def fenced():
-    """Whether the connection of the only transport has a fence in front of registrations."""
+    """Whether the connection of the only transport has a fence before registrations."""
     state = next(DEBUGFS.glob("*/state")).read_text()
     return re.search("^registrations: behind a fence$", state, re.MULTILINE) is not None
 
 
 def repeated(port):
-    """How many connections the device alone has ended, of each of our transports to a port."""
+    """The number of connections that only the device ended, for each of our transports to a port.
+    """
     found = []
     for directory in sorted(transports(), key=lambda directory: int(directory.name)):
         if f":{port}\n" in (directory / "state").read_text():
@@ -148,17 +152,16 @@ def force_disconnect():
 
 
 def move(directory, address):
-    """Tell a transport an address of its server, which breaks its connection."""
+    """Set the address of a transport's server, which breaks its connection."""
     wait.until(lambda: write_address(directory, address), ENV.patience(30),
                f"{address} written to {directory}/dstaddr")
 
 
 def write_address(directory, address):
-    """Write the server's address once; whether that came through.
+    """Write the server's address once; return whether that succeeded.
 
-    The kernel waits for the transport's lock and may never get it from busy
-    senders, which hand it to each other: so it is tried by a process that can be
-    killed.
+    The kernel waits for the transport's lock, and may never get it from busy senders, which pass
+    it to each other. So a process that can be killed writes the address.
     """
     pid = os.fork()
     if not pid:
@@ -182,7 +185,7 @@ def wait_reconnected(mount, before, seconds=30):
 
 
 def wait_reconnected_by(mount, before, action, seconds=30):
-    """The same for a mount without load: `action` makes it connect."""
+    """The same for a mount without load: `action` makes the mount connect."""
     def connected():
         action()
         return mount.connects() > before
@@ -191,5 +194,5 @@ def wait_reconnected_by(mount, before, action, seconds=30):
 
 
 def wait_gone(seconds=20):
-    """Wait until no RDMA transport is left."""
+    """Wait until no RDMA transport exists."""
     wait.until(lambda: not directories(), ENV.patience(seconds), "no RDMA transport left")
