@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is made: root file system, kernels, the module, and what tests bring along."""
+"""The artefacts: root file system, kernels, the module, and programs for tests."""

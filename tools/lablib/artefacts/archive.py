@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where packages come from: the archive this machine already uses."""
+"""The package archive: the one that this machine already uses."""
 
 import shutil
 
@@ -7,7 +7,7 @@ from ..base import proc
 from ..base.ui import LabError
 
 RELEASE = "trixie"
-# Names that say "this is Debian" before `apt-get update` ever ran.
+# Files that show that this is Debian even before the first `apt-get update`.
 RELEASES = ("bookworm", RELEASE, "forky", "sid", "oldstable", "stable", "testing",
             "unstable")
 KERNEL_SUITE = f"{RELEASE}-backports"
@@ -32,7 +32,7 @@ def mirror():
 
 
 def apt_options():
-    """The proxy settings of this machine, as options for apt elsewhere."""
+    """The proxy settings of this machine, as options for apt in another root."""
     if not shutil.which("apt-config"):
         return []
     lines = proc.output(["apt-config", "dump", "Acquire"]).splitlines()
@@ -41,7 +41,7 @@ def apt_options():
 
 
 def install_on_host(package):
-    """Install the one package the host may lack."""
+    """Install the only package that the host may lack."""
     if not shutil.which("apt-get"):
         raise LabError(f"{package} is missing and this is no Debian: install it by hand")
     log = "/dev/null"

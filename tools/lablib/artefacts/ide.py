@@ -18,9 +18,9 @@ from . import kernel, module, root
 
 CRATES = ("proto", "bindings", "base", "rdma", "sunrpc", "client")
 CRATE = "xprtrdma_{}"
-# What kbuild gives to every crate of an external module.
+# The options that kbuild passes to every crate of an external module.
 GIVEN = ("core", "kernel", "pin_init", "zerocopy", "zerocopy_derive")
-# Compiler options that rustdoc does not know, alone or with their value.
+# Compiler options that rustdoc does not know, with or without a value.
 ALONE = ("--emit", "-Zbinary_dep_depinfo", "-Cembed-bitcode", "--out-dir=")
 WITH_VALUE = ("--crate-type", "--out-dir", "-o")
 SECONDS = 300
@@ -50,7 +50,7 @@ def rust_analyzer(spec):
     if not made.exists():
         raise LabError(f"kbuild wrote no rust-project.json; see {log}")
     project = json.loads(made.read_text())
-    # Paths of the root's tools are below the root when seen from here.
+    # Paths of the root's tools are below the root, as seen from here.
     for key in ("sysroot", "sysroot_src"):
         if project.get(key, "").startswith("/usr"):
             project[key] = f"{base}{project[key]}"
@@ -64,7 +64,7 @@ def rust_analyzer(spec):
 
 
 def connect(crates, objects):
-    """Add our crates, which kbuild does not find, and the edges between them."""
+    """Add our crates, which kbuild does not find, and their dependencies."""
     numbers = {crate["display_name"]: n for n, crate in enumerate(crates)}
     like = crates[numbers["kernel"]]
     for name in CRATES:
@@ -98,7 +98,7 @@ def saved_command(objects, crate):
 
 
 def rustdoc_words(words):
-    """A compiler's options as rustdoc takes them."""
+    """The compiler options in the form that rustdoc accepts."""
     kept, skip = [], False
     for word in words:
         if skip:

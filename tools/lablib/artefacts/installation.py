@@ -19,14 +19,14 @@ from . import archive, root
 PACKAGES = ("ca-certificates", "dbus", "grub-efi-amd64-signed", "initramfs-tools", "iproute2",
             "kmod", "nfs-common", "python3", "rdma-core", "shim-signed", "systemd-sysv", "udev",
             "zstd")
-# What the firmware starts, and where it looks for them on a disk.
+# The programs that the firmware starts, and their paths on a disk.
 LOADERS = {"usr/lib/shim/shimx64.efi.signed": "EFI/BOOT/BOOTX64.EFI",
            "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed": "EFI/BOOT/grubx64.efi"}
-# Raise when the recipe below changes what a finished installation contains.
+# Increase this number when the recipe below changes what a finished installation contains.
 RECIPE = 1
 SECONDS = 1800
 IMAGE_BYTES = 8 << 30
-# Where the packages to be installed are seen.
+# Where the installation sees the packages to be installed.
 DEBS = "/mnt"
 FILES = {
     "etc/fstab": "/dev/vda / ext4 defaults 0 1\n"
@@ -54,14 +54,14 @@ ENABLE = 'chroot "$1" systemctl enable systemd-networkd.service soft-roce.servic
 
 
 def plain():
-    """The directory of an installation without a kernel, made first when missing."""
+    """The directory of an installation without a kernel; created when missing."""
     root.need_root()
     name = f"{archive.RELEASE}-{cache.key(RECIPE, PACKAGES, FILES)}"
     return cache.entry("installation", name, bootstrap)
 
 
 def bootstrap(target):
-    """Install everything but a kernel."""
+    """Install everything except a kernel."""
     overlay = target.with_suffix(".files")
     for name, text in FILES.items():
         path = overlay / name
@@ -80,34 +80,35 @@ def bootstrap(target):
 
 
 class Installation:
-    """A copy of it that is being administered."""
+    """A copy of the installation, in which commands are run."""
 
     def __init__(self, tree, debs, log):
-        """`tree` gets the copy; `debs` has the packages that can be installed."""
+        """`tree` is the directory of the copy; `debs` contains the packages that can be installed.
+        """
         self.tree, self.debs, self.log = tree, debs, log
         proc.run_logged("copying the installation", ["cp", "-a", plain(), self.tree], self.log,
                         SECONDS)
 
     def command(self, argv):
-        """The argument list of a command in it."""
+        """The argument list that runs a command in the copy."""
         return chroot.command(self.tree, argv, [(self.debs, DEBS)])
 
     def run(self, text, *argv):
-        """Do something that must succeed."""
+        """Run a command that must succeed."""
         proc.run_logged(text, self.command(argv), self.log, SECONDS)
 
     def apt(self, text, *argv):
-        """The same with apt-get."""
+        """Run apt-get in the same way."""
         self.run(text, "apt-get", "-y", "-q", "-o", "Dpkg::Use-Pty=0", *argv)
 
     def ask(self, *argv):
-        """(exit status, what is printed) of a command."""
+        """Run a command; return the exit status and the output."""
         done = subprocess.run(self.command(argv), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
                               stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False)
         return done.returncode, done.stdout
 
     def state(self):
-        """Every file: {path: what it is, to the byte}."""
+        """All files: {path: type and content}."""
         found = {}
         for top, directories, names in os.walk(self.tree):
             for name in directories + names:
@@ -121,7 +122,7 @@ class Installation:
         return found
 
     def image(self, base, target):
-        """Write a disk with all of it into a directory, and the kernels beside it."""
+        """Write a disk with the whole copy into a directory, and the kernels beside the disk."""
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         with open(target / "disk", "wb") as disk:
@@ -134,7 +135,7 @@ class Installation:
                 shutil.copyfile(file, target / file.name)
 
     def boot_files(self, target, release):
-        """Write what a firmware and its boot loaders read into a directory."""
+        """Write the files that a firmware and its boot loaders read into a directory."""
         found = LOADERS | {f"boot/{name}-{release}": f"{name}-{release}"
                            for name in ("vmlinuz", "initrd.img")}
         for source, name in found.items():

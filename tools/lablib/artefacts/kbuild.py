@@ -10,7 +10,7 @@ import os
 
 from ..base import cache, chroot, proc
 
-# One of the kernel's own, a file system of three files: emulated, a compiler takes its time.
+# A module of the kernel's own, a file system of three files: an emulated compiler is slow.
 SOURCE, MODULE = "fs/bfs", "bfs.ko"
 LEFT_OUT = ("include/config", "scripts/atomic", "scripts/coccinelle", "scripts/dtc",
             "scripts/gdb", "scripts/kconfig", "scripts/sbom")
@@ -18,7 +18,7 @@ PARTS = ("Makefile", ".config", "Module.symvers", "include", "scripts", "arch/x8
          "tools/objtool/objtool")
 MORE = "include/config/auto.conf include/config/kernel.release arch/x86/Makefile*"
 NAME = os.path.basename(SOURCE)
-# Building it: the working directory holds both.
+# Build the module; the working directory contains tree and source.
 BUILD = f"make -s -C tree M=\"$PWD/{NAME}\" modules"
 RECIPE = f"""\
 set -eux
@@ -45,7 +45,7 @@ rm -r tree {NAME} parts read there
 
 
 def files(base, kernel, place):
-    """The tree with the module's source, their check sums, the module as built in `place`."""
+    """The tree with the module's source, the checksums, and the module as built in `place`."""
     def make(target):
         target.mkdir(parents=True)
         log = target.with_suffix(".log")

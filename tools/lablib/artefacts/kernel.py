@@ -12,15 +12,15 @@ from ..base.ui import LabError, say
 from . import packages, tree
 
 DEFAULT = "7.3"
-# Raise when the recipe below changes what a finished kernel contains.
+# Increase this number when the recipe below changes what a finished kernel contains.
 RECIPE = 1
 DEBUG_RECIPE = REPO / "tools/debug-kernel"
-# What is laid over the debug kernel's configuration for a real-time one.
+# Options that are added to the debug kernel's configuration for a real-time kernel.
 REAL_TIME = DEBUG_RECIPE / "rt.config"
 DEBUG_SECONDS = 3600
 # A minute on an idle machine.
 SECONDS = 2400
-# Drivers no virtual machine has; leaving them out saves half the work.
+# Drivers that no virtual machine needs; without them the build takes half the time.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
               "drivers/iio", "drivers/hwmon", "drivers/staging", "drivers/usb",
               "drivers/scsi", "drivers/input", "drivers/net/ethernet")
@@ -42,7 +42,7 @@ class Kernel:
     compiler: str = ""     # what an own tree's metadata is of, as rustc calls itself
 
     def make_words(self):
-        """What kbuild must be told."""
+        """The arguments that kbuild needs."""
         words = [f"KERNELRELEASE={self.release}", *self.arch.make_words()]
         return words + (["LLVM=1"] if self.llvm else [])
 
@@ -68,12 +68,12 @@ def get(root, spec=None):
 
 
 def arch_of(spec):
-    """The architecture of the kernel that is named so; None: this machine's."""
+    """The architecture of the kernel with this name; None: this machine's."""
     return tree.look(spec).arch if tree.is_named(spec) else packages.arch_of(spec)
 
 
 def own(root, found):
-    """The user's own kernel."""
+    """A kernel that the user has built."""
     return Kernel(release=found.release, arch=found.arch, image=found.image,
                   modules=tree.modules(root, found), tree=found.directory,
                   llvm=found.has("CC_IS_CLANG"), debug=found.has("PROVE_LOCKING"),
@@ -81,7 +81,7 @@ def own(root, found):
 
 
 def tools(root, *names):
-    """The versions of tools in the root: what they make depends on them."""
+    """The versions of the tools in the root, because their output depends on them."""
     return proc.output(chroot.command(
         root, ["dpkg-query", "-W", "-f", "${Package}=${Version}\n", *names]))
 
@@ -123,7 +123,7 @@ def make(root, choice, target):
         (target / "modules" / release / link).unlink(missing_ok=True)
     for part in NO_MODULES:
         cache.remove(target / "modules" / release / "kernel" / part)
-    # Unpacked here once, not slowly in every machine.
+    # Unpacked here once, because each machine would need a long time.
     shell("unpacking modules",
           'find "$1" -name "*.ko.xz" -print0 | xargs -0 -P2 -n64 xz -d; '
           'mkdir "$3"; mkdir "$3/lib"; ln -s "$1" "$3/lib/modules"; '
@@ -150,7 +150,7 @@ def make(root, choice, target):
 
 
 def one_of(base, *patterns):
-    """The first match below `base`; packages moved their files over time."""
+    """The first match below `base`, because packages moved their files over time."""
     for pattern in patterns:
         for found in base.glob(pattern):
             return found

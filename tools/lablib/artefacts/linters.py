@@ -14,16 +14,16 @@ SECONDS = 300
 
 
 def path():
-    """The directory with their programs, made first when missing."""
+    """The directory with the linters; created when missing."""
     python = "-".join(map(str, (*sys.version_info[:2], sys.platform)))
     name = f"{python}-{cache.key(sys.base_prefix, VERSIONS.read_text())}"
     return cache.entry("linters", name, install) / "bin"
 
 
 def install(target):
-    """A virtual environment with what the list names."""
+    """Create a virtual environment with the packages of the list."""
     if not importlib.util.find_spec("ensurepip"):
-        # Debian has it in a package of its own.
+        # Debian has the module `venv` in a package of its own.
         archive.install_on_host(f"python3.{sys.version_info[1]}-venv")
     target.parent.mkdir(parents=True, exist_ok=True)
     log = target.with_suffix(".log")

@@ -24,7 +24,7 @@ VARIANTS = {"client": (NAME, [], ""),
 
 
 def directory(kernel, clippy=False, variant="client"):
-    """Where the objects for this kernel go."""
+    """The directory for the objects for this kernel."""
     return REPO / "build" / (kernel.release + ("-clippy" if clippy else "")
                              + VARIANTS[variant][2])
 
@@ -62,29 +62,29 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, varia
         run = proc.run_shown if show else proc.run_logged
         text = f"building {name} for {kernel.release}{' with clippy' if clippy else ''}"
         run(text, argv, log, BUILD_SECONDS)
-        # kbuild puts it beside the Kbuild file that names it.
+        # kbuild stores the file beside the Kbuild file that names it.
         shutil.copy(objects / "rust" / name, objects / name)
     return (objects / name).relative_to(REPO)
 
 
 def compiler(root):
-    """What the compiler of the root calls itself."""
+    """The version of the root's compiler."""
     return proc.output(chroot.command(root, ["rustc", "--version"])).strip()
 
 
 def own_compiler():
-    """The same of this machine's."""
+    """The version of this machine's compiler."""
     return proc.output(["rustc", "--version"]).strip() if shutil.which("rustc") else "none"
 
 
 def warnings(kernel, clippy=False, variant="client"):
-    """What the tools complained about in the last build."""
+    """The warnings and errors of the tools in the last build."""
     text = (directory(kernel, clippy, variant) / "build.log").read_text()
     return [line for line in text.splitlines() if "warning" in line.lower()]
 
 
 def clean():
-    """Forget everything that was built, but not the runs."""
+    """Delete all build results, but not those of runs."""
     build_directory = REPO / "build"
     for path in build_directory.iterdir() if build_directory.exists() else ():
         if path.name != "runs":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What kernel packages the archive holds, seen from inside the root."""
+"""The kernel packages in the archive, as apt in the root sees them."""
 
 import json
 import re
@@ -19,7 +19,7 @@ class Archive:
     """The kernel suite's package lists, kept apart from the root's own."""
 
     def __init__(self, root, of=None):
-        """`of`: the packages' architecture; None: this machine's."""
+        """`of` is the architecture of the packages; None: this machine's."""
         self.root = root
         self.foreign = None if of is None or of.is_host else of.debian
         self.state = state(of)
@@ -31,7 +31,7 @@ class Archive:
         self.where = f"{archive.KERNEL_SUITE} of {mirror}"
 
     def mirror_of_root(self):
-        """The archive mmdebstrap chose when the host names none."""
+        """The archive that mmdebstrap selected because the host names none."""
         found = re.search(r"^deb (?:\[.*\] )?(\S+) ",
                           (self.root / "etc/apt/sources.list").read_text(), re.MULTILINE)
         if not found:
@@ -39,7 +39,7 @@ class Archive:
         return found[1]
 
     def apt(self, *argv, cwd="/"):
-        """The argument list of an apt command on these lists."""
+        """The argument list of an apt command that uses these lists."""
         options = ["-o", f"Dir::Etc::sourcelist={self.sources}",
                    "-o", "Dir::Etc::sourceparts=/dev/null",
                    "-o", f"Dir::State::lists={self.state}/lists",
@@ -55,7 +55,7 @@ class Archive:
                               binds=[cache.directory()], cwd=cwd)
 
     def packages(self):
-        """Every kernel package as {(name, version): fields}, lists renewed."""
+        """Update the lists; return all kernel packages as {(name, version): fields}."""
         log = self.state / "update.log"
         proc.run_logged(f"reading the package lists of {self.where}",
                         self.apt("apt-get", "update"), log, 300)
@@ -73,7 +73,7 @@ class Archive:
 
 
 def number(text):
-    """A sort key for kernel releases."""
+    """The sort key of a kernel release."""
     return [int(n) for n in re.findall(r"\d+", text)]
 
 
@@ -83,11 +83,11 @@ def series_of(release):
 
 
 def needed(packages, image, version):
-    """The packages of one kernel: what to download, or what is missing."""
+    """The packages of a kernel: those to download, or those that are missing."""
     release = image.removeprefix("linux-image-")
     series = series_of(release)
     names = {image, f"linux-headers-{release}", f"linux-source-{series}"}
-    # Newer images are shells that depend on the parts of the same version.
+    # Newer image packages are empty, and depend on packages of the same version.
     depends = packages[image, version].get("Depends", "")
     names |= set(re.findall(rf"(linux-\w+-{re.escape(release)}) \(= ", depends))
     missing = sorted(n for n in names if (n, version) not in packages)
@@ -129,7 +129,7 @@ def release_of(spec):
 
 
 def arch_of(spec):
-    """The architecture of a kernel that is named as for `resolve`; None: this machine's."""
+    """The architecture of a kernel, named as for `resolve`; None: this machine's."""
     if not spec:
         return arch.of_host()
     found = arch.of_flavour(release_of(spec)[1])
@@ -143,7 +143,7 @@ def arch_of(spec):
 
 
 def state(of=None):
-    """Where the package lists for an architecture are kept."""
+    """The directory of the package lists for an architecture."""
     foreign = "" if of is None or of.is_host else f"-{of.debian}"
     return cache.directory() / f"apt{foreign}"
 
@@ -160,7 +160,7 @@ def sorted_out(packages):
 
 
 def choose(packages, spec, where):
-    """Pick from the lists; raise one line that says what to do."""
+    """Select from the lists, or raise an error of one line that says what to do."""
     complete, partial = sorted_out(packages)
     complete.sort(key=lambda item: (number(item[0]), number(item[1])))
     wanted, flavour = release_of(spec)
@@ -184,7 +184,7 @@ def choose(packages, spec, where):
 
 
 def series(root):
-    """The series with a complete ordinary kernel, and those without one, of the archive."""
+    """The archive's series with a complete ordinary kernel, and those without one."""
     source = Archive(root)
     with cache.locked(source.state / "lists"):
         packages = source.packages()
@@ -194,22 +194,22 @@ def series(root):
 
 
 def nearly(partial):
-    """What the newest incomplete match lacks, as a part of a sentence."""
+    """What the newest incomplete match lacks, as part of a sentence."""
     found = sorted(partial, key=lambda item: number(item[0]))
     return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
 
 
 def too_old(spec):
-    """Whether the module could be built for it at all, as a part of a sentence."""
+    """Whether the module could be built for a kernel at all, as part of a sentence."""
     old = re.match(r"\d+\.\d+", spec) and number(spec)[:2] < number(OLDEST)
     return f"; the module needs the Rust interfaces of {OLDEST} or newer" if old else ""
 
 
 def ordinary(release):
-    """Whether this is the ordinary flavour of its architecture."""
+    """Whether a release is the ordinary flavour of its architecture."""
     return release_of(release)[1] in {of.debian for of in arch.ALL}
 
 
 def is_real_time(release):
-    """Whether this is the flavour with PREEMPT_RT."""
+    """Whether a release is the flavour with PREEMPT_RT."""
     return release_of(release)[1] in {of.rt for of in arch.ALL}

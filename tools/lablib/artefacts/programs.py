@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Other people's programs that run on the mount: which, and how."""
+"""Programs of other projects that run on the mount, and how they run."""
 
 import dataclasses
 import re
@@ -7,11 +7,11 @@ import re
 from ..base import cache, chroot, proc
 from . import kbuild
 
-# What programs print for each thing they looked at.
+# The lines that programs print for each checked item.
 NFSTEST_LINE = re.compile(r"^\s+(?P<verdict>PASS|FAIL): (?P<name>.*)$")
 VERDICT_LINE = re.compile(r"^(?P<name>[\w:-]+)\s+(?P<verdict>ok|FAILED)$")
 NFSTEST_GROUP = re.compile(r"^\*\*\* (?P<name>.*)$")
-# How NFStest and mount(8) are told what carries the calls.
+# How NFStest and mount(8) are told which transport to use.
 NFSTEST_CARRIER = {"rdma": "--proto rdma --port 20049", "tcp": "--proto tcp --port 2049"}
 MOUNT_CARRIER = {"rdma": "rdma,port=20049", "tcp": "proto=tcp"}
 # NFStest ends its capture by a signal to the shell that started it. Where sh does not become the
@@ -71,7 +71,7 @@ PJDFSTEST = "0.2.2"
 
 
 def pjdfstest(base, _kernel):
-    """Build it when missing; the file."""
+    """Build the program when missing; return the file."""
     def make(target):
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)
@@ -85,13 +85,13 @@ def pjdfstest(base, _kernel):
 
 
 def kernel_tree(base, kernel):
-    """A kernel tree, and a module that was built with it here."""
+    """A kernel tree, and a module that was built with the tree on this machine."""
     return kbuild.files(base, kernel, PLACE)
 
 
 @dataclasses.dataclass
 class Program:
-    """One program and how to run it."""
+    """A program, and how to run it."""
 
     name: str
     what: str
@@ -109,7 +109,7 @@ class Program:
             self.line, self.group = NFSTEST_LINE, NFSTEST_GROUP
 
     def script(self, carrier):
-        """What the client machine does, over rdma or tcp."""
+        """The script of the client machine, over rdma or tcp."""
         # On a busy host a machine's clock was seen to run more than three times too fast: the limit
         # that counts is the lab's own.
         limit = 5 * self.seconds
@@ -125,12 +125,12 @@ PROGRAMS = (
     Program("nfstest_io", "file I/O of four processes, with locks", 300,
             "nfstest_io --datadir io --nprocs 4 --runtime 60 --seed 1 --exiterr"),
     Program("nfstest_posix", "system calls"),
-    # All of it once more with delegations would double the time.
+    # Running everything a second time with delegations would double the time.
     Program("nfstest_dio", "direct I/O, read from a capture; without delegations",
             more="--withdeleg false"),
     Program("nfstest_xattr", "extended attributes"),
     Program("nfstest_interop", "NFS versions beside each other"),
-    # All of its kinds of opening a file would take hours.
+    # Running all types of opening a file would take hours.
     Program("nfstest_lock", "locks of several processes, and of the server as the second client",
             more="--opentype rdwr --opentype2 rdwr --client 192.0.2.1,192.0.2.1"),
     # NFStest does not know what NFSv4.2 does with a delegation today (RFC 9754: no open state

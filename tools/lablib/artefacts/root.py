@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The root file system: toolchain, QEMU and user land of both machines."""
+"""The root file system: toolchain, QEMU, and the programs of both machines."""
 
 import os
 import pathlib
@@ -10,11 +10,11 @@ from ..base.ui import LabError
 from . import archive
 
 PACKAGES = pathlib.Path(__file__).with_name("packages.txt")
-# Raise when the recipe below changes what a finished root contains.
+# Increase this number when the recipe below changes what a finished root contains.
 RECIPE = 1
 GUEST_RECIPE = 1
 BUILD_SECONDS = 1200
-# What a machine needs beside packages.txt's own part for them.
+# The packages that a machine needs in addition to those of its part of packages.txt.
 GUEST_TOOLS = ("busybox-static", "kmod")
 ALTERNATIVES = "/etc/alternatives/"
 PLACES = ("media", "mnt", "opt", "srv")
@@ -25,7 +25,7 @@ NO_SERVICES = ('printf "#!/bin/sh\\nexit 101\\n" > "$1/usr/sbin/policy-rc.d"; '
 
 
 def packages(parts=""):
-    """The package names of packages.txt, of the parts whose heading has this in it."""
+    """The packages in those parts of packages.txt whose heading contains this word."""
     wanted, found = False, []
     for line in PACKAGES.read_text().splitlines():
         if line.startswith("#"):
@@ -48,14 +48,14 @@ def path(target=None):
 
 
 def more_packages(target):
-    """What packages.txt does not have."""
+    """Packages that packages.txt does not list."""
     emulator = [] if target.emulator in packages() else [target.emulator]
     return emulator + ([] if target.is_host
                        else [target.compiler, f"libc6-dev-{target.debian}-cross"])
 
 
 def guest(target):
-    """The directory of the root that machines of this architecture have."""
+    """The directory of the root for machines of this architecture."""
     if target.is_host:
         return path()
     need_root()
@@ -66,20 +66,20 @@ def guest(target):
 
 
 def essential(base):
-    """The packages that every Debian has, which mmdebstrap leaves out when it only unpacks."""
+    """The packages that every Debian has. mmdebstrap omits them when it only unpacks."""
     listed = proc.output(chroot.command(
         base, ["dpkg-query", "-W", "-f", "${Package} ${Essential}\n"]))
     return [line.split()[0] for line in listed.splitlines() if line.endswith(" yes")]
 
 
 def need_root():
-    """Everything below mounts, chroots or boots: say early that root is needed."""
+    """All later steps mount, chroot or boot, so a missing root permission is reported early."""
     if os.geteuid() != 0:
         raise LabError("the lab makes chroots and mount namespaces: run it as root")
 
 
 def bootstrap(target, names):
-    """Make the root for this machine's architecture."""
+    """Create the root for this machine's architecture."""
     unpack(target, names, ["--variant=minbase", f"--essential-hook={NO_SERVICES}"])
     adjust(target)
 
@@ -103,12 +103,12 @@ def extract(target, base, foreign, names):
 
 
 def unpack(target, names, options, sources=None):
-    """Run mmdebstrap, with the archive's one suite or with these lines for sources.list."""
+    """Run mmdebstrap, with the only suite of the archive or with these lines for sources.list."""
     if not shutil.which("mmdebstrap"):
         archive.install_on_host("mmdebstrap")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # dpkg's fsync calls cost minutes and protect nothing here: a root that
-    # did not get finished is thrown away.
+    # dpkg's fsync calls take minutes and protect nothing here, because an unfinished root is
+    # discarded.
     argv = ["mmdebstrap", "--mode=root", "--format=directory",
             "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
@@ -128,7 +128,7 @@ def unpack(target, names, options, sources=None):
 
 
 def adjust(target):
-    """What NFS servers and the machines' mounts expect and packages leave out."""
+    """Files that NFS servers and the machines' mounts need, and that no package contains."""
     for directory in ("var/lib/nfs/nfsdcld",
                       "var/lib/nfs/rpc_pipefs", "var/lib/nfs/sm", "var/lib/nfs/sm.bak",
                       "var/lib/nfs/v4recovery"):

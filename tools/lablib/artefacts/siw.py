@@ -12,16 +12,16 @@ from ..base import cache, chroot, proc
 
 SOURCE = "drivers/infiniband/sw/siw"
 SECONDS = 600
-# Raise when the recipe below changes what the result contains.
+# Increase this number when the recipe below changes what the result contains.
 RECIPE = 1
 
 
 def build(root, stock):
-    """Build siw.ko for a stock kernel when missing; the directory that holds it."""
+    """Build siw.ko for a stock kernel when missing; return its directory."""
     def make(target):
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)
-        # A copy: building in place would change what the cache promises to keep.
+        # A copy is used, because building in place would change what the cache must keep.
         shutil.copytree(stock.tree / SOURCE, target / "siw")
         argv = ["make", "-C", stock.tree, *stock.make_words(), f"M={target}/siw",
                 "CONFIG_RDMA_SIW=m", "-j2", "modules"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel tree that the user built: what it must have, and its modules."""
+"""A kernel tree that the user has built: the options that it must have, and its modules."""
 
 import dataclasses
 import pathlib
@@ -9,11 +9,11 @@ from ..base import arch, cache, chroot, proc
 from ..base.paths import REPO
 from ..base.ui import LabError
 
-# Of the machines themselves; what the tests need is in selftests/config.
+# Options that the machines need. The options that the tests need are in selftests/config.
 MACHINE = ("64BIT", "BLK_DEV_INITRD", "DEVTMPFS", "MODULES", "NET_9P_VIRTIO", "9P_FS", "OVERLAY_FS",
            "RUST", "TMPFS", "VIRTIO_CONSOLE", "VIRTIO_NET", "VIRTIO_PCI")
 CONFIG = REPO / "selftests/config"
-# Behind this the file is about what a client can do without.
+# The options behind this line are not necessary for a client.
 CLIENT_ENDS = "# in-tree client"
 SECONDS = 600
 INSTALL = """
@@ -25,7 +25,7 @@ rm -rf "$2/root" "$2"/modules/*/build "$2"/modules/*/source
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A tree that has what it takes."""
+    """A tree with all required options."""
 
     directory: pathlib.Path
     release: str
@@ -42,12 +42,12 @@ class Tree:
 
 
 def is_named(spec):
-    """Whether this names a directory; everything else begins with a series."""
+    """Whether `spec` names a directory; all other names begin with a series."""
     return bool(spec) and ("/" in spec or not re.match(r"\d", spec))
 
 
 def look(spec):
-    """The tree in a directory; says what it lacks."""
+    """The tree in a directory; raise an error that says what the tree lacks."""
     directory = pathlib.Path(spec).resolve()
     if not directory.is_dir():
         raise LabError(f"--kernel {spec}: no such directory, and no series or release either")
@@ -78,12 +78,13 @@ def options(text):
 
 
 def client_options():
-    """What a client must have, by selftests/config."""
+    """The options that a client must have, according to selftests/config."""
     return sorted(options(CONFIG.read_text().partition(CLIENT_ENDS)[0]))
 
 
 def modules(root, tree):
-    """The modules of the tree, installed into the cache anew when they were built anew."""
+    """The modules of the tree. They are installed into the cache again when they were built again.
+    """
     def make(target):
         target.mkdir(parents=True)
         proc.run_logged(f"installing the modules of {tree.directory}",

@@ -12,17 +12,17 @@ from ..base.ui import LabError
 from . import siw
 
 PATCHES = REPO / "Documentation/upstream"
-# The series of kernels that they are for.
+# The kernel series to which the patches apply.
 OF = "7.3"
-# A commit that a patch names is known where there is the kernel's history.
+# The commits that patches name are known if the kernel's history is available.
 CHECKPATCH = ("--strict", "--quiet", "--no-summary", "--terse", "--ignore", "UNKNOWN_COMMIT_ID")
 RXE = "drivers/infiniband/sw/rxe"
-# Raise when the recipe below changes what the result contains.
+# Increase this number when the recipe below changes what the result contains.
 RECIPE = 1
 
 
 def series():
-    """All patches, in their order."""
+    """All patches, in order."""
     return sorted(PATCHES.glob("*.patch"))
 
 
@@ -33,8 +33,9 @@ def files(patch):
 
 
 def apply(root, patch, tree):
-    """What patch(1) says against a patch that it applies in `tree`; a line that is not where the
-    patch says counts."""
+    """The complaints of patch(1) when it applies a patch in `tree`. A line at another position
+    than the patch says counts as well.
+    """
     argv = ["patch", "--strip=1", "--fuzz=0", "--batch", "--no-backup-if-mismatch",
             f"--directory={tree}", f"--input={patch}"]
     run = subprocess.run(
@@ -67,13 +68,15 @@ def check(root, kernel):
 
 
 def build(root, kernel):
-    """Build rdma_rxe.ko with its patches when missing; the file, named after the release."""
+    """Build rdma_rxe.ko with its patches when missing; return the file, which is named after the
+    release.
+    """
     ours = [patch for patch in series() if any(name.startswith(RXE) for name in files(patch))]
 
     def make(target):
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)
-        # A copy, for building in place would change what the cache promises to keep.
+        # A copy is used, because building in place would change what the cache must keep.
         shutil.copytree(kernel.tree / RXE, target / RXE)
         for patch in ours:
             if found := apply(root, patch, target):

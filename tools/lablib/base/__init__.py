@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What everything stands on: messages, child processes, keyed artefacts, tallies, records."""
+"""The base of all packages: messages, child processes, cached artefacts, tallies, records."""

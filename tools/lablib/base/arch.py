@@ -30,11 +30,11 @@ class Arch:
 
     @property
     def is_host(self):
-        """Whether programs for it run here."""
+        """Whether programs for this architecture run on this machine."""
         return platform.machine() == self.machine
 
     def make_words(self):
-        """What the kernel's makefiles must be told to build for it here."""
+        """The arguments with which the kernel's makefiles build for this architecture here."""
         if self.is_host:
             return []
         return [f"ARCH={self.kernel}", f"CROSS_COMPILE={self.cross}"]
@@ -46,8 +46,8 @@ AMD64 = Arch(debian="amd64", machine="x86_64", kernel="x86", boot="arch/x86/boot
              emulator="qemu-system-x86", board=("-M", "pc"),
              emulated=(*TCG, "-cpu", "max,la57=off"),
              words="console=ttyS0 no_timer_check tsc=reliable", rt="rt-amd64")
-# The processor is one with pages of every size and without pointer authentication, which is dear to
-# emulate.
+# The emulated processor supports pages of every size, and no pointer authentication, which is slow
+# to emulate.
 ARM64 = Arch(debian="arm64", machine="aarch64", kernel="arm64", boot="arch/arm64/boot/Image",
              cross="aarch64-linux-gnu-", compiler="gcc-aarch64-linux-gnu",
              emulator="qemu-system-arm", board=("-M", "virt,gic-version=3"),
@@ -57,7 +57,7 @@ ALL = (AMD64, ARM64)
 
 
 def of_host():
-    """The one that programs run on here."""
+    """The architecture of this machine's programs."""
     for arch in ALL:
         if arch.is_host:
             return arch
@@ -66,5 +66,5 @@ def of_host():
 
 
 def of_flavour(flavour):
-    """The one that a flavour of Debian's kernels, such as arm64-16k, is for; None: for none."""
+    """The architecture of a flavour of Debian's kernels, such as arm64-16k, or None."""
     return next((arch for arch in ALL if arch.debian in flavour.split("-")), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Artefacts that are slow to make, kept under a key made from their inputs."""
+"""Artefacts that take long to create, stored under a key that is computed from their inputs."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ from .ui import say
 
 
 def directory():
-    """Where artefacts live; `XPRTRDMA_CACHE` overrides it."""
+    """The directory of the artefacts; `XPRTRDMA_CACHE` overrides it."""
     own = os.environ.get("XPRTRDMA_CACHE")
     if own:
         return pathlib.Path(own).resolve()
@@ -30,7 +30,7 @@ def key(*inputs):
 
 @contextlib.contextmanager
 def locked(path):
-    """Hold an exclusive lock on `path`.lock; say so when another lab has it."""
+    """Hold an exclusive lock on `path`.lock; print a message if another lab holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{path}.lock", "w") as handle:
         try:
@@ -61,12 +61,12 @@ def entry(kind, name, make):
 
 
 def remove(path):
-    """Delete a tree that may be missing."""
+    """Delete a tree if it exists."""
     if path.exists():
         shutil.rmtree(path)
 
 
 def clear():
-    """Delete all artefacts; the directory is ours alone."""
+    """Delete all artefacts; the directory contains nothing else."""
     say(f"removing {directory()}")
     remove(directory())

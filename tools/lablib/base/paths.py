@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where the repository is."""
+"""The path of the repository."""
 
 import pathlib
 

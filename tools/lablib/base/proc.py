@@ -23,7 +23,7 @@ BEHIND = ("sh", "-c", '{ echo 19 > /proc/self/autogroup; } 2> /dev/null; exec ni
 
 
 def spawn(argv, **kwargs):
-    """Start a child in a session of its own that dies with the lab."""
+    """Start a child in its own session. The child dies with the lab."""
     assert threading.current_thread() is threading.main_thread()
     kwargs.setdefault("stdin", subprocess.DEVNULL)
     guard = ["setpriv", "--pdeathsig", "KILL", "--", *(BEHIND if Behind.now else ())]
@@ -34,14 +34,15 @@ def spawn(argv, **kwargs):
 
 
 class Behind:
-    """Whether children leave the processors to others."""
+    """Whether children run with low priority."""
 
     now: bool = False
     latest: subprocess.Popen | None = None
 
     @classmethod
     def begin(cls):
-        """From now on; until SIGUSR1 says that a process waits for the result."""
+        """Run children with low priority until SIGUSR1 says that a process waits for the result.
+        """
         cls.now = True
         signal.signal(signal.SIGUSR1, lambda *_: cls.end())
 
@@ -55,7 +56,7 @@ class Behind:
 
 
 def stop(child, grace=5):
-    """End a child and everything in its session, politely first."""
+    """Stop a child and its whole session, first with SIGTERM."""
     for sig, wait in ((signal.SIGTERM, grace), (signal.SIGKILL, 10)):
         if child.poll() is not None:
             return
@@ -74,7 +75,7 @@ def last_line(path):
 
 
 def tail(path):
-    """The end of a log file as text."""
+    """The last part of a log file, as text."""
     with open(path, "rb") as log:
         log.seek(0, os.SEEK_END)
         log.seek(max(0, log.tell() - TAIL_BYTES))
@@ -82,7 +83,7 @@ def tail(path):
 
 
 def run_logged(text, argv, log, timeout, env=None, cwd=None):
-    """Run a slow command as one step, its output in `log`; raise on failure."""
+    """Run a slow command as one step, with its output in `log`; raise on failure."""
     with step(text, lambda: last_line(log)), open(log, "ab") as out:
         child = spawn(argv, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=cwd)
         try:
@@ -116,7 +117,7 @@ def run_shown(text, argv, log, timeout):
 
 
 def output(argv, timeout=60, env=None):
-    """The standard output of a quick command; raise on failure."""
+    """Run a quick command and return its standard output; raise on failure."""
     try:
         done = subprocess.run([str(a) for a in argv], capture_output=True, text=True,
                               timeout=timeout, env=env, stdin=subprocess.DEVNULL, check=False)

@@ -9,7 +9,7 @@ RESULTS = REPO / "tools/results"
 
 
 def read(name):
-    """The records of a table, each a dictionary of texts; none if there is no such table."""
+    """The records of a table, each as a dictionary of texts; empty if there is no such table."""
     path = RESULTS / f"{name}.csv"
     if not path.exists():
         return []
@@ -18,7 +18,7 @@ def read(name):
 
 
 def write(name, columns, rows):
-    """Write a table anew, in this order; a row is a sequence of cells."""
+    """Write a whole table in this order; a row is a sequence of cells."""
     if len(set(columns)) != len(columns):
         raise ValueError(f"{name}: two columns of one name: {columns}")
     rows = [[str(cell) for cell in row] for row in rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Passed, failed, skipped: the common currency of every check."""
+"""The numbers of passed, failed and skipped tests, which every check returns."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 
 @dataclasses.dataclass
 class Tally:
-    """Outcomes, and the names of those that need attention."""
+    """Outcomes, and the names of the tests that need attention."""
 
     passed: int = 0
     failed: int = 0
@@ -37,16 +37,16 @@ class Tally:
         self.ok() if good else self.fail(name)
 
     def line(self):
-        """The closing line of every checking target."""
+        """The last line that every checking target prints."""
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
     def good(self):
-        """Nothing failed, and something was tested at all."""
+        """Whether no test failed, and at least one ran."""
         return not self.failed and self.passed > 0
 
 
 def of_closing_line(text):
-    """The tally that a program printed as its last line; None when it did not."""
+    """The tally in the last line that a program printed, or None."""
     lines = [line for line in text.splitlines() if line.strip()]
     found = CLOSING.match(lines[-1].strip()) if lines else None
     if not found:

@@ -10,19 +10,19 @@ HEARTBEAT_SECONDS = 15
 
 
 class LabError(Exception):
-    """Something a person can act on; shown as one line, without a traceback."""
+    """An error that the user can correct; shown as one line, without a traceback."""
 
 
 def say(text):
-    """Print one line of progress; the output of tests stays on stdout."""
+    """Print one line of progress. The output of tests stays on stdout."""
     print(f"lab: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def step(text, detail=None):
-    """Announce a step, show that it lives, and say how long it took.
+    """Announce a step, print signs of progress, and say how long the step took.
 
-    `detail` is called for a short text that says where the step stands.
+    `detail` is called for a short text that describes the progress.
     """
     start = time.monotonic()
     done = threading.Event()

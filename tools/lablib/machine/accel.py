@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""KVM when it really boots the kernel, emulation otherwise."""
+"""KVM if it can boot the kernel, or else emulation."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ KVM = ["-accel", "kvm", "-cpu", "host"]
 COUNTED_CPU = ["-cpu", "max,la57=off,erms=off,fsrm=off"]
 COUNTED = ["-accel", "tcg,thread=single,tb-size=512", *COUNTED_CPU,
            "-icount", "shift=3,sleep=on,align=off"]
-# Several processors execute beside each other, and time passes as it does for the host.
+# Several processors run in parallel, and time passes as on the host.
 COUNTED_BESIDE = ["-accel", "tcg,thread=multi,tb-size=512", *COUNTED_CPU]
 PROBE_SECONDS = 10
 
@@ -41,7 +41,7 @@ def choose(root, kernel):
 
 
 def probe(root, kernel):
-    """Boot the kernel with KVM until its first program runs, or give up."""
+    """Boot the kernel with KVM until its first program runs, or give up after some time."""
     with tempfile.TemporaryDirectory(prefix="lab-kvm-") as directory:
         console = pathlib.Path(directory) / "console"
         argv = [kernel.arch.qemu, "-nodefaults", "-no-user-config", "-display", "none",
@@ -59,5 +59,5 @@ def probe(root, kernel):
             raise LabError(f"KVM probe: {error}") from None
         finally:
             proc.stop(child)
-        # Without shares the init script complains: user space was reached.
+        # Without shares the init script prints an error, which shows that user space was reached.
         return console.exists() and b"lab: no share root" in console.read_bytes()

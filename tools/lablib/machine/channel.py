@@ -13,16 +13,16 @@ import time
 from ..base.ui import LabError
 from . import wire
 
-# What a command's starter elsewhere is told when its machine went down.
+# The status that a command gets if its machine went down.
 LOST = 255
 
 
 class MachineDied(LabError):
-    """The machine ended while someone waited for it."""
+    """The machine ended while a caller waited for it."""
 
 
 class Command:
-    """A command in a machine, started and not yet forgotten."""
+    """A command that was started in a machine and is still known here."""
 
     def __init__(self, channel, stream, sink, on_exit):
         self.channel, self.stream, self.sink = channel, stream, sink
@@ -46,7 +46,7 @@ class Command:
         return self.status
 
     def write(self, data):
-        """Bytes for its standard input; none means end of input."""
+        """Send bytes to the command's standard input; empty bytes mean the end of the input."""
         for start in range(0, len(data), wire.CHUNK):
             self.channel.send(wire.IN, self.stream, data[start:start + wire.CHUNK])
         if not data:
@@ -57,7 +57,7 @@ class Command:
 
 
 class Channel:
-    """One machine's control line.  A thread of its own reads it."""
+    """The control line of one machine. A thread of its own reads the line."""
 
     def __init__(self, name, path, check_alive, serve):
         """`serve(request, reply)` answers a command that the guest starts
@@ -72,7 +72,7 @@ class Channel:
             threading.Thread(target=job, daemon=True).start()
 
     def connect(self, path):
-        """QEMU makes the socket before it starts the machine; wait for it."""
+        """QEMU creates the socket before it starts the machine, so wait for the socket."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -111,7 +111,7 @@ class Channel:
         return command
 
     def call(self, argv, timeout=60, **options):
-        """Run a command to its end: (status, everything it printed)."""
+        """Run a command to its end: (status, complete output)."""
         parts = []
         command = self.start(argv, lambda kind, data: parts.append(data), **options)
         try:
@@ -123,7 +123,7 @@ class Channel:
         return status, b"".join(parts).decode(errors="replace")
 
     def check_call(self, argv, timeout=60, **options):
-        """Like call, but a failure raises; returns the output."""
+        """Run a command like `call`, but raise if it fails; return the output."""
         status, text = self.call(argv, timeout, **options)
         if status:
             raise LabError(f"{self.name}: {' '.join(map(str, argv))}: exit status "
@@ -134,7 +134,7 @@ class Channel:
         self.outgoing.put(wire.encode(kind, stream, payload))
 
     def transmit(self):
-        """A writer of its own, so that reading never waits for writing."""
+        """A separate thread writes, so that reading never waits for writing."""
         try:
             while True:
                 self.socket.sendall(self.outgoing.get())
@@ -178,7 +178,7 @@ class Channel:
 
 
 def to_terminal(kind, data):
-    """The default sink: our own standard output and error."""
+    """The default sink: standard output and standard error of this process."""
     out = sys.stderr.buffer if kind == wire.ERR else sys.stdout.buffer
     out.write(data)
     out.flush()

@@ -16,7 +16,7 @@ TRIES = 20
 
 
 def read(counter):
-    """The counter and the time, in nanoseconds, read as closely together as can be."""
+    """The counter and the time in nanoseconds, read as closely together as possible."""
     found = []
     for _ in range(TRIES):
         before = time.perf_counter_ns()
@@ -28,7 +28,7 @@ def read(counter):
 
 @functools.cache
 def kilohertz(root):
-    """Of this machine's counter."""
+    """The frequency of this machine's counter, in kHz."""
     counter = ctypes.CDLL(str(native.build(root, "tsc", arch.of_host()))).tsc_read
     counter.restype = ctypes.c_ulonglong
     ticks, began = read(counter)
@@ -38,8 +38,8 @@ def kilohertz(root):
 
 
 def words(root, of):
-    """What the kernel of an emulated machine of this architecture is told."""
-    # With another processor here the emulator makes the counter up.
+    """The kernel parameters for an emulated machine of this architecture."""
+    # If this machine has another type of processor, the emulator computes the counter.
     if of is not arch.AMD64 or not of.is_host:
         return ()
     return (f"tsc_early_khz={kilohertz(root)}",)

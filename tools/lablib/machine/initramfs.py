@@ -8,20 +8,21 @@ from ..base import cache
 from ..base.paths import REPO
 
 INIT = REPO / "tools/lablib/guest/init"
-# What is needed to reach the root over virtio-9p; the rest is loaded from it.
+# The modules that are needed to reach the root over virtio-9p. All others are loaded from the
+# root.
 MODULES = ("virtio_pci", "virtio_net", "virtio_blk", "virtio_console",
            "9p", "9pnet_virtio", "overlay")
 
 
 def path(kernel):
-    """The image for this kernel, made first when missing."""
+    """The image for this kernel; created when missing."""
     busybox = root.guest(kernel.arch) / "usr/bin/busybox"
     name = f"{kernel.release}-" + cache.key(INIT.read_text(), busybox, kernel.modules, MODULES)
     return cache.entry("initramfs", name, lambda t: write(t, busybox, kernel)) / "image"
 
 
 def load_order(directory):
-    """The files to insmod, dependencies first; built-in modules need none."""
+    """The files to insmod, dependencies first; modules that are built in need none."""
     depends, by_name = {}, {}
     for line in (directory / "modules.dep").read_text().splitlines():
         file, needs = line.split(":", 1)
@@ -31,13 +32,13 @@ def load_order(directory):
     for name in MODULES:
         file = by_name.get(name)
         if file:
-            # modules.dep lists what is needed with the deepest last.
+            # modules.dep lists the deepest dependency last.
             order += [f for f in [*reversed(depends[file]), file] if f not in order]
     return order
 
 
 def write(target, busybox, kernel):
-    """Write the archive (cpio "newc", which the kernel unpacks as it is)."""
+    """Write the archive (cpio "newc", which the kernel can unpack)."""
     directory = kernel.modules / kernel.release
     order = load_order(directory)
     target.mkdir(parents=True)
@@ -55,7 +56,7 @@ def write(target, busybox, kernel):
 
 
 class Cpio:
-    """Just enough of the archive format for directories and files."""
+    """Only the part of the archive format that directories and files need."""
 
     def __init__(self, out):
         self.out, self.inode = out, 0

@@ -6,12 +6,12 @@ import functools
 from .pair import Pair
 from .qemu import Machine
 
-# What systemd waits for takes longer on a busy host.
+# systemd's units take longer on a busy host.
 WORDS = ("root=/dev/vda", "rw", "systemd.log_color=0", "systemd.default_device_timeout_sec=600",
          "systemd.default_timeout_start_sec=600")
-# Where the machine's QEMU sees the disk and what lies beside it.
+# Where QEMU sees the disk of the machine and the files beside the disk.
 BESIDE = "/lab/image"
-# systemd has started what it starts, or has given something up.
+# systemd has started all units, or has given up on some.
 SETTLED = "timeout 280 systemctl is-system-running --wait || true"
 
 
@@ -68,5 +68,5 @@ class Secure(Installed):
 
 
 def pair(root, stock, image, release, kind=Installed):
-    """The lab's server, with the stock kernel, and a client of that kind."""
+    """The lab's server with the stock kernel, and a client that boots an installation."""
     return Pair(root, stock, stock, client=functools.partial(kind, image, release))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What makes a run a failed run although every test in it passed."""
+"""Conditions that make a run fail although every test in it passed."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ SPLAT = re.compile("|".join((  # noqa: FLY002
     r"Out of memory", r"page allocation failure", r"rust_kernel: panicked", r"panicked at",
     MODULES,
 )))
-# KASAN and kmemleak announce themselves at boot.
+# KASAN and kmemleak print messages when the kernel boots.
 HARMLESS = re.compile(
     r"KernelAddressSanitizer initialized|kasan: |kmemleak: Kernel memory leak detector"
     r"|Command line: |Kernel command line: |DMA-API: preallocated|DMA-API: debugging enabled"
@@ -32,7 +32,7 @@ CUT, END = "[ cut here ]", "---[ end trace"
 
 @dataclasses.dataclass(frozen=True)
 class Foreign:
-    """A report that is not ours: this one only, for the in-tree client brings it about as well."""
+    """A kernel report that does not count, because the in-tree client causes the same report."""
 
     signature: str   # in its first line
     reason: str
@@ -47,7 +47,7 @@ FOREIGN = (
     Foreign("WARNING: drivers/infiniband/sw/rxe/rxe_comp.c:827 at rxe_completer+",
             "rxe: an acknowledgement that comes twice, amid the answer to an RDMA Read",
             "tools/lab torture --client intree --fault late-duplicates"),
-    # On iWARP the server reads by regions of a pool, which counts those that are out.
+    # On iWARP the server reads through regions of a pool, which counts the regions in use.
     Foreign("WARNING: drivers/infiniband/core/verbs.c:2164 at ib_destroy_qp_user+",
             "the server on siw: a connection ends amid RDMA Reads, and not all regions come back",
             "tools/lab run --provider siw --client intree -- ./selftests/run --client intree "
@@ -56,13 +56,13 @@ FOREIGN = (
 
 
 def another(lines):
-    """Whether a second report begins within one, of which the line of modules is a part."""
+    """Whether a second report begins inside a report whose line of modules is part of it."""
     found = [line for line in lines if SPLAT.search(line)]
     return len(found) > 1 or (found and MODULES not in found[0])
 
 
 def foreign(console):
-    """(The text without foreign reports, those that were in it)."""
+    """(The text without foreign reports, the foreign reports in it)."""
     lines, kept, found = console.splitlines(), [], []
     while lines:
         line = lines.pop(0)
@@ -80,7 +80,7 @@ def foreign(console):
 
 
 def splats(console):
-    """The first report in a console text, with what follows it; or None."""
+    """The first report in a console text, with the text that follows; or None."""
     lines = foreign(console)[0].splitlines()
     for number, line in enumerate(lines):
         if SPLAT.search(line) and not HARMLESS.search(line):

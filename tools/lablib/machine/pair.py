@@ -25,18 +25,18 @@ SETUP_SECONDS = 300
 LEFTOVERS_SECONDS = 120
 # How to run a module of lablib/guest in a machine.
 GUEST_PROGRAM = ("env", "PYTHONPATH=/repo/tools", "python3", "-B", "-m")
-# The kinds of the RDMA devices, by --provider: on the first cable and on the second.
+# The RDMA devices by --provider: on the first cable and on the second.
 PROVIDERS = {"rxe": ("rxe", "rxe"), "siw": ("siw", "siw"), "mixed": ("rxe", "siw")}
 
 
 def addresses(role, rails):
-    """Of a machine: those of each cable's interface, with the length of the prefix."""
+    """The addresses of a machine at each cable's interface, with the length of the prefix."""
     return [(f"{four}{HOSTS[role]}/24", f"{six}{HOSTS[role]}/64")
             for four, six in NETWORKS[:rails]]
 
 
 def environment(provider, rails):
-    """What programs in the client get to know about the machines."""
+    """Environment variables that describe the machines to programs in the client."""
     server4, server6 = zip(*([a.partition("/")[0] for a in pair]
                              for pair in addresses("server", rails)), strict=True)
     kinds = PROVIDERS[provider][:rails]
@@ -48,7 +48,7 @@ def environment(provider, rails):
 
 
 def new_results():
-    """A fresh results directory; old ones are thinned out."""
+    """Create a results directory; delete some old ones."""
     RUNS.mkdir(parents=True, exist_ok=True)
     for old in sorted(p for p in RUNS.iterdir() if p.is_dir())[:-KEEP_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
@@ -66,7 +66,7 @@ def forget_the_dead():
 
 
 class Pair:
-    """Both machines, up and joined by one cable or two; a context manager."""
+    """Both machines, booted and joined by one or two cables; a context manager."""
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
