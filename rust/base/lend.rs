@@ -3,7 +3,10 @@
 //! Memory that is lent to a device ([`Loan`]), and the object that keeps it until it is returned
 //! ([`Lender`]).
 
-use kernel::bindings::page;
+use kernel::bindings::{
+    page,
+    scatterlist, //
+};
 
 /// A contiguous piece of memory, which is not empty.
 #[derive(Clone, Copy)]
@@ -91,3 +94,41 @@ pub unsafe trait Loan {
 
 /// Keeps memory that is lent to a device until it is dropped; see [`Loan`].
 pub trait Lender: Send {}
+
+/// Memory that a scatter/gather table describes, and that is about to be lent to a device. The drop
+/// of the object ends the loan.
+///
+/// # Safety
+///
+/// [`Table::entries`] returns initialised entries of a table that is a single array. Each entry
+/// describes at least one byte, and its bytes are in one page. The bytes stay allocated until the
+/// object is dropped. Until then no code reads or writes the bytes through a Rust reference, but
+/// the device may access them.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{bindings::scatterlist, page::Page, prelude::*};
+/// # use xprtrdma_base::lend::{Lender, Table};
+/// /// Pages, and a table of them.
+/// struct Pages {
+///     _pages: KVec<Page>,
+///     table: KVec<scatterlist>,
+/// }
+///
+/// // SAFETY: Any thread may use pages.
+/// unsafe impl Send for Pages {}
+///
+/// impl Lender for Pages {}
+///
+/// // SAFETY: The table describes pages of the object. No code creates a reference to their bytes.
+/// unsafe impl Table for Pages {
+///     fn entries(&self) -> &[scatterlist] {
+///         &self.table
+///     }
+/// }
+/// ```
+pub unsafe trait Table: Lender {
+    /// Returns the entries in the order of the bytes.
+    fn entries(&self) -> &[scatterlist];
+}

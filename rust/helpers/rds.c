@@ -314,17 +314,6 @@ int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id)
 				       IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC);
 }
 
-void rdsrdma_sg_set_page(struct scatterlist *sg, struct page *page,
-			 unsigned int len, unsigned int offset)
-{
-	sg_set_page(sg, page, len, offset);
-}
-
-struct page *rdsrdma_sg_page(struct scatterlist *sg)
-{
-	return sg_page(sg);
-}
-
 u64 rdsrdma_sg_dma_address(const struct scatterlist *sg)
 {
 	return sg_dma_address(sg);

@@ -94,9 +94,6 @@ void rdsrdma_set_failure(struct rds_message *rm, int status);
 /* regions */
 /* The queue pair must be new, and the id bound to an address. Sleeps. */
 int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id);
-void rdsrdma_sg_set_page(struct scatterlist *sg, struct page *page,
-			 unsigned int len, unsigned int offset);
-struct page *rdsrdma_sg_page(struct scatterlist *sg);
 u64 rdsrdma_sg_dma_address(const struct scatterlist *sg);
 /* Maps and unmaps for DMA in both directions. */
 int rdsrdma_dma_map(struct ib_device *dev, struct scatterlist *sg, int nents);

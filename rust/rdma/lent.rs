@@ -4,17 +4,17 @@
 
 use crate::{
     dma::Direction,
+    mr::mark_end,
     pd::Pd, //
 };
 use kernel::{
-    page::PAGE_SIZE,
+    bindings::scatterlist,
     prelude::*,
     sync::Arc, //
 };
 use xprtrdma_base::lend::{
     Lender,
-    Loan,
-    Piece, //
+    Table, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -22,80 +22,47 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// - Each element of `sges` is mapped for `dir` on the device of `pd`, until `drop`.
+/// - All entries of `table` are mapped for `dir` on the device of `pd`, until `drop`.
+/// - `sges` describes the mapped bytes in their order.
 /// - `_lender` keeps the memory.
 pub(crate) struct MappedLoan {
-    sges: KVec<bindings::ib_sge>,
+    sges: KVVec<bindings::ib_sge>,
+    // A copy of the lender's table, because each mapping has its own device addresses.
+    table: KVVec<scatterlist>,
     dir: Direction,
     pd: Arc<Pd>,
     // Dropped after the memory has been unmapped.
-    _lender: Option<KBox<dyn Lender>>,
+    _lender: KBox<dyn Lender>,
 }
 
 impl MappedLoan {
-    /// Maps all of the memory as at most `most` elements. Returns `E2BIG` if more elements are
-    /// needed. May sleep.
-    pub(crate) fn new<L: Loan>(loan: L, most: usize, pd: &Arc<Pd>, dir: Direction) -> Result<Self>
-    where
-        L::Lender: 'static,
-    {
-        // From here on an error must keep the memory until nothing is mapped any more.
-        let place = KBox::<L::Lender>::new_uninit(GFP_KERNEL)?;
-        let sges = KVec::with_capacity(most, GFP_KERNEL)?;
-        // INVARIANT: Nothing is mapped yet, and `sges` is empty.
-        let mut this = Self {
+    /// Maps all of the memory. Returns `EINVAL` if there is no memory, and `EIO` if the device or
+    /// its IOMMU refuses the mapping. May sleep.
+    pub(crate) fn new<T: Table + 'static>(loan: T, pd: &Arc<Pd>, dir: Direction) -> Result<Self> {
+        let mut table = KVVec::new();
+        table.extend_from_slice(loan.entries(), GFP_KERNEL)?;
+        mark_end(table.last_mut().ok_or(EINVAL)?);
+        let mut sges = KVVec::with_capacity(table.len(), GFP_KERNEL)?;
+        let lender: KBox<dyn Lender> = KBox::new(loan, GFP_KERNEL)?;
+        let nents = c_int::try_from(table.len())?;
+        let dev = pd.raw_device();
+        // SAFETY: The device exists as long as `pd`. The table is complete. By the contract of
+        // `Table` its bytes exist as long as `lender`.
+        let mapped =
+            unsafe { bindings::xprtrdma_dma_map_sg(dev, table.as_mut_ptr(), nents, dir.raw()) };
+        if mapped <= 0 {
+            return Err(EIO);
+        }
+        // CAST: The number is positive.
+        join(&mut sges, table.iter().take(mapped as usize), pd);
+        // INVARIANT: All entries were mapped above.
+        Ok(Self {
             sges,
+            table,
             dir,
             pd: pd.clone(),
-            _lender: None,
-        };
-        let mut mapped = Ok(());
-        loan.pieces(0, |piece| {
-            mapped = this.map(piece);
-            mapped.is_ok()
-        });
-        let lender = KBox::write(place, loan.into_lender());
-        this._lender = Some(lender);
-        mapped.map(|()| this)
-    }
-
-    /// Maps a piece of memory, with one element for each listed page.
-    fn map(&mut self, piece: Piece<'_>) -> Result {
-        let dev = self.pd.raw_device();
-        let (mut page, mut first, mut left) = (piece.page, piece.first, piece.len);
-        let mut more = piece.more.iter();
-        loop {
-            let next = more.next();
-            // All bytes that remain are in the last page and the pages that follow it in memory.
-            // NO-OVERFLOW: A piece begins inside its first page, and `left` is at least `len`.
-            let len = match next {
-                Some(_) => left.min(PAGE_SIZE - first),
-                None => left,
-            };
-            if self.sges.len() == self.sges.capacity() {
-                return Err(E2BIG);
-            }
-            let dir = self.dir.raw();
-            // SAFETY: The device exists as long as `pd`. The bytes exist by the contract of `Loan`.
-            let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, first, len, dir) };
-            // SAFETY: The device exists. `addr` is the result of a mapping call for it.
-            if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
-                return Err(EIO);
-            }
-            let sge = bindings::ib_sge {
-                addr,
-                // CAST: A piece is part of a message, whose length is a `u32`.
-                length: len as u32,
-                lkey: self.pd.local_dma_lkey(),
-            };
-            // INVARIANT: The bytes were mapped above. The push cannot fail, because the vector has
-            // a free element.
-            self.sges.push_within_capacity(sge).map_err(|_| E2BIG)?;
-            let Some(next) = next else {
-                return Ok(());
-            };
-            (page, first, left) = (*next, 0, left.saturating_sub(len));
-        }
+            _lender: lender,
+        })
     }
 
     /// Returns the elements. They are not moved while this object exists.
@@ -109,13 +76,50 @@ impl MappedLoan {
     }
 }
 
+/// Adds elements for mapped entries. The vector has space for one element per entry. Entries whose
+/// device addresses follow each other share an element.
+fn join<'a>(
+    sges: &mut KVVec<bindings::ib_sge>,
+    mapped: impl Iterator<Item = &'a scatterlist>,
+    pd: &Pd,
+) {
+    let lkey = pd.local_dma_lkey();
+    for entry in mapped {
+        let (addr, len) = (entry.dma_address, mapped_bytes(entry));
+        if let Some(last) = sges.last_mut() {
+            let sum = last.length.checked_add(len);
+            let next = last.addr.checked_add(last.length.into());
+            if let (Some(sum), true) = (sum, next == Some(addr)) {
+                last.length = sum;
+                continue;
+            }
+        }
+        let sge = bindings::ib_sge {
+            addr,
+            length: len,
+            lkey,
+        };
+        // The push cannot fail, because the vector has space.
+        let _ = sges.push_within_capacity(sge);
+    }
+}
+
+/// Returns the number of bytes of an entry of a mapped table.
+fn mapped_bytes(entry: &scatterlist) -> u32 {
+    #[cfg(CONFIG_NEED_SG_DMA_LENGTH)]
+    let bytes = entry.dma_length;
+    #[cfg(not(CONFIG_NEED_SG_DMA_LENGTH))]
+    let bytes = entry.length;
+    bytes
+}
+
 impl Drop for MappedLoan {
     fn drop(&mut self) {
-        let dev = self.pd.raw_device();
-        for sge in &self.sges {
-            let (addr, len) = (sge.addr, sge.length as usize);
-            // SAFETY: By the type invariant the element is mapped. It is unmapped once.
-            unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, len, self.dir.raw()) };
-        }
+        let (dev, table) = (self.pd.raw_device(), self.table.as_mut_ptr());
+        // CAST: `new` has checked that the number fits.
+        let nents = self.table.len() as c_int;
+        // SAFETY: By the type invariant the table is mapped. It is unmapped once, with the number
+        // of entries that was passed to the mapping call.
+        unsafe { bindings::xprtrdma_dma_unmap_sg(dev, table, nents, self.dir.raw()) };
     }
 }

@@ -41,6 +41,12 @@ pub use proof::{
 pub(crate) use exposed::FIRST_DOORBELL;
 pub(crate) use proof::NO_PD;
 
+#[cfg(xprtrdma_rds)]
+pub(crate) use table::{
+    mark_end,
+    Filling, //
+};
+
 use crate::{
     dma::Direction,
     pd::Pd, //

@@ -6,7 +6,13 @@
 //! itself, and that posts nothing else, registers a region. A peer can access the region through
 //! any queue pair of the domain. Deregistration ends the access, and needs no queue pair.
 
-use crate::pd::Pd;
+use crate::{
+    mr::{
+        mark_end,
+        Filling, //
+    },
+    pd::Pd, //
+};
 use core::ptr::{
     self,
     NonNull, //
@@ -39,8 +45,7 @@ use kernel::{
 use xprtrdma_base::{
     lend::{
         Lender,
-        Loan,
-        Piece, //
+        Loan, //
     },
     random::unforeseen64,
     NAME, //
@@ -253,8 +258,8 @@ impl Registrar {
     /// writing. A peer addresses a byte by its offset from the beginning of the first page. `taken`
     /// returns true for a key that another region has. May sleep.
     ///
-    /// `EINVAL`: the loan touches a different number of pages. `EBUSY`: the device cannot address
-    /// the memory in this way. `EIO`: the registration failed.
+    /// `EINVAL`: the loan touches more pages, has no bytes, or has a gap. `EBUSY`: the device
+    /// cannot address the memory in this way. `EIO`: the registration failed.
     pub fn expose<L: Loan>(
         self: &Arc<Self>,
         loan: L,
@@ -271,16 +276,17 @@ impl Registrar {
         }
         // SAFETY: The table has this number of entries, which is at least one.
         unsafe { kernel::bindings::sg_init_table(sg.as_mut_ptr(), pages) };
-        let mut offset = None;
-        let mut entries = 0usize;
-        loan.pieces(0, |piece| {
-            offset.get_or_insert(piece.first);
-            fill(&mut sg, &mut entries, piece)
-        });
-        let offset = offset.ok_or(EINVAL)?;
-        if entries != pages as usize {
+        // SAFETY: The device exists as long as the domain.
+        let max_entry = unsafe { bindings::xprtrdma_dma_max_entry(self.pd.raw_device()) };
+        let mut filling = Filling::new(&mut sg, max_entry, false);
+        loan.pieces(0, |piece| filling.add(piece));
+        let (nents, bytes) = (filling.nents, filling.bytes);
+        if bytes != loan.len() {
             return Err(EINVAL);
         }
+        sg.truncate(nents);
+        mark_end(sg.last_mut().ok_or(EINVAL)?);
+        let offset = sg.first().map_or(0, |entry| entry.offset);
         // SAFETY: The domain is valid, and the region will hold a reference to it.
         let mr = from_err_ptr(unsafe {
             bindings::ib_alloc_mr(
@@ -298,7 +304,7 @@ impl Registrar {
             lender: core::mem::ManuallyDrop::new(loan.into_lender()),
             registrar: self.clone(),
         };
-        region.map(offset as u64)?;
+        region.map(offset.into())?;
         region.choose_key(taken)?;
         self.register(&mut region)?;
         Ok(region)
@@ -332,26 +338,6 @@ unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
     let entry = unsafe { &*entry };
     // ORDERING: Pairs with the acquire in `register`. CAST: A status is a small number.
     entry.status.store(wc.status as i32, Release);
-}
-
-/// Writes the pages of a piece to entries of the table. Returns false if no entry is left.
-fn fill(sg: &mut [scatterlist], entries: &mut usize, piece: Piece<'_>) -> bool {
-    let (mut first, mut left) = (piece.first, piece.len);
-    let pages = Iterator::chain(core::iter::once(piece.page), piece.more.iter().copied());
-    for page in pages {
-        let Some(entry) = sg.get_mut(*entries) else {
-            return false;
-        };
-        // NO-OVERFLOW: A piece begins inside its first page, and `left` is at least `len`.
-        let len = left.min(PAGE_SIZE - first);
-        // SAFETY: The entry is part of an initialised table. The page exists by the contract of
-        // `Loan`.
-        unsafe { bindings::rdsrdma_sg_set_page(entry, page, len as u32, first as u32) };
-        *entries = entries.saturating_add(1);
-        left -= len;
-        first = 0;
-    }
-    true
 }
 
 /// A region that peers can access, with the lender of its memory. The drop ends the access, and may

@@ -24,7 +24,7 @@ use {
         pd::Pd, //
     },
     kernel::sync::Arc,
-    xprtrdma_base::lend::Loan,
+    xprtrdma_base::lend::Table,
 };
 
 /// The direction of a [`Transfer`].
@@ -188,23 +188,21 @@ impl Transfer {
 
     /// Creates the work requests that move all bytes of some lent memory, each with at most
     /// `most_sges` elements. The peer's bytes begin at `offset` of the region with this key. The
-    /// drop of the transfer returns the memory to its lender. Returns `E2BIG` if the memory has
-    /// more pieces than `most`. May sleep.
+    /// drop of the transfer returns the memory to its lender. Returns `EINVAL` if there is no
+    /// memory, and `EIO` if it cannot be mapped. May sleep.
     #[cfg(xprtrdma_rds)]
-    pub fn of_loan<L: Loan>(
+    pub fn of_loan<T: Table + 'static>(
         kind: Kind,
-        (loan, most): (L, usize),
+        loan: T,
         pd: &Arc<Pd>,
         most_sges: usize,
         (handle, offset): (u32, u64),
-    ) -> Result<Self>
-    where
-        L::Lender: 'static,
-    {
+    ) -> Result<Self> {
         let (opcode, dir) = kind.raw();
         let most_sges = most_sges.max(1);
-        let mut wrs = KVec::with_capacity(most.div_ceil(most_sges), GFP_KERNEL)?;
-        let mut loan = MappedLoan::new(loan, most, pd, dir)?;
+        let mut loan = MappedLoan::new(loan, pd, dir)?;
+        let count = loan.sges().len().div_ceil(most_sges);
+        let mut wrs = KVec::with_capacity(count, GFP_KERNEL)?;
         let mut remote_addr = offset;
         for own in loan.sges().chunks_mut(most_sges) {
             let mut wr = bindings::ib_rdma_wr {

@@ -2,7 +2,10 @@
 
 //! Memory of a program that peers can access ([`Memory`]).
 
-use core::ptr::NonNull;
+use core::{
+    ptr::NonNull,
+    slice, //
+};
 use kernel::{
     bindings::{
         page,
@@ -99,6 +102,15 @@ impl Claim {
     }
 }
 
+/// The bits of `scatterlist::page_link` that are not part of the page's address
+/// (linux/scatterlist.h).
+const SG_BITS: usize = 3;
+
+/// Returns the page of an entry.
+fn page_of(entry: &scatterlist) -> *mut page {
+    (entry.page_link & !SG_BITS) as *mut page
+}
+
 impl Memory {
     /// Creates the object for the `len` bytes that begin at offset `first` of the pages in a table.
     ///
@@ -113,13 +125,12 @@ impl Memory {
         first: usize,
         len: usize,
     ) -> Result<(Self, Claim)> {
+        // SAFETY: By this function's contract. Nothing writes to the table during the call.
+        let entries = unsafe { slice::from_raw_parts(sg.as_ptr().cast_const(), count) };
         let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
-        for index in 0..count {
-            // SAFETY: The entry is inside the table, by this function's contract.
-            let entry = unsafe { sg.add(index) };
-            // SAFETY: The entry is inside the table, by this function's contract.
-            let page = unsafe { bindings::rdsrdma_sg_page(entry.as_ptr()) };
-            pages.push(page, GFP_KERNEL)?;
+        for entry in entries {
+            let page = page_of(entry);
+            pages.push_within_capacity(page).map_err(|_| ENOMEM)?;
         }
         let touched = first.saturating_add(len).div_ceil(kernel::page::PAGE_SIZE);
         if count == 0 || first >= kernel::page::PAGE_SIZE || len == 0 || touched != count {

@@ -4,13 +4,16 @@
 
 use core::{
     marker::PhantomData,
-    ptr::NonNull, //
+    ptr::NonNull,
+    slice, //
 };
-use kernel::prelude::*;
+use kernel::{
+    bindings::scatterlist,
+    prelude::*, //
+};
 use xprtrdma_base::lend::{
     Lender,
-    Loan,
-    Piece, //
+    Table, //
 };
 use xprtrdma_bindings as bindings;
 
@@ -218,49 +221,20 @@ impl Held {
 pub struct OperationMemory(Held);
 
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
-// dropped. This object owns a reference, and is its own lender. No code of this module creates a
-// Rust reference to the pages. Each entry of the table describes bytes of one page.
-unsafe impl Loan for OperationMemory {
-    type Lender = Self;
-
-    fn len(&self) -> usize {
-        // CAST: `usize` has 64 bits.
-        self.0.operation().map_or(0, |asked| asked.bytes as usize)
-    }
-
-    fn pieces(&self, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
-        if start != 0 {
-            return;
-        }
+// dropped, and this object owns a reference. No code of this module creates a Rust reference to the
+// pages. RDS has initialised the entries, and each describes bytes of one page.
+unsafe impl Table for OperationMemory {
+    fn entries(&self) -> &[scatterlist] {
         // SAFETY: Valid by the type invariant of `Held`.
         let table = unsafe { bindings::rdsrdma_op_table(self.0 .0.as_ptr()) };
         if table.is_null() {
-            return;
+            return &[];
         }
         // CAST: `usize` has 64 bits.
-        for index in 0..self.0.operation().map_or(0, |asked| asked.pieces as usize) {
-            // SAFETY: The message says how many entries its table has. Neither the number nor the
-            // table changes after the first send.
-            let entry = unsafe { table.add(index) };
-            // SAFETY: The entry is inside the table, and RDS has initialised it.
-            let page = unsafe { bindings::rdsrdma_sg_page(entry) };
-            // SAFETY: The entry is inside the table, and RDS has initialised it. Nothing writes to
-            // it now.
-            let (first, len) = unsafe { ((*entry).offset, (*entry).length) };
-            let piece = Piece {
-                page,
-                more: &[],
-                first: first as usize,
-                len: len as usize,
-            };
-            if !take(piece) {
-                return;
-            }
-        }
-    }
-
-    fn into_lender(self) -> Self {
-        self
+        let count = self.0.operation().map_or(0, |asked| asked.pieces as usize);
+        // SAFETY: The message says how many entries its table has. Neither the number nor the table
+        // changes after the first send, and the message exists while `self` is borrowed.
+        unsafe { slice::from_raw_parts(table, count) }
     }
 }
 

@@ -134,7 +134,7 @@ fn lend<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Trans
     };
     Transfer::of_loan(
         kind,
-        (message.lend(), asked.pieces as usize),
+        message.lend(),
         qp.pd(),
         qp.pd().max_send_sges() as usize,
         (asked.key, asked.address),

@@ -21,7 +21,7 @@ const SG_BITS: usize = 3;
 const SG_END: usize = 2;
 
 /// The content of a region's table.
-pub(super) struct Filling<'a> {
+pub(crate) struct Filling<'a> {
     /// Maximum length of an entry that can be mapped, in bytes: whole pages, at least one page.
     max_entry: u32,
     sg: &'a mut [scatterlist],
@@ -33,14 +33,14 @@ pub(super) struct Filling<'a> {
     /// Offset in its page at which the last piece ended.
     end: usize,
     /// Numbers of bytes and entries so far.
-    pub(super) bytes: usize,
-    pub(super) nents: usize,
+    pub(crate) bytes: usize,
+    pub(crate) nents: usize,
 }
 
 impl<'a> Filling<'a> {
     /// Makes an empty table.
     #[inline]
-    pub(super) fn new(sg: &'a mut [scatterlist], max_entry: u32, gaps: bool) -> Self {
+    pub(crate) fn new(sg: &'a mut [scatterlist], max_entry: u32, gaps: bool) -> Self {
         if let Some(first) = sg.first_mut() {
             unmark(first);
         }
@@ -58,7 +58,7 @@ impl<'a> Filling<'a> {
 
     /// Adds a piece. Returns `false` if the table is full; it may then contain only the beginning
     /// of the piece, or nothing of it.
-    pub(super) fn add(&mut self, piece: Piece<'_>) -> bool {
+    pub(crate) fn add(&mut self, piece: Piece<'_>) -> bool {
         let Piece { first, len, .. } = piece;
         // NO-OVERFLOW: Every number here is limited by the bytes that a region can hold, whose list
         // of entries was allocated, or by the length of a piece of memory.
@@ -226,6 +226,12 @@ pub(super) fn unmark(first: &mut scatterlist) {
     }
     #[cfg(not(CONFIG_NEED_SG_DMA_FLAGS))]
     let _ = first;
+}
+
+/// Marks the last entry of a table.
+#[cfg(xprtrdma_rds)]
+pub(crate) fn mark_end(last: &mut scatterlist) {
+    last.page_link |= SG_END;
 }
 
 /// Points an entry of an initialised table at a page of a loan, which exists by the contract of
