@@ -230,8 +230,13 @@ u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
 size_t rdsrdma_copy_payload(struct rds_message *rm, size_t at, void *to,
 			    size_t len)
 {
-	return sg_pcopy_to_buffer(rm->data.op_sg, rm->data.op_nents, to, len,
-				  at);
+	struct scatterlist *sg = rm->data.op_sg;
+	unsigned int nents = rm->data.op_nents;
+
+	/* sg_pcopy_to_buffer() would skip page by page, for each fragment. */
+	for (; nents && at >= sg->length; nents--, sg++)
+		at -= sg->length;
+	return sg_pcopy_to_buffer(sg, nents, to, len, at);
 }
 
 size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,

@@ -198,8 +198,7 @@ impl QpHandler for Handler {
             this.connection.drop_path();
             return;
         }
-        this.with_link(|link| link.credits.posted(1));
-        acknowledge(&this.connection);
+        acknowledge(&this.connection, 1);
     }
 
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
@@ -244,7 +243,7 @@ impl QpHandler for Handler {
 
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
-        acknowledge(&this.connection);
+        acknowledge(&this.connection, 0);
         if let Some(entered) = this.connection.enter() {
             entered.wake_sender();
         }

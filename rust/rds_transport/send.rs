@@ -180,9 +180,11 @@ fn facts(message: &Message<'_>) -> Facts {
 }
 
 /// Sends an acknowledgement or credits in a frame of its own, if the peer needs them. If the send
-/// queue is full, the caller must call this again when the queue has space.
-pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
+/// queue is full, the caller must call this again when the queue has space. `posted` is the number
+/// of Receives that were posted since the last call.
+pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>, posted: u16) {
     let alive = connection.data().with_link(|link| {
+        link.credits.posted(posted);
         let owed = link.owed.frame();
         if owed.is_none() && !link.credits.is_worth_a_frame() {
             return true;

@@ -192,7 +192,7 @@ impl Transport for Rds {
     }
 
     fn sent(connection: &Arc<Connection<Self>>) {
-        send::acknowledge(connection);
+        send::acknowledge(connection, 0);
     }
 
     fn expose(
