@@ -306,7 +306,7 @@ impl Link {
         self.fulfil(xprt, todo);
     }
 
-    /// Does the work that the machine leaves to its caller.
+    /// Does the work that the machine has returned to its caller.
     fn fulfil(&self, xprt: &Xprt<Rdma>, todo: Todo) {
         match todo {
             Todo::Nothing => {}

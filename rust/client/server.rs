@@ -174,7 +174,8 @@ impl Place {
         self.closing_since = since;
     }
 
-    /// Dissolves the place and returns its seat, for a new place on a rail to the same server.
+    /// Ends this use of a rail and returns its seat, for the use of another rail to the same
+    /// server.
     pub(crate) fn into_seat(mut self) -> Option<Seat> {
         self.seat.take()
     }

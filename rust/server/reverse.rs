@@ -59,9 +59,10 @@ pub(crate) struct Callbacks {
     /// The version number of the client's first call; zero until that call arrives. Completion
     /// handlers change the field, one handler at a time.
     version: AtomicU32,
-    /// Calls that were sent. Changes with the lock of the credits held.
+    /// Number of calls that were sent. Changes with the lock of the credits held.
     pub(crate) sent: Count,
-    /// Replies to calls that waited for them. Completion handlers change it.
+    /// Number of replies to calls that waited for them. Only completion handlers change this
+    /// counter.
     pub(crate) answered: Count,
 }
 

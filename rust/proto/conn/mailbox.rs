@@ -46,7 +46,7 @@ impl Mailbox {
         }
     }
 
-    /// Starts a worker: from now on events wait for it.
+    /// Starts a worker. From now on later events are stored until the worker takes them.
     pub fn worker_started(&mut self) {
         self.worker_active = true;
     }

@@ -19,7 +19,7 @@ use crate::local::{
 };
 use kernel::prelude::*;
 
-/// The device's own address among others.
+/// Returns the entry for the device's own address.
 fn own(found: &[Local]) -> Option<&Local> {
     found.iter().find(|local| local.addr == peer().ip())
 }

@@ -26,9 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from lablib.machine import wire
 
 LOCAL_SOCKET = "/run/lab.sock"
-# A command's output waits in its pipe while this much is queued to the host.
+# The output of a command waits in its pipe while this many bytes are queued for the host.
 QUEUE_BYTES = 1 << 20
-# A machine's first process must not end.
+# The first process of a machine must not end.
 DEAF = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MOUNTS = (
     ("tmpfs", "/run", "mode=755"), ("tmpfs", "/tmp", "mode=1777"),
@@ -51,12 +51,12 @@ def parameters():
 
 
 def mount_all():
-    """Mount the kernel's file systems without a process for each."""
+    """Mount the kernel's file systems without starting a process for each."""
     libc = ctypes.CDLL(None, use_errno=True)
     known = pathlib.Path("/proc/filesystems").read_text().split()
     for kind, where, options in MOUNTS:
         if kind not in known:
-            # A debug kernel may lack one of them; a test that needs it says so.
+            # A debug kernel may lack a file system. A test that needs it reports that.
             print(f"lab: no {kind}", flush=True)
             continue
         os.makedirs(where, exist_ok=True)
@@ -65,14 +65,14 @@ def mount_all():
 
 
 def repository_at_own_path(path):
-    """Make the repository visible under the name it has on the host, too."""
+    """Make the repository visible under the path that it has on the host as well."""
     if path and not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink("/repo", path)
 
 
 def network(given):
-    """Give the interfaces, one for each cable, their static addresses: lab.addr0 those of eth0."""
+    """Set the static addresses of the interfaces, one for each cable: lab.addr0 is for eth0."""
     batch = "link set lo up\n"
     for name, addresses in given.items():
         if name.startswith("addr"):
@@ -93,7 +93,7 @@ def open_port():
 
 
 class Line:
-    """A frame connection: the port to the host or a local socket."""
+    """A connection that carries frames: the port to the host, or a local socket."""
 
     def __init__(self, agent, fd):
         self.agent, self.fd = agent, fd
@@ -117,7 +117,7 @@ class Line:
 
 
 class Command:
-    """A process (group) started for someone."""
+    """A process (group) that was started for a requester."""
 
     def __init__(self, line, stream, request):
         self.line, self.stream = line, stream
@@ -153,7 +153,7 @@ class Command:
             if request.get("pty"):
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.closerange(3, 1024)
-            # What is ignored stays so in a new program, which would not end in the usual way.
+            # A new program inherits ignored signals, and would then not end in the usual way.
             for number in (signal.SIGPIPE, *DEAF):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
@@ -190,7 +190,7 @@ class Agent:
         self.selector.register(fd, selectors.EVENT_READ, (readable, writable))
 
     def watch(self, line, writable):
-        """Wake up when the line can take more, if it has more."""
+        """Wait until the line accepts more data, if there is more."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writable else 0)
         self.selector.modify(line.fd, events, self.selector.get_key(line.fd).data)
 
@@ -225,7 +225,7 @@ class Agent:
             self.handle(line, *frame)
 
     def drop(self, line):
-        """A local program went away: end what it asked for."""
+        """A local program has disconnected: stop the commands that it requested."""
         self.selector.unregister(line.fd)
         os.close(line.fd)
         for stream, (owner, _) in list(self.forwarded.items()):
@@ -250,7 +250,7 @@ class Agent:
             self.steer(self.commands[line, stream], kind, payload)
 
     def forward(self, line, kind, stream, payload):
-        """From a local program to the host, under a stream number of our own."""
+        """Forward a frame from a local program to the host, with a stream number of this agent."""
         if kind == wire.RUN:
             number, self.next_stream = self.next_stream, self.next_stream + 2
             self.forwarded[number] = (line, stream)
@@ -261,7 +261,7 @@ class Agent:
                 self.port.send(kind, number, payload)
 
     def steer(self, command, kind, payload):
-        """Input or a signal for a running command."""
+        """Handle input or a signal for a running command."""
         if kind == wire.SIGNAL:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.pid, payload[0])
@@ -271,7 +271,7 @@ class Agent:
             self.feed(command)
 
     def feed(self, command):
-        """Write what the command's standard input takes now."""
+        """Write as much to the command's standard input as it accepts now."""
         if command.input is None:
             return
         try:
@@ -293,7 +293,7 @@ class Agent:
             command.input = None
 
     def pump(self, command, fd):
-        """Move output towards the line that asked for the command."""
+        """Forward output to the line that requested the command."""
         if len(command.line.queue) > QUEUE_BYTES:
             return
         try:
@@ -328,9 +328,9 @@ class Agent:
                 self.finish(command, os.waitstatus_to_exitcode(status))
 
     def finish(self, command, code):
-        """Send what is left in the pipes, then the status.
+        """Send the data in the pipes, and then the status.
 
-        A daemon may hold a pipe open for ever: only what is there is sent.
+        A daemon may keep a pipe open for ever, so only data that is there now is sent.
         """
         for fd in list(command.outputs):
             while fd in command.outputs:
@@ -353,7 +353,7 @@ class Agent:
 
 
 def be_init():
-    """What the first process of a machine does."""
+    """The work of a machine's first process."""
     mount_all()
     given = parameters()
     repository_at_own_path(given.get("repo", ""))
@@ -363,10 +363,10 @@ def be_init():
 
 def main():
     os.environ.update(ENVIRONMENT)
-    # In an installed system it is a service.
+    # In an installed system the agent is a service.
     if os.getpid() == 1:
         be_init()
-    # From here on everything goes to the console: a splat must be complete.
+    # From here on all output goes to the console, so that a kernel report is complete.
     pathlib.Path("/proc/sys/kernel/printk").write_text("8 4 1 7")
     Agent().run()
 

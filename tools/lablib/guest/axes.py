@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is varied about the mounts that are measured: connections, mounts, outstanding calls."""
+"""The properties of mounts that are varied for measurements: connections, mounts, outstanding
+calls.
+"""
 
 import contextlib
 import dataclasses
@@ -23,7 +25,7 @@ for number in range(int(sys.argv[2])):
 
 
 def on_server(*argv):
-    """Run a command in the server."""
+    """Run a command on the server."""
     status, text = Remote("server").call([str(word) for word in argv])
     if status:
         raise RuntimeError(f"on the server: {text.decode()}")
@@ -32,7 +34,7 @@ def on_server(*argv):
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One thing varied, the others as they usually are."""
+    """One property that varies; all others have their usual values."""
 
     loads: typing.Callable = lambda bed: []  # (loads.Bed) -> loads
     options: str = "vers=4.2"
@@ -58,7 +60,7 @@ def address(number):
 
 
 def prepare():
-    """What every axis needs of the server."""
+    """The settings of the server that every axis needs."""
     on_server("python3", "-c", MAKE_FILES, f"{os.environ['NFS_EXPORT_MEM']}/{DIRECTORY}",
               loads.DIRECTORY_ENTRIES)
     for number in range(1, MOST_MOUNTS):
@@ -67,7 +69,7 @@ def prepare():
 
 @contextlib.contextmanager
 def mounts(axis, rdma):
-    """The mounts of an axis; yields where."""
+    """Make the mounts of an axis; yield where they are."""
     with contextlib.ExitStack() as stack:
         places = [f"/mnt/bench-{number}" for number in range(axis.mounts)]
         for number, place in enumerate(places):
@@ -80,7 +82,7 @@ def mounts(axis, rdma):
 
 @contextlib.contextmanager
 def slots(axis):
-    """Both ends allow as many outstanding calls as the axis wants."""
+    """Set both ends to allow as many outstanding calls as the axis needs."""
     if not axis.slots:
         yield
         return

@@ -37,7 +37,7 @@ def leg(axis, client, scale, only):
 
 
 def time_of(load, scale):
-    """Nanoseconds per operation, warm."""
+    """Nanoseconds per operation, after a first run that is not counted."""
     count = max(int(load.count * scale), 1)
     for number in (max(count // 4, 1), count):
         load.before(number)
@@ -51,7 +51,7 @@ def rounds_of(name, plan, start):
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
     rounds = plan["long_rounds" if axis.long else "rounds"]
     for number in range(rounds):
-        # TCP is for reference only: it comes last, where it disturbs no other leg.
+        # TCP is only for reference, so it comes last, where it does not disturb other legs.
         legs = LEGS[:3] if number % 2 == 0 else LEGS[2::-1]
         for title, client in (*legs, LEGS[3]):
             print(f"  {time.monotonic() - start:5.0f} s  {name}, round {number + 1} of "

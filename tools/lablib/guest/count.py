@@ -22,7 +22,7 @@ COUNTERS = ("work_requests", "posts", "completions", "recvs", "recv_posts", "pol
 
 
 def script():
-    """The program for the device of this machine."""
+    """The bpftrace program for the device of this machine."""
     text = SCRIPT.read_text()
     for prefix, names in OTHERS.items():
         if any(DEVICES.glob(f"{prefix}*")):
@@ -32,7 +32,7 @@ def script():
 
 
 class Probe:
-    """bpftrace with count.bt, for as long as the context lasts."""
+    """Run bpftrace with count.bt while the context exists."""
 
     def __enter__(self):
         # The output is a pipe: without a line-buffered one it would wait.
@@ -42,14 +42,14 @@ class Probe:
         return self
 
     def expect(self, word):
-        """The rest of the next line that starts with `word`."""
+        """The text behind `word` in the next line that starts with `word`."""
         for line in self.process.stdout or ():
             if line.startswith(word):
                 return line[len(word):]
         raise RuntimeError(f"bpftrace ended (status {self.process.wait()})")
 
     def take(self):
-        """The counts since the last call."""
+        """The counts since the last call of this function."""
         self.process.send_signal(signal.SIGUSR1)
         return dict(zip(COUNTERS, map(int, self.expect("counts").split()), strict=True))
 

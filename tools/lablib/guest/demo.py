@@ -25,7 +25,7 @@ SUMS = 'cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum'
 
 
 def make_tree(top, seed, large_mib=LARGE_MIB):
-    """Files of many sizes around the borders that matter, and a large one."""
+    """Files of many sizes around the important limits, and a large file."""
     chance = random.Random(seed)
     borders = (0, 1, 3, 512, 1000, 4095, 4096, 4097, 8192, 65536)
     for number in range(FILES):
@@ -39,7 +39,7 @@ def make_tree(top, seed, large_mib=LARGE_MIB):
 
 
 def local_sums(top):
-    """Checksums of a tree as this machine sees it."""
+    """Checksums of a tree as this machine reads it."""
     found = {}
     for path in sorted(p for p in top.rglob("*") if p.is_file()):
         with open(path, "rb") as data:
@@ -57,7 +57,7 @@ def server_sums(directory):
 
 
 def forget_caches():
-    """Make the next read come from the server."""
+    """Drop cached data, so that the next read asks the server."""
     os.sync()
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
@@ -67,7 +67,7 @@ def say(text):
 
 
 def copy_both_ways(mount, exported):
-    """To the server and back again; every copy compared on both sides."""
+    """Copy to the server and back; compare every copy on both sides."""
     there, back = pathlib.Path(mount) / "demo", LOCAL / "back"
     say("copying to the server")
     shutil.copytree(LOCAL / "tree", there)
@@ -83,14 +83,14 @@ def copy_both_ways(mount, exported):
 
 
 def kernel_lines():
-    """What the transports said in the kernel log."""
+    """The messages of the transports in the kernel log."""
     text = subprocess.run(["dmesg"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return [line for line in text.splitlines() if ("rdma" in line.lower() and "xprt" in line)
             or "rpcrdma" in line]
 
 
 def status(client, mount):
-    """What `xprtrdma-status` says of the mount while it is written to."""
+    """The output of `xprtrdma-status` for the mount while data are written."""
     told = threading.Event()
 
     def write():
@@ -111,7 +111,7 @@ def status(client, mount):
 
 
 def demonstrate(client, options, probe):
-    """Everything with one client, from loading it to unloading it."""
+    """The whole demonstration with one client, from loading to unloading."""
     print(f"  client: {client}", file=sys.stderr, flush=True)
     before = len(kernel_lines())
     with transport.loaded(client), transport.mounted(options) as mount:

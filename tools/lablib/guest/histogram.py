@@ -36,7 +36,7 @@ def parse(text):
 
 
 class Histogram:
-    """Of an event of the kernel, since it was made."""
+    """The histogram of a kernel event, since the histogram was created."""
 
     def __init__(self, event, key):
         self.directory = TRACING / "events" / event
@@ -51,7 +51,7 @@ class Histogram:
 
 
 def define(line):
-    """Make or remove a kprobe; whatever others there are stay."""
+    """Create or remove a kprobe; other kprobes stay."""
     # Python would look for the end of the file, which the kernel refuses.
     events = os.open(TRACING / "kprobe_events", os.O_WRONLY | os.O_APPEND)
     try:
@@ -62,7 +62,7 @@ def define(line):
 
 @contextlib.contextmanager
 def of_function(function, key="common_stacktrace"):
-    """A histogram of the calls of a function; by stack, that is."""
+    """A histogram of the calls of a function, by stack."""
     name = f"lab/{function}"
     define(f"p:{name} {function}\n")
     try:
@@ -74,7 +74,7 @@ def of_function(function, key="common_stacktrace"):
 
 @contextlib.contextmanager
 def of_event(event, key):
-    """The same of a tracepoint, or by one of its fields."""
+    """A histogram of a tracepoint, by stack or by one of its fields."""
     histogram = Histogram(event, key)
     histogram.write(histogram.trigger)
     try:

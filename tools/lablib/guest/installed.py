@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What an installed machine is like after its boot, as JSON; or remounts with "again"."""
+"""The state of an installed machine after its boot, as JSON; with "again" the mount is made again.
+"""
 
 import json
 import os
@@ -15,18 +16,18 @@ LETTER = b"written by the client\n"
 
 
 def output(*argv):
-    """What a command prints; it may fail."""
+    """The output of a command, which may fail."""
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=SECONDS, check=False).stdout
 
 
 def loaded():
-    """The transports that are there."""
+    """The available transports."""
     return [name for name in TRANSPORTS if pathlib.Path("/sys/module", name).exists()]
 
 
 def mounted():
-    """The options of the mount in /etc/fstab, if it is there."""
+    """The options of the mount in /etc/fstab, if it is mounted."""
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         source, where, kind, options, *_ = line.split()
         if where == MOUNT and kind.startswith("nfs"):
@@ -35,7 +36,7 @@ def mounted():
 
 
 def used():
-    """Whether what is written there can be read there, past the cache."""
+    """Whether data written there can be read back without the page cache."""
     name = pathlib.Path(MOUNT, "installed")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.write(fd, LETTER)
@@ -46,7 +47,7 @@ def used():
 
 
 def again():
-    """Unmount, unload what is loaded, mount as the fstab says."""
+    """Unmount, unload the transport, and mount as the fstab says."""
     output("umount", MOUNT)
     deadline = time.monotonic() + 20
     while loaded() and time.monotonic() < deadline:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Lists what a run left behind in this machine, one line each.
+"""List what a run has left behind in this machine, one line each.
 
-Run by the host when the tests are over and the lab's own mount and module are
-gone.  Resources of connections that are just closing get a moment to go.
+The host runs this program when the tests have ended and the lab's own mount and module are gone.
+Resources of connections that are being closed get some time to disappear.
 """
 
 import pathlib
@@ -13,12 +13,12 @@ import time
 from ..machine import judge
 
 PATIENCE_SECONDS = 15
-# Out-of-tree, unsigned, and the mark of a debug kernel that carries KUnit.
+# Taint of out-of-tree and unsigned modules, and of a debug kernel that contains KUnit.
 ALLOWED_TAINT = 1 << 12 | 1 << 13 | 1 << 18
 # Debian marks its kernel when a program may hold up others by fanotify, as stress-ng does, and says
 # so; other reasons for that mark are not allowed.
 AUXILIARY, FANOTIFY = 1 << 16, "Using fanotify permission checks"
-# A warning has been given.
+# The kernel has printed a warning.
 WARNED = 1 << 9
 INTREE_RDS = pathlib.Path("/sys/module/rds_rdma")
 OURS = ("xprtrdma_rs", "svcrdma_rs", "rds_rdma_rs")
@@ -27,12 +27,12 @@ KMEMLEAK = pathlib.Path("/sys/kernel/debug/kmemleak")
 
 
 def output(*argv):
-    """What a command prints."""
+    """The output of a command."""
     return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def nfs_mounts():
-    """NFS mounts that are still there."""
+    """NFS mounts that still exist."""
     lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
     return [f"still mounted: {line}" for line in lines
             if line.split()[2] in ("nfs", "nfs4")]
@@ -77,7 +77,7 @@ def taint():
 
 
 def leaks():
-    """What kmemleak finds, where the kernel has it; the second scan counts."""
+    """The leaks that kmemleak finds, if the kernel has it; the second scan counts."""
     if not KMEMLEAK.exists():
         return []
     for _ in range(2):

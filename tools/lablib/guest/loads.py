@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is counted and timed: system calls in loops of C (tools/native/load.c)."""
+"""The operations that are counted and timed: system calls in loops of C (tools/native/load.c)."""
 
 import contextlib
 import ctypes
@@ -61,7 +61,7 @@ def statistics(mount):
 
 
 def transports(mount, column):
-    """The sum of a number that the transports of a mount keep."""
+    """The sum of a counter over the transports of a mount."""
     return sum(int(line.split()[column]) for line in statistics(mount).splitlines()
                if line.strip().startswith("xprt:"))
 
@@ -90,7 +90,7 @@ def hold_still():
 
 
 def drop_caches():
-    """Nothing of the mounts stays in memory that could answer for the server."""
+    """Drop all cached data of the mounts, so that the server must answer."""
     os.sync()
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
@@ -100,7 +100,7 @@ def human(size):
 
 
 class Bed:
-    """Files to work with, one on each of the mounts; a context manager."""
+    """Work files, one on each of the mounts; a context manager."""
 
     def __init__(self, *mounts):
         self.library, self.mounts = Library(), mounts
@@ -154,14 +154,14 @@ class Bed:
         return Load("UNLINK", count, lambda n: self.library.unlink(*made.pop()), before)
 
     def readdir(self, directory):
-        """One operation reads all of a directory on the mount."""
+        """Read a whole directory on the mount in each operation."""
         path = os.fsencode(f"{self.mounts[0]}/{directory}")
         return Load(f"READDIR {DIRECTORY_ENTRIES}", 1,
                     lambda _: self.library.readdir(path, DIRECTORY_ENTRIES + 2),
                     lambda _: drop_caches())
 
     def buffered(self, count, write):
-        """One MiB after the other through the page cache."""
+        """Read or write one MiB after the other through the page cache."""
         def run(number):
             fd = os.open(self.paths[0], os.O_RDWR)
             try:
@@ -191,26 +191,26 @@ class Bed:
                     lambda n: self.library.threads(ctypes.byref(wanted), n))
 
     def threads(self, fewest):
-        """Small operations of ever more threads, from `fewest` on."""
+        """Small operations of an increasing number of threads, from `fewest` on."""
         return [self.by_threads(256 if threads > 1 else 128, 4 * KIB, write, threads)
                 for threads in THREADS if threads >= fewest for write in (0, 1)]
 
     def single(self):
-        """One operation at a time, one RPC each."""
+        """One operation at a time, with one RPC each."""
         return [self.getattr(128), *(self.transfer(128, 4 * KIB, write) for write in (0, 1)),
                 *(self.transfer(32, MIB, write) for write in (0, 1))]
 
     def deep(self):
-        """Many small operations at a time: enough of them for the beginning not to count."""
+        """Many small operations at a time, so many that the start does not matter."""
         return [self.transfer(1024, 4 * KIB, write, depth)
                 for depth in DEPTHS[1:] for write in (0, 1)]
 
     def deepest(self):
-        """More small operations at a time than a cache of usual size holds."""
+        """More small operations at a time than fit into a cache of usual size."""
         return [self.transfer(2048, 4 * KIB, write, 256) for write in (0, 1)]
 
     def everything(self, directory):
-        """What a user may do with one mount."""
+        """Typical uses of one mount."""
         yield from (self.getattr(400), self.lookup(300), self.create(120), self.unlink(120),
                     self.readdir(directory))
         for size in (4 * KIB, 8 * KIB, 64 * KIB):
@@ -223,7 +223,7 @@ class Bed:
             yield self.buffered(24, write)
 
     def several(self):
-        """What shows whether more connections help or hurt."""
+        """Loads that show whether more connections help."""
         return [self.getattr(400), *(self.transfer(1024, 4 * KIB, write, 64, random=True)
                                      for write in (0, 1)),
                 *(self.transfer(32, MIB, write, 8) for write in (0, 1))]

@@ -77,7 +77,7 @@ def waits(found):
 
 
 def counters():
-    """Everything since the machine's start."""
+    """All counters since the machine's start."""
     made, remote = wakes(pathlib.Path("/proc/schedstat").read_text())
     return {"wake-ups": made, "remote": remote,
             "switches": switches(pathlib.Path("/proc/stat").read_text())}

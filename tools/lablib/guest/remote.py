@@ -55,7 +55,7 @@ class Remote:
             pass  # the command ended without reading everything
 
     def run(self, argv, stdin=None, env=None):
-        """Run with our own output; returns the exit status."""
+        """Run a command with this process's own output; return the exit status."""
         for kind, _, payload in self.frames(argv, env, stdin):
             if kind == wire.EXIT:
                 return json.loads(payload)["status"]
@@ -65,7 +65,7 @@ class Remote:
         raise ConnectionError("the lab went away")
 
     def call(self, argv, stdin=None, env=None):
-        """Run and collect: (exit status, all output as bytes)."""
+        """Run a command and collect its output: (exit status, output as bytes)."""
         output = b""
         for kind, _, payload in self.frames(argv, env, stdin):
             if kind == wire.EXIT:
@@ -75,7 +75,8 @@ class Remote:
 
 
 class Program:
-    """A program of lablib.guest elsewhere, that answers each line of JSON with one."""
+    """A program of lablib.guest in another machine, which answers each line of JSON with a line.
+    """
 
     def __init__(self, where, module, *words, env=None):
         there, self.pipe = os.pipe()
@@ -85,7 +86,7 @@ class Program:
             {"PYTHONPATH": "/repo/tools"} | (env or {}), there)
 
     def ask(self, *words):
-        """Sends the words; returns the answer."""
+        """Send a request; return the answer."""
         os.write(self.pipe, json.dumps(words).encode() + b"\n")
         for kind, _, payload in self.frames:
             if kind == wire.OUT:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a server does for each RPC, counted there while a client makes it work.
+"""What a server does for each RPC, counted in the server while a client makes calls.
 
-In the client machine, where `plugin` of lablib.machine.session is for the server machine:
+Runs in the client machine. `plugin` of lablib.machine.session must be for the server machine:
 
-    serving.py ROUNDS SERVER...
+serving.py ROUNDS SERVER...
 
-measures each server in turn, ROUNDS times: ours and intree with the in-tree client, or `version 1`
-and `version 2`, ours with our client. The last must be ours, for it is what the lab removes. The
-counts of instructions and the symbols go to /results. A JSON object on standard output has the list
-that says which file holds what, {server: {operation: {counter: per RPC}}} of the provider, and
-{server: KiB that a connection takes without calls}. The program starts itself in the server
-machine, with the word `there`, and tells that what to do, a JSON list each line.
+measures each server in turn, ROUNDS times: `ours` and `intree` with the in-tree client, or
+`version 1` and `version 2`, which are ours with our client. The last must be ours, because the lab
+removes that one. The counts of instructions and the symbols go to /results. A JSON object on
+standard output contains the list that says which file holds what, {server: {operation: {counter:
+per RPC}}} of the provider, and {server: KiB that a connection needs without calls}. The program
+starts itself in the server machine, with the word `there`, and sends it requests, a JSON list in
+each line.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ done"""
 
 
 class There:
-    """What the server machine does."""
+    """The server machine's part of the program."""
 
     def __init__(self):
         self.plugin, self.probe = instructions.Plugin("instructions"), contextlib.ExitStack()
@@ -63,7 +64,7 @@ class There:
             raise RuntimeError(done.stdout)
 
     def serve(self, which, symbols):
-        """Loads this server and makes it listen; keeps the symbols."""
+        """Load this server and make it listen; keep the symbols."""
         self.script(STOP)
         ours = f"insmod {os.environ['LAB_SERVER_MODULE']} rdma_version={version(which)}"
         load = "modprobe rpcrdma" if which == "intree" else ours
@@ -79,7 +80,7 @@ class There:
         self.plugin.stop(name)
 
     def watch(self):
-        """Begins to count at the provider."""
+        """Start to count at the provider."""
         self.counter = self.probe.enter_context(count.Probe())
 
     def take(self):
@@ -89,7 +90,7 @@ class There:
         self.probe.close()
 
     def free(self):
-        """KiB that nothing uses."""
+        """KiB of memory that nothing uses."""
         loads.drop_caches()
         found = pathlib.Path("/proc/meminfo").read_text()
         return int(found.partition("MemFree:")[2].split()[0])
@@ -101,7 +102,7 @@ def version(server):
 
 
 def speak(server):
-    """Have the client's next mounts speak the version of this server alone, if they are two."""
+    """Make the client's next mounts use only the version of this server, if the server has two."""
     if server in RDMA_VERSIONS:
         lib = instructions.selftests("responder")
         lib.VERSION.write_text(str(lib.ALONE[version(server)]))
@@ -150,7 +151,7 @@ def at_provider(far):
 
 
 def idle(far):
-    """KiB of a connection that has nothing to do."""
+    """KiB that a connection without calls needs."""
     free = []
     for number in (1, CONNECTIONS):
         options = f"vers=3,nolock,rdma,port=20049,nconnect={number}"
