@@ -35,7 +35,11 @@ class Injection:
         """Spare allocations that have no function of a module (at first: of ours) among their
         callers.
         """
-        start, end = text(name or module.name())
+        self.only_within(text(name or module.name()))
+
+    def only_within(self, functions_from_to):
+        """Spare allocations that have none of these functions among their callers."""
+        start, end = functions_from_to
         # The last one fails other things, but counts what fails like the others.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
@@ -84,8 +88,8 @@ def text(module_name):
     return min(found), max(found) + (4 << 10)
 
 
-def function(wanted):
-    """Return the address of a kernel function, and that of the next function."""
-    found = sorted((address, name) for address, name, owner in functions() if not owner)
+def function(wanted, of=""):
+    """Return the address of a function of the kernel or of a module, and that of the next one."""
+    found = sorted((address, name) for address, name, owner in functions() if owner == of)
     start = next(address for address, name in found if name == wanted)
     return start, next(address for address, _ in found if address > start)

@@ -1531,10 +1531,10 @@ class Failures(contextlib.ExitStack):
 
     def __enter__(self):
         sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-        from lib.injection import Injection  # noqa: PLC0415 - not everywhere
+        from lib import injection  # noqa: PLC0415 - not everywhere
 
-        self.defer = self.callback
-        self.injection = Injection(self)
+        self.defer, self.function = self.callback, injection.function
+        self.injection = injection.Injection(self)
         self.injection.only_module("rds_rdma_rs")
         return self
 
@@ -1584,6 +1584,43 @@ def failing_allocations(t):
                 t.want(f"every {nth}th fails: transfers afterwards", t.transfer(write), True)
     t.want("some failed each time", all(met), True)
     t.note(f"failures: {met}")
+
+
+def kept():
+    """How many regions devices have here, and how many pages are pinned."""
+    regions = subprocess.run(["rdma", "resource", "show", "mr"], check=True, capture_output=True)
+    pathlib.Path("/proc/sys/vm/stat_refresh").write_text("1\n", encoding="ascii")
+    lines = pathlib.Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    pins = {name: int(number) for name, number in map(str.split, lines)}
+    return (len(regions.stdout.splitlines()),
+            pins["nr_foll_pin_acquired"] - pins["nr_foll_pin_released"])
+
+
+@test("basic", fault=True)
+def failing_registrations(t):
+    """The client's device makes no region: each call says so, messages go on, nothing is kept."""
+    t.pair()
+    t.a.buffer("m", 1 << 18, 1)
+    t.a.free_mr("s", t.a.get_mr("s", "m", 5, 1 << 17), INVALIDATE)
+    before = kept()
+    with Failures() as failures:
+        failures.injection.only_within(failures.function("ib_alloc_mr", "ib_core"))
+        failures.injection.every(1)
+        for number in range(3):
+            t.want("GET_MR", t.a.get_mr("s", "m", 5, 1 << 17), {"error": "ENOMEM"})
+            t.want("MAP", t.a.send("s", t.b_addr, t.pb, b"req".hex(), [
+                {"type": "map", "buf": "m", "len": 1 << 17, "flags": USE_ONCE}]),
+                {"error": "ENOMEM"})
+            text = f"message {number}".encode().hex()
+            t.a.send("s", t.b_addr, t.pb, text)
+            t.want("a message arrives", (t.b.recv("s") or {}).get("data"), text)
+        t.want("some failed each time", failures.injection.stop() >= 6, True)
+    t.want("regions and pinned pages", kept(), before)
+    cookie = t.a.get_mr("s", "m", 5, 1 << 17)
+    t.want("a region is seen", kept()[0], before[0] + 1)
+    t.a.free_mr("s", cookie, INVALIDATE)
+    for write in (False, True):
+        t.want("transfers afterwards", t.transfer(write), True)
 
 
 @test("basic", fault=True)

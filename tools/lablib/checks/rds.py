@@ -27,7 +27,7 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
         "the server": ("--server", "intree", "--swap", "--", *SERVER)},
     "rds-short": {"both ends": ("--reload", "2", "--ask", "--", *SHORT)},
     "debug-rds": {"both ends": ("--reload", "3", "--", *SHORT, "remote-errors", "free-mr",
-                                "failing-allocations")},
+                                "failing-allocations", "failing-registrations")},
 }
 OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 
