@@ -142,8 +142,9 @@ impl Transport for Rds {
             let id = CmId::create(net, Events::active()?)?;
             id.bind_addr(&SocketAddr::new(addr, 0))?;
             // A device without fast registration cannot open memory to peers. iWARP is not
-            // supported: there the end that accepts a connection must not send first, and RDS does
-            // not keep this order.
+            // supported, because there the end that accepts a connection must not send first, which
+            // RDS does not ensure, and because there the registrar cannot connect its queue pair to
+            // itself.
             let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
             DeviceInfo::of(&id)
                 .is_some_and(fits)

@@ -92,7 +92,7 @@ struct ReverseXprt<S: Service> {
 }
 
 impl<S: Service> Line<S> {
-    /// Creates a line that no service uses yet. May sleep.
+    /// Creates a [`Line`] that no service uses yet. May sleep.
     pub fn new() -> Result<Self> {
         let state = State {
             xprt: None,

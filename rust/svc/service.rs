@@ -37,7 +37,7 @@ pub struct Accepted<S: Service> {
     pub connection: S::Connection,
     /// The inbox for the calls of the connection.
     pub inbox: InboxOwner<S>,
-    /// The line for the replies of the client to calls of this server.
+    /// The [`Line`] for the client's replies to calls of this server.
     pub line: Line<S>,
     /// The address of this server.
     pub local: SocketAddr,

@@ -56,8 +56,8 @@ const SHORT: Millis = Millis::from_secs(4);
 /// might work: the time suffices for two requests.
 const LONG: Millis = Millis::from_secs(10);
 
-/// Time without a received message after which a busy connection counts as silent. Only a silent
-/// one leaves a dead rail, and only a silent one makes rails suspected.
+/// Time without a received message after which a busy connection counts as silent. A busy
+/// connection leaves a dead rail, or makes rails suspected, only if it is silent.
 const SILENT: Millis = Millis::new(1500);
 
 /// One rail.

@@ -147,7 +147,8 @@ mod suite {
         let second = client.null()?;
         ensure_eq!(first.wait(), Err(EXDEV));
         second.wait()?;
-        // A connection that was closed would be established again for this call.
+        // If the connection had been closed, this call would establish a new one, and `CONNECTS`
+        // would be two.
         client.null()?.wait()?;
         ensure_eq!(driver::SENDS.load(Relaxed), 4);
         ensure_eq!(driver::CONNECTS.load(Relaxed), 1);

@@ -272,7 +272,8 @@ mod suite {
         Ok(())
     }
 
-    // A device that does not check the length, and is not known for that.
+    // A device that executes registrations again, and takes the length from the registration. This
+    // crate does not know that, so a key gives access to returned memory.
     #[test]
     fn another_device_that_does_so_finds_a_breach() -> Test {
         let back = executes_again(&on(&NARROW, &CONFIG)?)?;
