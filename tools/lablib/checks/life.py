@@ -2,7 +2,8 @@
 """The life of the packages in a plain Debian installation: what make check-packages shows.
 
 Installed for one kernel, mounted by /etc/fstab at boot; the kernel is upgraded and the machine
-boots again; a kernel without the module; removal, after which everything is as before.
+boots again; a kernel without the module; removal, after which everything is as before. Then with
+the server, too: an upgrade of the packages, while files are written to a mount and to an export.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ LOOK_SECONDS = 300
 PURGE_SECONDS = 1500
 OFF_SECONDS = 180
 BUILD = REPO / "build/life"
-NAME = "xprtrdma_rs"
+NAME, SERVER = "xprtrdma_rs", "svcrdma_rs"
 # In the certificate that dkms generate_mok makes.
 SIGNER = "DKMS module signing key"
 # The aliases that rpcrdma.ko has in itself.
@@ -40,6 +41,32 @@ FALL_BACK = "xprtrdma_rs: not loaded, NFS over RDMA uses the in-tree rpcrdma"
 # What apt, dpkg and others write down whatever is installed.
 NOTES = re.compile(r"var/(log|cache|lib/(apt|dpkg|systemd|ucf))(/|$)|etc/ld\.so\.cache|run(/|$)"
                    r"|tmp(/|$)|root(/|$)|boot/initrd\.img-|var/lib/initramfs-tools(/|$)")
+
+# Files that make the machine a server by our module.
+EXPORT = "/srv/export"
+SERVING = {
+    "etc/modprobe.d/local.conf": f"alias nfs-rdma-server {SERVER}\n",
+    "etc/nfs.conf.d/rdma.conf": "[nfsd]\nrdma=y\nrdma-port=20049\n",
+    "etc/exports.d/lab.exports": f"{EXPORT} *(rw,no_root_squash,no_subtree_check,insecure)\n",
+}
+# Where the machine has its own mount, and the other machine that of its export.
+MOUNT, THERE = "/mnt/nfs", "/mnt/export"
+MOUNT_THERE = f"mkdir -p {THERE}; mount -t nfs -o rdma,vers=4.2 192.0.2.2:{EXPORT} {THERE}"
+# Writes numbers to files of a mount, and reads each back from the server, until it is told to end.
+WRITE = """
+n=0
+until [ -e /run/enough ]; do
+    n=$((n + 1)) file="$1/life-$((n % 8))"
+    echo $n | dd of="$file" conv=fsync status=none
+    [ "$(dd if="$file" iflag=direct status=none)" = $n ]
+    # The processor is for dpkg.
+    sleep 0.3
+done
+echo "files $n"
+# Of the mount's connections.
+awk -v where="$1" '$1 == "device" { at = $5 }
+    at == where && $1 == "xprt:" { print "connects", $5 }' /proc/self/mountstats
+"""
 
 # Of the kernel's packages, without its release in the name.
 OF_KERNELS = ("boot", "vmlinuz", "vmlinuz.old", "initrd.img", "initrd.img.old")
@@ -53,9 +80,9 @@ class Life:
         self.root = root.path()
         self.stock = kernel.get(self.root, spec)
         self.old = packages.resolve(self.root, OLD)
+        self.version = proc.output([REPO / "rust/version.sh"]).strip()
         self.debs = self.make_packages()
         self.system = Installation(self.where / "tree", self.debs, self.log)
-        self.version = proc.output([REPO / "rust/version.sh"]).strip()
 
     def judge(self, text, good, more=""):
         """A finding."""
@@ -64,14 +91,20 @@ class Life:
 
     def make_packages(self):
         """The packages of this source."""
-        built = module.build(self.root, self.stock)
+        built = [module.build(self.root, self.stock, variant=variant)
+                 for variant in ("client", "server")]
         shutil.rmtree(BUILD, ignore_errors=True)
         BUILD.mkdir(parents=True)
         say(f"what apt and others say: {self.log}")
-        proc.run_logged("making the packages", chroot.command(
-            self.root, ["tools/packaging/build", built, "--out", BUILD],
-            [cache.directory(), REPO], REPO), self.log, 600)
+        for version, where in ((self.version, BUILD), (self.newer(), BUILD / "newer")):
+            proc.run_logged(f"making the packages, version {version}", chroot.command(
+                self.root, ["tools/packaging/build", *built, "--version", version, "--out", where],
+                [cache.directory(), REPO], REPO), self.log, 600)
         return BUILD
+
+    def newer(self):
+        """The version of packages to upgrade to."""
+        return f"{self.version}+1"
 
     def install(self, text, choice, *more):
         """Install a kernel with its headers and its source, in one go."""
@@ -101,10 +134,10 @@ class Life:
 
     @contextlib.contextmanager
     def machine(self, release, image, kind=installed.Installed):
-        """Boot this kernel from a disk, with the lab's server; yields the control line."""
+        """Boot this kernel from a disk, with the lab's server; yields both control lines."""
         pair = installed.pair(self.root, self.stock, image, release, kind)
         with pair:
-            yield pair.client.channel
+            yield pair.client.channel, pair.server.channel
             pair.client.channel.call(["systemctl", "poweroff", "--no-block"])
             try:
                 pair.client.process.wait(OFF_SECONDS)
@@ -114,13 +147,13 @@ class Life:
         reports = [report for machine in pair.machines for report in judge.verdict(machine)]
         self.judge(f"{release}: both kernels are silent", not reports, "\n".join(reports))
 
-    def look(self, channel, text, release, transport, told, *words):
+    def look(self, channel, text, release, transport, told, *words, more=()):
         """The mount of /etc/fstab is there by this transport; the log tells of a fall-back or
-        does not."""
+        does not. `more`: other transports that are loaded."""
         report = json.loads(channel.check_call([*GUEST_PROGRAM, LOOK, *words],
                                                LOOK_SECONDS).splitlines()[-1])
         fallen = [line for line in report["log"] if FALL_BACK in line]
-        good = (report["release"] == release and report["loaded"] == [transport]
+        good = (report["release"] == release and report["loaded"] == [transport, *more]
                 and report["used"] and bool(fallen) == told and not report["failed"])
         self.judge(f"{release}: {text}: the mount is there with {transport}"
                    f"{', and the log tells why' if told else ''}", good,
@@ -155,6 +188,8 @@ def live(life):
     life.system.apt("removing all of it", "purge", "xprtrdma-rs-dkms", "xprtrdma-rs")
     removed(life, plain)
     packed(life)
+    serve(life)
+    served(life)
 
 
 def prepare(life):
@@ -177,7 +212,7 @@ def begin(life):
     life.ours("xprtrdma-rs", "xprtrdma-rs-dkms")
     life.judge(f"{old}: DKMS has built and installed the module from Debian's headers",
                "installed" in life.dkms(old), life.dkms(old))
-    with life.machine(old, life.disk()) as channel:
+    with life.machine(old, life.disk()) as (channel, _):
         report = life.look(channel, "after a boot", old, NAME, False)
         life.judge(f"{old}: DKMS has signed the module", report["signer"] == SIGNER,
                    report["signer"])
@@ -189,7 +224,7 @@ def upgrade(life):
     life.install("upgrading to kernel", packages.resolve(life.root, new))
     life.judge(f"{new}: the kernel's upgrade has built and installed the module",
                "installed" in life.dkms(new), life.dkms(new))
-    with life.machine(new, life.disk()) as channel:
+    with life.machine(new, life.disk()) as (channel, _):
         life.look(channel, "after the upgrade and a boot", new, NAME, False)
         channel.check_call(["dpkg", "--purge", "xprtrdma-rs-dkms", "xprtrdma-rs"], PURGE_SECONDS)
         life.look(channel, "after the packages are gone", new, NAME, False)
@@ -201,7 +236,7 @@ def without(life):
     new = life.stock.release
     life.system.run("taking the module away", "dkms", "uninstall", f"{NAME}/{life.version}",
                     "-k", new)
-    with life.machine(new, life.disk()) as channel:
+    with life.machine(new, life.disk()) as (channel, _):
         life.look(channel, "without the module, after a boot", new, "rpcrdma", True)
 
 
@@ -225,7 +260,7 @@ def secure_boot(life):
         proc.run_logged(f"the firmware's variables, {key}", chroot.command(
             life.root, ["sh", "-exc", ENROL, "sh", Secure.VARIABLES, enrolled],
             [(image, "/lab/image")]), life.log, 120)
-        with life.machine(release, image, Secure) as channel:
+        with life.machine(release, image, Secure) as (channel, _):
             lockdown = channel.check_call(["cat", "/sys/kernel/security/lockdown"])
             life.judge(f"{release}: the kernel was booted by Secure Boot",
                        "[integrity]" in lockdown, lockdown)
@@ -254,15 +289,80 @@ def of_transports(life):
             if "rpcrdma" in line or "svcrdma" in line or "xprtrdma" in line]
 
 
+def with_modules(release):
+    """The packages with modules that are built for this kernel."""
+    return ("xprtrdma-rs", f"xprtrdma-rs-modules-{release.split('-')[-1]}",
+            f"xprtrdma-rs-modules-{release}")
+
+
 def packed(life):
     """The packages with a built module come and go without a trace."""
     new, system = life.stock.release, life.system
     before = system.state()
-    life.ours("xprtrdma-rs", f"xprtrdma-rs-modules-{new.split('-')[-1]}",
-              f"xprtrdma-rs-modules-{new}")
+    life.ours(*with_modules(new))
     _, where = system.ask("modinfo", "-k", new, "-n", NAME)
     life.judge(f"{new}: the packages with the built module have modprobe find it",
                where.strip().endswith(f"/{new}/updates/{module.NAME}"), where)
     system.apt("removing them", "purge", "xprtrdma-rs", "xprtrdma-rs-modules-*")
     left = changed(before, system.state())
     life.judge("their purge leaves every file as it was", not left, ", ".join(left[:20]))
+
+
+class Writers:
+    """Programs that write to the mount of each machine."""
+
+    def __init__(self, life, channels):
+        self.life, self.jobs = life, []
+        for channel, mount in zip(channels, (MOUNT, THERE), strict=True):
+            channel.check_call(["rm", "-f", "/run/enough"])
+            output = []
+            job = channel.start(["bash", "-euc", WRITE, "bash", mount],
+                                lambda _, data, output=output: output.append(data))
+            self.jobs.append((channel, job, output))
+
+    def end(self, text):
+        """They wrote all the time, each by one connection."""
+        for channel, job, output in self.jobs:
+            channel.check_call(["touch", "/run/enough"])
+            try:
+                status = job.wait(LOOK_SECONDS)
+            except TimeoutError:
+                status = f"no end after {LOOK_SECONDS} s"
+            said = b"".join(output).decode(errors="replace")
+            self.life.judge(f"{text}: {channel.name} wrote by one connection",
+                            status == 0 and said.endswith("connects 1\n"), f"{status}: {said}")
+            say(f"    {said.splitlines()[0] if said else ''}")
+
+
+def serve(life):
+    """The packages with built modules, and nfsd over ours."""
+    system = life.system
+    system.apt("installing the NFS server", "install", "--no-install-recommends",
+               "nfs-kernel-server")
+    for name, text in SERVING.items():
+        (system.tree / name).parent.mkdir(exist_ok=True)
+        (system.tree / name).write_text(text)
+    (system.tree / EXPORT[1:]).mkdir()
+    life.ours(*with_modules(life.stock.release))
+
+
+def served(life):
+    """The packages are upgraded while the machine has a mount and serves one, and both go on."""
+    new = life.stock.release
+    with life.machine(new, life.disk()) as channels:
+        here, there = channels
+        life.look(here, "serving, after a boot", new, NAME, False, more=[SERVER])
+        there.check_call(["sh", "-ec", MOUNT_THERE], LOOK_SECONDS)
+        writers = Writers(life, channels)
+        # The initramfs has its turn where the packages are removed.
+        here.check_call(["dpkg", "--no-triggers", "-i", *(
+            f"/repo/{file.relative_to(REPO)}" for name in with_modules(new)
+            for file in (BUILD / "newer").glob(f"{name}_*.deb"))], PURGE_SECONDS)
+        versions = here.check_call(["dpkg-query", "-Wf", "${Version}\n", *with_modules(new)])
+        life.judge(f"{new}: the newer packages are installed",
+                   set(versions.split()) == {f"{life.newer()}-1"}, versions)
+        writers.end(f"{new}: upgrade with a mount and an export")
+        # Nothing is in use, so the newer modules are loaded.
+        there.check_call(["umount", THERE])
+        here.check_call(["sh", "-ec", f"systemctl stop nfs-server; rmmod {SERVER}"], LOOK_SECONDS)
+        life.look(here, "by the newer package, mounted again", new, NAME, False, "again")

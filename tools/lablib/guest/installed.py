@@ -10,7 +10,7 @@ import sys
 import time
 
 MOUNT = "/mnt/nfs"
-TRANSPORTS = ("xprtrdma_rs", "rpcrdma")
+TRANSPORTS = ("xprtrdma_rs", "svcrdma_rs", "rpcrdma")
 SECONDS = 120
 LETTER = b"written by the client\n"
 
