@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel crate's spin lock without the cost of lockdep in kernels without lockdep
-//! ([`SpinLock`]).
+//! A spin lock like that of the kernel crate ([`SpinLock`]). In a kernel without lockdep, this lock
+//! costs nothing for lockdep.
 
 use kernel::{
     bindings,

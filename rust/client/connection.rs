@@ -347,8 +347,8 @@ impl Connection {
 
     /// Returns how long ago the peer last showed a sign of life: a message from it, or the
     /// completion of a message that we sent. On iWARP a completion does not prove that the peer is
-    /// alive. It counts here nevertheless, because the keepalive leaves to TCP whatever TCP has
-    /// accepted.
+    /// alive. It counts here nevertheless, because the keepalive relies on TCP to detect a dead
+    /// peer once TCP has accepted the data.
     pub(crate) fn silence(&self) -> Jiffies {
         let ended = Jiffies::since(self.last_end.read_once());
         Jiffies(ended.count().min(self.unheard().count()))

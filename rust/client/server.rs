@@ -174,8 +174,8 @@ impl Place {
         self.closing_since = since;
     }
 
-    /// Ends this use of a rail and returns its seat, for the use of another rail to the same
-    /// server.
+    /// Stops the use of this rail. Returns the seat, with which the caller can use another rail to
+    /// the same server.
     pub(crate) fn into_seat(mut self) -> Option<Seat> {
         self.seat.take()
     }

@@ -25,7 +25,7 @@ bool svcrdma_is_connection(struct svc_xprt *xprt);
 
 void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag);
 void svcrdma_clear_flag(struct svc_xprt *xprt, unsigned int flag);
-/* Both set an IPv4 or IPv6 address. */
+/* Both functions set an IPv4 or IPv6 address of the transport. */
 void svcrdma_set_local(struct svc_xprt *xprt, const struct sockaddr *local);
 void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote);
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt);

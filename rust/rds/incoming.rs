@@ -12,7 +12,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Number of bytes in a unit, in which received messages are counted.
+/// Number of bytes of a unit. The memory of received messages is counted in units.
 const UNIT: usize = 4096;
 
 /// Number of units of all received messages that exist.

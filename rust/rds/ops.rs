@@ -246,7 +246,7 @@ impl<T: Transport> Ops<T> {
     ) -> Result<KBox<T::Region>> {
         let sg = NonNull::new(sg).ok_or(EINVAL)?;
         let mut flags = bindings::rdsrdma_mr_flags::default();
-        // SAFETY: `key` points into an `rds_mr` whose flags are set.
+        // SAFETY: `key` points into an `rds_mr` whose flags RDS has initialised.
         unsafe { bindings::rdsrdma_mr_flags(key, &mut flags) };
         // SAFETY: The socket is valid during the call, and bound.
         let local = unsafe { bindings::rdsrdma_bound_address(rs) };

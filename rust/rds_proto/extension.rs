@@ -28,7 +28,8 @@ const READ: u8 = 2;
 pub enum Extension {
     /// The version of the protocol. RDMA connections negotiate the version in private data instead.
     Version(u32),
-    /// The key of a region that was used: the message is an RDMA ACK (RDS-06).
+    /// The key of a region that the sender has used. A message with this extension is an RDMA ACK
+    /// (RDS-06).
     Rdma {
         /// The key.
         key: u32,

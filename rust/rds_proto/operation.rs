@@ -19,7 +19,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Returns the number of `RDS_RDMA_*`.
+    /// Returns the value of the constant `RDS_RDMA_*`.
     #[must_use]
     pub const fn raw(self) -> i32 {
         // CAST: The enum is `repr(i32)`.

@@ -18,7 +18,7 @@ use xprtrdma_rds::util::WorkQueue;
 pub(crate) struct Rds {
     /// The work queue on which completions are handled.
     pub(crate) completions: Arc<WorkQueue>,
-    /// The work queue on which connection requests are accepted and removed devices are released.
+    /// The work queue that accepts connection requests and releases removed devices.
     pub(crate) accepts: WorkQueue,
     #[pin]
     pub(crate) table: Mutex<Table>,

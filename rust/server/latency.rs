@@ -92,7 +92,7 @@ impl Since {
         Self(now)
     }
 
-    /// Returns the tag of a transfer whose stage begins at this time.
+    /// Returns the tag of a transfer, if the transfer begins at this time.
     #[inline(always)]
     pub(crate) fn tag(self, xid: Xid) -> Tag {
         // CAST: The upper half holds the time in units of 1024 ns, which wraps after an hour. It is

@@ -27,7 +27,7 @@ use xprtrdma_proto::responder::budget::{
     Wait, //
 };
 
-/// Maximum number of pages of a call that is not counted.
+/// A call with at most this number of pages does not count towards the limits.
 const SMALL: u32 = 2;
 
 /// Number of pages that no call holds. The atomic variable orders no other memory accesses.

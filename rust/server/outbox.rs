@@ -138,8 +138,8 @@ impl Outbox {
     }
 
     /// Sends a response of at most `most` bytes together with `along`, at once or when the send
-    /// queue has space. `grant` takes the grant of the response, and `encode` writes its message.
-    /// May sleep for memory.
+    /// queue has space. `grant` returns the credits that the response grants, and `encode` writes
+    /// the response. May sleep for memory.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,

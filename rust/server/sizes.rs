@@ -81,7 +81,7 @@ pub(crate) const PATIENCE: Patience = Patience {
     tick: Millis::from_secs(5),
     malformed: 16,
 };
-/// Milliseconds after which a call that needs memory of other connections is tried again.
+/// Milliseconds after which a call that waits for memory that other connections use is tried again.
 pub(crate) const RETRY_MS: u64 = 100;
 /// Maximum number of work requests per signalled work request.
 const SIGNAL_EVERY: u32 = 16;

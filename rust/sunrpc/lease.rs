@@ -220,7 +220,7 @@ impl<T: Transport> Drop for Lease<T> {
     fn drop(&mut self) {
         // SAFETY: The slot is valid by the type invariant.
         let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
-        // SAFETY: The slot is valid by the type invariant, and the counter includes this value.
+        // SAFETY: The slot is valid by the type invariant, and the counter still counts this lease.
         unsafe { Holders::remove(leases) }
     }
 }

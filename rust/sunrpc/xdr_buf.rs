@@ -194,13 +194,13 @@ impl<'a> XdrBuf<'a> {
     /// data has at least `skipped + len` bytes, and `len` is not zero.
     #[inline(always)]
     fn pages(&self, skipped: usize, len: usize) -> Piece<'_> {
-        // NO-OVERFLOW: `page_base` has 32 bits, and `skipped` is the size of memory.
+        // NO-OVERFLOW: `page_base` has 32 bits, and `skipped` is at most the length of a buffer.
         let at = (look!(self, page_base) as usize).wrapping_add(skipped);
         let first = at % PAGE_SIZE;
         let pages = look!(self, pages);
         // SAFETY: By the type invariant the array has an entry for each page of the range.
         let entry = unsafe { pages.add(at / PAGE_SIZE) };
-        // NO-OVERFLOW: `first` is less than a page, and `len` is the size of memory.
+        // NO-OVERFLOW: `first` is less than a page, and `len` is at most the length of a buffer.
         let end = first.wrapping_add(len);
         let more = if end <= PAGE_SIZE {
             &[]

@@ -146,8 +146,8 @@ impl Pools {
         Ok(())
     }
 
-    /// Whether the pools have all needed regions, or will report a lack of memory: see
-    /// [`RegionPool::has`].
+    /// Returns true if the pools have all needed regions, and also if the attempt to take them will
+    /// report a lack of memory: see [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());

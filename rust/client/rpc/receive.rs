@@ -229,7 +229,8 @@ impl Connection {
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
-        // Each form is compiled separately: the code for a form tests nothing but the message.
+        // Each form of a reply gets compiled code of its own, which tests the message alone, not
+        // the form.
         match state.offer.result {
             form @ ResultChunk::None => self.accept(pinned, slot, state, form, message, version),
             form @ ResultChunk::Write => self.accept(pinned, slot, state, form, message, version),

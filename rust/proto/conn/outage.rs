@@ -12,7 +12,7 @@ use crate::time::{
 /// pause. Each further pause is twice as long as the previous pause.
 const FIRST_PAUSE: Millis = Millis::from_secs(60);
 
-/// The longest pause between two messages.
+/// The longest pause between two log messages.
 const LONGEST_PAUSE: Millis = Millis::from_secs(3600);
 
 /// Number of unanswered attempts in a row after which the log names the device as a suspect. One

@@ -298,8 +298,8 @@ impl Health {
         self.record.used.get_or_insert(now);
     }
 
-    /// Records that a connection was made over this rail. `late`: the first rail worked long ago,
-    /// after all rails had failed.
+    /// Records that a connection was made over this rail. `late`: all rails had failed, and the
+    /// first of them to work again did so more than 30 seconds ago.
     pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();

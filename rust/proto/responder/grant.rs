@@ -20,7 +20,7 @@ pub struct GrantBounds {
     /// Receives for Replies to the server's own (backchannel) Calls. The client is never granted
     /// them.
     pub reserved: u32,
-    /// Number of Calls in excess of every grant that the server tolerates.
+    /// Number of Calls beyond the granted credits that the server tolerates.
     pub spare: u32,
 }
 

@@ -114,10 +114,10 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Fills entries of at most `max` bytes with `len` bytes. They begin at `first` of the first page,
-/// and continue behind the last page in the pages that follow it physically. Returns how many
-/// entries were used; `None` if `sg` has no more entries than `others` has pages, which no caller
-/// causes.
+/// Describes `len` bytes by entries of at most `max` bytes each. The bytes begin at the offset
+/// `first` of `page`, and continue in the pages of `others`. Bytes behind the last of these pages
+/// are in the pages that follow it physically. Returns how many entries were used; `None` if `sg`
+/// has no more entries than `others` has pages. Each caller passes at least one more.
 #[inline]
 fn fill(
     sg: &mut [scatterlist],

@@ -65,7 +65,7 @@ impl Fence {
         self.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
     }
 
-    /// Returns the work request, linked before `next`, which is the first registration.
+    /// Links the work request before `next`, the first registration, and returns the work request.
     #[inline]
     pub(super) fn before(&mut self, next: *mut bindings::ib_send_wr) -> &mut bindings::ib_send_wr {
         self.wr.next = next;

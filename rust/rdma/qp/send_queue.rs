@@ -382,7 +382,7 @@ impl SendEntries {
     #[inline]
     pub(super) unsafe fn of<const KIND: usize>(cqe: *mut bindings::ib_cqe) -> *mut Self {
         const { assert!(KIND < KINDS) };
-        // CAST: The entries are the first member.
+        // CAST: The array of entries is the first member of the struct.
         // SAFETY: By the caller's contract `cqe` is element `KIND` of the array, so it is preceded
         // by `KIND` elements.
         unsafe { cqe.sub(KIND) }.cast()

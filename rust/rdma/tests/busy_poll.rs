@@ -279,8 +279,8 @@ mod suite {
             let pair = Pair::connected()?;
             let shared = Shared::new()?;
             elsewhere(&pair, &shared, |qp, shared| {
-                // A message may arrive at any time during the shutdown. The thread's condition
-                // never becomes true.
+                // A message may arrive at any time during the shutdown. The condition for which
+                // the thread polls never becomes true, so only the shutdown ends the poll.
                 while qp.busy_poll(|| true, || false) != PollOutcome::Left
                     || !shared.over.load(Relaxed)
                 {

@@ -221,8 +221,8 @@ impl Adapter {
     }
 }
 
-/// Returns how often memory was returned while a key gave access to it, or a key gave access to
-/// returned memory.
+/// Returns the number of breaches: memory was given back to its owner while a key gave access to
+/// it, or a key gave access to memory that had been given back.
 pub(super) fn breaches() -> u32 {
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_breaches() }

@@ -283,7 +283,7 @@ mod suite {
             // Pieces that meet at a page border, physically contiguous or not.
             (4, false, &[(100, P - 100), (P, P)], 0, 2 * P - 100, 100),
             (4, false, &[(3 * P, P), (P, P), (5 * P, 7)], 0, 2 * P + 7, 0),
-            // A gap either ends a region or does not.
+            // A gap ends the region of the first row, and does not end that of the second.
             (4, false, &[(0, 100), (P, 100)], 0, 100, 0),
             (4, true, &[(0, 100), (P, 100)], 0, 200, 0),
             (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Callbacks in process, counted for each connection, compared with a model.
+//! Compares the number of callbacks in progress on each connection with a model.
 
 use super::{
     driver::{

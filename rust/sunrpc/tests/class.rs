@@ -37,7 +37,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Number of failures that shows that the injected faults reach the code.
+/// Minimum number of failures, to show that the injected faults reach the code.
 const FEW: usize = 4;
 
 /// Numbers of transports and slots that exist.
@@ -95,7 +95,7 @@ mod suite {
         drop(class);
         ensure!(common::get().is_err());
         shared.queue().flush();
-        // Except for the settings, which the registration of the next class registers again.
+        // The settings are the exception: the next class registers them again.
         let settings = Settings::register::<Driver>()?;
         // SAFETY: The initial namespace is never freed.
         let net = unsafe { Net::from_raw(bindings::fake_net()) };

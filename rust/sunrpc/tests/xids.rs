@@ -58,7 +58,7 @@ mod suite {
             }
             used.sort_unstable();
             ensure!(used.windows(2).all(|pair| pair[0] != pair[1]));
-            // By chance a guess is right once in as many calls as the bag has numbers.
+            // A random guess is right with a probability of one divided by the numbers in the bag.
             ensure_at_least!(20, foreseen);
         }
         Ok(())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Malformed fixed words and error messages: `classify` checks them before it looks for a call.
+//! Messages with malformed fixed header words, and malformed error messages: `classify` rejects
+//! both before it looks up the call of the message.
 
 use crate::common::{
     fate,

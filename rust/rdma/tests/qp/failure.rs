@@ -177,7 +177,7 @@ mod suite {
         Ok(())
     }
 
-    // The owner of a message may drop it while it holds a lock that a handler takes.
+    // The owner of a message may hold a lock that a handler takes when it drops the message.
     #[test]
     fn kept_receives_that_cannot_be_posted_again_break_it_too() -> Test {
         let pair = Pair::connected()?;

@@ -131,7 +131,8 @@ mod suite {
     fn a_message_is_in_the_receive_that_took_it() -> Test {
         let pair = Pair::connected()?;
         for i in 0..50u8 {
-            // The messages are dropped in the order of posting or not, while some are kept.
+            // Some messages are kept. So the others are dropped in another order than that of
+            // posting at times.
             pair.keeper.kept.lock().hold = i % 16 == 1;
             pair.peer().send(Message {
                 data: &[i; 100],

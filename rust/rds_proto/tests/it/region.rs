@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rules for regions in the documentation.
+//! Tests of the documented rules for regions.
 
 use xprtrdma_rds_proto::region::*;
 
