@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is passed on as an address ([`Buffer`], [`PageArray`]).
+//! Memory that is passed on as an address ([`Buffer`], [`PageArray`], [`PageRefs`], [`PageList`]).
 
-use core::ptr::NonNull;
-use kernel::bindings::page;
+use core::{
+    ptr::NonNull,
+    slice, //
+};
+use kernel::{
+    bindings::page,
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+use xprtrdma_bindings as bindings;
 
 /// Memory that its owner may pass on as an address.
 ///
@@ -52,11 +60,11 @@ pub unsafe trait Buffer: Send {
 /// # Safety
 ///
 /// [`PageArray::array`] is the address of an array of pages, which together hold
-/// [`PageArray::len`] initialised bytes, at least one. Behind the last page the array has it once
-/// more, for readers that look at an element before they know that they need it. Array and pages
-/// stay where they are until the value is dropped, also if it is moved. The bytes may be read and
-/// written. No method of this trait makes a reference to them, and nothing but the value's owner
-/// uses them.
+/// [`PageArray::len`] initialised bytes, at least one. Behind their last page the array has another
+/// of the value, or the same, for readers that look at an element before they know that they need
+/// it. Array and pages stay where they are until the value is dropped, also if it is moved. The
+/// bytes may be read and written. No method of this trait makes a reference to them, and nothing
+/// but the value's owner uses them.
 pub unsafe trait PageArray: Send {
     /// Where the array begins.
     fn array(&self) -> NonNull<*mut page>;
@@ -70,5 +78,127 @@ pub unsafe trait PageArray: Send {
     /// Whether there are no bytes; always false.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Bytes in pages that others use as well, such as those of a file: for reading alone.
+///
+/// The value has a reference to each page, and gives it up when it is dropped.
+///
+/// # Invariants
+///
+/// - Each element of `list` is the address of a page, to which the value has a reference.
+/// - The bytes begin at `offset` in the first page, which is less than a page, and go on in the
+///   pages behind it. There are `len` of them, at least one, and the pages have as many.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::bindings::page;
+/// # use xprtrdma_base::buffer::PageRefs;
+/// /// Returns whether the bytes are in one page.
+/// fn is_small(refs: &PageRefs) -> bool {
+///     let pages: &[*mut page] = refs.pages();
+///     pages.len() == 1
+/// }
+/// ```
+pub struct PageRefs {
+    list: PageList,
+    offset: usize,
+    len: usize,
+}
+
+/// The memory for a list of addresses of pages. It is empty while its owner has it, and is used
+/// again.
+///
+/// # Examples
+///
+/// ```
+/// # use xprtrdma_base::buffer::{PageList, PageRefs};
+/// /// Gives references up, and keeps the memory of their list.
+/// fn keep(refs: PageRefs, spare: &mut PageList) {
+///     *spare = refs.into_list();
+/// }
+/// ```
+#[derive(Default)]
+pub struct PageList(KVec<*mut page>);
+
+// SAFETY: A reference to a page may be used and given up by any thread.
+unsafe impl Send for PageList {}
+
+impl PageRefs {
+    /// Takes the references of an array of pages: `len` bytes that begin at `offset` of the array.
+    /// Their addresses go to `list`, which is emptied first. An error: nothing was taken. May sleep
+    /// for memory.
+    ///
+    /// # Safety
+    ///
+    /// `array` is valid for reading as many elements as have these bytes, each the address of a
+    /// page, and nothing else writes it. If this succeeds, the caller gives up one reference to
+    /// each page that has such bytes.
+    pub unsafe fn take(
+        array: *const *mut page,
+        offset: usize,
+        len: usize,
+        mut list: PageList,
+    ) -> Result<Self> {
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        let (skipped, offset) = (offset / PAGE_SIZE, offset % PAGE_SIZE);
+        let count = offset.checked_add(len).ok_or(EINVAL)?.div_ceil(PAGE_SIZE);
+        list.0.clear();
+        // SAFETY: By the caller's contract there are as many elements in front.
+        let first = unsafe { array.add(skipped) };
+        // SAFETY: By the caller's contract; nothing writes the array during the call.
+        let all = unsafe { slice::from_raw_parts(first, count) };
+        list.0.extend_from_slice(all, GFP_KERNEL)?;
+        // INVARIANT: By the caller's contract, and `count` pages have that many bytes.
+        Ok(Self { list, offset, len })
+    }
+
+    /// Returns the empty list. The references are given up.
+    pub fn into_list(mut self) -> PageList {
+        self.put();
+        core::mem::take(&mut self.list)
+    }
+
+    /// Drops the references.
+    fn put(&mut self) {
+        let pages = &mut self.list.0;
+        // CAST: A message has a few hundred pages.
+        let count = pages.len() as u32;
+        if count != 0 {
+            // SAFETY: By the type invariant the references are ours. They are not used again: the
+            // list is emptied.
+            unsafe { bindings::xprtrdma_put_pages(pages.as_mut_ptr(), count) };
+            pages.clear();
+        }
+    }
+
+    /// Returns the pages, in order. They are valid as long as the value.
+    pub fn pages(&self) -> &[*mut page] {
+        &self.list.0
+    }
+
+    /// Returns where the bytes begin in the first page.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there are no bytes; always false.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for PageRefs {
+    fn drop(&mut self) {
+        self.put();
     }
 }

@@ -25,6 +25,19 @@ void *xprtrdma_page_address(const struct page *page)
 	return page_address(page);
 }
 
+bool xprtrdma_pages_are_unshared(struct page **pages, unsigned int count)
+{
+	while (count--)
+		if (page_count(pages[count]) != 1)
+			return false;
+	return true;
+}
+
+void xprtrdma_put_pages(struct page **pages, unsigned int count)
+{
+	release_pages(pages, count);
+}
+
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
 {
 	int err;

@@ -14,6 +14,8 @@ u64 xprtrdma_dma_map_page(struct ib_device *dev, struct page *page,
 void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, size_t len,
 			     unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);
+bool xprtrdma_pages_are_unshared(struct page **pages, unsigned int count);
+void xprtrdma_put_pages(struct page **pages, unsigned int count);
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param);
 
 #endif

@@ -3,51 +3,48 @@
 //! Pages of our own that a device reads or writes ([`Pages`], [`MappedPages`]).
 
 use crate::{
+    block::Block,
     dma::Direction,
-    pd::Pd, //
+    pd::Pd,
+    pool::Pool, //
 };
 use core::{
     ptr::NonNull,
     slice, //
 };
 use kernel::{
-    page::{
-        Page,
-        PAGE_SIZE, //
-    },
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_base::buffer::PageArray;
+use xprtrdma_base::buffer::{
+    PageArray,
+    PageList,
+    PageRefs, //
+};
 use xprtrdma_bindings as bindings;
 
-/// Memory in pages, zeroed at first.
+/// Memory in pages. Pages that were allocated for it are zeroed at first.
 ///
 /// Each page is freed by giving up a reference to it. So a page that others took a reference to
 /// stays with them.
 ///
 /// # Invariants
 ///
-/// - `raw` contains the addresses of `pages` in the same order. The last address is there twice.
-///   All bytes of the pages are initialised.
-/// - `len` is not zero, and at most the number of bytes in `pages`.
+/// `len` is at most the bytes of the pages of `block`, and not zero.
 pub struct Pages {
-    raw: KVec<*mut bindings::page>,
-    pages: KVec<Page>,
+    block: Block,
     len: usize,
+    /// Where the pages go in the end.
+    home: Option<Arc<Pool>>,
 }
 
-// SAFETY: The addresses belong to pages that the object owns.
-unsafe impl Send for Pages {}
-// SAFETY: A `&Pages` only returns addresses and lengths.
-unsafe impl Sync for Pages {}
-
-// SAFETY: By the type invariant. The arrays do not change, and are not moved when the object is
-// moved. Methods that create references to the bytes take `&mut self`.
+// SAFETY: By the type invariants. The arrays do not change, and stay where they are if the value is
+// moved. Methods that make references to the bytes take `&mut self`.
 unsafe impl PageArray for Pages {
     fn array(&self) -> NonNull<*mut bindings::page> {
-        // The pointer of a vector is not null.
-        NonNull::from(self.raw.as_slice()).cast()
+        // A vector's pointer is not null.
+        NonNull::from(self.block.raw.as_slice()).cast()
     }
 
     fn first(&self) -> NonNull<u8> {
@@ -62,22 +59,51 @@ unsafe impl PageArray for Pages {
 impl Pages {
     /// Allocates pages for `len` bytes. Returns `EINVAL` if `len` is zero. May sleep.
     pub fn new(len: usize) -> Result<Self> {
-        if len == 0 {
+        // INVARIANT: That many pages have as many bytes. Without any there is no block.
+        Ok(Self {
+            block: Block::new(Self::count(len))?,
+            len,
+            home: None,
+        })
+    }
+
+    /// Returns pages for `len` bytes that go to `home` in the end. They are zeroed, or hold what
+    /// they happen to hold of the same pool. Returns `EINVAL` if `len` is zero. May sleep.
+    pub fn of(home: &Arc<Pool>, len: usize) -> Result<Self> {
+        match home.take(Self::count(len)) {
+            Some(block) => Self::again(block, len, home.clone()),
+            None => {
+                let mut pages = Self::new(len)?;
+                pages.home = Some(home.clone());
+                Ok(pages)
+            }
+        }
+    }
+
+    /// Uses pages of `home` again, for `len` bytes. What follows these in their last page is
+    /// zeroed.
+    fn again(block: Block, len: usize, home: Arc<Pool>) -> Result<Self> {
+        let end = Self::count(len).checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
+        if len == 0 || Self::count(len) > block.len() {
             return Err(EINVAL);
         }
-        let count = len.div_ceil(PAGE_SIZE);
-        let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
-        let mut raw = KVec::with_capacity(count.saturating_add(1), GFP_KERNEL)?;
-        for _ in 0..count {
-            let page = Page::alloc_page(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN)?;
-            raw.push(page.as_ptr(), GFP_KERNEL)?;
-            pages.push(page, GFP_KERNEL)?;
-        }
-        let last = raw.last().copied().ok_or(EINVAL)?;
-        raw.push(last, GFP_KERNEL)?;
-        // INVARIANT: All pages were allocated as zeroed pages, and the last address was added a
-        // second time.
-        Ok(Self { raw, pages, len })
+        // INVARIANT: Checked above.
+        let mut pages = Self {
+            block,
+            len: end,
+            home: Some(home),
+        };
+        pages.change(len, end, |_, rest| {
+            rest.fill(0);
+            Ok(())
+        })?;
+        pages.len = len;
+        Ok(pages)
+    }
+
+    /// Returns how many pages `len` bytes take.
+    fn count(len: usize) -> usize {
+        len.div_ceil(PAGE_SIZE)
     }
 
     /// Calls `f` for each part of the bytes from `at` to `end` that is inside one page, in order.
@@ -109,63 +135,154 @@ impl Pages {
 
     /// Maps the pages for the device of `pd`. May sleep.
     pub fn map(self, pd: &Arc<Pd>, dir: Direction) -> Result<MappedPages> {
-        // INVARIANT: No page is mapped yet.
-        let mut mapped = MappedPages {
-            addrs: KVec::with_capacity(self.pages.len(), GFP_KERNEL)?,
-            pages: self,
-            dir,
+        let mut mapped = MappedPages::none(pd);
+        mapped.map(Mappable::Own(self), dir)?;
+        Ok(mapped)
+    }
+
+    /// Returns the address of a page.
+    fn address(&self, index: usize) -> Option<NonNull<u8>> {
+        let page = *self.block.raw.get(index)?;
+        // SAFETY: A page of ours, which the kernel can address: it was not asked for high memory.
+        NonNull::new(unsafe { bindings::xprtrdma_page_address(page) }.cast())
+    }
+}
+
+/// What can be mapped for a device.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::prelude::*;
+/// # use xprtrdma_base::buffer::PageRefs;
+/// # use xprtrdma_rdma::pages::{Mappable, Pages};
+/// /// Takes bytes of others, or makes room for a copy of them.
+/// fn example(refs: Option<PageRefs>, len: usize) -> Result<Mappable> {
+///     Ok(match refs {
+///         Some(refs) => Mappable::Shared(refs),
+///         None => Mappable::Own(Pages::new(len)?),
+///     })
+/// }
+/// ```
+pub enum Mappable {
+    /// Pages of ours.
+    Own(Pages),
+    /// Pages that others use as well, for a device that reads them.
+    Shared(PageRefs),
+}
+
+impl Mappable {
+    fn raw(&self) -> &[*mut bindings::page] {
+        match self {
+            Self::Own(pages) => {
+                let count = Pages::count(pages.len);
+                pages.block.raw.get(..count).unwrap_or(&[])
+            }
+            Self::Shared(refs) => refs.pages(),
+        }
+    }
+
+    /// Returns where the bytes begin in the first page.
+    fn offset(&self) -> usize {
+        match self {
+            Self::Own(_) => 0,
+            Self::Shared(refs) => refs.offset(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Own(pages) => pages.len,
+            Self::Shared(refs) => refs.len(),
+        }
+    }
+}
+
+/// Pages that are mapped for a device. Until [`MappedPages::unmap`] nothing but the device uses
+/// the bytes of pages of ours. A device only reads those of others.
+///
+/// # Invariants
+///
+/// The first pages are mapped at `addrs` for `dir`; all of them once [`MappedPages::map`] has
+/// succeeded. For pages of others `dir` is `ToDevice`.
+pub struct MappedPages {
+    addrs: KVec<u64>,
+    memory: Mappable,
+    dir: Direction,
+    pd: Arc<Pd>,
+    /// The list of pages of others that were unmapped.
+    list: PageList,
+}
+
+impl MappedPages {
+    /// Makes the value without pages.
+    pub(crate) fn none(pd: &Arc<Pd>) -> Self {
+        // INVARIANT: There are no pages.
+        Self {
+            addrs: KVec::new(),
+            memory: Mappable::Own(Pages::NONE),
+            dir: Direction::ToDevice,
             pd: pd.clone(),
-        };
-        let dev = pd.raw_device();
-        for page in &mapped.pages.pages {
-            let page = page.as_ptr();
-            // SAFETY: The device exists as long as `pd`. The page belongs to this object.
+            list: PageList::default(),
+        }
+    }
+
+    /// Maps pages, after those that were mapped before. `EINVAL`: these are still mapped, or a
+    /// device is to write pages of others. May sleep.
+    pub(crate) fn map(&mut self, memory: Mappable, dir: Direction) -> Result {
+        if let Mappable::Shared(_) = memory {
+            if dir != Direction::ToDevice {
+                return Err(EINVAL);
+            }
+        }
+        if !self.addrs.is_empty() {
+            return Err(EINVAL);
+        }
+        self.addrs.reserve(memory.raw().len(), GFP_KERNEL)?;
+        // INVARIANT: None is mapped yet.
+        self.memory = memory;
+        self.dir = dir;
+        let dev = self.pd.raw_device();
+        for &page in self.memory.raw() {
+            // SAFETY: The device exists while `pd` does; the page is a whole one, which `memory`
+            // keeps.
             let addr =
                 unsafe { bindings::xprtrdma_dma_map_page(dev, page, 0, PAGE_SIZE, dir.raw()) };
             // SAFETY: The device exists. `addr` is the result of a mapping call for it.
             if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
                 return Err(EIO);
             }
-            // INVARIANT: The page was mapped above. The push cannot fail, because the vector has a
-            // free element.
-            mapped.addrs.push(addr, GFP_KERNEL)?;
+            // INVARIANT: Mapped just now. There is room, so it does not fail.
+            self.addrs.push(addr, GFP_KERNEL)?;
         }
-        Ok(mapped)
+        Ok(())
     }
 
-    /// Returns the address of a page.
-    fn address(&self, index: usize) -> Option<NonNull<u8>> {
-        let page = *self.raw.get(index)?;
-        // SAFETY: The page belongs to this object. It has a kernel address, because it was not
-        // allocated from high memory.
-        NonNull::new(unsafe { bindings::xprtrdma_page_address(page) }.cast())
-    }
-}
-
-/// Pages that are mapped for a device. Until [`MappedPages::unmap`] only the device accesses their
-/// bytes.
-///
-/// # Invariants
-///
-/// A number of pages from the first one on are mapped at `addrs` for `dir`. After [`Pages::map`]
-/// has returned, all are mapped.
-pub struct MappedPages {
-    addrs: KVec<u64>,
-    pages: Pages,
-    dir: Direction,
-    pd: Arc<Pd>,
-}
-
-impl MappedPages {
-    /// Unmaps the pages and returns them.
-    pub(crate) fn unmap(mut self) -> Pages {
+    /// Unmaps the pages, and returns them if they are ours. Others are given back.
+    pub(crate) fn unmap(&mut self) -> Option<Pages> {
         self.forget_mappings();
-        core::mem::replace(&mut self.pages, Pages::NONE)
+        match core::mem::replace(&mut self.memory, Mappable::Own(Pages::NONE)) {
+            Mappable::Own(pages) => Some(pages),
+            Mappable::Shared(refs) => {
+                self.list = refs.into_list();
+                None
+            }
+        }
+    }
+
+    /// Returns the memory for a list of pages of others.
+    pub(crate) fn list(&mut self) -> &mut PageList {
+        &mut self.list
     }
 
     /// Returns the number of bytes in the pages.
     pub(crate) fn len(&self) -> usize {
-        self.pages.len
+        self.memory.len()
+    }
+
+    /// Returns the number of pages.
+    pub(crate) fn count(&self) -> usize {
+        self.addrs.len()
     }
 
     /// Returns the direction for which the pages are mapped.
@@ -178,19 +295,28 @@ impl MappedPages {
         &self.pd
     }
 
-    /// Returns a scatter/gather element for those of `len` bytes at `at` that are inside one page.
-    /// Returns `None` if there are none.
+    /// Returns a scatter/gather element for as many of `len` bytes at `at` as have addresses one
+    /// behind the other. `None`: none have.
     pub(crate) fn sge(&self, at: usize, len: usize) -> Option<bindings::ib_sge> {
-        let offset = at % PAGE_SIZE;
-        let len = len
-            .min(PAGE_SIZE - offset)
-            .min(self.pages.len.checked_sub(at)?);
-        let addr = *self.addrs.get(at / PAGE_SIZE)?;
-        (len != 0).then_some(bindings::ib_sge {
-            // NO-OVERFLOW: A mapping does not wrap around the address space.
-            addr: addr.wrapping_add(offset as u64),
-            // CAST: The length is at most the size of a page.
-            length: len as u32,
+        let most = len.min(self.len().checked_sub(at)?);
+        // NO-OVERFLOW: A place in memory.
+        let from = self.memory.offset().wrapping_add(at);
+        let (index, offset) = (from / PAGE_SIZE, from % PAGE_SIZE);
+        let mut rest = self.addrs.get(index..)?.iter();
+        let first = *rest.next()?;
+        // NO-OVERFLOW: A remainder.
+        let mut len = PAGE_SIZE - offset;
+        // NO-OVERFLOW: A mapping does not wrap around the address space.
+        let mut end = first.wrapping_add(PAGE_SIZE as u64);
+        while len < most && rest.next() == Some(&end) {
+            end = end.wrapping_add(PAGE_SIZE as u64);
+            len = len.wrapping_add(PAGE_SIZE);
+        }
+        (most != 0).then_some(bindings::ib_sge {
+            // NO-OVERFLOW: As above.
+            addr: first.wrapping_add(offset as u64),
+            // CAST: A transfer has a few megabytes.
+            length: len.min(most) as u32,
             lkey: self.pd.local_dma_lkey(),
         })
     }
@@ -207,10 +333,18 @@ impl MappedPages {
 impl Pages {
     /// Returns an object without pages, to replace one whose pages were moved.
     const NONE: Self = Self {
-        raw: KVec::new(),
-        pages: KVec::new(),
+        block: Block::NONE,
         len: 0,
+        home: None,
     };
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.put(core::mem::replace(&mut self.block, Block::NONE));
+        }
+    }
 }
 
 impl Drop for MappedPages {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA Reads and Writes that this host posts ([`Transfer`]). They move bytes between the peer's
-//! memory and pages or lent memory of this host.
+//! RDMA Reads and Writes of ours between pages of our own, or lent memory, and memory of the peer
+//! ([`Transfer`], [`Blank`]).
 //!
 //! Pages pass through three types: [`Pages`] belong to a driver, [`MappedPages`] are mapped for a
 //! device, and a [`Transfer`] can be posted. A queue pair takes a transfer by value, and returns it
@@ -11,20 +11,22 @@
 use crate::{
     dma::Direction,
     pages::{
+        Mappable,
         MappedPages,
         Pages, //
-    }, //
+    },
+    pd::Pd, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_base::buffer::PageList;
 use xprtrdma_bindings as bindings;
 #[cfg(xprtrdma_rds)]
 use {
-    crate::{
-        lent::MappedLoan,
-        pd::Pd, //
-    },
-    kernel::sync::Arc,
-    xprtrdma_base::lend::Table,
+    crate::lent::MappedLoan,
+    xprtrdma_base::lend::Table, //
 };
 
 /// The direction of a [`Transfer`].
@@ -53,9 +55,9 @@ pub struct Stretch {
 ///
 /// # Invariants
 ///
-/// - The work requests refer to elements of `sges`, which refer to pages of `memory`. If the memory
-///   is lent, the work requests refer to elements of `memory` itself. No vector grows.
-/// - There is at least one work request.
+/// - The work requests refer to elements of `sges`, and these to pages of `memory`; or, if that is
+///   lent, to elements of its own. No vector grows.
+/// - There is at least one work request, except in a [`Blank`].
 ///
 /// # Examples
 ///
@@ -88,8 +90,8 @@ pub struct Stretch {
 /// ```
 pub struct Transfer {
     wrs: KVec<bindings::ib_rdma_wr>,
-    // The work requests refer to the elements of this vector.
-    _sges: KVec<bindings::ib_sge>,
+    // The work requests refer to it.
+    sges: KVec<bindings::ib_sge>,
     memory: Memory,
     kind: Kind,
     tag: u64,
@@ -115,7 +117,81 @@ impl Kind {
     }
 }
 
-// SAFETY: The pointers refer to heap memory that the object owns.
+/// A transfer without memory and work requests. Its lists keep the memory that they got, so that
+/// the next transfer needs none.
+///
+/// # Invariants
+///
+/// The transfer has memory of a driver's own, without pages, and no work requests and elements.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_rdma::{
+/// #     pages::{Mappable, Pages},
+/// #     pd::Pd,
+/// #     transfer::{Blank, Kind, Stretch, Transfer},
+/// # };
+/// fn example(pd: &Arc<Pd>, pages: Pages, whole: Stretch) -> Result<Option<Blank>> {
+///     let blank = Blank::new(pd)?;
+///     let memory = Mappable::Own(pages);
+///     let transfer = blank.fill(Kind::Read, memory, core::iter::once(whole))?;
+///     // It is posted, and comes back when it has completed.
+///     let (_pages, blank) = Transfer::end(transfer);
+///     Ok(blank)
+/// }
+/// ```
+pub struct Blank(KBox<Transfer>);
+
+impl Blank {
+    /// Makes a transfer for the device of `pd`. May sleep.
+    pub fn new(pd: &Arc<Pd>) -> Result<Self> {
+        // INVARIANT: All lists are empty.
+        let transfer = Transfer {
+            wrs: KVec::new(),
+            sges: KVec::new(),
+            memory: Memory::Own(MappedPages::none(pd)),
+            kind: Kind::Read,
+            tag: 0,
+        };
+        Ok(Self(KBox::new(transfer, GFP_KERNEL)?))
+    }
+
+    /// Returns the memory for the list of pages that others use as well.
+    pub fn list(&mut self) -> Option<&mut PageList> {
+        match &mut self.0.memory {
+            Memory::Own(pages) => Some(pages.list()),
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(_) => None,
+        }
+    }
+
+    /// Maps `memory`, and makes the work requests for `stretches`. Returns `EINVAL` if they do not
+    /// lie within the memory, if there are none, or if pages of others are to be written. May
+    /// sleep.
+    pub fn fill(
+        mut self,
+        kind: Kind,
+        memory: Mappable,
+        stretches: impl Iterator<Item = Stretch>,
+    ) -> Result<KBox<Transfer>> {
+        let this = &mut *self.0;
+        this.tag = 0;
+        let most_sges = match &mut this.memory {
+            Memory::Own(pages) => {
+                pages.map(memory, kind.raw().1)?;
+                pages.pd().max_send_sges() as usize
+            }
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(_) => return Err(EINVAL),
+        };
+        this.make(kind, most_sges, stretches)?;
+        Ok(self.0)
+    }
+}
+
+// SAFETY: The pointers lead into the value's own memory.
 unsafe impl Send for Transfer {}
 
 impl Transfer {
@@ -128,13 +204,36 @@ impl Transfer {
         most_sges: usize,
         stretches: impl Iterator<Item = Stretch>,
     ) -> Result<Self> {
+        let mut this = Self {
+            wrs: KVec::new(),
+            sges: KVec::new(),
+            memory: Memory::Own(pages),
+            kind,
+            tag: 0,
+        };
+        this.make(kind, most_sges, stretches)?;
+        Ok(this)
+    }
+
+    /// Makes the work requests of a transfer without any, see [`Transfer::new`].
+    fn make(
+        &mut self,
+        kind: Kind,
+        most_sges: usize,
+        stretches: impl Iterator<Item = Stretch>,
+    ) -> Result {
         let (opcode, dir) = kind.raw();
-        if pages.direction() != dir {
-            return Err(EINVAL);
-        }
+        self.kind = kind;
+        let (wrs, sges) = (&mut self.wrs, &mut self.sges);
+        let pages = match &self.memory {
+            Memory::Own(pages) if pages.direction() == dir => pages,
+            _ => return Err(EINVAL),
+        };
         let most_sges = most_sges.max(1);
-        let mut sges = KVec::new();
-        let mut wrs: KVec<bindings::ib_rdma_wr> = KVec::new();
+        // As many as there usually are.
+        let count = pages.count();
+        sges.reserve(count, GFP_KERNEL)?;
+        wrs.reserve(count.div_ceil(most_sges), GFP_KERNEL)?;
         for stretch in stretches {
             let (mut at, mut left) = (stretch.at as usize, stretch.len as usize);
             let mut offset = stretch.offset;
@@ -177,13 +276,24 @@ impl Transfer {
             wr.wr.sg_list = own.as_mut_ptr();
             rest = others;
         }
-        Ok(Self {
-            wrs,
-            _sges: sges,
-            memory: Memory::Own(pages),
-            kind,
-            tag: 0,
-        })
+        Ok(())
+    }
+
+    /// Ends a transfer that was not posted, or has completed. Returns its pages, and what is left
+    /// of it. Pages of others, and memory that was lent, are given back. May sleep.
+    pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
+        // The elements refer to pages that are mapped.
+        this.wrs.clear();
+        this.sges.clear();
+        match &mut this.memory {
+            Memory::Own(pages) => {
+                let pages = pages.unmap();
+                // INVARIANT: All lists are empty.
+                (pages, Some(Blank(this)))
+            }
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(_) => (None, None),
+        }
     }
 
     /// Creates the work requests that move all bytes of some lent memory, each with at most
@@ -226,7 +336,7 @@ impl Transfer {
         // INVARIANT: The elements are not moved, and there is a work request.
         Ok(Self {
             wrs,
-            _sges: KVec::new(),
+            sges: KVec::new(),
             memory: Memory::Lent(loan),
             kind,
             tag: 0,
@@ -235,8 +345,8 @@ impl Transfer {
 
     /// Stores a number of the driver's choice in the transfer, see
     /// [`Qp::oldest_transfer`](crate::qp::Qp).
-    pub fn tagged(self, tag: u64) -> Self {
-        Self { tag, ..self }
+    pub fn set_tag(&mut self, tag: u64) {
+        self.tag = tag;
     }
 
     /// Returns the number that the driver stored.
@@ -264,11 +374,11 @@ impl Transfer {
         }
     }
 
-    /// Returns the pages of a transfer that was not posted or has completed. Returns `None` if the
-    /// memory was lent; it then returns to its lender.
+    /// Returns the pages: the transfer was not posted, or has completed. `None`: its memory was
+    /// lent or is shared, and is given back.
     pub fn into_pages(self) -> Option<Pages> {
         match self.memory {
-            Memory::Own(pages) => Some(pages.unmap()),
+            Memory::Own(mut pages) => pages.unmap(),
             #[cfg(xprtrdma_rds)]
             Memory::Lent(_) => None,
         }

@@ -20,7 +20,8 @@
 //! | [`qp`] | queue pair, its send queue and its receive ring |
 //! | [`events`] | asynchronous events of a device and its ports |
 //! | [`failure`] | reports about a queue pair that fails |
-//! | `pages`, `transfer` | pages of our own, and RDMA Reads and Writes (the server's module) |
+//! | `pages`, `transfer` | pages, and RDMA Reads and Writes of them (the server's module) |
+//! | `block`, `pool`, `blanks` | pages and transfers to be used again (the server's module) |
 //! | `lent` | memory of others that these move (the module of RDS) |
 //! | `registrar` | regions that depend on no connection (the module of RDS) |
 
@@ -36,6 +37,10 @@ pub use xprtrdma_base::{
     spin, //
 };
 
+#[cfg(xprtrdma_server)]
+pub mod blanks;
+#[cfg(xprtrdma_server)]
+mod block;
 pub mod cm;
 pub mod cq;
 pub mod device;
@@ -49,6 +54,8 @@ pub mod mr;
 #[cfg(xprtrdma_server)]
 pub mod pages;
 pub mod pd;
+#[cfg(xprtrdma_server)]
+pub mod pool;
 pub mod qp;
 #[cfg(xprtrdma_rds)]
 pub mod registrar;

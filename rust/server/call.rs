@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A call that was passed to the RPC server.
+//! A call that has arrived, and a call that was passed to the RPC server.
 
 use crate::{
     latency::Since,
     memory::Counted, //
 };
+use core::slice;
 use kernel::prelude::*;
 use xprtrdma_proto::responder::{
     admit::Ready,
@@ -13,6 +14,56 @@ use xprtrdma_proto::responder::{
     grant::Ticket,
     pour::Span, //
 };
+use xprtrdma_rdma::{
+    pages::Pages,
+    qp::{
+        Held,
+        QpHandler, //
+    }, //
+};
+use xprtrdma_svc::inbox::Place;
+
+/// A call whose data have all arrived.
+pub(crate) struct Fetched<H: QpHandler> {
+    pub(crate) message: Held<H>,
+    pub(crate) place: Place<Pages>,
+    pub(crate) parked: Parked<Ready>,
+    pub(crate) ticket: Ticket,
+    pub(crate) counted: Option<Counted>,
+    pub(crate) since: Since,
+}
+
+/// Results of a reply that may be in Write chunks. Most replies have one at most.
+pub(crate) enum Marks {
+    None,
+    One(Span),
+    Several(KVec<Span>),
+}
+
+impl Marks {
+    /// Returns the results, in order.
+    pub(crate) fn spans(&self) -> &[Span] {
+        match self {
+            Self::None => &[],
+            Self::One(span) => slice::from_ref(span),
+            Self::Several(spans) => spans,
+        }
+    }
+
+    fn push(&mut self, span: Span) -> Result {
+        match self {
+            Self::None => *self = Self::One(span),
+            Self::One(first) => {
+                let mut spans = KVec::with_capacity(2, GFP_KERNEL)?;
+                spans.push(*first, GFP_KERNEL)?;
+                spans.push(span, GFP_KERNEL)?;
+                *self = Self::Several(spans);
+            }
+            Self::Several(spans) => spans.push(span, GFP_KERNEL)?,
+        }
+        Ok(())
+    }
+}
 
 /// The transport's state of a call that was passed to the RPC server.
 pub(crate) struct Call {
@@ -23,7 +74,7 @@ pub(crate) struct Call {
     /// Pages that are counted for the call; `None` if the call is too small to be counted.
     pub(crate) counted: Option<Counted>,
     /// Results that may be in Write chunks.
-    pub(crate) marks: KVec<Span>,
+    pub(crate) marks: Marks,
     pub(crate) since: Since,
 }
 
@@ -38,7 +89,7 @@ impl Call {
             parked: Some(parked),
             ticket: Some(ticket),
             counted,
-            marks: KVec::new(),
+            marks: Marks::None,
             since,
         }
     }
@@ -47,12 +98,11 @@ impl Call {
     pub(crate) fn mark(&mut self, front: &[u8], from: u32, length: u32) -> Result {
         let parked = self.parked.take().ok_or(EINVAL)?;
         let ready = parked.resume(front).ok_or(EINVAL)?;
-        let room = ready.room(self.marks.len());
+        let room = ready.room(self.marks.spans().len());
         self.parked = Some(ready.park());
         if room.is_some_and(|room| length > room) {
             return Err(E2BIG);
         }
-        self.marks.push(Span { from, length }, GFP_KERNEL)?;
-        Ok(())
+        self.marks.push(Span { from, length })
     }
 }

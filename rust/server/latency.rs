@@ -126,8 +126,8 @@ impl Tag {
 
     /// Puts the tag on a transfer.
     #[inline(always)]
-    pub(crate) fn put_on(self, transfer: Transfer) -> Transfer {
-        transfer.tagged(self.0)
+    pub(crate) fn put_on(self, transfer: &mut Transfer) {
+        transfer.set_tag(self.0);
     }
 
     /// Returns the xid of the call.

@@ -75,9 +75,14 @@ fn free_now() -> Budget {
     Budget::of(FREE.load(Relaxed))
 }
 
+/// Returns how many pages the calls of one connection may hold.
+pub(crate) fn of_one() -> u32 {
+    OF_ONE.load(Relaxed)
+}
+
 /// Creates the share of a connection that may have this number of RDMA Reads in flight.
 pub(crate) fn share(reads: u8) -> Share {
-    Share::new(OF_ONE.load(Relaxed), reads.into())
+    Share::new(of_one(), reads.into())
 }
 
 /// Returns how many pages to count for a call that reads and writes this number of bytes.

@@ -8,6 +8,7 @@
 //! that finishes another call.
 
 use crate::{
+    call::Fetched,
     count,
     events::Events,
     latency::{
@@ -19,7 +20,10 @@ use crate::{
         Account,
         Counted, //
     },
-    sizes::Sizes, //
+    sizes::{
+        Sizes,
+        KEPT, //
+    }, //
 };
 use core::net::SocketAddr;
 use kernel::{
@@ -32,10 +36,7 @@ use kernel::{
     }, //
 };
 use xprtrdma_proto::responder::{
-    admit::{
-        Admitted,
-        Ready, //
-    },
+    admit::Admitted,
     budget::{
         Share,
         Wait, //
@@ -49,8 +50,12 @@ use xprtrdma_proto::responder::{
     }, //
 };
 use xprtrdma_rdma::{
-    dma::Direction,
-    pages::Pages,
+    blanks::Blanks,
+    pages::{
+        Mappable,
+        Pages, //
+    },
+    pool::Pool,
     qp::{
         Held,
         Qp,
@@ -58,6 +63,7 @@ use xprtrdma_rdma::{
         SendError, //
     },
     transfer::{
+        Blank,
         Kind,
         Stretch,
         Transfer, //
@@ -85,16 +91,6 @@ pub(crate) struct Reading<H: QpHandler> {
     transfer: Option<KBox<Transfer>>,
 }
 
-/// A call whose data have all arrived.
-pub(crate) struct Fetched<H: QpHandler> {
-    pub(crate) message: Held<H>,
-    pub(crate) place: Place<Pages>,
-    pub(crate) parked: Parked<Ready>,
-    pub(crate) ticket: Ticket,
-    pub(crate) counted: Option<Counted>,
-    pub(crate) since: Since,
-}
-
 /// Why a call cannot be processed.
 pub(crate) enum Failed {
     /// The client receives this error.
@@ -115,6 +111,8 @@ pub(crate) struct Reads<H: QpHandler> {
     queues: Pin<KBox<SpinLock<Queues<H>>>>,
     address: Arc<Account>,
     peer: SocketAddr,
+    pool: Arc<Pool>,
+    blanks: Blanks,
     sizes: Sizes,
 }
 
@@ -155,10 +153,13 @@ impl<H: QpHandler> Reads<H> {
             share: memory::share(reads),
         };
         let lock = new_spinlock!(queues, "Reads::queues");
+        let pool = Pool::new(KEPT / PAGE_SIZE, memory::of_one() as usize)?;
         Ok(Self {
             queues: KBox::pin_init(lock, GFP_KERNEL)?,
             address: events.ending().address().clone(),
             peer: events.peer,
+            pool: Arc::new(pool, GFP_KERNEL)?,
+            blanks: Blanks::new()?,
             sizes: *sizes,
         })
     }
@@ -216,7 +217,7 @@ impl<H: QpHandler> Reads<H> {
             }
             let transfer = match reading.transfer.take() {
                 Some(transfer) => transfer,
-                None => match reading.prepare(qp, &self.sizes)? {
+                None => match reading.prepare(self.blank(qp)?, &self.pool, &self.sizes)? {
                     Ok(transfer) => transfer,
                     Err(refusal) => {
                         self.give_back(reading.counted.take());
@@ -295,13 +296,13 @@ impl<H: QpHandler> Reads<H> {
     }
 
     /// Finishes the call whose Reads were posted first, because they have completed. May sleep.
-    pub(crate) fn completed(&self, transfer: Transfer) -> Result<Fetched<H>, Failed> {
+    pub(crate) fn completed(&self, transfer: KBox<Transfer>) -> Result<Fetched<H>, Failed> {
         let mut queues = self.queues.lock();
         queues.share.end_reads(transfer.wrs());
         let mut reading = queues.posted.remove(0).map_err(|_| EINVAL)?;
         drop(queues);
         let counted = reading.counted.take();
-        let pages = transfer.into_pages().ok_or(EINVAL)?;
+        let pages = self.end(transfer).ok_or(EINVAL)?;
         match reading.finish(pages) {
             Ok(fetched) => Ok(Fetched { counted, ..fetched }),
             Err(failed) => {
@@ -319,13 +320,34 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
+    /// Frees pages that no call has used for a while.
+    pub(crate) fn trim(&self) {
+        self.pool.trim();
+        self.blanks.trim();
+    }
+
+    /// Returns a transfer without work requests. May sleep.
+    pub(crate) fn blank(&self, qp: &Qp<H>) -> Result<Blank> {
+        self.blanks.take(qp.pd())
+    }
+
+    /// Ends a transfer, which is used again. Returns its pages.
+    fn end(&self, transfer: KBox<Transfer>) -> Option<Pages> {
+        let (pages, blank) = Transfer::end(transfer);
+        if let Some(blank) = blank {
+            self.blanks.put(blank);
+        }
+        pages
+    }
+
     /// Takes back the memory of RDMA Writes that have completed.
-    pub(crate) fn written(&self, transfer: &Transfer) {
+    pub(crate) fn written(&self, transfer: KBox<Transfer>) {
         let pages = memory::counted_writes(transfer.bytes());
         if pages != 0 {
             let mut queues = self.queues.lock();
             memory::give_back(&mut queues.share, &self.address, Counted::of_writes(pages));
         }
+        self.end(transfer);
     }
 
     /// Drops all calls, because the connection has ended and no handler runs. The drop is needed
@@ -377,8 +399,14 @@ impl<H: QpHandler> Reading<H> {
 
     /// Prepares the Reads of the call. Returns the refusal of the call if the Reads do not fit into
     /// the send queue.
-    fn prepare(&mut self, qp: &Qp<H>, sizes: &Sizes) -> Result<Result<KBox<Transfer>, Refusal>> {
-        let pages = Pages::new(self.bytes as usize)?.map(qp.pd(), Direction::FromDevice)?;
+    fn prepare(
+        &mut self,
+        blank: Blank,
+        pool: &Arc<Pool>,
+        sizes: &Sizes,
+    ) -> Result<Result<KBox<Transfer>, Refusal>> {
+        // The Reads and the fills write all of it.
+        let pages = Pages::of(pool, self.bytes as usize)?;
         let parked = self.parked.take().ok_or(EINVAL)?;
         let call = parked.resume(self.message.bytes()).ok_or(EINVAL)?;
         let reads = call.reads().map(|read| Stretch {
@@ -387,14 +415,13 @@ impl<H: QpHandler> Reading<H> {
             len: read.length,
             at: read.to,
         });
-        let most_sges = qp.pd().max_send_sges() as usize;
-        let transfer = Transfer::new(Kind::Read, pages, most_sges, reads)?;
-        let transfer = Tag::untimed(call.xid()).put_on(transfer);
+        let mut transfer = blank.fill(Kind::Read, Mappable::Own(pages), reads)?;
+        Tag::untimed(call.xid()).put_on(&mut transfer);
         if let Err(refusal) = sizes.check(&call, &transfer) {
             return Ok(Err(refusal));
         }
         self.parked = Some(call.park());
-        Ok(Ok(KBox::new(transfer, GFP_KERNEL)?))
+        Ok(Ok(transfer))
     }
 
     /// Assembles the message of the call after its Reads have completed.

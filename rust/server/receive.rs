@@ -3,7 +3,10 @@
 //! Messages from the client, until they are passed to the RPC server.
 
 use crate::{
-    call::Call,
+    call::{
+        Call,
+        Fetched, //
+    },
     driver::Rdma,
     events::Events,
     latency::{
@@ -21,7 +24,6 @@ use crate::{
     },
     read::{
         Failed,
-        Fetched,
         Pumped,
         Reads, //
     },
@@ -104,7 +106,7 @@ pub(crate) struct Handler {
     ticker: Arc<Ticker<Self>>,
     pub(crate) callbacks: Callbacks,
     pub(crate) arrivals: Arrivals,
-    reads: Reads<Self>,
+    pub(crate) reads: Reads<Self>,
     inbox: Inbox<Rdma>,
     queue: Arc<WorkQueue>,
 }
@@ -227,6 +229,7 @@ impl Handler {
 impl Tended for Handler {
     fn tick(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
+        this.reads.trim();
         let (_, wrs) = qp.send_occupancy();
         let grant = this.outbox.grant.lock();
         let has_calls = grant.in_process() != 0 || grant.has_unsent();
@@ -374,14 +377,14 @@ impl QpHandler for Handler {
         let this = qp.handler();
         this.watch.completed();
         if transfer.kind() == Kind::Read {
-            let fetched = this.reads.completed(KBox::into_inner(transfer));
+            let fetched = this.reads.completed(transfer);
             let pushed = fetched.and_then(|fetched| Ok(this.push(fetched)?));
             if let Err(failed) = pushed {
                 Self::failed(qp, failed);
             }
         } else {
-            this.reads.written(&transfer);
             Tag::of(&transfer).end();
+            this.reads.written(transfer);
         }
         Self::send_space(qp);
     }

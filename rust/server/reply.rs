@@ -20,13 +20,16 @@ use kernel::prelude::*;
 use xprtrdma_proto::{
     responder::{
         grant::Granted,
+        pour::Span,
         reply::Reply as Plan, //
     },
     served::cause::Cause, //
 };
 use xprtrdma_rdma::{
-    dma::Direction,
-    pages::Pages,
+    pages::{
+        Mappable,
+        Pages, //
+    },
     transfer::{
         Kind,
         Stretch,
@@ -35,25 +38,29 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_svc::{
     reply::Reply,
-    trace, //
+    trace,
+    util::{
+        PageList,
+        PageRefs, //
+    }, //
 };
 
 impl Connection {
     /// Sends a reply, or an error in place of the reply.
-    pub(crate) fn reply(&self, call: &mut Call, front: &[u8], reply: &Reply<'_>) -> Result {
+    pub(crate) fn reply(&self, call: &mut Call, front: &[u8], reply: &mut Reply<'_>) -> Result {
         self.try_reply(call, front, reply).inspect_err(|_| {
             self.events.end(Cause::Unanswerable);
         })
     }
 
-    fn try_reply(&self, call: &mut Call, front: &[u8], reply: &Reply<'_>) -> Result {
+    fn try_reply(&self, call: &mut Call, front: &[u8], reply: &mut Reply<'_>) -> Result {
         let handler = self.qp.handler();
         let parked = call.parked.take().ok_or(EINVAL)?;
         let ready = parked.resume(front).ok_or(EINVAL)?;
         let since = call.since.end(Stage::Serve);
         let xid = ready.xid();
         let tag = since.tag(xid);
-        let plan = ready.reply(&call.marks, reply.len(), &handler.terms);
+        let plan = ready.reply(call.marks.spans(), reply.len(), &handler.terms);
         let agreed = self.events.agreed.thresholds.remote_invalidation;
         let invalidate = ready.invalidate(agreed).map(|handle| handle.0);
         let ticket = call.ticket.take().ok_or(EINVAL)?;
@@ -89,7 +96,7 @@ impl Connection {
                         confirmed: false,
                     },
                     |grant| grant.answer(ticket),
-                    |granted, buffer| encode(&plan, granted, reply, buffer),
+                    |granted, buffer| encode(&plan, granted, &*reply, buffer),
                 )
             }
             Err(refusal) => Handler::refuse(&self.qp, ticket, refusal),
@@ -98,30 +105,23 @@ impl Connection {
         answered
     }
 
-    /// Prepares the RDMA Writes of a reply, if there are any. The bytes are copied first, because
-    /// the RPC server reuses its pages when this call returns.
+    /// Prepares the RDMA Writes of a reply, if there are any. The device reads the RPC server's own
+    /// pages, or a copy of the bytes if the pages are needed for something else.
     fn write(
         &self,
         plan: &Plan<'_>,
-        reply: &Reply<'_>,
+        reply: &mut Reply<'_>,
         tag: Tag,
     ) -> Result<Option<KBox<Transfer>>> {
-        let bytes = plan.writes().map(|write| write.span.length as usize).sum();
-        if bytes == 0 {
+        let Some(written) = Written::of(plan) else {
             return Ok(None);
-        }
-        let mut pages = Pages::new(bytes)?;
-        let mut at = 0usize;
-        for write in plan.writes() {
-            // NO-OVERFLOW: The spans are parts of a message in memory.
-            let end = at.wrapping_add(write.span.length as usize);
-            pages.change(at, end, |offset, part| {
-                // CAST: The span is part of a message in memory, whose length fits.
-                reply.copy(write.span.from.wrapping_add(offset as u32), part)
-            })?;
-            at = end;
-        }
-        let pages = pages.map(self.qp.pd(), Direction::ToDevice)?;
+        };
+        let mut blank = self.qp.handler().reads.blank(&self.qp)?;
+        let list = blank.list().ok_or(EINVAL)?;
+        let memory = match written.take(plan, reply, list) {
+            Some(pages) => Mappable::Shared(pages),
+            None => Mappable::Own(copy(plan, reply, written.bytes)?),
+        };
         let mut at = 0u32;
         let stretches = plan.writes().map(|write| {
             let begin = at;
@@ -134,9 +134,9 @@ impl Connection {
                 at: begin,
             }
         });
-        let most_sges = self.qp.pd().max_send_sges() as usize;
-        let transfer = Transfer::new(Kind::Write, pages, most_sges, stretches)?;
-        Ok(Some(KBox::new(tag.put_on(transfer), GFP_KERNEL)?))
+        let mut transfer = blank.fill(Kind::Write, memory, stretches)?;
+        tag.put_on(&mut transfer);
+        Ok(Some(transfer))
     }
 
     /// Records that a call is finished. Its Receive has been posted again.
@@ -169,6 +169,66 @@ fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> Result {
         let _ = part.ok_or(E2BIG)?;
     }
     Ok(())
+}
+
+/// What the Writes of a reply carry.
+struct Written {
+    bytes: usize,
+    /// The part of the reply, if it is one.
+    whole: Option<Span>,
+}
+
+impl Written {
+    /// Sums up the Writes of a reply. `None`: it has none.
+    fn of(plan: &Plan<'_>) -> Option<Self> {
+        let mut writes = plan.writes();
+        let first = writes.next()?.span;
+        let (mut bytes, mut whole) = (first.length as usize, Some(first));
+        for write in writes {
+            let Span { from, length } = write.span;
+            // NO-OVERFLOW: Parts of a message in memory.
+            bytes = bytes.wrapping_add(length as usize);
+            whole = whole
+                .filter(|whole| whole.from.checked_add(whole.length) == Some(from))
+                .and_then(|whole| {
+                    let length = whole.length.checked_add(length)?;
+                    Some(Span { length, ..whole })
+                });
+        }
+        Some(Self { bytes, whole })
+    }
+
+    /// Takes the pages of what the Writes carry. `None`: it is not in one piece, it is not in pages
+    /// alone, or something else of the reply is there.
+    fn take(
+        &self,
+        plan: &Plan<'_>,
+        reply: &mut Reply<'_>,
+        list: &mut PageList,
+    ) -> Option<PageRefs> {
+        let whole = self.whole?;
+        let is_needed = |span: Span| reply.is_in_pages(span.from, span.length);
+        if plan.inline().any(is_needed) {
+            return None;
+        }
+        reply.take_pages(whole.from, whole.length, list)
+    }
+}
+
+/// Copies what the Writes carry.
+fn copy(plan: &Plan<'_>, reply: &Reply<'_>, bytes: usize) -> Result<Pages> {
+    let mut pages = Pages::new(bytes)?;
+    let mut at = 0usize;
+    for write in plan.writes() {
+        // NO-OVERFLOW: The spans are parts of a message in memory.
+        let end = at.wrapping_add(write.span.length as usize);
+        pages.change(at, end, |offset, part| {
+            // CAST: The span is part of a message in memory, whose length fits.
+            reply.copy(write.span.from.wrapping_add(offset as u32), part)
+        })?;
+        at = end;
+    }
+    Ok(pages)
 }
 
 /// Writes the message of a reply, and returns its length. Does not sleep.

@@ -73,7 +73,12 @@ impl Service for Rdma {
         listener.close();
     }
 
-    fn reply(connection: &Connection, call: &mut Call, front: &[u8], reply: &Reply<'_>) -> Result {
+    fn reply(
+        connection: &Connection,
+        call: &mut Call,
+        front: &[u8],
+        reply: &mut Reply<'_>,
+    ) -> Result {
         connection.reply(call, front, reply)
     }
 

@@ -65,6 +65,9 @@ pub(crate) const IDLE: usize =
 /// total.
 pub(crate) const MEMORY: usize = 128 << 20;
 pub(crate) const LEAST_MEMORY: usize = 16 << 20;
+/// Bytes of pages that a connection keeps for later calls. All connections together keep as many
+/// as the calls of one may hold.
+pub(crate) const KEPT: usize = 4 << 20;
 /// Limits on the connections of a listener.
 pub(crate) const DOORWAY: Doorway = Doorway {
     // CAST: The constant is small.
@@ -91,7 +94,7 @@ const SIGNAL_EVERY: u32 = 16;
 pub(crate) struct Sizes(Queues);
 
 impl Sizes {
-    /// Returns the sizes that fit the device, or `None` if the device is too small.
+    /// Returns the sizes that fit the device. `None`: it is too small.
     pub(crate) fn on(device: &DeviceInfo) -> Option<Self> {
         let wish = Queues {
             sends: SEND_WRS,

@@ -5,6 +5,7 @@
 use crate::service::Service;
 use core::{
     marker::PhantomData,
+    mem::MaybeUninit,
     ptr,
     slice, //
 };
@@ -59,30 +60,32 @@ pub(crate) struct Context<S: Service> {
 
 impl<S: Service> Context<S> {
     /// Creates the context of a call.
-    pub(crate) fn new(
-        message: S::Message,
-        place: Place<S::Pages>,
-        call: S::Call,
-    ) -> Result<KBox<Self>> {
-        let context = Self {
+    pub(crate) fn new(message: S::Message, place: Place<S::Pages>, call: S::Call) -> Self {
+        Self {
             message,
             place,
             call,
             _service: PhantomData,
-        };
-        Ok(KBox::new(context, GFP_KERNEL)?)
+        }
     }
 
-    /// Finishes a call: passes the driver's data to `over`, and then drops the message.
-    pub(crate) fn end(this: KBox<Self>, over: impl FnOnce(S::Call)) {
+    /// Finishes a call: passes the driver's data to `over`, and then drops the message. Returns the
+    /// memory of the context.
+    pub(crate) fn end(this: KBox<Self>, over: impl FnOnce(S::Call)) -> KBox<MaybeUninit<Self>> {
+        let raw = KBox::into_raw(this);
+        // SAFETY: The pointer is that of a box. The value is not used there again.
+        let context = unsafe { raw.read() };
+        // SAFETY: The pointer is that of a box, and a `MaybeUninit` has the layout of its value.
+        let memory = unsafe { KBox::from_raw(raw.cast()) };
         let Self {
             message,
             place,
             call,
             ..
-        } = KBox::into_inner(this);
+        } = context;
         over(call);
         drop((message, place));
+        memory
     }
 
     /// Returns the offset at which the RPC server's part of the message begins. It is at most the
@@ -125,9 +128,9 @@ impl<S: Service> Context<S> {
             }
             Place::Pages { pages, .. } => {
                 let first = pages.len().min(PAGE_SIZE);
-                // NO-OVERFLOW: `first` is at most the length. An array of pages contains its last
-                // page twice, so `array` is valid even if there is only one page: the SYMLINK
-                // decoder of NFSv3 reads `pages[0]` in any case.
+                // NO-OVERFLOW: `first` is at most the length. An array of pages has one element
+                // more than it needs, so `array` is valid even if there is only one page: the
+                // SYMLINK decoder of NFSv3 reads `pages[0]` in any case.
                 let rest = pages.len().wrapping_sub(first);
                 let array = pages.array().as_ptr().wrapping_add(1);
                 let head = pages.first().as_ptr();

@@ -7,7 +7,10 @@ use crate::{
     context::Context,
     service::Service, //
 };
-use core::ptr::NonNull;
+use core::{
+    mem::MaybeUninit,
+    ptr::NonNull, //
+};
 use kernel::{
     prelude::*,
     sync::Arc, //
@@ -17,6 +20,9 @@ use xprtrdma_base::{
     spin::SpinLock, //
 };
 use xprtrdma_bindings as bindings;
+
+/// Number of calls whose memory a connection keeps for later calls.
+const SPARE: usize = 16;
 
 /// The queue for the calls that arrive on a connection.
 ///
@@ -50,6 +56,8 @@ struct State<S: Service> {
     xprt: Xprt,
     /// The calls in the order of their arrival; `calls` never grows beyond its capacity.
     calls: KVec<KBox<Context<S>>>,
+    /// Memory of calls that are over, for later ones; `spare` never grows beyond its capacity.
+    spare: KVec<KBox<MaybeUninit<Context<S>>>>,
     /// The connection must be closed.
     closing: bool,
 }
@@ -70,6 +78,7 @@ impl<S: Service> InboxOwner<S> {
         let state = State {
             xprt: Xprt::Unknown,
             calls: KVec::with_capacity(most, GFP_KERNEL)?,
+            spare: KVec::with_capacity(most.min(SPARE), GFP_KERNEL)?,
             closing: false,
         };
         let shared = pin_init!(Shared {
@@ -116,15 +125,23 @@ impl<S: Service> InboxOwner<S> {
         call
     }
 
+    /// Keeps the memory of a call that is over for a later one, or frees it.
+    pub(crate) fn recycle(&self, memory: KBox<MaybeUninit<Context<S>>>) {
+        let pushed = self.0 .0.state.lock().spare.push_within_capacity(memory);
+        // It is freed without the lock.
+        drop(pushed);
+    }
+
     /// Drops the calls that wait, and refuses all later calls. After the return the inbox does not
     /// use the transport any more. May sleep.
     pub(crate) fn detach(&self) {
         let mut state = self.0 .0.state.lock();
         state.xprt = Xprt::Detached;
         let calls = core::mem::take(&mut state.calls);
+        let spare = core::mem::take(&mut state.spare);
         drop(state);
         // Dropping a call may take other locks, and sleep.
-        drop(calls);
+        drop((calls, spare));
     }
 }
 
@@ -140,10 +157,22 @@ impl<S: Service> Inbox<S> {
     /// Fails if there is no memory, if the inbox is full, or if the RPC server has forgotten the
     /// connection. The call and its message are then dropped, and no reply is sent.
     pub fn push(&self, message: S::Message, place: Place<S::Pages>, call: S::Call) -> Result {
-        let context = Context::new(message, place, call)?;
+        let context = Context::new(message, place, call);
         let mut state = self.0.state.lock();
+        let spare = state.spare.pop();
+        let context = match spare {
+            Some(memory) => KBox::write(memory, context),
+            None => {
+                drop(state);
+                let context = KBox::new(context, GFP_KERNEL)?;
+                state = self.0.state.lock();
+                context
+            }
+        };
         if matches!(state.xprt, Xprt::Detached) {
             drop(state);
+            // Dropping a call may take other locks, and sleep.
+            drop(context);
             return Err(ESHUTDOWN);
         }
         if let Err(full) = state.calls.push_within_capacity(context) {

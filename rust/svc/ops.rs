@@ -275,9 +275,10 @@ impl<S: Service> Ops<S> {
         };
         // SAFETY: The reply is complete. The thread does not change it before this function
         // returns.
-        let reply = unsafe { Reply::from_raw(&(*rqstp).rq_res) };
+        let mut reply = unsafe { Reply::of(rqstp) };
         let (front, call) = context.front();
-        let sent = S::reply(&of_us.connection, call, front, &reply);
+        let sent = S::reply(&of_us.connection, call, front, &mut reply);
+        reply.end();
         // SAFETY: The thread owns its request.
         let pages = unsafe { (*rqstp).rq_next_page.offset_from((*rqstp).rq_respages) };
         if pages == 1 {
@@ -319,7 +320,8 @@ impl<S: Service> Ops<S> {
         let context = unsafe { KBox::from_raw(context.cast::<Context<S>>()) };
         // SAFETY: The transport is the call's connection, and the caller holds a reference to it.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
-        Context::end(context, |call| S::over(&connection.connection, call));
+        let memory = Context::end(context, |call| S::over(&connection.connection, call));
+        connection.inbox.recycle(memory);
     }
 
     unsafe extern "C" fn release_none(_xprt: *mut bindings::svc_xprt, _context: *mut c_void) {}

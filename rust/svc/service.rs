@@ -89,7 +89,7 @@ pub trait Service: Sized + Send + Sync + 'static {
         connection: &Self::Connection,
         call: &mut Self::Call,
         front: &[u8],
-        reply: &Reply<'_>,
+        reply: &mut Reply<'_>,
     ) -> Result;
 
     /// Marks a result of the reply, `len` bytes from offset `from` on, that may be sent in a Write

@@ -28,12 +28,16 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, measurements, debugfs files, memory, network namespaces, time and work queues, for
-/// driver crates, which do not depend on `base`.
+/// Logging, measurements, debugfs files, memory, pages, network namespaces, time and work queues,
+/// for driver crates, which do not depend on `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{
         access_once::AccessOnce,
+        buffer::{
+            PageList,
+            PageRefs, //
+        },
         compat::number,
         debugfs,
         log::*,
