@@ -114,7 +114,7 @@ impl Connection {
         let device = DeviceInfo::of(&id).ok_or(ENODEV)?;
         let local = id.local_addr().ok_or(EINVAL)?;
         let pd = Pd::alloc(id.clone())?;
-        let sizes = Sizes::on(&device).ok_or(EOPNOTSUPP)?;
+        let sizes = Sizes::on(&device, pd.max_send_sges(), longest_call).ok_or(EOPNOTSUPP)?;
         let inbox = InboxOwner::new(sizes.inbox())?;
         let terms = Terms {
             spoken: match Version::get() {

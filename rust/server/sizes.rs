@@ -3,8 +3,13 @@
 //! Sizes and limits.
 
 use crate::reverse;
+use kernel::page::PAGE_SIZE;
 use xprtrdma_proto::{
     responder::{
+        admit::{
+            MAX_SEGMENTS,
+            MAX_WRITES, //
+        },
         call::Call,
         grant::GrantBounds,
         refusal::Refusal, //
@@ -13,6 +18,7 @@ use xprtrdma_proto::{
         door::Doorway,
         life::Patience,
         queues::{
+            self,
             Limits,
             Queues, //
         }, //
@@ -54,8 +60,6 @@ const SPARE: u16 = 16;
 const CALLBACKS: u16 = reverse::CALLS;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
-/// Number of work requests in the send queue.
-const SEND_WRS: u32 = 1024;
 /// Number of bytes that an idle connection keeps for messages: its Receives, and its send ring.
 // NO-OVERFLOW: All factors are small constants.
 pub(crate) const IDLE: usize =
@@ -68,6 +72,10 @@ pub(crate) const LEAST_MEMORY: usize = 16 << 20;
 /// Bytes of pages that a connection keeps for later calls. All connections together keep as many
 /// as the calls of one may hold.
 pub(crate) const KEPT: usize = 4 << 20;
+/// Number of pieces of the client's memory that a transfer may have: each segment is one, and a
+/// result that is sent separately divides one in two.
+// CAST: Small numbers.
+const PIECES: u32 = (MAX_SEGMENTS + MAX_WRITES) as u32;
 /// Limits on the connections of a listener.
 pub(crate) const DOORWAY: Doorway = Doorway {
     // CAST: The constant is small.
@@ -94,10 +102,13 @@ const SIGNAL_EVERY: u32 = 16;
 pub(crate) struct Sizes(Queues);
 
 impl Sizes {
-    /// Returns the sizes that fit the device. `None`: it is too small.
-    pub(crate) fn on(device: &DeviceInfo) -> Option<Self> {
+    /// Returns the sizes that fit the device, for calls and replies of `longest` bytes; its
+    /// work requests have `elements` at most. `None`: it is too small.
+    pub(crate) fn on(device: &DeviceInfo, elements: u32, longest: u32) -> Option<Self> {
+        // CAST: A small number. Bytes may begin anywhere in a page.
+        let pages = (longest as usize).div_ceil(PAGE_SIZE).wrapping_add(1) as u32;
         let wish = Queues {
-            sends: SEND_WRS,
+            sends: queues::sends(pages, elements, PIECES),
             calls: CALLS.into(),
             // NO-OVERFLOW: All terms are small constants.
             extra: (SPARE + CALLBACKS + RECV_BATCH).into(),

@@ -37,6 +37,26 @@ pub struct Queues {
 /// messages.
 pub const LEAST_SENDS: u32 = 64;
 
+/// Returns the length of a send queue whose longest transfer has these `pages`, in work requests of
+/// at most `elements` pages each, and `segments` of the peer's memory. A transfer may use
+/// [`Queues::longest_transfer`] of the queue. The length and the work request for draining are a
+/// power of two together, because devices round the length up to one.
+pub const fn sends(pages: u32, elements: u32, segments: u32) -> u32 {
+    let elements = match elements {
+        0 => 1,
+        elements => elements,
+    };
+    // Each segment may begin another work request.
+    let transfer = pages.div_ceil(elements).saturating_add(segments);
+    let wanted = transfer
+        .saturating_add(transfer.div_ceil(3))
+        .saturating_add(3);
+    match wanted.checked_next_power_of_two() {
+        Some(power) => power.saturating_sub(1),
+        None => u32::MAX,
+    }
+}
+
 impl Queues {
     /// Returns the number of Receives on the receive queue.
     #[inline]
@@ -47,7 +67,7 @@ impl Queues {
     /// Returns the maximum number of work requests of one transfer. A longer transfer might wait
     /// forever, because some queue entries may stay in use until later work requests are posted.
     pub const fn longest_transfer(&self) -> u32 {
-        (self.sends / 4).saturating_mul(3)
+        self.sends.saturating_sub(self.sends.div_ceil(4))
     }
 
     /// Checks that the Reads or the Writes of a Call fit into the send queue. `wrs` is the number

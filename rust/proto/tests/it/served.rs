@@ -34,6 +34,7 @@ use xprtrdma_proto::{
             Patience, //
         },
         queues::{
+            sends,
             Limits,
             Queues,
             LEAST_SENDS, //
@@ -428,6 +429,36 @@ fn an_end_has_one_cause_and_each_cause_its_words() {
     ] {
         assert_eq!(Cause::from(why), cause);
     }
+}
+
+#[test]
+fn a_send_queue_takes_the_longest_transfer() {
+    let longest = |sends| {
+        let (calls, extra) = (64, 16);
+        Queues {
+            sends,
+            calls,
+            extra,
+        }
+        .longest_transfer()
+    };
+    for pages in (0..300).chain([1026, 1 << 20]) {
+        for elements in [0, 1, 2, 6, 13, 30, 32] {
+            for segments in [0, 1, 128] {
+                let most = sends(pages, elements, segments);
+                // Pages that each segment cuts anew, in work requests that none shares.
+                let rest = u64::from(elements.max(1)) - 1;
+                let cut = u64::from(pages) + u64::from(segments) * (rest + 1);
+                let wanted = cut / (rest + 1) + 1;
+                assert!(u64::from(longest(most)) >= wanted);
+                assert!((most + 1).is_power_of_two());
+            }
+        }
+    }
+    // A mebibyte at devices with many elements and with one, and what the least device has.
+    assert_eq!(sends(258, 32, 128), 255);
+    assert_eq!(sends(258, 1, 128), 1023);
+    assert_eq!(longest(LEAST_SENDS), 48);
 }
 
 #[test]
