@@ -3,7 +3,8 @@
 
 Installed for one kernel, mounted by /etc/fstab at boot; the kernel is upgraded and the machine
 boots again; a kernel without the module; removal, after which everything is as before. Then with
-the server, too: an upgrade of the packages, while files are written to a mount and to an export.
+the server, too: an upgrade of the packages and their removal, while files are written to a mount
+and to an export.
 """
 
 import contextlib
@@ -347,14 +348,15 @@ def serve(life):
 
 
 def served(life):
-    """The packages are upgraded while the machine has a mount and serves one, and both go on."""
+    """The packages are upgraded while the machine has a mount and serves one, and both go on; then
+    they are removed."""
     new = life.stock.release
     with life.machine(new, life.disk()) as channels:
         here, there = channels
         life.look(here, "serving, after a boot", new, NAME, False, more=[SERVER])
         there.check_call(["sh", "-ec", MOUNT_THERE], LOOK_SECONDS)
         writers = Writers(life, channels)
-        # The initramfs has its turn where the packages are removed.
+        # The initramfs is made at the removal.
         here.check_call(["dpkg", "--no-triggers", "-i", *(
             f"/repo/{file.relative_to(REPO)}" for name in with_modules(new)
             for file in (BUILD / "newer").glob(f"{name}_*.deb"))], PURGE_SECONDS)
@@ -366,3 +368,18 @@ def served(life):
         there.check_call(["umount", THERE])
         here.check_call(["sh", "-ec", f"systemctl stop nfs-server; rmmod {SERVER}"], LOOK_SECONDS)
         life.look(here, "by the newer package, mounted again", new, NAME, False, "again")
+        here.check_call(["systemctl", "start", "nfs-server"], LOOK_SECONDS)
+        there.check_call(["sh", "-ec", MOUNT_THERE], LOOK_SECONDS)
+        writers = Writers(life, channels)
+        here.check_call(["sh", "-c", "dpkg --purge $(dpkg-query -Wf '${Package} ' "
+                                     "'xprtrdma-rs-modules-*')"], PURGE_SECONDS)
+        writers.end(f"{new}: removal of the modules with a mount and an export")
+        there.check_call(["umount", THERE])
+        here.check_call(["systemctl", "stop", "nfs-server"], LOOK_SECONDS)
+        here.check_call(["dpkg", "--purge", "xprtrdma-rs"], PURGE_SECONDS)
+        life.look(here, "the packages are gone, and with them the idle server", new, NAME, False)
+        life.look(here, "mounted again", new, "rpcrdma", False, "again")
+        here.check_call(["systemctl", "start", "nfs-server"], LOOK_SECONDS)
+        there.check_call(["sh", "-ec", MOUNT_THERE], LOOK_SECONDS)
+        life.look(here, "serving by the in-tree module", new, "rpcrdma", False)
+        there.check_call(["umount", THERE])
