@@ -199,7 +199,7 @@ def both_gone_and_one_back(t, connections):
 
 
 # covers: issue Q: one server with two addresses and devices serves a mount over both; a device of
-# covers: it that goes costs the connections of the other one nothing.
+# covers: RSP-204: it that goes costs the connections of the other one nothing.
 @case(versions=("3", "4.2"), clients=CLIENTS, server="ours", seconds=150)
 def our_server_loses_a_device(t):
     mount, half = mounted(t, 4), 2

@@ -8,7 +8,7 @@ from lib.requester import tables
 CLIENTS = "ours", "intree"
 
 
-# covers: the server: messages of every size, and with immediate data.
+# covers: RSP-024, RSP-025: the server: messages of every size, and with immediate data.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_sizes(t):
     Stage(t).play_all(tables.SIZES)

@@ -46,7 +46,7 @@ def many_listeners(t):
     stage.read()
 
 
-# covers: the server: its module is loaded and unloaded any number of times, also with its
+# covers: RSP-209: the server: its module is loaded and unloaded any number of times, also with its
 # tracepoints on.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90, full_seconds=1800)
 def many_loads(t):

@@ -173,7 +173,7 @@ fn a_client_that_answers_no_reads_is_rejected() {
     }
 }
 
-// covers: RSP-012, RSP-013
+// covers: RSP-012, RSP-013, RSP-207
 #[test]
 fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
     let door = Doorway {
