@@ -103,7 +103,7 @@ pub trait Lender: Send {}
 /// [`Table::entries`] returns initialised entries of a table that is a single array. Each entry
 /// describes at least one byte, and its bytes are in one page. The bytes stay allocated until the
 /// object is dropped. Until then no code reads or writes the bytes through a Rust reference, but
-/// the device may access them.
+/// the device may read them, and may write them if [`Table::is_writable`] returns true.
 ///
 /// # Examples
 ///
@@ -126,9 +126,16 @@ pub trait Lender: Send {}
 ///     fn entries(&self) -> &[scatterlist] {
 ///         &self.table
 ///     }
+///
+///     fn is_writable(&self) -> bool {
+///         true
+///     }
 /// }
 /// ```
 pub unsafe trait Table: Lender {
     /// Returns the entries in the order of the bytes.
     fn entries(&self) -> &[scatterlist];
+
+    /// Returns whether the bytes may be written. The value never changes.
+    fn is_writable(&self) -> bool;
 }

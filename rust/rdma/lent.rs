@@ -4,7 +4,10 @@
 
 use crate::{
     dma::Direction,
-    mr::mark_end,
+    mr::{
+        clear_marks,
+        mark_end, //
+    },
     pd::Pd, //
 };
 use kernel::{
@@ -36,11 +39,17 @@ pub(crate) struct MappedLoan {
 }
 
 impl MappedLoan {
-    /// Maps all of the memory. Returns `EINVAL` if there is no memory, and `EIO` if the device or
-    /// its IOMMU refuses the mapping. May sleep.
+    /// Maps all of the memory. Returns `EINVAL` if there is no memory, `EACCES` if the device would
+    /// write to memory that may only be read, and `EIO` if the device or its IOMMU refuses the
+    /// mapping. May sleep.
     pub(crate) fn new<T: Table + 'static>(loan: T, pd: &Arc<Pd>, dir: Direction) -> Result<Self> {
+        if dir != Direction::ToDevice && !loan.is_writable() {
+            return Err(EACCES);
+        }
         let mut table = KVVec::new();
         table.extend_from_slice(loan.entries(), GFP_KERNEL)?;
+        // Marks of the lender's table and of its mappings are not copied.
+        table.iter_mut().for_each(clear_marks);
         mark_end(table.last_mut().ok_or(EINVAL)?);
         let mut sges = KVVec::with_capacity(table.len(), GFP_KERNEL)?;
         let lender: KBox<dyn Lender> = KBox::new(loan, GFP_KERNEL)?;

@@ -276,9 +276,7 @@ impl Registrar {
         }
         // SAFETY: The table has this number of entries, which is at least one.
         unsafe { kernel::bindings::sg_init_table(sg.as_mut_ptr(), pages) };
-        // SAFETY: The device exists as long as the domain.
-        let max_entry = unsafe { bindings::xprtrdma_dma_max_entry(self.pd.raw_device()) };
-        let mut filling = Filling::new(&mut sg, max_entry, false);
+        let mut filling = Filling::new(&mut sg, self.pd.max_entry(), false);
         loan.pieces(0, |piece| filling.add(piece));
         let (nents, bytes) = (filling.nents, filling.bytes);
         if bytes != loan.len() {

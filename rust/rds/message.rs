@@ -182,8 +182,11 @@ impl Held {
     }
 
     /// Copies to the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
-    /// is too short. Does not sleep.
+    /// is too short, or may only be read because the operation writes to the peer. Does not sleep.
     pub fn copy_to_operation(&self, at: usize, from: &[u8]) -> Result {
+        if self.operation().is_none_or(|asked| asked.writes) {
+            return Err(EINVAL);
+        }
         // SAFETY: Valid by the type invariant. The pages of the operation stay pinned while the
         // message exists. `from` is only read.
         let copied = unsafe {
@@ -235,6 +238,11 @@ unsafe impl Table for OperationMemory {
         // SAFETY: The message says how many entries its table has. Neither the number nor the table
         // changes after the first send, and the message exists while `self` is borrowed.
         unsafe { slice::from_raw_parts(table, count) }
+    }
+
+    /// RDS pins the memory for reading only if the operation writes to the peer.
+    fn is_writable(&self) -> bool {
+        self.0.operation().is_some_and(|asked| !asked.writes)
     }
 }
 

@@ -106,8 +106,8 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         false => copy(&qp, &posted.message, &asked)?,
     };
     let wrs = transfer.wrs();
-    let transfer = KBox::new(transfer, GFP_KERNEL)?;
-    // The vector is allocated and dropped outside of the lock, since both operations may sleep.
+    // Both are allocated and dropped outside of the lock, since that may sleep.
+    let mut transfer = Some(KBox::new(transfer, GFP_KERNEL)?);
     let mut room = KVec::with_capacity(1, GFP_KERNEL)?;
     room.push(posted, GFP_KERNEL)?;
     let post = |link: &mut Link<_>| -> Result {
@@ -117,7 +117,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
             Err(SendError::Full) => return Err(EAGAIN),
             Err(SendError::Closed) => return Err(ENOTCONN),
         };
-        batch.post_transfer(transfer, None)?;
+        batch.post_transfer(transfer.take().ok_or(EINVAL)?, None)?;
         if let Some(posted) = room.pop() {
             link.posted.push(posted, GFP_ATOMIC)?;
         }

@@ -228,6 +228,14 @@ pub(super) fn unmark(first: &mut scatterlist) {
     let _ = first;
 }
 
+/// Clears what an entry says of the table that it was copied from: whether the entry is the last
+/// one, and how it is mapped.
+#[cfg(xprtrdma_rds)]
+pub(crate) fn clear_marks(entry: &mut scatterlist) {
+    entry.page_link &= !SG_BITS;
+    unmark(entry);
+}
+
 /// Marks the last entry of a table.
 #[cfg(xprtrdma_rds)]
 pub(crate) fn mark_end(last: &mut scatterlist) {
