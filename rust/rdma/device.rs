@@ -24,9 +24,10 @@ use xprtrdma_bindings as bindings;
 /// and the device keeps three promises:
 ///
 /// 1. The device executes the work requests of a send queue in order: when a Send leaves, the
-/// device has executed the registrations that were posted before that Send.
+///    device has executed the registrations that were posted before that Send.
 /// 2. A completion with `IB_WC_WITH_INVALIDATE` means that the region with this key was invalidated
-/// when the message arrived, and that only a registration posted later makes the key valid again.
+///    when the message arrived, and that only a registration posted later makes the key valid
+///    again.
 /// 3. An access to the region that the peer began earlier has ended before that completion.
 ///
 /// * **siw** (tested): data of an RDMA Read leave while messages arrive. `siw_check_sgl_tx` checks
