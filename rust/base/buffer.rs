@@ -81,6 +81,9 @@ pub unsafe trait PageArray: Send {
     }
 }
 
+/// Number of pages that are taken without a look at their folios, which hold two megabytes at most.
+const MANY: usize = 64;
+
 /// Bytes in pages that others use as well, such as those of a file: for reading alone.
 ///
 /// The value has a reference to each page, and gives it up when it is dropped.
@@ -128,8 +131,9 @@ unsafe impl Send for PageList {}
 
 impl PageRefs {
     /// Takes the references of an array of pages: `len` bytes that begin at `offset` of the array.
-    /// Their addresses go to `list`, which is emptied first. An error: nothing was taken. May sleep
-    /// for memory.
+    /// Their addresses go to the memory of `list`. An error: nothing was taken. `E2BIG`:
+    /// the pages are parts of folios with more than eight times as many pages. A reference to a
+    /// page keeps the memory of its whole folio. May sleep for memory.
     ///
     /// # Safety
     ///
@@ -140,7 +144,7 @@ impl PageRefs {
         array: *const *mut page,
         offset: usize,
         len: usize,
-        mut list: PageList,
+        list: &mut PageList,
     ) -> Result<Self> {
         if len == 0 {
             return Err(EINVAL);
@@ -153,6 +157,16 @@ impl PageRefs {
         // SAFETY: By the caller's contract; nothing writes the array during the call.
         let all = unsafe { slice::from_raw_parts(first, count) };
         list.0.extend_from_slice(all, GFP_KERNEL)?;
+        // More pages than that are a large part of their folios in any case.
+        if count < MANY {
+            // CAST: The number is small.
+            let len = count as u32;
+            // SAFETY: By the caller's contract these are pages, which exist during the call.
+            if !unsafe { bindings::xprtrdma_pages_hold_little(list.0.as_mut_ptr(), len) } {
+                return Err(E2BIG);
+            }
+        }
+        let list = core::mem::take(list);
         // INVARIANT: By the caller's contract, and `count` pages have that many bytes.
         Ok(Self { list, offset, len })
     }

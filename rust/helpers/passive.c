@@ -33,6 +33,23 @@ bool xprtrdma_pages_are_unshared(struct page **pages, unsigned int count)
 	return true;
 }
 
+/* A reference to a page holds the whole folio. */
+bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
+{
+	const struct folio *last = NULL;
+	unsigned long held = 0;
+	unsigned int index;
+
+	for (index = 0; index < count; index++) {
+		const struct folio *folio = page_folio(pages[index]);
+
+		if (folio != last)
+			held += folio_nr_pages(folio);
+		last = folio;
+	}
+	return held <= 8ul * count;
+}
+
 void xprtrdma_put_pages(struct page **pages, unsigned int count)
 {
 	release_pages(pages, count);

@@ -15,6 +15,7 @@ void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, size_t len,
 			     unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);
 bool xprtrdma_pages_are_unshared(struct page **pages, unsigned int count);
+bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count);
 void xprtrdma_put_pages(struct page **pages, unsigned int count);
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param);
 

@@ -50,8 +50,10 @@ struct State {
     /// In the order in which they came. Does not grow beyond its capacity.
     spare: KVec<Block>,
     pages: usize,
-    /// Something was taken since the last [`Pool::trim`].
+    /// A block was taken since the last [`Pool::trim`].
     used: bool,
+    /// Blocks are freed and not kept.
+    closed: bool,
 }
 
 impl Pool {
@@ -62,6 +64,7 @@ impl Pool {
             spare: KVec::with_capacity(BLOCKS, GFP_KERNEL)?,
             pages: 0,
             used: false,
+            closed: false,
         };
         Ok(Self {
             state: KBox::pin_init(new_spinlock!(state, "Pool::state"), GFP_KERNEL)?,
@@ -74,8 +77,9 @@ impl Pool {
     /// sleep.
     pub(crate) fn take(&self, count: usize) -> Option<Block> {
         let mut state = self.state.lock();
+        let index = fitting(&state.spare, count)?;
         state.used = true;
-        fitting(&state.spare, count).and_then(|index| state.remove(index))
+        state.remove(index)
     }
 
     /// Keeps a block: the oldest ones are freed if there is no room for it. If that makes none, it
@@ -87,7 +91,11 @@ impl Pool {
         let count = block.len();
         let mut state = self.state.lock();
         while !self.fits(&state, count) {
-            let Some(oldest) = state.remove(0) else {
+            let oldest = match self.may_fit(&state, count) {
+                true => state.remove(0),
+                false => None,
+            };
+            let Some(oldest) = oldest else {
                 drop(state);
                 // It is freed without the lock.
                 drop(block);
@@ -109,13 +117,27 @@ impl Pool {
     /// Returns whether there is room for this number of pages. Pools that look at the same time may
     /// keep a few more together.
     fn fits(&self, state: &State, count: usize) -> bool {
-        state.spare.len() < BLOCKS
+        !state.closed
+            && state.spare.len() < BLOCKS
             // NO-OVERFLOW: Numbers of pages in memory.
             && state.pages.wrapping_add(count) <= self.most
             && KEPT.load(Relaxed).wrapping_add(count) <= self.most_of_all
     }
 
-    /// Frees everything, if nothing was taken since the last call.
+    /// Returns whether there is room for this number of pages if this pool frees all that it keeps.
+    fn may_fit(&self, state: &State, count: usize) -> bool {
+        let others = KEPT.load(Relaxed).saturating_sub(state.pages);
+        // NO-OVERFLOW: Numbers of pages in memory.
+        !state.closed && count <= self.most && others.wrapping_add(count) <= self.most_of_all
+    }
+
+    /// Frees everything, and keeps no block any more.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.empty();
+    }
+
+    /// Frees everything, if no block was taken since the last call.
     pub fn trim(&self) {
         if core::mem::replace(&mut self.state.lock().used, false) {
             return;
@@ -150,9 +172,10 @@ impl Drop for Pool {
     }
 }
 
-/// Returns the place of the smallest block with `count` pages, and not more than twice as many.
+/// Returns the place of the smallest block with `count` pages. The block has at most an eighth
+/// more, because the limits on memory count `count` pages for it.
 fn fitting(spare: &[Block], count: usize) -> Option<usize> {
-    let fits = |block: &Block| (count..=count.saturating_mul(2)).contains(&block.len());
+    let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());
     let all = spare.iter().enumerate().filter(|(_, block)| fits(block));
     all.min_by_key(|(_, block)| block.len())
         .map(|(index, _)| index)

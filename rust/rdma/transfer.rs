@@ -29,6 +29,10 @@ use {
     xprtrdma_base::lend::Table, //
 };
 
+/// Maximum length of the lists of a transfer that is used again.
+const SPARE_WRS: usize = 64;
+const SPARE_SGES: usize = 512;
+
 /// The direction of a [`Transfer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -280,7 +284,8 @@ impl Transfer {
     }
 
     /// Ends a transfer that was not posted, or has completed. Returns its pages, and what is left
-    /// of it. Pages of others, and memory that was lent, are given back. May sleep.
+    /// of it unless its lists are long. Pages of others, and memory that was lent, are given back.
+    /// May sleep.
     pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
         // The elements refer to pages that are mapped.
         this.wrs.clear();
@@ -288,6 +293,9 @@ impl Transfer {
         match &mut this.memory {
             Memory::Own(pages) => {
                 let pages = pages.unmap();
+                if this.wrs.capacity() > SPARE_WRS || this.sges.capacity() > SPARE_SGES {
+                    return (pages, None);
+                }
                 // INVARIANT: All lists are empty.
                 (pages, Some(Blank(this)))
             }

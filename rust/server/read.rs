@@ -360,6 +360,8 @@ impl<H: QpHandler> Reads<H> {
         );
         drop(queues);
         drop(calls);
+        self.pool.close();
+        self.blanks.close();
     }
 }
 

@@ -95,7 +95,6 @@ impl<'a> Reply<'a> {
         if !self.ends_are_in_first_page() {
             return None;
         }
-        let list = core::mem::take(list);
         // SAFETY: The elements are of the thread's array, in the part that it uses for this reply,
         // so each is a page to which it has a reference. It gives the references up: `end` removes
         // them from the array, and until then nothing uses the middle part.

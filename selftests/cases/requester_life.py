@@ -109,7 +109,7 @@ def reads_that_are_not_answered(t):
     stage.undisturbed()
 
 
-# covers: RSP-203: the server: connections that end amid Reads, Writes and answers leave nothing behind.
+# covers: RSP-203: connections that end amid Reads, Writes and answers leave nothing behind.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def connections_that_end_amid_calls(t):
     stage = Stage(t)
