@@ -37,12 +37,10 @@ const MOST: usize = 16;
 pub struct Blanks(Pin<KBox<SpinLock<State>>>);
 
 struct State {
-    /// Does not grow beyond its capacity.
+    /// Does not grow beyond its capacity, which is zero after [`Blanks::close`].
     spare: KVec<Blank>,
     /// One was taken since the last [`Blanks::trim`].
     used: bool,
-    /// Transfers are freed and not kept.
-    closed: bool,
 }
 
 impl Blanks {
@@ -51,7 +49,6 @@ impl Blanks {
         let state = State {
             spare: KVec::with_capacity(MOST, GFP_KERNEL)?,
             used: false,
-            closed: false,
         };
         let lock = new_spinlock!(state, "Blanks::state");
         Ok(Self(KBox::pin_init(lock, GFP_KERNEL)?))
@@ -71,22 +68,16 @@ impl Blanks {
 
     /// Keeps a transfer, or frees it. Does not sleep.
     pub fn put(&self, blank: Blank) {
-        let mut state = self.0.lock();
-        if !state.closed {
-            // Without room it is freed below.
-            let pushed = state.spare.push_within_capacity(blank);
-            drop(state);
-            drop(pushed);
-        } else {
-            drop(state);
-            drop(blank);
-        }
+        let pushed = self.0.lock().spare.push_within_capacity(blank);
+        // It is freed without the lock.
+        drop(pushed);
     }
 
     /// Frees all transfers, and keeps none any more.
     pub fn close(&self) {
-        self.0.lock().closed = true;
-        self.empty();
+        let spare = core::mem::take(&mut self.0.lock().spare);
+        // They are freed without the lock.
+        drop(spare);
     }
 
     /// Frees all transfers, if none was taken since the last call.
@@ -94,10 +85,6 @@ impl Blanks {
         if core::mem::replace(&mut self.0.lock().used, false) {
             return;
         }
-        self.empty();
-    }
-
-    fn empty(&self) {
         loop {
             let blank = self.0.lock().spare.pop();
             if blank.is_none() {

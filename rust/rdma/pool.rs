@@ -47,13 +47,12 @@ pub struct Pool {
 }
 
 struct State {
-    /// In the order in which they came. Does not grow beyond its capacity.
+    /// In the order in which they came. Does not grow beyond its capacity, which is zero after
+    /// [`Pool::close`].
     spare: KVec<Block>,
     pages: usize,
     /// A block was taken since the last [`Pool::trim`].
     used: bool,
-    /// Blocks are freed and not kept.
-    closed: bool,
 }
 
 impl Pool {
@@ -64,7 +63,6 @@ impl Pool {
             spare: KVec::with_capacity(BLOCKS, GFP_KERNEL)?,
             pages: 0,
             used: false,
-            closed: false,
         };
         Ok(Self {
             state: KBox::pin_init(new_spinlock!(state, "Pool::state"), GFP_KERNEL)?,
@@ -117,8 +115,7 @@ impl Pool {
     /// Returns whether there is room for this number of pages. Pools that look at the same time may
     /// keep a few more together.
     fn fits(&self, state: &State, count: usize) -> bool {
-        !state.closed
-            && state.spare.len() < BLOCKS
+        state.spare.len() < state.spare.capacity()
             // NO-OVERFLOW: Numbers of pages in memory.
             && state.pages.wrapping_add(count) <= self.most
             && KEPT.load(Relaxed).wrapping_add(count) <= self.most_of_all
@@ -127,14 +124,20 @@ impl Pool {
     /// Returns whether there is room for this number of pages if this pool frees all that it keeps.
     fn may_fit(&self, state: &State, count: usize) -> bool {
         let others = KEPT.load(Relaxed).saturating_sub(state.pages);
-        // NO-OVERFLOW: Numbers of pages in memory.
-        !state.closed && count <= self.most && others.wrapping_add(count) <= self.most_of_all
+        state.spare.capacity() != 0
+            && count <= self.most
+            // NO-OVERFLOW: Numbers of pages in memory.
+            && others.wrapping_add(count) <= self.most_of_all
     }
 
     /// Frees everything, and keeps no block any more.
     pub fn close(&self) {
-        self.state.lock().closed = true;
-        self.empty();
+        let mut state = self.state.lock();
+        KEPT.fetch_sub(core::mem::take(&mut state.pages), Relaxed);
+        let spare = core::mem::take(&mut state.spare);
+        drop(state);
+        // It is freed without the lock.
+        drop(spare);
     }
 
     /// Frees everything, if no block was taken since the last call.
@@ -142,10 +145,6 @@ impl Pool {
         if core::mem::replace(&mut self.state.lock().used, false) {
             return;
         }
-        self.empty();
-    }
-
-    fn empty(&self) {
         loop {
             let block = self.state.lock().remove(0);
             if block.is_none() {
@@ -168,7 +167,7 @@ impl State {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.empty();
+        self.close();
     }
 }
 
