@@ -95,6 +95,16 @@ pub unsafe trait Loan {
 /// Keeps memory that is lent to a device until it is dropped; see [`Loan`].
 pub trait Lender: Send {}
 
+/// The bits of `scatterlist::page_link` that are not part of the page's address
+/// (linux/scatterlist.h).
+pub const SG_BITS: usize = 3;
+
+/// Returns the page of an initialised entry of a scatter/gather table.
+#[inline]
+pub fn page_of(entry: &scatterlist) -> *mut page {
+    (entry.page_link & !SG_BITS) as *mut page
+}
+
 /// Memory that a scatter/gather table describes, and that is about to be lent to a device. The drop
 /// of the object ends the loan.
 ///

@@ -21,6 +21,7 @@ use kernel::{
     }, //
 };
 use xprtrdma_base::lend::{
+    page_of,
     Lender,
     Loan,
     Piece, //
@@ -100,15 +101,6 @@ impl Claim {
         // SAFETY: RDS has pinned the pages, and does not unpin them before this call returns.
         unsafe { bindings::rdsrdma_keep(self.0.pages.as_ptr(), self.0.pages.len()) };
     }
-}
-
-/// The bits of `scatterlist::page_link` that are not part of the page's address
-/// (linux/scatterlist.h).
-const SG_BITS: usize = 3;
-
-/// Returns the page of an entry.
-fn page_of(entry: &scatterlist) -> *mut page {
-    (entry.page_link & !SG_BITS) as *mut page
 }
 
 impl Memory {

@@ -10,11 +10,11 @@ use kernel::{
     },
     page::PAGE_SIZE,
 };
-use xprtrdma_base::lend::Piece;
-
-/// The bits of `scatterlist::page_link` that do not belong to the page's address
-/// (linux/scatterlist.h).
-const SG_BITS: usize = 3;
+use xprtrdma_base::lend::{
+    page_of,
+    Piece,
+    SG_BITS, //
+};
 
 /// The bit of `scatterlist::page_link` that marks the last entry. No other bit of [`SG_BITS`] is
 /// set in a table that is one array.
@@ -202,9 +202,8 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
     while length > max {
         let entry = entries.get_mut(last)?;
         entry.length = max;
-        let page = (entry.page_link & !SG_BITS) as *mut page;
         // CAST: A number of pages.
-        let behind = page.wrapping_add(max as usize / PAGE_SIZE);
+        let behind = page_of(entry).wrapping_add(max as usize / PAGE_SIZE);
         // NO-OVERFLOW: `last` is a number of entries; `length` is more than `max` in this loop.
         last = last.wrapping_add(1);
         length = length.wrapping_sub(max);
