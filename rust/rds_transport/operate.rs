@@ -106,10 +106,9 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         false => copy(&qp, &posted.message, &asked)?,
     };
     let wrs = transfer.wrs();
-    // Both are allocated and dropped outside of the lock, since that may sleep.
+    // If nothing is posted, both are dropped outside of the lock, since the drop may sleep.
     let mut transfer = Some(KBox::new(transfer, GFP_KERNEL)?);
-    let mut room = KVec::with_capacity(1, GFP_KERNEL)?;
-    room.push(posted, GFP_KERNEL)?;
+    let mut posted = Some(posted);
     let post = |link: &mut Link<_>| -> Result {
         link.posted.reserve(1, GFP_ATOMIC)?;
         let batch = match qp.begin(0, wrs) {
@@ -118,7 +117,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
             Err(SendError::Closed) => return Err(ENOTCONN),
         };
         batch.post_transfer(transfer.take().ok_or(EINVAL)?, None)?;
-        if let Some(posted) = room.pop() {
+        if let Some(posted) = posted.take() {
             link.posted.push(posted, GFP_ATOMIC)?;
         }
         Ok(())
