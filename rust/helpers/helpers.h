@@ -34,6 +34,7 @@ int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 enum xprtrdma_dma_direction {
 	XPRTRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
 	XPRTRDMA_DMA_FROM_DEVICE = DMA_FROM_DEVICE,
+	XPRTRDMA_DMA_BIDIRECTIONAL = DMA_BIDIRECTIONAL,
 };
 
 u64 xprtrdma_dma_map_single(struct ib_device *dev, void *addr, size_t len,

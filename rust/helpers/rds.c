@@ -319,21 +319,6 @@ int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id)
 				       IB_QP_SQ_PSN | IB_QP_MAX_QP_RD_ATOMIC);
 }
 
-u64 rdsrdma_sg_dma_address(const struct scatterlist *sg)
-{
-	return sg_dma_address(sg);
-}
-
-int rdsrdma_dma_map(struct ib_device *dev, struct scatterlist *sg, int nents)
-{
-	return ib_dma_map_sg(dev, sg, nents, DMA_BIDIRECTIONAL);
-}
-
-void rdsrdma_dma_unmap(struct ib_device *dev, struct scatterlist *sg, int nents)
-{
-	ib_dma_unmap_sg(dev, sg, nents, DMA_BIDIRECTIONAL);
-}
-
 void rdsrdma_dma_sync_for_cpu(struct ib_device *dev, struct scatterlist *sg,
 			      int nents)
 {

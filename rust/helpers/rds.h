@@ -94,11 +94,7 @@ void rdsrdma_set_failure(struct rds_message *rm, int status);
 /* regions */
 /* The queue pair must be new, and the id bound to an address. Sleeps. */
 int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id);
-u64 rdsrdma_sg_dma_address(const struct scatterlist *sg);
-/* Maps and unmaps for DMA in both directions. */
-int rdsrdma_dma_map(struct ib_device *dev, struct scatterlist *sg, int nents);
-void rdsrdma_dma_unmap(struct ib_device *dev, struct scatterlist *sg,
-		       int nents);
+/* The memory is mapped for DMA in both directions. */
 void rdsrdma_dma_sync_for_cpu(struct ib_device *dev, struct scatterlist *sg,
 			      int nents);
 void rdsrdma_dma_sync_for_device(struct ib_device *dev, struct scatterlist *sg,

@@ -338,6 +338,9 @@ unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
     entry.status.store(wc.status as i32, Release);
 }
 
+/// The direction for which the memory of regions is mapped.
+const BOTH: u32 = bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_BIDIRECTIONAL;
+
 /// A region that peers can access, with the lender of its memory. The drop ends the access, and may
 /// sleep.
 ///
@@ -397,14 +400,14 @@ impl<L: Lender> Region<L> {
         let nents = c_int::try_from(self.sg.len())?;
         // SAFETY: The table is complete, and the lender keeps its pages. The device exists as long
         // as the domain.
-        let mapped = unsafe { bindings::rdsrdma_dma_map(dev, self.sg.as_mut_ptr(), nents) };
+        let mapped =
+            unsafe { bindings::xprtrdma_dma_map_sg(dev, self.sg.as_mut_ptr(), nents, BOTH) };
         if mapped <= 0 {
             return Err(EBUSY);
         }
         // INVARIANT: The call above mapped the memory.
         self.mapped = true;
-        // SAFETY: The first entry of the table is mapped.
-        let address = unsafe { bindings::rdsrdma_sg_dma_address(self.sg.as_ptr()) };
+        let address = self.sg.first().map_or(0, |entry| entry.dma_address);
         // CAST: An offset in a page is far below 2^32.
         let in_page = PAGE_SIZE as u64 - 1;
         if address & in_page != offset {
@@ -468,10 +471,11 @@ impl<L: Lender> Drop for Region<L> {
         if self.mapped {
             // SAFETY: The memory is mapped by the type invariant. It is unmapped once.
             unsafe {
-                bindings::rdsrdma_dma_unmap(
+                bindings::xprtrdma_dma_unmap_sg(
                     self.registrar.pd.raw_device(),
                     self.sg.as_mut_ptr(),
                     self.sg.len() as c_int,
+                    BOTH,
                 )
             };
         }
