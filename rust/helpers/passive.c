@@ -9,15 +9,14 @@
 #include "passive.h"
 
 u64 xprtrdma_dma_map_page(struct ib_device *dev, struct page *page,
-			  unsigned long offset, size_t len, unsigned int dir)
+			  unsigned int dir)
 {
-	return ib_dma_map_page(dev, page, offset, len, dir);
+	return ib_dma_map_page(dev, page, 0, PAGE_SIZE, dir);
 }
 
-void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, size_t len,
-			     unsigned int dir)
+void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir)
 {
-	ib_dma_unmap_page(dev, addr, len, dir);
+	ib_dma_unmap_page(dev, addr, PAGE_SIZE, dir);
 }
 
 void *xprtrdma_page_address(const struct page *page)

@@ -10,9 +10,8 @@
 
 /* Maps contiguous bytes, which begin in this page. */
 u64 xprtrdma_dma_map_page(struct ib_device *dev, struct page *page,
-			  unsigned long offset, size_t len, unsigned int dir);
-void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, size_t len,
-			     unsigned int dir);
+			  unsigned int dir);
+void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);
 bool xprtrdma_pages_are_unshared(struct page **pages, unsigned int count);
 bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count);

@@ -246,8 +246,7 @@ impl MappedPages {
         for &page in self.memory.raw() {
             // SAFETY: The device exists while `pd` does; the page is a whole one, which `memory`
             // keeps.
-            let addr =
-                unsafe { bindings::xprtrdma_dma_map_page(dev, page, 0, PAGE_SIZE, dir.raw()) };
+            let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, dir.raw()) };
             // SAFETY: The device exists. `addr` is the result of a mapping call for it.
             if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
                 return Err(EIO);
@@ -325,7 +324,7 @@ impl MappedPages {
         let dev = self.pd.raw_device();
         while let Some(addr) = self.addrs.pop() {
             // SAFETY: By the type invariant the page is mapped. It is unmapped once.
-            unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, PAGE_SIZE, self.dir.raw()) };
+            unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, self.dir.raw()) };
         }
     }
 }
