@@ -118,7 +118,7 @@ pub struct PageRefs {
 ///
 /// ```
 /// # use xprtrdma_base::buffer::{PageList, PageRefs};
-/// /// Gives references up, and keeps the memory of their list.
+/// /// Drops the references to the pages, and keeps the memory of the list.
 /// fn keep(refs: PageRefs, spare: &mut PageList) {
 ///     *spare = refs.into_list();
 /// }

@@ -135,8 +135,8 @@ enum Next<H: QpHandler> {
 /// Why [`Reads::pump`] has stopped.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// All calls that can be processed further were. If calls remain, an event of this connection
-    /// lets them continue.
+    /// All calls that can be processed further were. If calls remain, a later event of this
+    /// connection continues with them.
     All,
     /// The first call that waits needs memory that other connections hold.
     Short,

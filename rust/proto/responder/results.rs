@@ -55,7 +55,7 @@ impl Placed<'_> {
 ///
 /// A marked result goes inline, and its chunk stays unused, in two cases. Either the mark does not
 /// match the reply, because the RPC layer truncated the reply after it made the mark. Or the chunk
-/// has a length of zero, with which the client asks for the result inline.
+/// has a length of zero: the client wants the result inline.
 #[derive(Clone, Debug)]
 pub(crate) struct Pairs<'a> {
     chunks: WriteList<'a>,

@@ -116,8 +116,8 @@ impl<'a> Filling<'a> {
 
 /// Describes `len` bytes by entries of at most `max` bytes each. The bytes begin at the offset
 /// `first` of `page`, and continue in the pages of `others`. Bytes behind the last of these pages
-/// are in the pages that follow it physically. Returns how many entries were used; `None` if `sg`
-/// has no more entries than `others` has pages. Each caller passes at least one more.
+/// are in the pages that follow it physically. Returns how many entries were used. Returns
+/// `None` if `sg` is too short: it needs one entry for `page` and one for each page of `others`.
 #[inline]
 fn fill(
     sg: &mut [scatterlist],
