@@ -27,6 +27,9 @@ TOLERANCE = {
 # Calls at a time share posts, how many of them is the scheduler's matter. If rxe has lost a
 # connection by executing a registration again, fences make them wait for each other, and few do.
 SHARED_POSTS = 1.01
+# A call that joins a chain costs the module some 40 instructions more and saves a post, so how many
+# do decides: one module gave 1112 and 1140 instructions in two runs. The code touched differs, too.
+SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.1, 5)}
 # What an RPC may take whatever was recorded; and beside what it takes with the in-tree client.
 # (work requests, completions), (service, transport, kernel). Without a fence, see above.
 GOALS = {
@@ -50,8 +53,10 @@ MANY_PART = 0.98
 
 def most(load, counter, recorded, tolerance=TOLERANCE):
     """What a counter may be at most."""
-    if counter == "posts" and "at a time" in load:
-        return SHARED_POSTS
+    if tolerance is TOLERANCE and "at a time" in load:
+        if counter == "posts":
+            return SHARED_POSTS
+        tolerance = SHARED
     part, constant = tolerance[counter]
     return recorded * (1 + part) + constant
 
