@@ -15,9 +15,9 @@ use kernel::sync::atomic::Atomic;
 /// Inlined loads and stores of atomic variables.
 ///
 /// They do what `load(Relaxed)`, `store(.., Relaxed)`, `load(Acquire)` and `store(.., Release)` do.
-/// Unless the kernel was built with LLVM, the kernel's own methods call a C helper: this takes five
-/// instructions instead of one, and the caller must save its registers. An RPC makes fifteen
-/// relaxed accesses and five acquiring loads.
+/// Unless the kernel was built with LLVM, the kernel's own methods call a C helper. Such a call
+/// takes five instructions instead of one, and the caller must save its registers. An RPC makes
+/// fifteen relaxed accesses and five acquiring loads.
 ///
 /// # Examples
 ///

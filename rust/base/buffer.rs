@@ -13,13 +13,13 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Memory that its owner may pass on as an address.
+/// Memory whose owner may pass on its address.
 ///
 /// # Safety
 ///
-/// [`Buffer::start`] is the address of [`Buffer::len`] initialised bytes. They may be read and
-/// written, and stay where they are until the value is dropped, also if the value is moved. No
-/// method of this trait makes a reference to them, and nothing but the value's owner uses them.
+/// [`Buffer::start`] is the address of [`Buffer::len`] initialised bytes. The bytes may be read and
+/// written. They stay at this address until the value is dropped, even if the value is moved. No
+/// method of this trait makes a reference to them, and only the value's owner uses them.
 ///
 /// # Examples
 ///
@@ -43,56 +43,57 @@ use xprtrdma_bindings as bindings;
 /// }
 /// ```
 pub unsafe trait Buffer: Send {
-    /// Where the memory begins.
+    /// Returns the address of the first byte.
     fn start(&self) -> NonNull<u8>;
 
-    /// Bytes of the memory.
+    /// Returns the number of bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are no bytes.
+    /// Returns whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Memory in pages that its owner may pass on as an array of them.
+/// Memory in pages whose owner may pass on the array of page pointers.
 ///
 /// # Safety
 ///
-/// [`PageArray::array`] is the address of an array of pages, which together hold
-/// [`PageArray::len`] initialised bytes, at least one. Behind their last page the array has another
-/// of the value, or the same, for readers that look at an element before they know that they need
-/// it. Array and pages stay where they are until the value is dropped, also if it is moved. The
-/// bytes may be read and written. No method of this trait makes a reference to them, and nothing
-/// but the value's owner uses them.
+/// [`PageArray::array`] is the address of an array of page pointers. These pages together hold
+/// [`PageArray::len`] initialised bytes, at least one. Behind the last of these pages the array has
+/// one more element: another page of the value, or the same page again. Some readers load the next
+/// element before they know whether they need it. The array and the pages stay where they are until
+/// the value is dropped, even if it is moved. The bytes may be read and written. No method of this
+/// trait makes a reference to them, and only the value's owner uses them.
 pub unsafe trait PageArray: Send {
-    /// Where the array begins.
+    /// Returns the address of the array.
     fn array(&self) -> NonNull<*mut page>;
 
-    /// Where the first page's bytes begin.
+    /// Returns the address of the first byte, which is in the first page.
     fn first(&self) -> NonNull<u8>;
 
-    /// Bytes.
+    /// Returns the number of bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are no bytes; always false.
+    /// Returns whether there are no bytes; always false.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Number of pages that are taken without a look at their folios, which hold two megabytes at most.
+/// [`PageRefs::take`] checks the folios only if it takes fewer pages than this. A folio holds two
+/// megabytes at most, so more pages are a large enough part of their folios.
 const MANY: usize = 64;
 
-/// Bytes in pages that others use as well, such as those of a file: for reading alone.
+/// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.
 ///
-/// The value has a reference to each page, and gives it up when it is dropped.
+/// The value owns a reference to each page, and drops these references when it is dropped.
 ///
 /// # Invariants
 ///
 /// - Each element of `list` is the address of a page, to which the value has a reference.
-/// - The bytes begin at `offset` in the first page, which is less than a page, and go on in the
-///   pages behind it. There are `len` of them, at least one, and the pages have as many.
+/// - The bytes begin at `offset` in the first page and continue in the following pages. `offset` is
+///   less than a page. There are `len` bytes, at least one, and the pages hold all of them.
 ///
 /// # Examples
 ///
@@ -111,8 +112,8 @@ pub struct PageRefs {
     len: usize,
 }
 
-/// The memory for a list of addresses of pages. It is empty while its owner has it, and is used
-/// again.
+/// A list of page addresses, which is kept so that its memory can be used again. It is empty while
+/// its owner keeps it.
 ///
 /// # Examples
 ///
@@ -130,16 +131,17 @@ pub struct PageList(KVec<*mut page>);
 unsafe impl Send for PageList {}
 
 impl PageRefs {
-    /// Takes the references of an array of pages: `len` bytes that begin at `offset` of the array.
-    /// Their addresses go to the memory of `list`. An error: nothing was taken. `E2BIG`:
-    /// the pages are parts of folios with more than eight times as many pages. A reference to a
-    /// page keeps the memory of its whole folio. May sleep for memory.
+    /// Takes over the references to the pages that hold `len` bytes, beginning at byte `offset` of
+    /// the array. Stores the addresses of these pages in `list`. After an error the caller still
+    /// owns all references. Returns `E2BIG` if the folios of these pages have more than eight times
+    /// as many pages, because a reference to a page keeps the memory of its whole folio. May sleep
+    /// for memory.
     ///
     /// # Safety
     ///
-    /// `array` is valid for reading as many elements as have these bytes, each the address of a
-    /// page, and nothing else writes it. If this succeeds, the caller gives up one reference to
-    /// each page that has such bytes.
+    /// `array` is valid for reading all elements that these bytes need. Each of these elements is
+    /// the address of a page, and no other code writes to the array. If the function succeeds, the
+    /// caller gives up one reference to each page that holds some of these bytes.
     pub unsafe fn take(
         array: *const *mut page,
         offset: usize,
@@ -152,50 +154,53 @@ impl PageRefs {
         let (skipped, offset) = (offset / PAGE_SIZE, offset % PAGE_SIZE);
         let count = offset.checked_add(len).ok_or(EINVAL)?.div_ceil(PAGE_SIZE);
         list.0.clear();
-        // SAFETY: By the caller's contract there are as many elements in front.
+        // SAFETY: By the caller's contract the array has at least `skipped` elements.
         let first = unsafe { array.add(skipped) };
-        // SAFETY: By the caller's contract; nothing writes the array during the call.
+        // SAFETY: By the caller's contract these elements are valid, and no other code writes to
+        // the array during the call.
         let all = unsafe { slice::from_raw_parts(first, count) };
         list.0.extend_from_slice(all, GFP_KERNEL)?;
-        // More pages than that are a large part of their folios in any case.
+        // `MANY` or more pages are a large enough part of their folios in any case.
         if count < MANY {
             // CAST: The number is small.
             let len = count as u32;
-            // SAFETY: By the caller's contract these are pages, which exist during the call.
+            // SAFETY: By the caller's contract the elements are addresses of pages, which exist
+            // during the call.
             if !unsafe { bindings::xprtrdma_pages_hold_little(list.0.as_mut_ptr(), len) } {
                 return Err(E2BIG);
             }
         }
         let list = core::mem::take(list);
-        // INVARIANT: By the caller's contract, and `count` pages have that many bytes.
+        // INVARIANT: The caller's contract guarantees the references, and `count` pages hold these
+        // bytes.
         Ok(Self { list, offset, len })
     }
 
-    /// Returns the empty list. The references are given up.
+    /// Drops the references to the pages, and returns the list, which is now empty.
     pub fn into_list(mut self) -> PageList {
         self.put();
         core::mem::take(&mut self.list)
     }
 
-    /// Drops the references.
+    /// Drops the references to the pages.
     fn put(&mut self) {
         let pages = &mut self.list.0;
         // CAST: A message has a few hundred pages.
         let count = pages.len() as u32;
         if count != 0 {
-            // SAFETY: By the type invariant the references are ours. They are not used again: the
-            // list is emptied.
+            // SAFETY: By the type invariant this object owns the references. They are not used
+            // again, because the list has been emptied.
             unsafe { bindings::xprtrdma_put_pages(pages.as_mut_ptr(), count) };
             pages.clear();
         }
     }
 
-    /// Returns the pages, in order. They are valid as long as the value.
+    /// Returns the pages, in order. They stay valid as long as the value exists.
     pub fn pages(&self) -> &[*mut page] {
         &self.list.0
     }
 
-    /// Returns where the bytes begin in the first page.
+    /// Returns the offset of the first byte in the first page.
     pub fn offset(&self) -> usize {
         self.offset
     }

@@ -11,7 +11,7 @@ use xprtrdma_bindings as bindings;
 pub const EADDRNOTAVAIL: c_int = -(bindings::EADDRNOTAVAIL as c_int);
 /// Errno: the address family is not supported.
 pub const EAFNOSUPPORT: c_int = -(bindings::EAFNOSUPPORT as c_int);
-/// Errno: no credit is left (the RPC client's meaning).
+/// Errno: no credit is left (in the RPC client).
 pub const EBADSLT: c_int = -(bindings::EBADSLT as c_int);
 /// Errno: no buffer space is available.
 pub const ENOBUFS: c_int = -(bindings::ENOBUFS as c_int);
@@ -19,7 +19,8 @@ pub const ENOBUFS: c_int = -(bindings::ENOBUFS as c_int);
 pub const ENOTCONN: c_int = -(bindings::ENOTCONN as c_int);
 /// Errno: the operation is not supported.
 pub const EOPNOTSUPP: c_int = -(bindings::EOPNOTSUPP as c_int);
-/// The number of the TCP protocol. In C it is a member of an anonymous enumeration.
+/// The number of the TCP protocol. The kernel crate lacks this constant, because C declares it in
+/// an anonymous enumeration.
 pub const IPPROTO_TCP: c_int = 6;
 
 /// Returns the value of a numeric module parameter, which some kernel versions return by reference.

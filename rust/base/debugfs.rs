@@ -59,8 +59,8 @@ pub fn read_switch(reader: &mut UserSliceReader) -> Result<bool> {
     }
 }
 
-/// A directory in debugfs. In a kernel without debugfs it has no effect, and neither have the files
-/// and directories that are made in it.
+/// A directory in debugfs. In a kernel without debugfs, the directory and everything made in it
+/// have no effect.
 ///
 /// # Invariants
 ///
@@ -111,7 +111,8 @@ impl Drop for Dir {
     }
 }
 
-/// The data of a file. `raw` is the first field, so a pointer to `raw` is a pointer to the whole.
+/// The data of a file. `raw` must be the first field, so that a pointer to `raw` also points to the
+/// `Content`.
 #[repr(C)]
 struct Content<T> {
     raw: bindings::xprtrdma_file,
@@ -210,7 +211,7 @@ unsafe extern "C" fn show_raw<T>(
     // SAFETY: By this function's contract `file` points to a `Content<T>`.
     // CAST: `Content` begins with `raw`.
     let content = unsafe { &*file.cast::<Content<T>>() };
-    // SAFETY: By this function's contract.
+    // SAFETY: By this function's contract `seq` is valid, and only the caller uses it.
     let seq = unsafe { SeqFile::from_raw(seq) };
     if let Some(show) = content.show {
         seq_print!(seq, "{}", Shown(&content.data, show));

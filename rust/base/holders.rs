@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A counter of an object's holders ([`Holders`]), on which the owner waits until it is zero.
+//! A counter of an object's holders ([`Holders`]). The owner can wait until the counter is zero.
 
 use crate::{
     access_once::AccessOnce,
@@ -13,17 +13,17 @@ use kernel::sync::atomic::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The bit of the counter that is set while the owner waits. There are always fewer holders than
-/// this.
+/// The bit of the counter that is set while the owner waits. The number of holders always stays
+/// below this value.
 const AWAITED: i32 = 1 << 30;
 
 /// Counts the holders of an object. The owner must not destroy the object before the last holder is
 /// gone.
 ///
-/// A waiting owner sets a bit of the counter, so a wake-up is needed only if the bit is set. All
-/// changes of one atomic variable have a single order. Either the last holder leaves after the bit
-/// was set, and sees that it must wake the owner; or it leaves before, and the owner sees that it
-/// need not sleep.
+/// A waiting owner sets a bit of the counter, so a leaving holder wakes the owner only if the bit
+/// is set. All changes of one atomic variable have a single order. If the last holder leaves after
+/// the bit was set, it sees that it must wake the owner. If it leaves before, the owner sees that
+/// it need not sleep.
 ///
 /// # Examples
 ///
@@ -50,10 +50,11 @@ impl Holders {
         Self(Atomic::new(0))
     }
 
-    /// Counts a holder.
+    /// Adds a holder to the count.
     #[inline]
     pub fn add(&self) {
-        // ORDERING: `Relaxed`: until the holder is counted, something else keeps the object.
+        // ORDERING: `Relaxed` is enough: until this holder is counted, the caller keeps the object
+        // in another way.
         self.0.add(1, Relaxed);
     }
 
@@ -66,7 +67,7 @@ impl Holders {
     /// that access happened before this call.
     #[inline]
     pub unsafe fn add_first(&self) -> bool {
-        // While there is no holder, no other thread changes the counter.
+        // No other thread changes the counter while it is zero.
         let first = self.0.read_once() == 0;
         if first {
             self.0.write_once(1);
@@ -74,19 +75,19 @@ impl Holders {
         first
     }
 
-    /// Stops counting the only holder, without an atomic read-modify-write. Returns `false` and
-    /// does nothing if there are other holders.
+    /// Removes the only holder without an atomic read-modify-write. Returns `false` and does
+    /// nothing if there are other holders.
     ///
     /// # Safety
     ///
-    /// The counter includes the caller. During the call no thread waits, and no thread adds a
-    /// holder except with [`Holders::add_first`], which does nothing while the caller is counted.
+    /// The counter includes the caller. During the call no thread waits. No other thread adds a
+    /// holder, except with [`Holders::add_first`], which does nothing while the caller is counted.
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
-        // If only the caller is counted, no other thread changes the counter.
-        // ORDERING: The acquire orders the work of earlier holders, and the release orders the
-        // caller's work, before what follows the wait. A thread that waits later first reads the
-        // counter with an acquire.
+        // If the caller is the only holder, no other thread changes the counter.
+        // ORDERING: The acquire orders the work of earlier holders before what follows the wait,
+        // and the release does the same for the caller's work. A thread that waits later first
+        // reads the counter with an acquire.
         let only = self.0.read_acquire() == 1;
         if only {
             self.0.write_release(0);
@@ -135,12 +136,13 @@ impl Holders {
         // CAST: `Atomic<i32>` and `atomic_t` both have the layout of an `int`.
         // SAFETY: The counter is valid for the duration of the call.
         unsafe { bindings::xprtrdma_wait_value(count.cast_mut().cast(), AWAITED) };
-        // ORDERING: `Relaxed`: the callee's last read was an acquire, and no other thread reads
-        // this change.
+        // ORDERING: `Relaxed` is enough: the callee's last read was an acquire, and no other thread
+        // relies on the order of this change.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 
-    /// Does what [`Holders::wait`] does, but waits for at most `span`.
+    /// Waits until there is no holder, but for at most `span`. Only one thread may wait at a time.
+    /// Sleeps.
     #[cold]
     pub fn wait_at_most(&self, span: Jiffies) {
         // ORDERING: `Full` orders this change before the callee reads the counter.
@@ -151,7 +153,8 @@ impl Holders {
         unsafe {
             bindings::xprtrdma_wait_value_timeout(count.cast_mut().cast(), AWAITED, span.count())
         };
-        // ORDERING: `Relaxed`: after this change, the remaining holders do not wake any thread.
+        // ORDERING: `Relaxed` is enough: this change only stops the remaining holders from waking
+        // the owner.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 

@@ -12,7 +12,8 @@ use kernel::{
     },
 };
 
-/// Records whether a static object has been initialised. The first caller initialises it.
+/// Records whether a static object has been initialised, so that only the first caller initialises
+/// it.
 ///
 /// # Examples
 ///

@@ -82,8 +82,8 @@ pub unsafe trait Loan {
         None
     }
 
-    /// Converts the loan to a keeper of its memory. Called after the borrower has read the pieces,
-    /// so only the memory itself must be kept.
+    /// Converts the loan to an object that keeps the memory. The borrower calls this after it has
+    /// read the pieces, so from then on only the memory itself must be kept.
     fn into_lender(self) -> Self::Lender;
 
     /// Returns whether no memory is lent.
@@ -105,8 +105,8 @@ pub fn page_of(entry: &scatterlist) -> *mut page {
     (entry.page_link & !SG_BITS) as *mut page
 }
 
-/// Memory that a scatter/gather table describes, and that is about to be lent to a device. The drop
-/// of the object ends the loan.
+/// Memory that a scatter/gather table describes and that is about to be lent to a device. The loan
+/// ends when the object is dropped.
 ///
 /// # Safety
 ///
@@ -146,6 +146,6 @@ pub unsafe trait Table: Lender {
     /// Returns the entries in the order of the bytes.
     fn entries(&self) -> &[scatterlist];
 
-    /// Returns whether the bytes may be written. The value never changes.
+    /// Returns whether the device may write to the bytes. The value never changes.
     fn is_writable(&self) -> bool;
 }

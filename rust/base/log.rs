@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Log lines: the rate limit, the module's version, and formatting of values of `core`.
+//! Log lines: the rate limit, the module's version, and how to print types of the `core` crate.
 
 use kernel::{
     fmt,
@@ -8,7 +8,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Formats a value of a `core` type, such as an address, with the kernel's macros.
+/// Prints a value of a `core` type, such as an address, with the kernel's formatting macros.
 ///
 /// # Examples
 ///
@@ -30,7 +30,7 @@ impl<V: core::fmt::Display> fmt::Display for Show<'_, V> {
 
 /// Returns the module's version, as `modinfo` shows it.
 pub fn version() -> &'static CStr {
-    // SAFETY: The function returns a string literal.
+    // SAFETY: The function returns a string literal, which always exists.
     unsafe { CStr::from_char_ptr(bindings::xprtrdma_version()) }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The switch for measurements on request, and the files that show them. While the switch is off,
-//! the test costs one branch that is not taken, as with a tracepoint.
+//! The switch that turns latency measurements on, and the files that show the results. While the
+//! switch is off, the test of the switch costs one branch that is not taken, as with a tracepoint.
 
 use crate::debugfs::{
     read_switch,
@@ -44,9 +44,9 @@ pub fn switch_file(dir: &Arc<Dir>) -> Result<File<()>> {
     )
 }
 
-/// Writes a histogram of latencies: a column for each stage, with its name, and a row for each
-/// bucket. A bucket counts spans below a number of microseconds, or `None` for any longer span.
-/// `count` returns the number of spans in a stage and bucket.
+/// Writes a histogram of latencies: a column for each named stage, and a row for each bucket. A
+/// bucket counts time spans below a number of microseconds; the bucket `None` counts all longer
+/// spans. `count` returns the number of spans in a stage and bucket.
 pub fn write_histogram<S: Copy>(
     f: &mut fmt::Formatter<'_>,
     stages: impl Iterator<Item = (&'static str, S)> + Clone,

@@ -14,8 +14,8 @@ use core::ptr;
 /// assert!(host_pages() > 0);
 /// ```
 pub fn host_pages() -> usize {
-    // SAFETY: A single word, which the kernel updates when memory is added or removed, and which
-    // this code only reads.
+    // SAFETY: The counter is a single word. The kernel updates it when memory is added or removed,
+    // and this code only reads it.
     let pages = unsafe { ptr::read_volatile(&raw const kernel::bindings::_totalram_pages.counter) };
     // CAST: The number is never negative.
     pages as usize

@@ -48,14 +48,15 @@ impl Net {
         f(unsafe { Self::from_raw(raw) })
     }
 
-    /// Returns the C structure.
+    /// Returns the pointer to the C structure.
     pub fn as_raw(&self) -> *mut net {
         self.0.get()
     }
 
     /// Returns the inode number of the namespace, by which programs such as lsns(8) identify it.
     pub fn number(&self) -> u32 {
-        // SAFETY: By the meaning of `Net` the namespace is valid. Its number is constant.
+        // SAFETY: A reference to a `Net` exists only while the namespace is valid. The number of a
+        // namespace is constant.
         unsafe { bindings::xprtrdma_netns_number(self.0.get()) }
     }
 }
@@ -64,8 +65,8 @@ impl Net {
 ///
 /// # Safety
 ///
-/// `addr` is valid. If its family is `AF_INET` it points to a `sockaddr_in`, if `AF_INET6` to a
-/// `sockaddr_in6`.
+/// `addr` is valid. It points to a `sockaddr_in` if its family is `AF_INET`, and to a
+/// `sockaddr_in6` if its family is `AF_INET6`.
 pub unsafe fn addr_from_raw(addr: *const sockaddr) -> Option<SocketAddr> {
     use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 

@@ -16,8 +16,8 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// An unbound work queue with a rescuer, so that it makes progress under memory reclaim. The
-/// administrator finds it in sysfs.
+/// An unbound work queue with a rescuer, so that it makes progress while the kernel reclaims
+/// memory. The queue is visible in sysfs.
 ///
 /// Dropping the queue waits until all its work has ended, so the code of a work item is never
 /// unloaded while it runs.
@@ -55,7 +55,7 @@ impl WorkQueue {
 
     /// Waits until all work that is on the queue at the time of the call has ended. Sleeps.
     pub fn flush(&self) {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The queue is valid by the type invariant.
         unsafe { kernel::bindings::__flush_workqueue(self.0.as_ptr()) }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random numbers that cannot be predicted outside of the kernel.
+//! Random numbers that code outside the kernel cannot predict.
 
 use xprtrdma_bindings as bindings;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A spin lock like that of the kernel crate ([`SpinLock`]). In a kernel without lockdep, this lock
-//! costs nothing for lockdep.
+//! makes no calls for lockdep.
 
 use kernel::{
     bindings,
@@ -14,8 +14,8 @@ use kernel::{
     },
 };
 
-/// Does what [`kernel::sync::SpinLock`] does. In a kernel without lockdep it calls no empty
-/// functions, which pays off for locks that every RPC takes several times.
+/// Does what [`kernel::sync::SpinLock`] does. In a kernel without lockdep it skips the empty
+/// lockdep functions, which saves time because every RPC takes several locks.
 ///
 /// # Examples
 ///
@@ -50,32 +50,32 @@ unsafe impl Backend for Spin {
 
     #[inline]
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
-        // SAFETY: By the caller's contract: the callee has the same contract.
+        // SAFETY: The callee has the same contract as this function.
         unsafe { SpinLockBackend::init(ptr, name, key) }
     }
 
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
-        // SAFETY: By the caller's contract: the callee has the same contract.
+        // SAFETY: The callee has the same contract as this function.
         unsafe { SpinLockBackend::lock(ptr) }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
-        // SAFETY: By the caller's contract: the callee has the same contract.
+        // SAFETY: The callee has the same contract as this function.
         unsafe { SpinLockBackend::try_lock(ptr) }
     }
 
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
-        // SAFETY: By the caller's contract: the callee has the same contract.
+        // SAFETY: The callee has the same contract as this function.
         unsafe { SpinLockBackend::unlock(ptr, guard_state) }
     }
 
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         if cfg!(CONFIG_LOCKDEP) {
-            // SAFETY: By the caller's contract: the callee has the same contract.
+            // SAFETY: The callee has the same contract as this function.
             unsafe { SpinLockBackend::assert_is_held(ptr) }
         }
     }

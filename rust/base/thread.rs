@@ -4,31 +4,31 @@
 
 use xprtrdma_bindings as bindings;
 
-/// Returns whether other threads are waiting for the processor on which this function runs. Only a
-/// hint: it may have changed already.
+/// Returns whether other threads are waiting for the current processor. The answer is only a hint,
+/// because it may be outdated at once.
 #[inline]
 pub fn others_want_this_cpu() -> bool {
     // SAFETY: The function has no requirements.
     unsafe { !bindings::single_task_running() }
 }
 
-/// Returns whether the calling thread may wait for a while: it is no kernel worker, as other work
-/// may wait for the worker's queue, and it does not reclaim memory.
+/// Returns whether the calling thread may wait for a while. A kernel worker may not wait, because
+/// other work may need its queue. A thread that reclaims memory may not wait either.
 pub fn may_wait() -> bool {
     // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_may_linger() }
 }
 
-/// Returns whether the scheduler runs the calling thread about as soon as it runs a kernel worker:
-/// the thread has no lower priority and no limited run-time budget. Limits that a control group
-/// imposes are not considered.
+/// Returns whether the scheduler runs the calling thread about as soon as a kernel worker: the
+/// thread has no lower priority, and its run time has no limit. This function ignores limits of
+/// control groups.
 #[inline]
 pub fn is_prompt() -> bool {
     // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_is_prompt() }
 }
 
-/// A scope in which the allocations of this thread do not wait for a file system.
+/// A scope in which this thread's memory allocations do not wait for a file system.
 ///
 /// The thread that enters the scope must also drop it.
 ///

@@ -21,11 +21,11 @@ impl Jiffies {
     /// Returns the present time.
     #[inline]
     pub fn now() -> Self {
-        // SAFETY: A single word, which the kernel updates and this code only reads.
+        // SAFETY: `jiffies` is a single word. The kernel updates it, and this code only reads it.
         Self(unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) })
     }
 
-    /// Returns the time elapsed since `count`, which [`Jiffies::count`] returned.
+    /// Returns the time elapsed since `count`, a value that [`Jiffies::count`] returned earlier.
     pub fn since(count: usize) -> Self {
         Self(Self::now().0.wrapping_sub(count))
     }
@@ -71,7 +71,7 @@ pub fn now_ns() -> u64 {
     ns as u64
 }
 
-/// Returns a random number that is good enough for jitter.
+/// Returns a random number, for jitter. Other code must not rely on its quality.
 pub fn random() -> u32 {
     // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_random() }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Utilities for the other crates of the module: parts of the kernel that the kernel crate lacks or
-//! implements differently. This crate knows of neither RDMA nor RPC.
+//! implements differently. This crate contains nothing about RDMA or RPC.
 //!
 //! | Module | Concept |
 //! | --- | --- |

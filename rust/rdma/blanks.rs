@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transfers of one connection that wait to be used again ([`Blanks`]).
+//! Empty transfers of one connection that wait to be used again ([`Blanks`]).
 
 use crate::{
     pd::Pd,
@@ -15,10 +15,10 @@ use kernel::{
     }, //
 };
 
-/// Transfers that are kept at most.
+/// Maximum number of transfers that are kept.
 const MOST: usize = 16;
 
-/// Transfers that wait to be used again.
+/// Empty transfers that wait to be used again.
 ///
 /// # Examples
 ///
@@ -37,14 +37,15 @@ const MOST: usize = 16;
 pub struct Blanks(Pin<KBox<SpinLock<State>>>);
 
 struct State {
-    /// Does not grow beyond its capacity, which is zero after [`Blanks::close`].
+    /// The kept transfers. The list never grows beyond its capacity, which is zero after
+    /// [`Blanks::close`].
     spare: KVec<Blank>,
-    /// One was taken since the last [`Blanks::trim`].
+    /// Whether a transfer was taken since the last [`Blanks::trim`].
     used: bool,
 }
 
 impl Blanks {
-    /// Makes it without transfers. May sleep.
+    /// Makes an empty store. May sleep.
     pub fn new() -> Result<Self> {
         let state = State {
             spare: KVec::with_capacity(MOST, GFP_KERNEL)?,
@@ -54,7 +55,8 @@ impl Blanks {
         Ok(Self(KBox::pin_init(lock, GFP_KERNEL)?))
     }
 
-    /// Returns a transfer for the device of `pd`, which is always the same one. May sleep.
+    /// Returns an empty transfer for the device of `pd`. All calls must pass the same device. May
+    /// sleep.
     pub fn take(&self, pd: &Arc<Pd>) -> Result<Blank> {
         let mut state = self.0.lock();
         state.used = true;
@@ -66,21 +68,21 @@ impl Blanks {
         }
     }
 
-    /// Keeps a transfer, or frees it. Does not sleep.
+    /// Keeps the transfer, or frees it if enough transfers are kept. Does not sleep.
     pub fn put(&self, blank: Blank) {
         let pushed = self.0.lock().spare.push_within_capacity(blank);
-        // It is freed without the lock.
+        // The lock is not held here, so a transfer that was not kept is freed without it.
         drop(pushed);
     }
 
-    /// Frees all transfers, and keeps none any more.
+    /// Frees all transfers. Transfers that are put back later are freed at once.
     pub fn close(&self) {
         let spare = core::mem::take(&mut self.0.lock().spare);
-        // They are freed without the lock.
+        // The transfers are freed without the lock.
         drop(spare);
     }
 
-    /// Frees all transfers, if none was taken since the last call.
+    /// Frees all transfers if no transfer was taken since the last call.
     pub fn trim(&self) {
         if core::mem::replace(&mut self.0.lock().used, false) {
             return;

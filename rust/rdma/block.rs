@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of our own with their addresses ([`Block`]).
+//! Pages that this module owns, with an array of their addresses ([`Block`]).
 
 use kernel::{
     page::Page,
@@ -8,12 +8,12 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Pages of ours with their addresses.
+/// Pages that this module owns, with an array of their addresses.
 ///
 /// # Invariants
 ///
-/// `raw` are the addresses of `pages`, in that order, whose bytes are initialised. The last one is
-/// there twice.
+/// `raw` contains the addresses of `pages` in the same order, and then the last address once more.
+/// The bytes of the pages are initialised.
 pub(crate) struct Block {
     pub(crate) raw: KVec<*mut bindings::page>,
     pages: KVec<Page>,
@@ -21,17 +21,17 @@ pub(crate) struct Block {
 
 // SAFETY: The addresses are those of pages that the value owns.
 unsafe impl Send for Block {}
-// SAFETY: `&Block` tells addresses and numbers only.
+// SAFETY: A `&Block` only returns addresses and numbers.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// None.
+    /// A block without pages.
     pub(crate) const NONE: Self = Self {
         raw: KVec::new(),
         pages: KVec::new(),
     };
 
-    /// Allocates pages, zeroed. `EINVAL` for none. May sleep.
+    /// Allocates `count` zeroed pages. Returns `EINVAL` if `count` is zero. May sleep.
     pub(crate) fn new(count: usize) -> Result<Self> {
         let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
         let mut raw = KVec::with_capacity(count.saturating_add(1), GFP_KERNEL)?;
@@ -42,7 +42,8 @@ impl Block {
         }
         let last = raw.last().copied().ok_or(EINVAL)?;
         raw.push(last, GFP_KERNEL)?;
-        // INVARIANT: As many as were asked for, each zeroed, and the last one again.
+        // INVARIANT: The loop above added `count` zeroed pages, and the address of the last page
+        // was added twice.
         Ok(Self { raw, pages })
     }
 
@@ -51,12 +52,13 @@ impl Block {
         self.pages.len()
     }
 
-    /// Returns whether nothing but the value has a reference to one of the pages.
+    /// Returns whether this object holds the only reference to each page.
     pub(crate) fn is_unshared(&self) -> bool {
         // CAST: A message has a few hundred pages.
         let count = self.pages.len() as u32;
         let raw = self.raw.as_ptr().cast_mut();
-        // SAFETY: By the type invariant there are as many, which are valid; nothing is written.
+        // SAFETY: By the type invariant `raw` contains `count` addresses of valid pages. The callee
+        // writes nothing.
         unsafe { bindings::xprtrdma_pages_are_unshared(raw, count) }
     }
 }

@@ -51,14 +51,15 @@ pub enum CmEvent<'a> {
     AddrError(i32),
     /// A route to the peer exists.
     RouteResolved,
-    /// No route to the peer exists. Contains the errno.
+    /// Route resolution failed. Contains the errno.
     RouteError(i32),
     /// The peer accepted the connection.
     Established {
         /// Private data of the accept, perhaps followed by zeroes (RFC 8797 5.2).
         private_data: &'a [u8],
         /// Maximum number of RDMA Reads that the peer may have in flight to this host. This is the
-        /// peer's initiator depth, which the CM reports as the number that this host has to serve.
+        /// peer's initiator depth. The CM reports it as the number of Reads that this host has to
+        /// serve.
         peer_read_depth: u8,
     },
     /// The exchange of CM messages failed. Contains the errno.
@@ -86,9 +87,9 @@ pub enum CmEvent<'a> {
 
 /// Receives the events of one [`CmId`].
 ///
-/// Called in process context on a work queue of the connection manager, with
-/// the id's handler mutex held: it may sleep, but must not wait for anything
-/// that waits for the id's destruction.
+/// Called in process context on a work queue of the connection manager, with the id's handler mutex
+/// held. The handler may sleep. It must not wait for anything that itself waits until the id is
+/// destroyed.
 pub trait CmHandler: Send + Sync {
     /// Handles one event.
     fn event(&self, event: CmEvent<'_>);
@@ -110,30 +111,30 @@ pub struct ConnectParam {
 #[pin_data]
 struct Context {
     handler: Arc<dyn CmHandler>,
-    /// Whether the device of the id is known; it does not change from then on.
+    /// Whether the device of the id is known. Once known, it does not change.
     has_device: Atomic<bool>,
-    /// Whether the local address of the id is known; it does not change from then on.
+    /// Whether the local address of the id is known. Once known, it does not change.
     resolved: Atomic<bool>,
-    /// Held while the id is bound, starts address resolution, connects or disconnects.
+    /// Held during the calls that bind the id, start address resolution, connect or disconnect.
     #[pin]
     calls: Mutex<()>,
 }
 
 /// An RC communication identifier, destroyed on drop.
 ///
-/// As long as it exists after it was bound or its address resolved, its device exists:
-/// removal of the device waits in rdma_cm for the destruction of every id on it.
-/// Objects on the device therefore hold the id in an [`Arc`].
+/// Once the id has a device, the device exists as long as the id: before rdma_cm removes a device,
+/// it waits until every id on the device is destroyed. So objects on the device hold the id in an
+/// [`Arc`].
 ///
 /// # Invariants
 ///
 /// - `id` is valid until `drop` and its context is `context`.
-/// - The id is bound, and its address resolution is started, with `context.calls` held. The lock is
+/// - The thread that binds the id or starts address resolution holds `context.calls`. The lock is
 ///   needed because the CM changes the id's state to "bound" before it writes the address and the
 ///   device of the id.
-/// - The id connects and disconnects with `context.calls` held. The lock is needed because the CM
-///   stores the objects of a request in the id, and frees them without a lock when the request
-///   fails.
+/// - The thread that connects or disconnects the id holds `context.calls`. The lock is needed
+///   because the CM stores the objects of a request in the id, and frees them without a lock when
+///   the request fails.
 /// - The id is dropped only where the thread may sleep, and not by its own handler.
 ///
 /// # Examples
@@ -174,7 +175,7 @@ struct Context {
 pub struct CmId {
     id: NonNull<bindings::rdma_cm_id>,
     has_qp: Atomic<bool>,
-    // Dropped after the id is destroyed, so that no event can arrive any more.
+    // This field is dropped after the id has been destroyed, when no event can arrive any more.
     context: Pin<KBox<Context>>,
 }
 
@@ -222,13 +223,14 @@ impl CmId {
     /// that have the address. [`DeviceInfo::of`](crate::device::DeviceInfo::of) describes the
     /// device from now on.
     ///
-    /// Address resolution then finds no other device, and only routes through this interface. Port
-    /// 0 selects any free port. A link-local address needs its scope. May sleep; must not be called
-    /// by the id's handler.
+    /// After this call, address resolution finds no other device, and finds only routes through
+    /// this interface. Port 0 selects any free port. A link-local address needs its scope. May
+    /// sleep; must not be called by the id's handler.
     ///
-    /// `EADDRNOTAVAIL`: no interface has the address. `ENODEV`: no RDMA device has the address.
-    /// `EADDRINUSE`: the port is in use. `EINVAL`: the id was already used for another step, or a
-    /// link-local address has no scope. After an error the id must not be used for connecting.
+    /// Returns `EADDRNOTAVAIL` if no interface has the address, `ENODEV` if no RDMA device has the
+    /// address, and `EADDRINUSE` if the port is in use. Returns `EINVAL` if the id was already used
+    /// for another step, or if a link-local address has no scope. After an error the id must not be
+    /// used for connecting.
     pub fn bind_addr(&self, local: &SocketAddr) -> Result {
         let _calls = self.context.calls.lock();
         with_raw(local, |addr| {
@@ -252,7 +254,8 @@ impl CmId {
     /// [`CmEvent::AddrError`] within `timeout_ms`. May sleep; must not be called by the id's
     /// handler.
     ///
-    /// `EINVAL`: the id is bound to an address of the other family, or another step is due.
+    /// Returns `EINVAL` if the id is bound to an address of the other family, or if the id is not
+    /// in a state that allows this step.
     pub fn resolve_addr(&self, peer: &SocketAddr, timeout_ms: u32) -> Result {
         let _calls = self.context.calls.lock();
         with_raw(peer, |addr| {
@@ -299,15 +302,16 @@ impl CmId {
     /// Disconnects, and moves the queue pair to the error state. May sleep; must not be called by
     /// the id's handler.
     ///
-    /// Waits for a call of [`CmId::connect`] in another thread. On iWARP that call returns only
-    /// when the peer has answered or the device has given up.
+    /// If another thread is in [`CmId::connect`], this function waits for it. On iWARP, `connect`
+    /// returns only when the peer has answered or the device has given up.
     pub fn disconnect(&self) -> Result {
         let _calls = self.context.calls.lock();
         // SAFETY: `id` is valid by the type invariant, and no other thread connects it now.
         to_result(unsafe { bindings::rdma_disconnect(self.as_raw()) })
     }
 
-    /// Returns the local address and port of the connection, if its address is resolved.
+    /// Returns the local address and port of the connection, or `None` before its address is
+    /// resolved.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         if !self.is_resolved() {
             return None;
@@ -317,7 +321,8 @@ impl CmId {
         // `Established`; a read at that moment may mix both addresses. `sockaddr_storage` has space
         // for either family.
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
-        // SAFETY: The address is initialised, see above, and its family says how long it is.
+        // SAFETY: The address is initialised, as the comment above explains, and its family says
+        // how long it is.
         unsafe { addr_from_raw(storage.cast()) }
     }
 
@@ -332,7 +337,7 @@ impl CmId {
         unsafe { bindings::xprtrdma_port_is_active(self.as_raw()) }
     }
 
-    /// Claims the right to create the id's only queue pair.
+    /// Claims the right to create the id's only queue pair. Fails if it was claimed before.
     pub(crate) fn claim_qp(&self) -> Result {
         if self.has_qp.xchg(true, Full) {
             Err(EBUSY)

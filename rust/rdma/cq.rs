@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A completion queue ([`Cq`]), whose completions are handled in process context, one at a time.
+//! A completion queue ([`Cq`]). Its completions are handled in process context, one at a time.
 //!
-//! Usually ib_core's work item handles completions, on a work queue that is named when the
-//! completion queue is created. A thread that waits for a completion may handle completions instead
-//! ([`Cq::busy_poll`]). The device's event then wakes that thread directly: no worker is involved.
+//! Usually ib_core's work item handles completions, on the work queue that the completion queue was
+//! created for. A thread that waits for a completion may handle completions instead
+//! ([`Cq::busy_poll`]). The device's event handler then wakes that thread directly, without a
+//! worker.
 //!
 //! The thread and the work item never handle completions at the same time. The thread first
-//! announces itself, and leaves the polling to the work item if the item is queued or running then.
-//! A work item that is queued later looks for the thread before it does anything else ([`work`]),
-//! and passes its event to the thread. So no event is lost. While the thread polls, it needs no
-//! event. Before it sleeps or leaves, it requests the next event, and checks whether something has
-//! completed since it polled last. A device may still report an event unasked: a dead device does
-//! so once for each queue. Such an event leaves a mark ([`poller`]). A thread that leaves and finds
-//! the mark queues the work item; the drain relies on this.
+//! announces itself. If the work item is then queued or running, the thread leaves the polling to
+//! it. A work item that is queued later passes its event to the polling thread, if there is one
+//! ([`work`]). So no event is lost. While the thread polls, it needs no event. Before it sleeps or
+//! leaves, it requests the next event, and checks whether a completion has arrived since its last
+//! poll. A device may also report an event that was not requested: a dead device does so once for
+//! each queue. Such an event changes the thread's state ([`poller`]). A thread that sees this when
+//! it leaves queues the work item; the drain of a queue pair relies on this.
 
 mod poller;
 
@@ -49,11 +50,11 @@ const BUDGET: c_int = 64;
 ///
 /// # Invariants
 ///
-/// - `raw` is valid; its context is this object, which does not move.
-/// - `raw` is polled by its work item, if that found `poller` `NOBODY` or `STOPPED` when it began
-///   to run; or, in one of the states `POLLS*`, by the thread that has changed `poller` from
-///   `NOBODY` and did not find the item queued or running after that.
-/// - The work queue that `raw` names outlives it.
+/// - `raw` is valid. Its context is this object, which does not move.
+/// - The work item polls `raw` if `poller` was `NOBODY` or `STOPPED` when the item began to run. In
+///   the states `POLLS*`, a thread polls `raw`: the one that changed `poller` from `NOBODY`, and
+///   then found the item neither queued nor running.
+/// - The work queue that `raw` uses outlives `raw`.
 pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,
     poller: Atomic<u32>,
@@ -68,21 +69,21 @@ pub(crate) struct Cq {
 
 // SAFETY: Verbs objects have no thread affinity.
 unsafe impl Send for Cq {}
-// SAFETY: All that threads share is atomic, or behind the locks of ib_core and its devices.
+// SAFETY: Threads share only atomic data, or data behind the locks of ib_core and its devices.
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// Makes a queue for `len` completions, to be handled on `queue`. May sleep.
+    /// Makes a queue for `len` completions, which are handled on `queue`. May sleep.
     ///
     /// # Safety
     ///
-    /// `device` is valid and `queue` is, until the result is dropped.
+    /// `device` and `queue` stay valid until the result is dropped.
     pub(crate) unsafe fn new(
         device: *mut bindings::ib_device,
         len: c_int,
         queue: &Queue,
     ) -> Result<Pin<KBox<Self>>> {
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract the device is valid.
         let raw = from_err_ptr(unsafe {
             bindings::__ib_alloc_cq_any(
                 device,
@@ -107,8 +108,8 @@ impl Cq {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The queue and its work item are not used yet, as nothing completes without a
-        // queue pair. By the caller's contract the work queue outlives it.
+        // SAFETY: The queue is not used yet, because no queue pair exists whose work could
+        // complete. By the caller's contract the work queue outlives it.
         unsafe {
             let raw = raw.as_ptr();
             (*raw).cq_context = ptr::from_ref(&*cq).cast_mut().cast();
@@ -153,7 +154,7 @@ impl Cq {
         }
     }
 
-    /// The item's work while a thread polls.
+    /// Does the work item's part while a thread polls.
     #[cold]
     fn hand_over(&self) {
         if !self.call() {
@@ -167,19 +168,19 @@ impl Cq {
         unsafe { bindings::rcuwait_wake_up(self.bed.get()) };
     }
 
-    /// Handles completions in the calling thread until `is_over` returns true, if `may` returns
-    /// true. Must not be called by a handler. May sleep; the closures must not.
+    /// Handles completions in the calling thread until `is_over` returns true. Does so only if
+    /// `may` returns true. Must not be called by a handler. May sleep; the closures must not.
     ///
-    /// `is_over` may become true only by a completion, or by a thread that calls
-    /// [`Cq::stop_polling`] afterwards: nothing else makes the polling thread call `is_over` again.
+    /// Only a completion may make `is_over` true, or a thread that then calls [`Cq::stop_polling`]:
+    /// nothing else makes the polling thread call `is_over` again.
     #[inline]
     pub(crate) fn busy_poll(
         &self,
         may: impl FnOnce() -> bool,
         is_over: impl Fn() -> bool,
     ) -> PollOutcome {
-        // ORDERING: Full, and the looks at `may`, `closed` and the item come after it: see
-        // `stop_polling`, `close` and `work`.
+        // ORDERING: Full, because the checks of `may`, `closed` and the work item must come after
+        // it: see `stop_polling`, `close` and `work`.
         if !self.change(poller::NOBODY, poller::WAITS) {
             return PollOutcome::Left;
         }
@@ -220,8 +221,8 @@ impl Cq {
         self.poller.cmpxchg(from, to, Full).is_ok()
     }
 
-    /// Replaces the state of the polling thread by the result of the closure, if any; returns the
-    /// previous state.
+    /// Replaces the state of the polling thread by the state that the closure returns, if any.
+    /// Returns the previous state.
     fn advance(&self, becomes: impl Fn(u32) -> Option<u32>) -> u32 {
         loop {
             let is = self.poller.read_once();
@@ -235,19 +236,19 @@ impl Cq {
 
     #[inline]
     fn set_handler(&self, handler: bindings::ib_comp_handler) {
-        // SAFETY: The queue is valid. The device may call the old or the new handler now: either is
+        // SAFETY: The queue is valid. The device may call the old or the new handler: both are
         // correct at any time. The pointer is written in a single store.
         unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
     }
 
-    /// Handles completions until `is_over`, in the thread that has begun to poll. Returns its
-    /// outcome and the state in which the item need not be woken.
+    /// Polls until `is_over` returns true. Returns the outcome, and the state in which this thread
+    /// need not wake the work item when it leaves.
     #[inline]
     fn poll(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         // SAFETY: The work item is initialised.
         let item_is_busy = unsafe { bindings::work_busy(self.work()) } != 0;
-        // ORDERING: If the work item does not run any more, this thread sees what it has handled.
-        // So does the lock that this check takes, if the worker pool of the work item still exists.
+        // ORDERING: If the work item no longer runs, this thread sees what it has handled. The lock
+        // in `work_busy` has this effect too, but only if the item's worker pool still exists.
         fence(Acquire);
         if is_over() {
             return (PollOutcome::Over, poller::WAITS);
@@ -267,14 +268,14 @@ impl Cq {
         ended
     }
 
-    /// Sleeps and handles completions in turn. If it returns `POLLS` the device owes no event.
+    /// Handles completions and sleeps, in turn. After `POLLS`, no event of the device is expected.
     #[inline]
     fn poll_events(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         let left = 'events: loop {
             self.sleep();
             if !self.change(poller::CALLED, poller::POLLS) {
-                // A signal is pending or the thread has to freeze; or another thread stopped it,
-                // and queued the item.
+                // Either a signal is pending or the thread has to freeze, or another thread stopped
+                // this thread and queued the work item.
                 break match self.poller.read_once() {
                     poller::STOPPED => poller::STOPPED,
                     _ => poller::WAITS,
@@ -285,18 +286,18 @@ impl Cq {
                 // SAFETY: Only this thread polls, so only it uses the array that ib_core has
                 // allocated for polling.
                 let count = unsafe { bindings::ib_process_cq_direct(self.as_raw(), budget) };
-                // SAFETY: Only this thread polls, so only it uses that array.
+                // SAFETY: Only this thread polls.
                 unsafe { self.learn(count) };
                 // NO-OVERFLOW: The number of handled completions never exceeds the budget.
                 budget = budget.wrapping_sub(count);
                 if budget <= 0 {
-                    // The device need not report completions that were there at the last poll.
+                    // The device need not report completions that are in the queue already.
                     break 'events poller::SOMETHING_IS_LEFT;
                 }
                 if is_over() {
                     return (PollOutcome::Over, poller::POLLS);
                 }
-                // Done before an event can arrive, so that the next event wakes this thread.
+                // Changed before an event is requested, so that the next event wakes this thread.
                 if !self.change(poller::POLLS, poller::WAITS) {
                     // If this thread is woken although nothing completed, it polls once more.
                     if self.change(poller::POLLS_CALLED, poller::POLLS) {
@@ -310,7 +311,7 @@ impl Cq {
                 }
                 if !self.change(poller::WAITS, poller::POLLS) {
                     if self.poller.read_once() == poller::CALLED {
-                        // A completion is in the queue already: this thread does not sleep.
+                        // A completion is already in the queue, so this thread does not sleep.
                         break;
                     }
                     break 'events poller::SOMETHING_IS_LEFT;
@@ -357,7 +358,7 @@ impl Cq {
     /// has to freeze.
     #[inline]
     fn sleep(&self) {
-        // SAFETY: Only the thread that polls sleeps there. Its state lives as long as the call.
+        // SAFETY: Only the thread that polls sleeps on it. The state outlives the call.
         unsafe {
             bindings::xprtrdma_wait_poller(self.bed.get(), self.poller_ptr());
         }
@@ -370,8 +371,8 @@ impl Cq {
         let was = self.advance(|is| match is {
             poller::WAITS => Some(poller::CALLED),
             poller::POLLS => Some(poller::POLLS_CALLED),
-            // A thread that polls will see what the event is about, or leaves it to the item. If
-            // no thread polls, the caller sees its work. ORDERING: A full barrier for both.
+            // A thread that polls will see the completion or leave it to the item. If no thread
+            // polls, the caller sees what the last one did. ORDERING: Full, for both.
             other => Some(other),
         });
         if was == poller::WAITS {
@@ -388,12 +389,12 @@ impl Cq {
         }
     }
 
-    /// Stops the thread that polls, if there is one. Threads that begin to poll later stop until
-    /// their `may` returns true. May be called in any context.
+    /// Stops the thread that polls, if there is one. A thread that begins to poll later stops at
+    /// once, unless its `may` returns true. May be called in any context.
     ///
-    /// ORDERING: The caller wrote what makes `may` false before this call; a barrier follows, then
-    /// the read of the polling thread's state. A thread that begins to poll writes its state, and
-    /// calls `may` behind a barrier. So this call finds the thread, or `may` tells it to stop.
+    /// ORDERING: The caller wrote the value that makes `may` false before this call; a barrier and
+    /// the read of the thread's state follow. A thread that begins to poll writes its state, and
+    /// calls `may` after a barrier. So this call finds the thread, or `may` tells it to stop.
     #[inline]
     pub(crate) fn stop_polling(&self) {
         // SAFETY: A memory barrier has no requirements.
@@ -412,22 +413,22 @@ impl Cq {
         });
         match was {
             poller::WAITS => self.wake(),
-            // It may take long until the scheduler runs the thread.
+            // The woken thread may start late, so the work item takes over.
             poller::CALLED => self.wake_worker(),
             _ => {}
         }
     }
 
-    /// Forbids polling by threads from now on. A thread that polls now may still be about to leave.
+    /// Forbids polling by threads from now on. A thread that polls now may leave a little later.
     pub(crate) fn close(&self) {
-        // ORDERING: Written before the barrier in `stop_polling`; a thread reads it when it reads
-        // `may`.
+        // ORDERING: The flag is written before the barrier in `stop_polling`. A polling thread
+        // reads it at the same time as `may`.
         self.closed.store(true, Relaxed);
         self.stop_polling();
     }
 
-    /// Waits until no handler runs; none runs afterwards, whatever is left in the queue. Called
-    /// after [`Cq::close`]. May sleep; must not be called by a handler.
+    /// Waits until no handler runs. No handler runs afterwards, even if completions are left in the
+    /// queue. Called after [`Cq::close`]. May sleep; must not be called by a handler.
     ///
     /// A drain is not enough: `ib_drain_qp()` gives up, without an error to its caller, if the
     /// device does not change the queue pair's state or refuses the drain's work request.
@@ -444,13 +445,13 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: The queue pair is gone, so no event comes. `ib_free_cq()` waits for the item.
+        // SAFETY: Without a queue pair no event arrives. `ib_free_cq()` waits for the work item.
         unsafe { bindings::ib_free_cq(self.as_raw()) }
     }
 }
 
-/// ib_core's work item of a queue. It is in a union, for which different versions of bindgen make
-/// different types.
+/// Returns ib_core's work item of a queue. The item is in a union, for which different versions of
+/// bindgen generate different types.
 #[inline]
 fn work_of(cq: *mut bindings::ib_cq) -> *mut bindings::work_struct {
     cq.wrapping_byte_add(WORK).cast()
@@ -458,18 +459,18 @@ fn work_of(cq: *mut bindings::ib_cq) -> *mut bindings::work_struct {
 
 const WORK: usize = offset_of!(bindings::ib_cq, __bindgen_anon_1);
 
-/// The function of the work item: unless a thread polls, it does what ib_core's function does.
+/// The function of the work item. Unless a thread polls, it does what ib_core's function does.
 ///
-/// ORDERING: A thread announces itself with a full barrier and then looks for the item. An item
-/// that is queued later, which is a full barrier as well, finds the thread here. If it finds no
-/// thread, the acquiring load orders the last thread's work before the item's own.
+/// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
+/// the item is a full barrier too, so a later item finds the thread here. If it finds no thread,
+/// the acquiring load orders the last thread's work before the item's own.
 ///
 /// # Safety
 ///
 /// Called by the work queue for the item of a queue that a [`Cq`] owns.
 unsafe extern "C" fn work(work: *mut bindings::work_struct) {
-    // SAFETY: By this function's contract: the item is part of its queue. Both are freed when it
-    // does not run.
+    // SAFETY: By this function's contract a [`Cq`] owns the queue that contains the item. Both are
+    // freed only when the item does not run.
     let cq = unsafe {
         let raw: *mut bindings::ib_cq = work.wrapping_byte_sub(WORK).cast();
         &*(*raw).cq_context.cast::<Cq>()
@@ -487,9 +488,9 @@ unsafe extern "C" fn work(work: *mut bindings::work_struct) {
 ///
 /// Called by a device for a queue that a [`Cq`] owns, in any context.
 unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
-    // SAFETY: By this function's contract; devices call no handler of a queue that is gone.
+    // SAFETY: By this function's contract. Devices call no handler of a destroyed queue.
     let cq = unsafe { &*context.cast::<Cq>() };
-    // Usually the thread waits for the event.
+    // In the usual case the thread sleeps and waits for this event.
     if cq.change(poller::WAITS, poller::CALLED) {
         cq.wake();
     } else {

@@ -16,12 +16,12 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Drivers whose devices are not trusted when they report that a message invalidated a region, each
-/// with the reason.
+/// Drivers whose devices are not trusted when they report that a message invalidated a region. The
+/// list below gives the reason for each.
 ///
-/// A message proves that the peer cannot access its region any more on two conditions. The message
-/// repeats a value that this host sent with the region's handle (see [`Echo`](crate::mr::Echo)),
-/// and the device keeps three promises:
+/// A message proves that the peer cannot access its region any more if two conditions hold. First,
+/// the message repeats a value that this host sent with the region's handle (see
+/// [`Echo`](crate::mr::Echo)). Second, the device keeps three promises:
 ///
 /// 1. The device executes the work requests of a send queue in order: when a Send leaves, the
 ///    device has executed the registrations that were posted before that Send.
@@ -30,29 +30,30 @@ use xprtrdma_bindings as bindings;
 ///    again.
 /// 3. An access to the region that the peer began earlier has ended before that completion.
 ///
-/// * **siw** (tested): data of an RDMA Read leave while messages arrive. `siw_check_sgl_tx` checks
-///   the key only when the data begin to leave. After that `siw_tx_hdt` takes page after page from
-///   the region's list, even if the region has been invalidated. A peer that keeps its TCP window
-///   closed can delay such a Read as long as it likes, and then gets what the pages contain by
-///   then. A local invalidation waits for the Read, because `siw_qp_sq_process` handles one work
-///   request or response at a time.
+/// * * **siw** (tested): the data of an RDMA Read may still be leaving when a message arrives.
+///   `siw_check_sgl_tx` checks the key only when the data begin to leave. After that `siw_tx_hdt`
+///   takes page after page from the region's list, even if the region has been invalidated. A peer
+///   that keeps its TCP window closed can delay such a Read as long as it likes, and then receives
+///   the later content of the pages. A local invalidation waits for the Read, because
+///   `siw_qp_sq_process` handles one work request or response at a time.
 /// * **vmw_pvrdma**: the hypervisor executes the work requests. Its source is not public, and it
 ///   may repeat work requests as rxe does.
 ///
-/// All other drivers are trusted. The list says what was read in their source about the first two
-/// promises, and what was tested. The third promise depends on the adapters, so the source of their
-/// drivers does not show whether it is kept.
+/// All other drivers are trusted. The list below says what their source shows about the first two
+/// promises ("read"), and what was tested. The third promise depends on the adapters, so the source
+/// of their drivers does not show whether it is kept.
 ///
-/// * **rxe** (tested): `rxe_requester` takes one work request at a time; `rxe_invalidate_mr`
-///   invalidates. A registration is executed again when the queue is sent again, see
+/// * * **rxe** (tested): `rxe_requester` takes one work request at a time, and `rxe_invalidate_mr`
+///   invalidates the region. A registration is executed again when the queue is sent again, see
 ///   [`EXECUTE_AGAIN`]. The data of a Read are sent before the next message is handled (`get_req`).
-/// * **mlx5** (read): in `mlx5_ib_post_send`, a work request behind a registration has the fence
-///   that the firmware requires. The completion is `MLX5_CQE_RESP_SEND_INV`.
-/// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. The completion is
-///   `MLX4_RECV_OPCODE_SEND_INVAL`.
-/// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue contains both
-///   types of work requests, and the adapter keeps their order. The completion has a flag or an
-///   opcode for the invalidation, and the key.
+/// * * **mlx5** (read): in `mlx5_ib_post_send`, a work request behind a registration has the fence
+///   that the firmware requires. An invalidation is reported by the completion code
+///   `MLX5_CQE_RESP_SEND_INV`.
+/// * * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. An invalidation is reported
+///   by the opcode `MLX4_RECV_OPCODE_SEND_INVAL`.
+/// * * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue contains both
+///   types of work requests, and the adapter keeps their order. The completion reports an
+///   invalidation by a flag or an opcode, and contains the key.
 /// * **hfi1** (read): a region is registered when its work request is posted. `rvt_invalidate_rkey`
 ///   compares the whole key, and without a match the completion has no flag. Data of a Read that
 ///   has begun still leave afterwards, even after a local invalidation, which does not wait for
@@ -70,7 +71,7 @@ const DISTRUSTED: &[bindings::rdma_driver_id] = &[
 ///
 /// The device exists.
 pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
-    // SAFETY: By this function's contract.
+    // SAFETY: By this function's contract the device exists.
     DISTRUSTED.contains(&unsafe { driver(dev) })
 }
 
@@ -82,7 +83,7 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 /// region covers no bytes (`Inner::cover_nothing`). A region is mapped for one type of access only
 /// ([`IdleMr::allows`](crate::mr::IdleMr::allows)). A region is not deregistered while a send queue
 /// may still contain its registration. If a registration is executed again while its region is
-/// valid, the registration fails, and the queue pair fails with it: see [`Repetitions`].
+/// valid, the registration fails, and the queue pair fails too: see [`Repetitions`].
 ///
 /// * **rxe**: `req_retry` (`rxe_req.c`) starts at the oldest work request that was not
 ///   acknowledged. `rxe_requester` executes all work requests from there on in any state, including
@@ -108,11 +109,11 @@ const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = if cfg!(xprtrdma_upstream) {
 ///
 /// The device exists.
 pub(crate) unsafe fn executes_again(dev: NonNull<bindings::ib_device>) -> bool {
-    // SAFETY: By this function's contract.
+    // SAFETY: By this function's contract the device exists.
     EXECUTE_AGAIN.contains(&unsafe { driver(dev) })
 }
 
-/// Whether one device was seen to execute a registration again.
+/// The record whether one device has executed a registration again.
 ///
 /// A registration that is executed again while its region is valid breaks the connection. This
 /// happens if the device sends again while several messages are in flight, because packets were
@@ -122,7 +123,7 @@ pub(crate) unsafe fn executes_again(dev: NonNull<bindings::ib_device>) -> bool {
 #[derive(Clone, Copy)]
 pub(crate) struct Repetitions(&'static Atomic<bool>);
 
-/// Counters of rxe for one port (`rxe_hw_counters.c`).
+/// Counters that rxe keeps for one port (`rxe_hw_counters.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sendings {
     /// Number of times that a send queue was sent again.
@@ -133,13 +134,13 @@ pub(crate) struct Sendings {
 }
 
 impl Sendings {
-    /// Returns true if a queue was sent again since `before`, and all packets could be sent.
+    /// Returns true if a queue was sent again since `before`, and no packet failed to be sent.
     pub(crate) fn may_have_repeated(self, before: Self) -> bool {
         self.again != before.again && self.failed == before.failed
     }
 }
 
-/// Number of devices that are distinguished. If two devices share an entry, both get the fence.
+/// Number of entries for devices. If two devices share an entry, both get the fence.
 const DEVICES: usize = 64;
 
 static REPEATED: [Atomic<bool>; DEVICES] = [const { Atomic::new(false) }; DEVICES];
@@ -152,11 +153,12 @@ impl Repetitions {
     ///
     /// The device exists.
     pub(crate) unsafe fn of(dev: NonNull<bindings::ib_device>) -> Option<Self> {
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract the device exists.
         if !unsafe { executes_again(dev) } {
             return None;
         }
-        // SAFETY: By this function's contract. The number is constant after registration.
+        // SAFETY: By this function's contract the device exists. Its number is constant after
+        // registration.
         let index = unsafe { (*dev.as_ptr()).index };
         REPEATED.get(index as usize % DEVICES).map(Self)
     }
@@ -220,16 +222,16 @@ const STOP_IN_ERROR: &[bindings::rdma_driver_id] = &[
 ///
 /// The device exists.
 pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
-    // SAFETY: By this function's contract.
+    // SAFETY: By this function's contract the device exists.
     STOP_IN_ERROR.contains(&unsafe { driver(dev) })
 }
 
 /// Drivers whose work requests may complete before RDMA Reads that were posted earlier, unless the
 /// work requests have a fence.
 ///
-/// * **siw**: `siw_qp_sq_process` completes a Send or a Write when it was sent. A Read completes
-///   when its data have arrived (`siw_rdmap_complete`). A work request with a fence starts only
-///   after that.
+/// * * **siw**: `siw_qp_sq_process` completes a Send or a Write as soon as it was sent. A Read
+///   completes when its data have arrived (`siw_rdmap_complete`). A work request with a fence
+///   starts only after that.
 #[cfg(xprtrdma_server)]
 const OVERTAKE: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_SIW];
 
@@ -241,7 +243,7 @@ const OVERTAKE: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DR
 /// The device exists.
 #[cfg(xprtrdma_server)]
 pub(crate) unsafe fn overtakes(dev: NonNull<bindings::ib_device>) -> bool {
-    // SAFETY: By this function's contract.
+    // SAFETY: By this function's contract the device exists.
     OVERTAKE.contains(&unsafe { driver(dev) })
 }
 
@@ -251,7 +253,8 @@ pub(crate) unsafe fn overtakes(dev: NonNull<bindings::ib_device>) -> bool {
 ///
 /// The device exists.
 unsafe fn driver(dev: NonNull<bindings::ib_device>) -> bindings::rdma_driver_id {
-    // SAFETY: By this function's contract. The operations are constant after registration.
+    // SAFETY: By this function's contract the device exists. Its operations are constant after
+    // registration.
     unsafe { (*dev.as_ptr()).ops.driver_id }
 }
 

@@ -10,7 +10,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Whether the device or the CPU writes the memory.
+/// Which side writes the memory: the device or the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The device reads the memory.
@@ -31,8 +31,8 @@ impl Direction {
 
 /// A buffer of this module that stays mapped for one device.
 ///
-/// The device shares the memory, so the CPU accesses it through raw pointers only. The queues of
-/// this crate record which bytes the device may access.
+/// The device and the CPU share the memory, so the CPU accesses it through raw pointers only. The
+/// queues of this crate record which bytes the device may access.
 ///
 /// # Invariants
 ///

@@ -48,8 +48,8 @@ impl DeviceEvent {
 /// Called in process context, by a work item of the RDMA core or by a thread that changes an
 /// address of the device. The list of the device's handlers is locked for reading, so two events
 /// can be handled at the same time. The handler may sleep. A thread that creates or drops a
-/// [`DeviceEvents`] of the device waits for the handler. So the handler must not do that itself,
-/// nor wait for such a thread.
+/// [`DeviceEvents`] of the device waits for running handlers. So the handler must neither do that
+/// itself nor wait for such a thread.
 pub trait DeviceHandler: Send + Sync {
     /// Handles one event of the device or of one of its ports.
     fn event(&self, event: DeviceEvent);
@@ -93,8 +93,8 @@ struct Entry {
 /// }
 /// ```
 pub struct DeviceEvents {
-    // The entry is dropped first, when it is in no list any more, so that no event can arrive. The
-    // id is dropped after it, because it keeps the device.
+    // This field is dropped first. Dropping it removes the entry from the list, so that no event
+    // can arrive. The id is dropped after it, because the id keeps the device.
     entry: Pin<KBox<Entry>>,
     id: Arc<CmId>,
 }

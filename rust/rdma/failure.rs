@@ -37,7 +37,7 @@ pub struct FailedWork {
     pub opcode: Opcode,
     /// The status of its completion.
     pub status: WcStatus,
-    /// The reason in the device's own numbers (`ib_wc.vendor_err`).
+    /// The reason as a number that the device defines (`ib_wc.vendor_err`).
     pub vendor_err: u32,
 }
 
@@ -60,13 +60,13 @@ impl FailedWork {
         }
     }
 
-    /// Returns the content as a number that is not zero. A status is less than 2^24.
+    /// Packs the content into a number that is not zero. A status is less than 2^24.
     fn pack(self) -> u64 {
         let low = (self.status.0 << 8) | (self.opcode as u32 + 1);
         (u64::from(self.vendor_err) << 32) | u64::from(low)
     }
 
-    /// Converts a number back that [`FailedWork::pack`] returned.
+    /// Unpacks a number that [`FailedWork::pack`] returned.
     fn unpack(number: u64) -> Option<Self> {
         // CAST: The casts keep the lower and the upper half.
         let (low, vendor_err) = (number as u32, (number >> 32) as u32);
@@ -116,7 +116,7 @@ pub struct Failure {
     pub repeated: bool,
 }
 
-/// The record of reports, which may be written in any context. Zero in a field means that nothing
+/// The record of reports. It may be written in any context. A zero in a field means that nothing
 /// was reported. The atomic fields order no other memory access.
 pub(crate) struct Reports {
     first: Atomic<u64>,
@@ -127,7 +127,7 @@ pub(crate) struct Reports {
 
 /// Records a number that is not zero, unless a number was recorded before.
 fn note(place: &Atomic<u64>, value: u64) {
-    // A failed exchange means that an earlier report was recorded, which is not an error.
+    // If the exchange fails, an earlier report was recorded, which is not an error.
     let _ = place.cmpxchg(0, value, Relaxed);
 }
 
@@ -175,7 +175,7 @@ impl Reports {
 /// A device calls this in any context, for a queue pair whose context is a [`Reports`] that
 /// outlives the queue pair.
 pub(crate) unsafe extern "C" fn event(event: *mut bindings::ib_event, context: *mut c_void) {
-    // SAFETY: By this function's contract.
+    // SAFETY: By this function's contract the context is a [`Reports`] that exists.
     let reports = unsafe { &*context.cast::<Reports>() };
     // SAFETY: The event is valid during the call.
     let number = unsafe { (*event).event };

@@ -21,7 +21,7 @@ use xprtrdma_base::lend::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Lent memory that is mapped for a device, and its lender.
+/// Lent memory that is mapped for a device, together with its lender.
 ///
 /// # Invariants
 ///
@@ -34,7 +34,7 @@ pub(crate) struct MappedLoan {
     table: KVVec<scatterlist>,
     dir: Direction,
     pd: Arc<Pd>,
-    // Dropped after the memory has been unmapped.
+    // This field is dropped after the memory has been unmapped.
     _lender: KBox<dyn Lender>,
 }
 
@@ -48,7 +48,7 @@ impl MappedLoan {
         }
         let mut table = KVVec::new();
         table.extend_from_slice(loan.entries(), GFP_KERNEL)?;
-        // Marks of the lender's table and of its mappings are not copied.
+        // The copy must not contain the marks of the lender's table and of its mappings.
         table.iter_mut().for_each(clear_marks);
         mark_end(table.last_mut().ok_or(EINVAL)?);
         let mut sges = KVVec::with_capacity(table.len(), GFP_KERNEL)?;
@@ -74,7 +74,7 @@ impl MappedLoan {
         })
     }
 
-    /// Returns the elements. They are not moved while this object exists.
+    /// Returns the scatter/gather elements. They do not move while this object exists.
     pub(crate) fn sges(&mut self) -> &mut [bindings::ib_sge] {
         &mut self.sges
     }

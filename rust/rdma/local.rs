@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The addresses of a network namespace that RDMA devices have ([`locals`]).
+//! The addresses in a network namespace that belong to RDMA devices ([`locals`]).
 //!
 //! The connection manager decides which addresses belong to a device: for RoCE by the device's
 //! address table, for InfiniBand by the hardware address of the interface, for iWARP by the
@@ -35,7 +35,7 @@ use xprtrdma_bindings::{
 /// without an RDMA device.
 const MOST: usize = 1024;
 
-/// An address that an RDMA device has.
+/// An address that belongs to an RDMA device.
 ///
 /// # Examples
 ///
@@ -56,24 +56,24 @@ pub struct Local {
     pub prefix_len: u8,
     /// The number of the interface.
     pub interface: u32,
-    /// The device, with the number of the port.
+    /// The device and the number of its port.
     pub device: DeviceInfo,
     /// Whether the device reports the port as active.
     pub active: bool,
 }
 
-/// Lists the addresses in `net` that RDMA devices have, ordered by interface.
+/// Lists the addresses in `net` that belong to RDMA devices, ordered by interface.
 ///
 /// Addresses are left out if their interface is down, or if they are tentative, deprecated or
 /// temporary (RFC 8981). The list may be outdated when it is used. May sleep. Must not be called by
 /// a [`CmHandler`] or by a [`DeviceHandler`](crate::events::DeviceHandler).
 ///
-/// `ENOMEM` is the only error.
+/// The only error is `ENOMEM`.
 pub fn locals(net: &Net) -> Result<KVec<Local>> {
     list(net, |addr| !is_link_local(addr))
 }
 
-/// Lists the addresses for which `wanted` returns true, like [`locals`].
+/// Does what [`locals`] does, but only for addresses for which `wanted` returns true.
 pub(crate) fn list(net: &Net, wanted: impl Fn(&IpAddr) -> bool) -> Result<KVec<Local>> {
     let handler = Arc::new(Ignore, GFP_KERNEL)?;
     let mut found = KVec::new();
@@ -134,7 +134,7 @@ fn is_link_local(addr: &IpAddr) -> bool {
     matches!(addr, IpAddr::V6(addr) if addr.is_unicast_link_local())
 }
 
-/// Converts an address of the C helper.
+/// Converts an address that the C helper returned.
 fn address(raw: &xprtrdma_address) -> IpAddr {
     if raw.ipv6 {
         raw.bytes.into()

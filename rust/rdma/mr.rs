@@ -2,7 +2,7 @@
 
 //! Memory regions: how the peer gets access to memory, and how the access is revoked.
 //!
-//! A region is always in one of these types, and moves between them by value:
+//! A region always has one of these types, and changes its type by value:
 //!
 //! ```text
 //!          map()                    (queue pair posts it)
@@ -18,10 +18,10 @@
 //!                                        drop: deregistered, never reused
 //! ```
 //!
-//! [`ExposedMr`] owns the [`Lender`] of its memory: the memory goes back to its owner when the
-//! region is proven out of the peer's reach, and not before. The two proofs can only be made by the
-//! completion handlers of [`qp`](crate::qp). Dropping an exposed region deregisters it, which is a
-//! proof of its own but sleeps and loses the region.
+//! [`ExposedMr`] owns the [`Lender`] of its memory. The memory goes back to its owner only when it
+//! is proven that the peer cannot access the region any more. Only the completion handlers of
+//! [`qp`](crate::qp) can make the two proofs. Dropping an exposed region deregisters it. That also
+//! ends the peer's access, but it sleeps and loses the region.
 
 mod exposed;
 mod idle;
@@ -69,7 +69,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The peer's rights to a region: least privilege (V1-108).
+/// The peer's access rights to a region. They are never wider than needed (V1-108).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// RDMA Read only: the source of a Read chunk.
@@ -101,16 +101,16 @@ impl Access {
     }
 }
 
-/// How one region presents its memory to the peer.
+/// The description of one region that the peer receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Steering tag (rkey).
     pub handle: u32,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u32,
-    /// Address of the first byte: its offset in its page, with random bits above. So no kernel
-    /// address is shown, and a message that repeats the offset was made after the peer was told of
-    /// the region.
+    /// Address of the first byte. Its lower bits are the offset in the page, its upper bits are
+    /// random. So the peer learns no kernel address. And if a message repeats the offset, the peer
+    /// made it after it had learned of the region.
     pub offset: u64,
 }
 
@@ -121,75 +121,79 @@ pub struct Window {
 ///
 /// - `mr` is valid until `drop`.
 /// - `dev` is the device of `pd`.
-/// - `sg` has been initialised by `sg_init_table` and is as long as the region is deep.
+/// - `sg` has been initialised by `sg_init_table`, and has one entry for each page that the region
+///   can hold.
 /// - `mapped` entries of `sg` are DMA-mapped for `access`.
 /// - While nothing is mapped the region covers no bytes: see [`Inner::cover_nothing`].
 struct Inner {
     mr: NonNull<bindings::ib_mr>,
-    /// A copy of the domain's device, because each RPC call needs it twice.
+    /// A copy of the domain's device pointer, because each RPC call needs it twice.
     dev: *mut bindings::ib_device,
     sg: KVec<scatterlist>,
     mapped: usize,
     access: Access,
-    /// Whether pieces need not meet at page borders.
+    /// Whether pieces of memory may begin and end within a page.
     gaps: bool,
     /// Maximum reach of an entry of the table: the memory of an entry ends at most this number of
     /// bytes behind the start of its first page.
     reach: usize,
-    /// The address of the first byte, as the peer sees it. Kept here and not read from the `ib_mr`,
-    /// because rxe may write an earlier address back when it executes a registration.
+    /// The address of the first byte, as the peer sees it. It is stored here and not read from the
+    /// `ib_mr`, because rxe may overwrite the field there with an earlier address when it executes
+    /// a registration again.
     offset: u64,
     /// Number of the last invalidation that was posted before the region's last registration; 0 if
     /// the region was never registered.
     queued_at: u64,
     // The work requests for registration and invalidation. They are complete except for `next`, the
-    // completion entry of the first, and the key.
+    // key, and the completion entry of the registration.
     reg: bindings::ib_reg_wr,
     inv: bindings::ib_send_wr,
     pd: Arc<Pd>,
 }
 
-// SAFETY: Owned; `ib_mr` has no thread affinity.
+// SAFETY: The object owns the region, and an `ib_mr` has no thread affinity.
 unsafe impl Send for Inner {}
 
-// SAFETY: `&Inner` only reads.
+// SAFETY: Through a `&Inner`, threads only read.
 unsafe impl Sync for Inner {}
 
 impl Inner {
-    /// Whether a send queue may still have a registration of the region, so that the device may
-    /// execute it again.
+    /// Returns whether a send queue may still contain a registration of the region. If so, the
+    /// device may execute the registration again.
     fn may_be_queued(&self) -> bool {
         self.queued_at >= self.pd.retired() && self.pd.executes_again() && !self.pd.is_drained()
     }
 
-    /// Makes the region cover no bytes, so that a key which a repeated registration brings back to
-    /// life gives access to nothing. Must be called before the memory goes back to its lender.
+    /// Makes the region cover no bytes. If a repeated registration makes the key valid again, the
+    /// key then gives no access to memory. Must be called before the memory goes back to its
+    /// lender.
     ///
     /// rxe compares address and length with each packet, the last time right before it copies
     /// (`mr_check_range()`). Other devices take address and length from the registration, so this
     /// function does not affect them.
-    // Inlined into the path of a predicted reply.
+    // This function is inlined, because it runs on the path of a predicted reply.
     #[inline(always)]
     fn cover_nothing(&mut self) {
         if cfg!(xprtrdma_upstream) {
             return;
         }
         let mr = self.mr.as_ptr();
-        // SAFETY: The region is valid, and the pointer is to one of its fields.
+        // SAFETY: The region is valid, and the pointer refers to one of its fields.
         let length = unsafe { &raw mut (*mr).length };
-        // SAFETY: The pointer is valid and aligned. No other thread of ours writes the length while
-        // we own the region. The device may read it at any time; a single store cannot be torn.
+        // SAFETY: The pointer is valid and aligned. No other thread of this module writes the
+        // length, because the caller owns the region. The device may read the length at any time; a
+        // single store cannot be torn.
         unsafe { length.write_volatile(0) };
         // ORDERING: Later writes to the region's memory become visible after the new length.
         fence(Release);
     }
 
-    // Inlined into the path of a predicted reply, which saves 8 instructions of an RPC.
+    // This function is inlined, because that saves 8 instructions on the path of a predicted reply.
     #[inline(always)]
     fn unmap(&mut self) {
         if self.mapped != 0 {
-            // SAFETY: `mapped` entries are mapped for this direction by the type invariant. The
-            // device keeps its existence through `pd`.
+            // SAFETY: `mapped` entries are mapped for this direction by the type invariant. `pd`
+            // keeps the device.
             unsafe {
                 bindings::xprtrdma_dma_unmap_sg(
                     self.dev,
@@ -207,8 +211,8 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.may_be_queued() {
-            // If the region were freed, the device could use it after that. So it is leaked, and a
-            // leaked reference keeps its domain.
+            // If the region were freed, the device might still use it. So it is leaked. The leaked
+            // object holds a reference that keeps the protection domain.
             pr_err!("a region was dropped while a send queue may have its registration\n");
             self.cover_nothing();
             self.unmap();

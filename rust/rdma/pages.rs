@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages of our own that a device reads or writes ([`Pages`], [`MappedPages`]).
+//! Pages that this module owns and a device reads or writes ([`Pages`], [`MappedPages`]).
 
 use crate::{
     block::Block,
@@ -24,23 +24,23 @@ use xprtrdma_base::buffer::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Memory in pages. Pages that were allocated for it are zeroed at first.
+/// Memory in pages. Newly allocated pages are zeroed.
 ///
-/// Each page is freed by giving up a reference to it. So a page that others took a reference to
-/// stays with them.
+/// A page is freed by dropping a reference to it. So if other code took a reference to a page, that
+/// code keeps the page.
 ///
 /// # Invariants
 ///
-/// `len` is at most the bytes of the pages of `block`, and not zero.
+/// `len` is not zero, and at most the number of bytes in the pages of `block`.
 pub struct Pages {
     block: Block,
     len: usize,
-    /// Where the pages go in the end.
+    /// The pool to which the pages go when they are no longer used.
     home: Option<Arc<Pool>>,
 }
 
-// SAFETY: By the type invariants. The arrays do not change, and stay where they are if the value is
-// moved. Methods that make references to the bytes take `&mut self`.
+// SAFETY: The type invariants guarantee the bytes. The arrays do not change, and stay where they
+// are if the value is moved. Methods that make references to the bytes take `&mut self`.
 unsafe impl PageArray for Pages {
     fn array(&self) -> NonNull<*mut bindings::page> {
         // A vector's pointer is not null.
@@ -59,7 +59,7 @@ unsafe impl PageArray for Pages {
 impl Pages {
     /// Allocates pages for `len` bytes. Returns `EINVAL` if `len` is zero. May sleep.
     pub fn new(len: usize) -> Result<Self> {
-        // INVARIANT: That many pages have as many bytes. Without any there is no block.
+        // INVARIANT: These pages hold at least `len` bytes. If `len` is zero, `Block::new` fails.
         Ok(Self {
             block: Block::new(Self::count(len))?,
             len,
@@ -67,8 +67,9 @@ impl Pages {
         })
     }
 
-    /// Returns pages for `len` bytes that go to `home` in the end. They are zeroed, or hold what
-    /// they happen to hold of the same pool. Returns `EINVAL` if `len` is zero. May sleep.
+    /// Returns pages for `len` bytes, which return to the pool `home` when they are dropped. They
+    /// are zeroed, or contain old data from the same pool. Returns `EINVAL` if `len` is zero. May
+    /// sleep.
     pub fn of(home: &Arc<Pool>, len: usize) -> Result<Self> {
         match home.take(Self::count(len)) {
             Some(block) => Self::again(block, len, home.clone()),
@@ -80,14 +81,13 @@ impl Pages {
         }
     }
 
-    /// Uses pages of `home` again, for `len` bytes. What follows these in their last page is
-    /// zeroed.
+    /// Uses pages of `home` again, for `len` bytes. Zeroes the rest of the last page.
     fn again(block: Block, len: usize, home: Arc<Pool>) -> Result<Self> {
         let end = Self::count(len).checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
         if len == 0 || Self::count(len) > block.len() {
             return Err(EINVAL);
         }
-        // INVARIANT: Checked above.
+        // INVARIANT: The lengths were checked above.
         let mut pages = Self {
             block,
             len: end,
@@ -101,13 +101,14 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Returns how many pages `len` bytes take.
+    /// Returns the number of pages that `len` bytes need.
     fn count(len: usize) -> usize {
         len.div_ceil(PAGE_SIZE)
     }
 
-    /// Calls `f` for each part of the bytes from `at` to `end` that is inside one page, in order.
-    /// `f` gets the offset of the part from `at`. Returns `EINVAL` if the pages have fewer bytes.
+    /// Calls `f` for the bytes from `at` to `end`, in order, in parts that are each within one
+    /// page. `f` also receives the offset of the part from `at`. Returns `EINVAL` if the pages have
+    /// fewer than `end` bytes.
     pub fn change(
         &mut self,
         at: usize,
@@ -140,15 +141,16 @@ impl Pages {
         Ok(mapped)
     }
 
-    /// Returns the address of a page.
+    /// Returns the kernel's address of a page.
     fn address(&self, index: usize) -> Option<NonNull<u8>> {
         let page = *self.block.raw.get(index)?;
-        // SAFETY: A page of ours, which the kernel can address: it was not asked for high memory.
+        // SAFETY: The page belongs to this object. The kernel can address it, because it was not
+        // allocated from high memory.
         NonNull::new(unsafe { bindings::xprtrdma_page_address(page) }.cast())
     }
 }
 
-/// What can be mapped for a device.
+/// Memory that can be mapped for a device.
 ///
 /// # Examples
 ///
@@ -165,9 +167,9 @@ impl Pages {
 /// }
 /// ```
 pub enum Mappable {
-    /// Pages of ours.
+    /// Pages that this module owns.
     Own(Pages),
-    /// Pages that others use as well, for a device that reads them.
+    /// Pages that other code uses as well. The device only reads them.
     Shared(PageRefs),
 }
 
@@ -182,7 +184,7 @@ impl Mappable {
         }
     }
 
-    /// Returns where the bytes begin in the first page.
+    /// Returns the offset of the first byte in the first page.
     fn offset(&self) -> usize {
         match self {
             Self::Own(_) => 0,
@@ -198,24 +200,25 @@ impl Mappable {
     }
 }
 
-/// Pages that are mapped for a device. Until [`MappedPages::unmap`] nothing but the device uses
-/// the bytes of pages of ours. A device only reads those of others.
+/// Pages that are mapped for a device. If this module owns the pages, only the device uses their
+/// bytes until [`MappedPages::unmap`]. If other code uses the pages as well, the device only reads
+/// them.
 ///
 /// # Invariants
 ///
-/// The first pages are mapped at `addrs` for `dir`; all of them once [`MappedPages::map`] has
-/// succeeded. For pages of others `dir` is `ToDevice`.
+/// The first `addrs.len()` pages are mapped at `addrs` for `dir`; these are all pages once
+/// [`MappedPages::map`] has succeeded. For pages that other code uses as well, `dir` is `ToDevice`.
 pub struct MappedPages {
     addrs: KVec<u64>,
     memory: Mappable,
     dir: Direction,
     pd: Arc<Pd>,
-    /// The list of pages of others that were unmapped.
+    /// The empty list of shared pages that were unmapped, kept for its memory.
     list: PageList,
 }
 
 impl MappedPages {
-    /// Makes the value without pages.
+    /// Makes an object without pages.
     pub(crate) fn none(pd: &Arc<Pd>) -> Self {
         // INVARIANT: There are no pages.
         Self {
@@ -227,8 +230,8 @@ impl MappedPages {
         }
     }
 
-    /// Maps pages, after those that were mapped before. `EINVAL`: these are still mapped, or a
-    /// device is to write pages of others. May sleep.
+    /// Maps `memory`, after the memory that was mapped before has been unmapped. Returns `EINVAL`
+    /// if it is still mapped, or if the device would write to shared pages. May sleep.
     pub(crate) fn map(&mut self, memory: Mappable, dir: Direction) -> Result {
         if let Mappable::Shared(_) = memory {
             if dir != Direction::ToDevice {
@@ -239,25 +242,27 @@ impl MappedPages {
             return Err(EINVAL);
         }
         self.addrs.reserve(memory.raw().len(), GFP_KERNEL)?;
-        // INVARIANT: None is mapped yet.
+        // INVARIANT: None of the new pages is mapped yet.
         self.memory = memory;
         self.dir = dir;
         let dev = self.pd.raw_device();
         for &page in self.memory.raw() {
-            // SAFETY: The device exists while `pd` does; the page is a whole one, which `memory`
+            // SAFETY: The device exists as long as `pd`. The page is a whole page, which `memory`
             // keeps.
             let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, dir.raw()) };
             // SAFETY: The device exists. `addr` is the result of a mapping call for it.
             if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
                 return Err(EIO);
             }
-            // INVARIANT: Mapped just now. There is room, so it does not fail.
+            // INVARIANT: The page was mapped above. The push does not fail, because the vector has
+            // space.
             self.addrs.push(addr, GFP_KERNEL)?;
         }
         Ok(())
     }
 
-    /// Unmaps the pages, and returns them if they are ours. Others are given back.
+    /// Unmaps the pages. Returns them if this module owns them; drops the references to shared
+    /// pages.
     pub(crate) fn unmap(&mut self) -> Option<Pages> {
         self.forget_mappings();
         match core::mem::replace(&mut self.memory, Mappable::Own(Pages::NONE)) {
@@ -269,7 +274,7 @@ impl MappedPages {
         }
     }
 
-    /// Returns the memory for a list of pages of others.
+    /// Returns the list whose memory can be used for the next shared pages.
     pub(crate) fn list(&mut self) -> &mut PageList {
         &mut self.list
     }
@@ -294,16 +299,16 @@ impl MappedPages {
         &self.pd
     }
 
-    /// Returns a scatter/gather element for as many of `len` bytes at `at` as have addresses one
-    /// behind the other. `None`: none have.
+    /// Returns a scatter/gather element for the bytes from `at` on: at most `len` bytes, as far as
+    /// their device addresses are contiguous. Returns `None` if that is no byte.
     pub(crate) fn sge(&self, at: usize, len: usize) -> Option<bindings::ib_sge> {
         let most = len.min(self.len().checked_sub(at)?);
-        // NO-OVERFLOW: A place in memory.
+        // NO-OVERFLOW: The sum is an offset in memory.
         let from = self.memory.offset().wrapping_add(at);
         let (index, offset) = (from / PAGE_SIZE, from % PAGE_SIZE);
         let mut rest = self.addrs.get(index..)?.iter();
         let first = *rest.next()?;
-        // NO-OVERFLOW: A remainder.
+        // NO-OVERFLOW: `offset` is a remainder of the division by the page size.
         let mut len = PAGE_SIZE - offset;
         // NO-OVERFLOW: A mapping does not wrap around the address space.
         let mut end = first.wrapping_add(PAGE_SIZE as u64);
@@ -312,7 +317,7 @@ impl MappedPages {
             len = len.wrapping_add(PAGE_SIZE);
         }
         (most != 0).then_some(bindings::ib_sge {
-            // NO-OVERFLOW: As above.
+            // NO-OVERFLOW: As above, the mapping does not wrap around the address space.
             addr: first.wrapping_add(offset as u64),
             // CAST: A transfer has a few megabytes.
             length: len.min(most) as u32,

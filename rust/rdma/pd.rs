@@ -34,9 +34,10 @@ use xprtrdma_bindings as bindings;
 
 /// A protection domain, which limits what the peer of one connection can access (V1-110).
 ///
-/// On some devices the domain does not limit what the peer can *invalidate*: rxe does not compare
-/// domains there. A peer that guesses the key of another connection's region can make that
-/// connection fail, but gains no access, because a proof is valid in its own domain only.
+/// On some devices the domain does not limit which regions the peer can *invalidate*: rxe does not
+/// compare domains there. A peer that guesses the key of another connection's region can make that
+/// connection fail, but gains no access to memory, because a proof of invalidation is valid only in
+/// its own domain.
 ///
 /// # Invariants
 ///
@@ -59,24 +60,27 @@ use xprtrdma_bindings as bindings;
 /// ```
 pub struct Pd {
     pd: NonNull<bindings::ib_pd>,
-    /// Maximum length in bytes of an entry in a mapped list: whole pages, at least one.
+    /// Maximum length in bytes of an entry in a mapped list. It is a number of whole pages, at
+    /// least one.
     max_entry: u32,
     /// Whether the domain's queue pair will never access a region again.
     drained: Atomic<bool>,
-    /// The negation of [`is_distrusted`].
+    /// Whether the device's reports of invalidations are trusted; the negation of
+    /// [`is_distrusted`].
     believes: bool,
     /// The record of repeated registrations; `None` if the device never executes a registration
     /// again ([`Repetitions`]).
     repetitions: Option<Repetitions>,
     /// Number of the last invalidation that is known to have completed. The device has finished all
-    /// registrations that were posted before it. The first invalidation has the number 2.
+    /// registrations that were posted before that invalidation. The first invalidation has the
+    /// number 2.
     retired: Atomic<u64>,
     /// The result of [`stops_in_error`] for the device.
     stops: bool,
     /// The object that owns the `ib_pd`, if this object only shares it.
     #[cfg(xprtrdma_rds)]
     base: Option<Arc<Pd>>,
-    // Dropped after the domain is deallocated.
+    // This field is dropped after the domain has been deallocated.
     id: Arc<CmId>,
 }
 
@@ -85,7 +89,7 @@ unsafe impl Send for Pd {}
 // SAFETY: Several threads may allocate objects in a domain at the same time.
 unsafe impl Sync for Pd {}
 
-/// The number from which the invalidations of a domain's queue pair are counted.
+/// Invalidations of a domain's queue pair have numbers greater than this.
 pub(crate) const FIRST_SEQ: u64 = 1;
 
 impl Pd {
@@ -152,8 +156,8 @@ impl Pd {
         &self.id
     }
 
-    /// Returns a number that identifies this object among all that exist, even among those that
-    /// share its domain. A proof refers to this number. Never zero.
+    /// Returns a number that identifies this object among all existing ones, even among those that
+    /// share its domain. A proof of invalidation contains this number. Never zero.
     #[inline(always)]
     pub(crate) fn number(&self) -> usize {
         core::ptr::from_ref(self).addr()
@@ -171,7 +175,8 @@ impl Pd {
         self.drained.load(Acquire)
     }
 
-    /// Returns true if a message that invalidates a region of this domain can prove it.
+    /// Returns true if a message that invalidates a region of this domain can prove the
+    /// invalidation.
     pub fn believes_invalidations(&self) -> bool {
         self.believes
     }
@@ -187,8 +192,8 @@ impl Pd {
         self.repetitions.is_some_and(|of| of.are_known())
     }
 
-    /// Returns counters that show later whether the device may have executed a registration again.
-    /// May sleep.
+    /// Returns counters. A later comparison shows whether the device may have executed a
+    /// registration again. May sleep.
     pub(crate) fn sendings(&self) -> Sendings {
         let Some((of, device)) = self.repetitions.zip(self.id.raw_device()) else {
             return Sendings::default();
@@ -245,15 +250,15 @@ impl Pd {
         self.max_entry
     }
 
-    /// Returns the maximum number of elements in a work request on the send queue: one, because
-    /// the client sends each message from one buffer.
+    /// Returns the maximum number of scatter/gather elements in a work request on the send queue.
+    /// It is one, because the client sends each message from one buffer.
     #[cfg(not(xprtrdma_server))]
     pub(crate) fn max_send_sges(&self) -> u32 {
         1
     }
 
-    /// Returns the maximum number of elements in a work request on the send queue, for Reads and
-    /// for Writes.
+    /// Returns the maximum number of scatter/gather elements in a work request on the send queue,
+    /// for Reads and for Writes.
     #[cfg(xprtrdma_server)]
     pub fn max_send_sges(&self) -> u32 {
         use crate::device;

@@ -2,8 +2,9 @@
 
 //! Pages of one connection that wait to be used again ([`Pool`]).
 //!
-//! Pages that a device filled for one peer are used again for that peer alone, so they need not be
-//! zeroed. A page that others took a reference to does not come back: it stays with them.
+//! A page that was filled for one peer is used again only for the same peer, so it need not be
+//! zeroed. If other code took a reference to a page, that code keeps the page, and it does not
+//! return to the pool.
 
 use crate::block::Block;
 use core::sync::atomic::{
@@ -16,10 +17,10 @@ use kernel::{
     sync::SpinLock, //
 };
 
-/// Blocks of pages that a pool keeps at most.
+/// Maximum number of blocks that a pool keeps.
 const BLOCKS: usize = 16;
 
-/// Pages in all pools. It is a number, and orders nothing.
+/// Number of pages in all pools. Accesses to it order no other memory access.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// Pages that wait to be used again.
@@ -47,17 +48,17 @@ pub struct Pool {
 }
 
 struct State {
-    /// In the order in which they came. Does not grow beyond its capacity, which is zero after
+    /// The kept blocks, oldest first. The list never grows beyond its capacity, which is zero after
     /// [`Pool::close`].
     spare: KVec<Block>,
     pages: usize,
-    /// A block was taken since the last [`Pool::trim`].
+    /// Whether a block was taken since the last [`Pool::trim`].
     used: bool,
 }
 
 impl Pool {
-    /// Makes a pool that keeps `most` pages, as long as all pools have no more than `most_of_all`.
-    /// May sleep.
+    /// Makes a pool that keeps at most `most` pages, and only while all pools together keep at most
+    /// `most_of_all` pages. May sleep.
     pub fn new(most: usize, most_of_all: usize) -> Result<Self> {
         let state = State {
             spare: KVec::with_capacity(BLOCKS, GFP_KERNEL)?,
@@ -71,8 +72,7 @@ impl Pool {
         })
     }
 
-    /// Returns a block of at least `count` pages, which hold what they happen to hold. Does not
-    /// sleep.
+    /// Returns a block of at least `count` pages, which contain old data. Does not sleep.
     pub(crate) fn take(&self, count: usize) -> Option<Block> {
         let mut state = self.state.lock();
         let index = fitting(&state.spare, count)?;
@@ -80,8 +80,8 @@ impl Pool {
         state.remove(index)
     }
 
-    /// Keeps a block: the oldest ones are freed if there is no room for it. If that makes none, it
-    /// is freed. Does not sleep.
+    /// Keeps a block. If there is no room for it, frees the oldest blocks first. If there is still
+    /// no room, frees the block itself. Does not sleep.
     pub(crate) fn put(&self, block: Block) {
         if !block.is_unshared() {
             return;
@@ -95,7 +95,7 @@ impl Pool {
             };
             let Some(oldest) = oldest else {
                 drop(state);
-                // It is freed without the lock.
+                // The block is freed without the lock.
                 drop(block);
                 return;
             };
@@ -103,44 +103,44 @@ impl Pool {
             drop(oldest);
             state = self.state.lock();
         }
-        // NO-OVERFLOW: Numbers of pages in memory.
+        // NO-OVERFLOW: The sum is a number of pages in memory.
         state.pages = state.pages.wrapping_add(count);
         KEPT.fetch_add(count, Relaxed);
-        // There is room.
+        // The push does not fail, because the list has room.
         let pushed = state.spare.push_within_capacity(block);
         drop(state);
         drop(pushed);
     }
 
-    /// Returns whether there is room for this number of pages. Pools that look at the same time may
-    /// keep a few more together.
+    /// Returns whether there is room for `count` more pages. If several pools check this at the
+    /// same time, they may together keep a few pages too many.
     fn fits(&self, state: &State, count: usize) -> bool {
         state.spare.len() < state.spare.capacity()
-            // NO-OVERFLOW: Numbers of pages in memory.
+            // NO-OVERFLOW: The sum is a number of pages in memory.
             && state.pages.wrapping_add(count) <= self.most
             && KEPT.load(Relaxed).wrapping_add(count) <= self.most_of_all
     }
 
-    /// Returns whether there is room for this number of pages if this pool frees all that it keeps.
+    /// Returns whether there would be room for `count` pages if this pool freed all its pages.
     fn may_fit(&self, state: &State, count: usize) -> bool {
         let others = KEPT.load(Relaxed).saturating_sub(state.pages);
         state.spare.capacity() != 0
             && count <= self.most
-            // NO-OVERFLOW: Numbers of pages in memory.
+            // NO-OVERFLOW: The sum is a number of pages in memory.
             && others.wrapping_add(count) <= self.most_of_all
     }
 
-    /// Frees everything, and keeps no block any more.
+    /// Frees all blocks. Blocks that are put back later are freed at once.
     pub fn close(&self) {
         let mut state = self.state.lock();
         KEPT.fetch_sub(core::mem::take(&mut state.pages), Relaxed);
         let spare = core::mem::take(&mut state.spare);
         drop(state);
-        // It is freed without the lock.
+        // The blocks are freed without the lock.
         drop(spare);
     }
 
-    /// Frees everything, if no block was taken since the last call.
+    /// Frees all blocks if no block was taken since the last call.
     pub fn trim(&self) {
         if core::mem::replace(&mut self.state.lock().used, false) {
             return;
@@ -155,10 +155,10 @@ impl Pool {
 }
 
 impl State {
-    /// Removes a block, and counts it no more.
+    /// Removes a block from the list and from the count of pages.
     fn remove(&mut self, index: usize) -> Option<Block> {
         let block = self.spare.remove(index).ok()?;
-        // NO-OVERFLOW: They were counted when they came.
+        // NO-OVERFLOW: The block's pages were counted when it was added.
         self.pages = self.pages.wrapping_sub(block.len());
         KEPT.fetch_sub(block.len(), Relaxed);
         Some(block)
@@ -171,8 +171,9 @@ impl Drop for Pool {
     }
 }
 
-/// Returns the place of the smallest block with `count` pages. The block has at most an eighth
-/// more, because the limits on memory count `count` pages for it.
+/// Returns the index of the smallest suitable block: one that has at least `count` pages, and at
+/// most an eighth more. It may not have more, because the limits on memory count only `count` pages
+/// for it.
 fn fitting(spare: &[Block], count: usize) -> Option<usize> {
     let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());
     let all = spare.iter().enumerate().filter(|(_, block)| fits(block));

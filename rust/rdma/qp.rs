@@ -17,8 +17,8 @@
 //! All completions of a connection arrive at one completion queue and are handled in process
 //! context, one at a time ([`crate::cq`]). So the handlers need no lock among themselves.
 //!
-//! Lock order: the send queue's lock is taken inside of the handler's own locks (see
-//! [`SendBatch`]), the receive queue's lock is a leaf.
+//! Lock order: the send queue's lock is taken inside the handler's own locks (see [`SendBatch`]).
+//! The receive queue's lock is the innermost one.
 
 mod batch;
 mod chain;
@@ -105,16 +105,16 @@ use xprtrdma_bindings as bindings;
 /// `qp` is valid until `gone` is set. Its context is `reports`, which does not move.
 struct RawQp {
     qp: NonNull<bindings::ib_qp>,
-    /// The context of the queue pair. It outlives the queue pair, because fields are dropped after
-    /// `drop`.
+    /// The context of the queue pair. Fields are dropped after `drop`, so it outlives the queue
+    /// pair.
     reports: Pin<KBox<Reports>>,
     gone: Atomic<bool>,
     pd: Arc<Pd>,
 }
 
 impl RawQp {
-    /// Moves the queue pair, which is not destroyed yet, to the error state. Returns an error if
-    /// the device has not done so. May sleep.
+    /// Moves the queue pair to the error state. It must not be destroyed yet. Returns an error if
+    /// the device has not changed the state. May sleep.
     fn stop(&self) -> Result {
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_ERR,
@@ -125,11 +125,12 @@ impl RawQp {
         to_result(unsafe { bindings::ib_modify_qp(self.qp.as_ptr(), &mut attr, mask) })
     }
 
-    /// Destroys the queue pair, which is not used any more. Idempotent. May sleep.
+    /// Destroys the queue pair, which must not be in use any more. Idempotent. May sleep.
     ///
     /// Returns `false`, on the first call only, if the device failed to destroy the queue pair: the
-    /// device may then use the queue pair's memory for ever. `rdma_destroy_qp()` reports no error;
-    /// a failure shows because the queue pair still uses `cq`, its completion queue.
+    /// device may then use the queue pair's memory for ever. `rdma_destroy_qp()` reports no error.
+    /// But after a failure the queue pair still uses `cq`, its completion queue, which this
+    /// function checks.
     #[must_use]
     fn destroy(&self, cq: &Cq) -> bool {
         if self.gone.xchg(true, Full) {
@@ -160,10 +161,10 @@ impl RawQp {
 ///   a further one from its borrowed reference.
 /// - The work queue of `handler` outlives `cq`: a [`Queue`] is always borrowed, so `handler` keeps
 ///   the owner of the queue alive. `handler` never changes, and is dropped after `cq`.
-/// - The `ib_qp` is used under the lock of an open queue, or by `shutdown`, which closes both
+/// - The `ib_qp` is used only under the lock of an open queue, or by `shutdown`, which closes both
 ///   queues.
-/// - A buffer of `recvs` is posted, or is in `free` or in the receive queue's `returned`, or
-///   belongs to one [`Received`] or [`Held`].
+/// - Each buffer of `recvs` is in one of four places: it is posted, it is in `free`, it is in the
+///   receive queue's `returned`, or it belongs to one [`Received`] or [`Held`].
 /// - Only completion handlers use `free`, and write `taken` and `flushed`. They never run at the
 ///   same time, because all completions arrive at `cq`.
 ///
@@ -235,8 +236,8 @@ pub struct Qp<H: QpHandler> {
     broken: Atomic<bool>,
     down: Atomic<bool>,
     send_cqes: SendEntries,
-    // The order of teardown: queue pair, completion queue, then the work queue and the memory that
-    // both used.
+    // The fields are in the order of teardown: the queue pair, the completion queue, then the work
+    // queue and the memory that both used.
     raw: RawQp,
     cq: Pin<KBox<Cq>>,
     handler: H,
@@ -292,7 +293,7 @@ impl<H: QpHandler> Qp<H> {
     /// Handles completions in the calling thread until `is_over` returns true, which a handler must
     /// cause. Returns earlier if a signal is pending, the thread has to freeze,
     /// [`Qp::stop_polling`] is called or the connection ends. Returns at once if `may` returns
-    /// false, or if another thread or a worker handles completions already. Must not be called by a
+    /// false, or if another thread or a worker already handles completions. Must not be called by a
     /// handler, nor with a lock that handlers take. May sleep; `may` and `is_over` must not.
     #[inline]
     pub fn busy_poll(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> PollOutcome {
@@ -300,8 +301,7 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Stops a thread that polls or is about to poll: from now on the work item handles
-    /// completions. Must be called after the thread's `may` has become false. May be called in any
-    /// context.
+    /// completions. The thread's `may` must already return false. May be called in any context.
     #[inline]
     pub fn stop_polling(&self) {
         self.cq.stop_polling();

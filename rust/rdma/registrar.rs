@@ -2,9 +2,10 @@
 
 //! Memory regions that do not depend on a connection ([`Registrar`], [`Region`]).
 //!
-//! A key is valid for all queue pairs of a protection domain. So a queue pair that is connected to
-//! itself, and that posts nothing else, registers a region. A peer can access the region through
-//! any queue pair of the domain. Deregistration ends the access, and needs no queue pair.
+//! A key is valid for all queue pairs of a protection domain. So the registrar needs only one queue
+//! pair to register regions. That queue pair is connected to itself, and posts nothing else. A peer
+//! can access a region through any queue pair of the domain. Deregistration ends the access, and
+//! needs no queue pair.
 
 use crate::{
     mr::{
@@ -52,7 +53,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Number of checks whether a registration has completed, and time between two checks.
+/// Maximum number of checks whether a registration has completed. The second constant is the time
+/// between two checks.
 const LOOKS: u32 = 20_000;
 const PAUSE: Delta = Delta::from_micros(100);
 
@@ -70,7 +72,7 @@ struct Entry {
     status: Atomic<i32>,
 }
 
-/// A completion queue that is polled directly by the thread that waits for a completion.
+/// A completion queue. The thread that waits for a completion polls it directly.
 struct Cq(NonNull<bindings::ib_cq>);
 
 impl Drop for Cq {
@@ -254,12 +256,12 @@ impl Registrar {
         )
     }
 
-    /// Registers exactly the memory of a loan, which touches this number of pages, for reading and
-    /// writing. A peer addresses a byte by its offset from the beginning of the first page. `taken`
-    /// returns true for a key that another region has. May sleep.
+    /// Registers exactly the memory of a loan for reading and writing. `pages` is the number of
+    /// pages in which the memory lies. A peer addresses a byte by its offset from the beginning of
+    /// the first page. `taken` returns true for a key that another region has. May sleep.
     ///
-    /// `EINVAL`: the loan touches more pages, has no bytes, or has a gap. `EBUSY`: the device
-    /// cannot address the memory in this way. `EIO`: the registration failed.
+    /// Returns `EINVAL` if the loan lies in more pages, has no bytes, or has a gap; `EBUSY` if the
+    /// device cannot address the memory in this way; `EIO` if the registration failed.
     pub fn expose<L: Loan>(
         self: &Arc<Self>,
         loan: L,
@@ -341,18 +343,18 @@ unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
 /// The direction for which the memory of regions is mapped.
 const BOTH: u32 = bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_BIDIRECTIONAL;
 
-/// A region that peers can access, with the lender of its memory. The drop ends the access, and may
-/// sleep.
+/// A region that peers can access, with the lender of its memory. Dropping it ends the access, and
+/// may sleep.
 ///
 /// # Invariants
 ///
 /// - `mr` is valid until `drop`.
-/// - All of `sg` is mapped for both directions if `mapped`.
+/// - If `mapped` is true, all of `sg` is mapped for both directions.
 pub struct Region<L: Lender> {
     mr: NonNull<bindings::ib_mr>,
     sg: KVec<scatterlist>,
     mapped: bool,
-    /// Whether the device may use the region for ever, so that its memory must be leaked.
+    /// Whether the device may use the region for ever. If so, its memory must be leaked.
     lost: bool,
     lender: core::mem::ManuallyDrop<L>,
     registrar: Arc<Registrar>,
@@ -366,7 +368,8 @@ unsafe impl<L: Lender> Sync for Region<L> {}
 impl<L: Lender> Region<L> {
     /// Returns the key of the region.
     pub fn key(&self) -> u32 {
-        // SAFETY: Valid by the type invariant. The key is constant after the registration.
+        // SAFETY: The region is valid by the type invariant. Its key is constant after the
+        // registration.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
@@ -464,7 +467,7 @@ impl<L: Lender> Drop for Region<L> {
             unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) != 0 }
         };
         if lost {
-            // The device may still use the region, so its memory must not be released either.
+            // The device may still use the region, so its memory must not be freed either.
             pr_err!("the device does not give up a region: its memory is lost\n");
             return;
         }

@@ -3,9 +3,9 @@
 //! A check whether the loaded RDMA stack is the kernel's own.
 //!
 //! This crate is compiled for the structures of the kernel's own `ib_core` and `rdma_cm`. If the
-//! kernel has no versions of symbols (`CONFIG_MODVERSIONS`), the module loader links this code with
-//! any module that exports the same names. The structures of that module may differ, as those of
-//! MLNX_OFED and DOCA-OFED do. So a module calls [`foreign`] before it uses this crate.
+//! kernel has no symbol versions (`CONFIG_MODVERSIONS`), the module loader links this code with any
+//! module that exports the same names. That module's structures may differ, as those of MLNX_OFED
+//! and DOCA-OFED do. So a module calls [`foreign`] before it uses this crate.
 
 use kernel::{
     prelude::*,
@@ -17,9 +17,9 @@ use xprtrdma_bindings as bindings;
 const MODULES: [&CStr; 2] = [c"ib_core", c"rdma_cm"];
 
 /// Returns the name of the first module of the RDMA stack that was not built in the kernel's own
-/// tree; `None` if there is no such module.
+/// tree, or `None` if there is no such module.
 ///
-/// Must be called before anything else of this crate is used. May sleep. The modules cannot be
+/// Must be called before any other item of this crate is used. May sleep. The modules cannot be
 /// replaced later, because the caller's module uses their symbols. A stack that is compiled into
 /// the kernel is the kernel's own. Without sysfs no module can be found, and the result is `None`.
 pub fn foreign() -> Option<&'static CStr> {

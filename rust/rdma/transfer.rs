@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA Reads and Writes of ours between pages of our own, or lent memory, and memory of the peer
-//! ([`Transfer`], [`Blank`]).
+//! RDMA Reads and Writes that this host posts. They move bytes between memory of the peer and pages
+//! of this module, or lent memory ([`Transfer`], [`Blank`]).
 //!
 //! Pages pass through three types: [`Pages`] belong to a driver, [`MappedPages`] are mapped for a
-//! device, and a [`Transfer`] can be posted. A queue pair takes a transfer by value, and returns it
-//! after its completion. A transfer that has not completed is dropped when the queue pair has been
-//! destroyed. So a page that a device may still use is never available for another purpose.
+//! device, and a [`Transfer`] can be posted. A queue pair takes ownership of a transfer, and
+//! returns it after its completion. A transfer that has not completed is dropped only after the
+//! queue pair has been destroyed. So a page that a device may still use is never available for
+//! another purpose.
 
 use crate::{
     dma::Direction,
@@ -29,7 +30,8 @@ use {
     xprtrdma_base::lend::Table, //
 };
 
-/// Maximum length of the lists of a transfer that is used again.
+/// Maximum lengths of the lists of a transfer that is kept to be used again. Longer lists are
+/// freed.
 const SPARE_WRS: usize = 64;
 const SPARE_SGES: usize = 512;
 
@@ -51,7 +53,7 @@ pub struct Stretch {
     pub offset: u64,
     /// Number of bytes.
     pub len: u32,
-    /// Offset of the bytes in the pages of this host.
+    /// Offset of the bytes in this host's memory.
     pub at: u32,
 }
 
@@ -59,8 +61,8 @@ pub struct Stretch {
 ///
 /// # Invariants
 ///
-/// - The work requests refer to elements of `sges`, and these to pages of `memory`; or, if that is
-///   lent, to elements of its own. No vector grows.
+/// - The work requests refer to elements of `sges`, and these to pages of `memory`. If `memory` is
+///   lent, the work requests refer to the elements that it contains. No vector grows.
 /// - There is at least one work request, except in a [`Blank`].
 ///
 /// # Examples
@@ -94,7 +96,7 @@ pub struct Stretch {
 /// ```
 pub struct Transfer {
     wrs: KVec<bindings::ib_rdma_wr>,
-    // The work requests refer to it.
+    // The elements to which the work requests refer.
     sges: KVec<bindings::ib_sge>,
     memory: Memory,
     kind: Kind,
@@ -121,12 +123,12 @@ impl Kind {
     }
 }
 
-/// A transfer without memory and work requests. Its lists keep the memory that they got, so that
-/// the next transfer needs none.
+/// A transfer without memory and work requests. Its empty lists keep their allocated memory, so
+/// that the next transfer need not allocate.
 ///
 /// # Invariants
 ///
-/// The transfer has memory of a driver's own, without pages, and no work requests and elements.
+/// `memory` is [`Memory::Own`] without pages. There are no work requests and no elements.
 ///
 /// # Examples
 ///
@@ -162,7 +164,7 @@ impl Blank {
         Ok(Self(KBox::new(transfer, GFP_KERNEL)?))
     }
 
-    /// Returns the memory for the list of pages that others use as well.
+    /// Returns the list whose memory can be used for the next pages that other code uses as well.
     pub fn list(&mut self) -> Option<&mut PageList> {
         match &mut self.0.memory {
             Memory::Own(pages) => Some(pages.list()),
@@ -171,9 +173,9 @@ impl Blank {
         }
     }
 
-    /// Maps `memory`, and makes the work requests for `stretches`. Returns `EINVAL` if they do not
-    /// lie within the memory, if there are none, or if pages of others are to be written. May
-    /// sleep.
+    /// Maps `memory`, and makes the work requests for `stretches`. Returns `EINVAL` if there are no
+    /// stretches, if they do not lie within the memory, or if the device would write to pages that
+    /// other code uses as well. May sleep.
     pub fn fill(
         mut self,
         kind: Kind,
@@ -195,7 +197,7 @@ impl Blank {
     }
 }
 
-// SAFETY: The pointers lead into the value's own memory.
+// SAFETY: The pointers refer to memory that the value owns.
 unsafe impl Send for Transfer {}
 
 impl Transfer {
@@ -219,7 +221,7 @@ impl Transfer {
         Ok(this)
     }
 
-    /// Makes the work requests of a transfer without any, see [`Transfer::new`].
+    /// Makes the work requests of a transfer that has none, see [`Transfer::new`].
     fn make(
         &mut self,
         kind: Kind,
@@ -234,7 +236,7 @@ impl Transfer {
             _ => return Err(EINVAL),
         };
         let most_sges = most_sges.max(1);
-        // As many as there usually are.
+        // Usually one element for each page is enough.
         let count = pages.count();
         sges.reserve(count, GFP_KERNEL)?;
         wrs.reserve(count.div_ceil(most_sges), GFP_KERNEL)?;
@@ -254,7 +256,7 @@ impl Transfer {
                 while let (true, Some(sge)) =
                     ((wr.wr.num_sge as usize) < most_sges, pages.sge(at, left))
                 {
-                    // NO-OVERFLOW: An element is not longer than the bytes that are left.
+                    // NO-OVERFLOW: An element is not longer than the remaining bytes.
                     at = at.wrapping_add(sge.length as usize);
                     left = left.wrapping_sub(sge.length as usize);
                     offset = offset.wrapping_add(u64::from(sge.length));
@@ -283,11 +285,11 @@ impl Transfer {
         Ok(())
     }
 
-    /// Ends a transfer that was not posted, or has completed. Returns its pages, and what is left
-    /// of it unless its lists are long. Pages of others, and memory that was lent, are given back.
-    /// May sleep.
+    /// Ends a transfer that was not posted, or has completed. Returns its pages, and the empty
+    /// transfer unless its lists are long. Drops references to pages that other code uses as well,
+    /// and returns lent memory to its lender. May sleep.
     pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
-        // The elements refer to pages that are mapped.
+        // The elements refer to mapped pages, so they are removed before the pages are unmapped.
         this.wrs.clear();
         this.sges.clear();
         match &mut this.memory {
@@ -305,8 +307,8 @@ impl Transfer {
     }
 
     /// Creates the work requests that move all bytes of some lent memory, each with at most
-    /// `most_sges` elements. The peer's bytes begin at `offset` of the region with this key. The
-    /// drop of the transfer returns the memory to its lender. Returns `EINVAL` if there is no
+    /// `most_sges` elements. The peer's bytes begin at `offset` of the region with this key.
+    /// Dropping the transfer returns the memory to its lender. Returns `EINVAL` if there is no
     /// memory, and `EIO` if it cannot be mapped. May sleep.
     #[cfg(xprtrdma_rds)]
     pub fn of_loan<T: Table + 'static>(
@@ -333,7 +335,7 @@ impl Transfer {
             wr.wr.num_sge = own.len() as c_int;
             wr.wr.sg_list = own.as_mut_ptr();
             for sge in own.iter() {
-                // The peer refuses an address that wraps around.
+                // The address may wrap around. The peer then refuses it.
                 remote_addr = remote_addr.wrapping_add(u64::from(sge.length));
             }
             wrs.push(wr, GFP_KERNEL)?;
@@ -341,7 +343,7 @@ impl Transfer {
         if wrs.is_empty() {
             return Err(EINVAL);
         }
-        // INVARIANT: The elements are not moved, and there is a work request.
+        // INVARIANT: The elements do not move, and there is a work request.
         Ok(Self {
             wrs,
             sges: KVec::new(),
@@ -351,7 +353,7 @@ impl Transfer {
         })
     }
 
-    /// Stores a number of the driver's choice in the transfer, see
+    /// Stores a number that the driver chooses in the transfer, see
     /// [`Qp::oldest_transfer`](crate::qp::Qp).
     pub fn set_tag(&mut self, tag: u64) {
         self.tag = tag;
@@ -382,8 +384,8 @@ impl Transfer {
         }
     }
 
-    /// Returns the pages: the transfer was not posted, or has completed. `None`: its memory was
-    /// lent or is shared, and is given back.
+    /// Returns the pages of a transfer that was not posted, or has completed. Returns `None` if its
+    /// memory was lent or is shared; that memory goes back to its owner.
     pub fn into_pages(self) -> Option<Pages> {
         match self.memory {
             Memory::Own(mut pages) => pages.unmap(),
@@ -401,8 +403,8 @@ impl Transfer {
         }
     }
 
-    /// Links the work requests before `next`, all with this completion entry. Returns the first
-    /// work request. `last_flags` are the flags of the last one.
+    /// Links the work requests before `next`, and sets the same completion entry in all of them.
+    /// Returns the first work request. `last_flags` are the flags of the last one.
     pub(crate) fn link(
         &mut self,
         cqe: *mut bindings::ib_cqe,

@@ -26,7 +26,7 @@ impl WcStatus {
     pub const RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
     /// The peer had no Receive for the message.
     pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
-    /// The peer found no such memory, or no right to access it.
+    /// The peer has no such memory, or this host has no right to access it.
     #[cfg(any(xprtrdma_rds, xprtrdma_server))]
     pub const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
     /// The peer's device refused the request as invalid.

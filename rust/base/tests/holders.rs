@@ -29,7 +29,7 @@ use kernel::{
 /// An object that has holders.
 struct Held {
     holders: Holders,
-    /// Whether the owner has ended the object.
+    /// Whether the owner has seen that no holder is left.
     over: Atomic<bool>,
 }
 
@@ -80,7 +80,7 @@ mod suite {
     #[test]
     fn the_last_holder_ends_the_wait() -> Test {
         let queue = WorkQueue::new(c"kunit-holders")?;
-        // Two rounds: the owner must be able to wait a second time after the first wait.
+        // Two rounds, because the owner must be able to wait again after the first wait.
         let held = Held::new(0)?;
         for _ in 0..2 {
             held.over.store(false, Release);
@@ -113,7 +113,8 @@ mod suite {
         ensure!(!held.holders.is_awaited());
         let other = held.clone();
         queue.queue().try_spawn(GFP_KERNEL, move || {
-            // The limit is longer than the test's patience.
+            // The limit is longer than the test waits, so only a holder that leaves can end the
+            // wait.
             other.holders.wait_at_most(Jiffies::from_ms(600_000));
             other.over.store(true, Release);
         })?;
@@ -131,7 +132,8 @@ mod suite {
         for round in 0..300 {
             let held = Held::new(1)?;
             Held::end_on(&held, &queue)?;
-            // The holders leave before, while or after the other thread starts to wait.
+            // The holders leave before, while or after the other thread starts to wait, depending
+            // on the round.
             if round % 3 == 0 {
                 wait_until(|| held.holders.is_awaited())?;
             }

@@ -13,8 +13,8 @@ mod suite {
     #[test]
     fn the_log_has_a_limit() -> Test {
         let shown = (0..1000).filter(|_| may_log()).count();
-        // Twice the limit for five seconds, because the loop may run into a second period of five
-        // seconds.
+        // The limit is 20 lines in five seconds. The loop may run into a second period, so the test
+        // allows twice the limit.
         ensure!(shown <= 40);
         Ok(())
     }

@@ -86,15 +86,15 @@ mod suite {
     fn delayed_work_can_be_taken_back() -> Test {
         let queue = WorkQueue::new(c"kunit")?;
         let item = counter()?;
-        // The item is not queued yet.
+        // Cancelling an item that is not queued does nothing.
         cancel_delayed_sync(&item);
         for _ in 0..3 {
             queue
                 .queue()
                 .enqueue_delayed(item.clone(), 100_000)
                 .map_err(|_| EBUSY)?;
-            // The item is queued, so cancelling returns its reference. kmemleak would find a leaked
-            // reference.
+            // Cancelling a queued item returns the queue's reference. kmemleak would report it if
+            // it leaked.
             cancel_delayed_sync(&item);
         }
         ensure_eq!(item.runs.load(Relaxed), 0);
@@ -104,7 +104,7 @@ mod suite {
             .map_err(|_| EBUSY)?;
         queue.flush();
         ensure_eq!(item.runs.load(Relaxed), 1);
-        // The item has already run.
+        // Cancelling an item that has already run does nothing.
         cancel_delayed_sync(&item);
         drop(queue);
         Ok(())

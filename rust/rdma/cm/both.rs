@@ -9,7 +9,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The parameters that one end sends to the other when they connect.
+/// The parameters that each end sends to its peer when they connect.
 ///
 /// ```
 /// # use kernel::prelude::*;
@@ -23,8 +23,8 @@ use xprtrdma_bindings as bindings;
 pub struct Terms<'a> {
     /// Private data. Between IPv6 addresses at most 56 bytes are allowed.
     pub private_data: &'a [u8],
-    /// Maximum number of RDMA Reads that this end may have in flight, and of those that it serves
-    /// at a time.
+    /// Maximum number of RDMA Reads that this end may have in flight. This end also serves at most
+    /// this number of the peer's Reads at a time.
     pub reads: u8,
     /// Number of retries before the connection is declared dead (0..=7).
     pub retry_count: u8,

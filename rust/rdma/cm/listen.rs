@@ -61,14 +61,15 @@ pub trait ListenHandler: Send + Sync + 'static {
     /// The handler for the events of a request and of its later connection.
     type Events: CmHandler + 'static;
 
-    /// Decides about a request. `None` rejects the request.
+    /// Decides whether to accept a request. Returns the handler for its events, or `None` to reject
+    /// the request.
     fn request(&self, request: &RequestInfo<'_>) -> Option<Arc<Self::Events>>;
 
     /// Called when a request has been queued for [`Listener::take`].
     fn arrived(&self);
 
     /// Called when a request is rejected without a call of [`ListenHandler::request`], because the
-    /// maximum number of requests wait.
+    /// queue of waiting requests is full.
     fn turned_away(&self) {}
 
     /// Called when the device with the listener's address is being removed. The removal waits until
@@ -77,7 +78,7 @@ pub trait ListenHandler: Send + Sync + 'static {
     fn removed(&self) {}
 }
 
-/// A request that waits to be accepted. Its drop rejects the request.
+/// A connection request that waits to be accepted. Dropping it rejects the request.
 pub struct Request<H: ListenHandler> {
     /// The id of the future connection.
     pub id: CmId,
@@ -85,8 +86,8 @@ pub struct Request<H: ListenHandler> {
     pub events: Arc<H::Events>,
 }
 
-/// An id that listens, with the requests that wait. Its drop destroys the id and rejects the
-/// requests.
+/// An id that listens, with the requests that wait to be accepted. Dropping it destroys the id and
+/// rejects these requests.
 ///
 /// # Invariants
 ///
@@ -142,14 +143,14 @@ pub struct Request<H: ListenHandler> {
 /// ```
 pub struct Listener<H: ListenHandler> {
     id: NonNull<bindings::rdma_cm_id>,
-    // Dropped after the id is destroyed, so that no event can arrive any more. The drop rejects the
-    // requests that wait; the CM does not count them as the listener's.
+    // This field is dropped after the id has been destroyed, when no event can arrive any more. Its
+    // drop rejects the waiting requests, which the CM does not destroy together with the listener.
     context: Pin<KBox<ListenContext<H>>>,
 }
 
 // SAFETY: Any thread may use an id.
 unsafe impl<H: ListenHandler> Send for Listener<H> {}
-// SAFETY: The id is not used between its creation and its destruction.
+// SAFETY: Only the creation and the drop of the object change the id.
 unsafe impl<H: ListenHandler> Sync for Listener<H> {}
 
 #[pin_data]
@@ -176,7 +177,7 @@ impl<H: ListenHandler> Listener<H> {
     /// devices that are added later. An IPv6 wildcard address does not include IPv4. At most `most`
     /// requests wait at a time; further requests are rejected. May sleep.
     ///
-    /// `EADDRINUSE`: the port is in use. `ENODEV`: no RDMA device has the address.
+    /// Returns `EADDRINUSE` if the port is in use, and `ENODEV` if no RDMA device has the address.
     pub fn new(net: &Net, addr: &SocketAddr, most: usize, handler: H) -> Result<Self> {
         let queue = Queue {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
@@ -234,7 +235,7 @@ impl<H: ListenHandler> Listener<H> {
         unsafe { addr_from_raw(storage.cast()) }
     }
 
-    /// Returns the oldest request that waits, and removes it from the queue.
+    /// Takes the oldest waiting request from the queue and returns it.
     pub fn take(&self) -> Option<Request<H>> {
         self.context.queue.lock().waiting.remove(0).ok()
     }
@@ -251,7 +252,8 @@ impl<H: ListenHandler> Listener<H> {
         queue.closed = true;
         let waiting = core::mem::take(&mut queue.waiting);
         drop(queue);
-        // `rdma_destroy_id()` waits for the handler, which may be about to queue a request.
+        // The lock is released before: `rdma_destroy_id()` waits for the handler, which may be
+        // about to queue a request.
         drop(waiting);
     }
 }
@@ -277,7 +279,7 @@ unsafe fn can_invalidate(dev: *const bindings::ib_device) -> bool {
 }
 
 impl<H: ListenHandler> ListenContext<H> {
-    /// Queues a request. Returns false if the CM must reject the request and destroy its id.
+    /// Queues a request. Returns `false` if the CM must reject the request and destroy its id.
     ///
     /// # Safety
     ///
@@ -288,8 +290,8 @@ impl<H: ListenHandler> ListenContext<H> {
         id: NonNull<bindings::rdma_cm_id>,
         conn: &bindings::rdma_conn_param,
     ) -> bool {
-        // Asked first, because the handler may close other connections to make room for this
-        // request.
+        // The handler is asked only if the queue has room, because it may close other connections
+        // to make room for this request.
         if !self.queue.lock().has_room() {
             self.handler.turned_away();
             return false;
@@ -326,8 +328,8 @@ impl<H: ListenHandler> ListenContext<H> {
         let id = unsafe { CmId::adopt(id, context) };
         let request = Request { id, events };
         if let Err(full) = queue.waiting.push_within_capacity(request) {
-            // Cannot happen, because space was checked. An id must not be destroyed in its own
-            // handler, so it would be leaked.
+            // This cannot happen, because the queue had space. An id must not be destroyed in its
+            // own handler, so it would be leaked here.
             core::mem::forget(full);
             return true;
         }
@@ -396,8 +398,8 @@ pub struct AcceptParam {
 }
 
 impl CmId {
-    /// Takes over the id of a connection request: its events go to the handler of `context` from
-    /// then on.
+    /// Takes over the id of a connection request. From then on, the id's events go to the handler
+    /// of `context`.
     ///
     /// # Safety
     ///
@@ -421,14 +423,15 @@ impl CmId {
     /// Accepts the connection request to which this id belongs. Receives must be posted before. May
     /// sleep; must not be called by the id's handler.
     ///
-    /// The peer may have no RDMA Reads in flight, because it can access no memory of this host.
+    /// The peer cannot access memory of this host, so it may have no RDMA Reads in flight.
     pub fn accept(&self, param: &AcceptParam) -> Result {
         let mut raw = bindings::rdma_conn_param {
             private_data: param.private_data.as_ptr().cast(),
             private_data_len: 8,
             responder_resources: 0,
             initiator_depth: param.reads,
-            // A peer that sends more messages than it has credits for loses the connection at once.
+            // With 0, the connection breaks at once if the peer sends more messages than it has
+            // credits for.
             rnr_retry_count: 0,
             ..Default::default()
         };
@@ -438,7 +441,7 @@ impl CmId {
         to_result(unsafe { bindings::xprtrdma_accept(self.as_raw(), &mut raw) })
     }
 
-    /// Returns the peer's address and port; `None` before they are known.
+    /// Returns the peer's address and port, or `None` before they are known.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         if !self.is_resolved() {
             return None;

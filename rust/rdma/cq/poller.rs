@@ -6,7 +6,7 @@
 pub(super) const NOBODY: u32 = 0;
 /// The polling thread sleeps, or is about to check whether it should sleep.
 pub(super) const WAITS: u32 = xprtrdma_bindings::XPRTRDMA_POLLER_WAITS;
-/// An event was passed to the polling thread, which has not begun to handle completions.
+/// An event was passed to the polling thread, which has not yet begun to handle completions.
 pub(super) const CALLED: u32 = 2;
 /// The polling thread handles completions.
 pub(super) const POLLS: u32 = 3;
@@ -17,8 +17,8 @@ pub(super) const STOPPED: u32 = 5;
 /// The polling thread was told to stop while it handled completions. It may still handle some.
 pub(super) const POLLS_STOPPED: u32 = 6;
 
-/// No state equals this. A thread that leaves completions or events behind returns this, so that
-/// the work item is queued whatever the state is.
+/// A value that no state has. A thread that leaves completions or events behind returns it, so that
+/// the work item is queued in every state.
 pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 
 /// Why a thread no longer handles completions.
@@ -37,8 +37,8 @@ pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 pub enum PollOutcome {
     /// `is_over` returned true.
     Over,
-    /// A signal is pending, the thread has to freeze, another thread or the work item polls, or the
-    /// queue pair is being shut down.
+    /// A signal is pending, the thread has to freeze, another thread or the work item already
+    /// polls, or the queue pair is being shut down.
     Left,
     /// [`Cq::stop_polling`](super::Cq::stop_polling) stopped the thread, or `may` returned false.
     Stopped,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A region that the peer may be able to reach, and how it is taken back.
+//! A region that the peer may be able to access, and how it becomes idle again.
 
 use super::{
     idle::IdleMr,
@@ -35,7 +35,7 @@ const AT_ONCE: u32 = 1;
 /// registration waits.
 pub(crate) const FIRST_DOORBELL: u32 = 2;
 
-/// A region that the peer may be able to reach, with the lender of its memory.
+/// A region that the peer may be able to access, with the lender of its memory.
 ///
 /// Dropping the object deregisters the region, which may sleep. A region that was posted may only
 /// be dropped after its queue pair was shut down; if it is dropped earlier, the region and its
@@ -79,9 +79,9 @@ pub struct ExposedMr<L: Lender> {
     inner: ManuallyDrop<KBox<Inner>>,
     length: u32,
     // How the region's registration was posted: `UNPOSTED`, `AT_ONCE`, or the number of the
-    // doorbell for which the registration waits or has waited.
+    // doorbell with which it is or was posted.
     posted: u32,
-    // Number of the posted invalidation that covers this region; 0 if no such one was posted.
+    // Number of the posted invalidation that covers this region; 0 if no invalidation was posted.
     invalidate_seq: u64,
     lender: ManuallyDrop<L>,
 }
@@ -90,12 +90,13 @@ impl<L: Lender> Drop for ExposedMr<L> {
     fn drop(&mut self) {
         if self.posted != UNPOSTED && !self.inner.pd.is_drained() {
             // Work requests may still refer to the region, so neither the region nor its memory is
-            // freed. The request that lent the memory waits for ever, which is bad, but safe.
+            // freed. The RPC request that lent the memory then waits for ever, but no memory is
+            // corrupted.
             pr_err!("a region was dropped while its queue pair is in use\n");
             return;
         }
-        // SAFETY: Dropped once, here; the region is deregistered and unmapped before its memory
-        // goes back to the lender.
+        // SAFETY: The fields are dropped only here. The region is deregistered and unmapped before
+        // its memory goes back to the lender.
         unsafe {
             ManuallyDrop::drop(&mut self.inner);
             ManuallyDrop::drop(&mut self.lender);
@@ -126,24 +127,24 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// What the peer may do with the region.
+    /// Returns what the peer may do with the region.
     #[inline]
     pub fn access(&self) -> Access {
         self.inner.access
     }
 
-    /// The lender of the region's memory.
+    /// Returns the lender of the region's memory.
     pub fn lender(&self) -> &L {
         &self.lender
     }
 
-    /// Takes the region back if the peer's message invalidated the region, and repeats what the
-    /// peer can only know from the Send that named the region.
+    /// Makes the region idle if a message of the peer invalidated it, and if that message repeats
+    /// content which the peer can only know from the Send that named the region.
     ///
-    /// Returns the region unchanged if the proof is about another region, if the message does not
-    /// repeat what `echo` says, if the device's reports of invalidations are not trusted (see
-    /// [`RemoteInvalidation`]), or if the registration still waits to be posted: in the last case
-    /// the peer has guessed the key.
+    /// Returns the region unchanged in four cases: the proof is about another region, the message
+    /// does not repeat the content that `echo` describes, the device's reports of invalidations are
+    /// not trusted (see [`RemoteInvalidation`]), or the registration still waits to be posted. In
+    /// the last case the peer has guessed the key.
     #[inline(always)]
     pub fn remotely_invalidated(
         self,
@@ -168,7 +169,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Takes the region back if our own invalidation of it has completed.
+    /// Makes the region idle if a local invalidation of it has completed.
     ///
     /// Returns the region unchanged if the proof does not cover it.
     pub fn locally_invalidated(self, proof: &LocalInvalidation) -> Result<(IdleMr, L), Self> {
@@ -182,7 +183,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Takes the region back if its registration was not posted since the region was mapped.
+    /// Makes the region idle if its registration was not posted since the region was mapped.
     pub fn unposted(self) -> Result<(IdleMr, L), Self> {
         if self.posted != UNPOSTED {
             Err(self)
@@ -191,23 +192,24 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Whether the region may be registered on the queue pair of the domain `pd`. Each mapping may
-    /// be registered once only: a second registration of the same key would outlive the proof that
-    /// ends the first. The domain must be the region's own: another domain's queue pair may still
-    /// work when the queue pair of the region's domain is drained.
+    /// Returns whether the region may be registered on the queue pair of the domain `pd`. Each
+    /// mapping may be registered only once: a second registration of the same key would still be
+    /// valid after the proof that the first has ended. `pd` must be the region's own domain: the
+    /// queue pair of another domain may still work when the queue pair of the region's domain is
+    /// drained.
     #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
-    /// Whether an invalidation of the region may be posted. Only one invalidation may be posted for
-    /// each registration, and only after the registration was posted.
+    /// Returns whether an invalidation of the region may be posted. It must be the only one for the
+    /// current registration, and that registration must have been posted.
     #[inline]
     pub(crate) fn may_be_invalidated(&self, pd: &Arc<Pd>) -> bool {
         self.posted != UNPOSTED && self.invalidate_seq == 0 && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
-    /// Takes the region back if the queue pair of its domain is shut down. The region's key may
+    /// Makes the region idle if the queue pair of its domain is shut down. The region's key may
     /// still be valid, but the domain never had, and will never have, another queue pair.
     pub fn drained(self) -> Result<(IdleMr, L), Self> {
         if self.inner.pd.is_drained() {
@@ -233,8 +235,8 @@ impl<L: Lender> ExposedMr<L> {
     }
 
     /// Returns the registration work request, linked in front of `next`. The work request is part
-    /// of the region, which must not move until it is posted. `seq` is the number of the last
-    /// invalidation on the send queue.
+    /// of the region, which must not move until the request is posted. `seq` is the number of the
+    /// last invalidation on the send queue.
     #[inline]
     pub(crate) fn reg_wr(
         &mut self,
@@ -253,8 +255,8 @@ impl<L: Lender> ExposedMr<L> {
     }
 
     /// Returns a registration work request that waits for the doorbell with this number. The work
-    /// request refers to the region, but is not stored in it: so the region's own work requests
-    /// stay free for the invalidation.
+    /// request refers to the region, but is not stored in it. So the work requests in the region
+    /// can still be used for the invalidation.
     pub(crate) fn new_reg_wr(
         &mut self,
         (doorbell, seq): (u32, u64),

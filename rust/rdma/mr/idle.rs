@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A region that only this host can reach ([`IdleMr`]).
+//! A region that only this host can access ([`IdleMr`]).
 
 use super::{
     Access,
@@ -17,7 +17,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A region that only this host can reach.
+/// A region that only this host can access.
 pub struct IdleMr(pub(super) KBox<Inner>);
 
 impl IdleMr {
@@ -41,9 +41,9 @@ impl IdleMr {
         } else {
             bindings::ib_mr_type_IB_MR_TYPE_MEM_REG
         };
-        // SAFETY: `pd` is valid and will be held by the region.
+        // SAFETY: `pd` is valid, and the region will hold a reference to it.
         let mr = from_err_ptr(unsafe { bindings::ib_alloc_mr(pd.as_raw(), kind, pages) })?;
-        // INVARIANT: Allocated just now; nothing is mapped.
+        // INVARIANT: The region was just allocated, and nothing is mapped.
         let mut inner = Inner {
             mr: NonNull::new(mr).ok_or(ENOMEM)?,
             dev: pd.raw_device(),
@@ -51,7 +51,8 @@ impl IdleMr {
             mapped: 0,
             access: Access::RemoteRead,
             gaps,
-            // NO-OVERFLOW: A list of entries was allocated for these pages.
+            // NO-OVERFLOW: A list with one entry for each of these pages was allocated, so their
+            // number is small.
             reach: (pages as usize)
                 .wrapping_mul(PAGE_SIZE)
                 .min(pd.max_entry() as usize),
@@ -67,8 +68,8 @@ impl IdleMr {
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
     }
 
-    /// Returns the flags of the first entry of the region's table that the DMA layer sets. A kernel
-    /// has this field if it has drivers that use it.
+    /// Returns the flags that the DMA layer sets in the first entry of the region's table. The
+    /// field exists only in kernels with drivers that use it.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn dma_flags(&mut self) -> Option<&mut u32> {
         #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]
@@ -77,17 +78,17 @@ impl IdleMr {
         None
     }
 
-    /// The protection domain of the region.
+    /// Returns the protection domain of the region.
     pub(crate) fn pd(&self) -> &Pd {
         &self.0.pd
     }
 
-    /// The access that the last mapping of the region granted to the peer.
+    /// Returns the access that the last mapping of the region granted to the peer.
     pub fn access(&self) -> Access {
         self.0.access
     }
 
-    /// Marks the region as last mapped for `access`, if the region may be mapped for `access`.
+    /// Marks the region as last mapped for `access`, unless [`IdleMr::allows`] forbids that access.
     pub fn meant_for(mut self, access: Access) -> Self {
         if self.allows(access) {
             // INVARIANT: Nothing is mapped.
@@ -96,20 +97,21 @@ impl IdleMr {
         self
     }
 
-    /// Whether the region may be mapped for `access`. On a device that may execute a registration
-    /// twice, the region's last registration may make its key valid again, with the access that it
-    /// granted. So the region's access must not change while a send queue has that registration.
+    /// Returns whether the region may be mapped for `access`. On a device that may execute a
+    /// registration twice, the region's last registration may make its key valid again, with the
+    /// access that it granted. So the region's access must not change while a send queue contains
+    /// that registration.
     #[inline]
     pub fn allows(&self, access: Access) -> bool {
         self.0.access == access || !self.0.may_be_queued()
     }
 
-    /// Whether the region may be dropped: no send queue has its registration.
+    /// Returns whether the region may be dropped, because no send queue contains its registration.
     pub fn is_retired(&self) -> bool {
         !self.0.may_be_queued()
     }
 
-    /// The region's current key, which is not registered for any memory.
+    /// Returns the region's current key, which gives no access to memory.
     pub(crate) fn key(&self) -> u32 {
         // SAFETY: The region is valid by the type invariant; its key changes with `map` only.
         unsafe { (*self.0.mr.as_ptr()).rkey }

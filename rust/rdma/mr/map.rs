@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a region is exposed: memory is mapped, and the region gets a new key.
+//! How memory is mapped to a region, and how the region gets a new key.
 
 use super::{
     exposed::ExposedMr,
@@ -28,23 +28,23 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The reason why a region could not be mapped, with the region and the loan.
+/// The error if a region could not be mapped. It returns the region and the loan to the caller.
 pub struct MapError<L> {
-    /// The region, idle as before.
+    /// The region, which is still idle.
     pub mr: IdleMr,
     /// The memory that could not be mapped.
     pub loan: L,
-    /// The reason: `EINVAL` when there is no memory to map, `EACCES` when the region does not allow
-    /// the access ([`IdleMr::allows`]), `EIO` when the device or its IOMMU refused.
+    /// The reason: `EINVAL` if there is no memory to map, `EACCES` if the region does not allow the
+    /// access ([`IdleMr::allows`]), `EIO` if the device or its IOMMU refused the mapping.
     pub error: Error,
 }
 
 impl IdleMr {
-    /// Maps as much of the loan's memory from `start` on as one region can hold and gives it a
-    /// new key (V1-106). Does not sleep.
+    /// Maps the loan's memory from byte `start` on, as much as one region can hold, and sets a new
+    /// key (V1-106). Does not sleep.
     ///
-    /// The region counts as exposed from here on, although the peer can reach it only once a
-    /// queue pair has posted it.
+    /// The region counts as exposed from here on, although the peer can access it only after a
+    /// queue pair has posted its registration.
     #[inline(always)]
     pub fn map<L: Loan>(
         self,
@@ -70,7 +70,7 @@ impl IdleMr {
             return fail(inner, loan, EINVAL);
         }
         let dev = inner.dev;
-        // SAFETY: The first `nents` entries of the table were filled in; the loan keeps their
+        // SAFETY: The first `nents` entries of the table were filled in, and the loan keeps their
         // pages.
         let mapped = unsafe {
             bindings::xprtrdma_dma_map_sg(
@@ -98,15 +98,16 @@ impl IdleMr {
                 PAGE_SIZE as u32,
             )
         };
-        // If the region did not cover all entries, every byte behind the gap would be shifted.
+        // If the region covered only some entries, all bytes behind the gap would be shifted.
         if used != mapped {
             inner.cover_nothing();
             inner.unmap();
             return fail(inner, loan, EIO);
         }
         let first = inner.sg.first().map_or(0, |entry| entry.dma_address);
-        // SAFETY: The region is ours until it is posted. The device learns address and key from
-        // the registration work request, and no other thread changes them.
+        // SAFETY: Until the registration is posted, only this thread uses the region. The device
+        // learns address and key from the registration work request, and no other thread changes
+        // them.
         let (key, offset) = unsafe { renew(mr, first, unforeseen64()) };
         inner.offset = offset;
         inner.reg.key = key;
@@ -117,9 +118,9 @@ impl IdleMr {
 }
 
 impl Inner {
-    /// Fills the table with the loan's memory from `start` on, until the table is full. Returns
-    /// (loan, entries, bytes). The loan is passed by value, so that the compiler can usually keep
-    /// it in registers.
+    /// Fills the table with the loan's memory from byte `start` on, until the table is full.
+    /// Returns the loan and the numbers of entries and bytes. The loan is passed by value, so that
+    /// the compiler can usually keep it in registers.
     #[inline(always)]
     fn fill<L: Loan>(&mut self, loan: L, start: usize) -> (L, usize, u32) {
         let filled = match loan.only_piece() {
@@ -133,7 +134,8 @@ impl Inner {
         (loan, filled.0, filled.1)
     }
 
-    /// Fills the table with a piece, until the table is full. Returns (entries, bytes).
+    /// Adds a piece to the table, until the table is full. Returns the numbers of entries and
+    /// bytes.
     #[inline(always)]
     fn fill_one(&mut self, piece: Piece<'_>) -> (usize, u32) {
         // Usually one entry is enough.
@@ -148,8 +150,8 @@ impl Inner {
         self.fill_piece(piece.page, piece.more, piece.first, piece.len)
     }
 
-    // The members are passed one by one: a `Piece` would be passed in memory, and the caller would
-    // have to build it there even if this function is not called.
+    // The members of the piece are separate parameters. A `Piece` would be passed in memory, and
+    // the caller would have to build it there even if it did not call this function.
     #[inline(never)]
     fn fill_piece(
         &mut self,
@@ -176,14 +178,14 @@ impl Inner {
     }
 }
 
-/// Sets a new key and a new address of the region, which cannot be foreseen; returns both.
+/// Sets a new key and a new random address of the region, and returns both.
 ///
-/// The consumer may choose the lowest byte of the key (`ib_inc_rkey()`,
+/// The consumer of a region may choose the lowest byte of the key (`ib_inc_rkey()`,
 /// `ib_update_fast_reg_key()`). This function always changes that byte. The address keeps the
-/// memory's offset in its page, which is taken from the DMA address `first`: `ib_map_mr_sg()` has
-/// written the offset to `iova`, but a repeated registration of rxe may have written an earlier
-/// `iova` back. The highest bit of the address is zero, so that no byte of the region has an
-/// address beyond 64 bits.
+/// memory's offset in its page, which this function takes from the DMA address `first`.
+/// `ib_map_mr_sg()` has written the offset to `iova` too, but a repeated registration of rxe may
+/// have overwritten it with an earlier `iova`. The highest bit of the address is zero, so that no
+/// byte of the region has an address beyond 64 bits.
 ///
 /// # Safety
 ///
@@ -195,8 +197,8 @@ unsafe fn renew(mr: *mut bindings::ib_mr, first: u64, random: u64) -> (u32, u64)
     const IN_PAGE: u64 = PAGE_SIZE as u64 - 1;
     // CAST: The key uses the lowest bits of `random`, which the address does not use.
     let drawn = random as u32 & OURS;
-    // SAFETY: By the caller's contract. No reference to the whole `ib_mr` is made, because other
-    // threads may change its other fields.
+    // SAFETY: By the caller's contract `mr` is valid. No reference to the whole `ib_mr` is made,
+    // because other threads may change its other fields.
     unsafe {
         let offset = (first & IN_PAGE) | (random >> 1 & !IN_PAGE);
         (*mr).iova = offset;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Proofs that the peer does not reach a region any more.
+//! Proofs that the peer cannot access a region any more.
 
 use core::cell::Cell;
 use kernel::sync::atomic::Atomic;
@@ -11,25 +11,25 @@ pub(crate) const NO_PD: usize = 0;
 /// The device reports that a message of the peer invalidated the region with this rkey.
 ///
 /// A peer can guess a key, and invalidate it before the registration is executed. So the message
-/// proves the invalidation only if it repeats what the peer could not know earlier ([`Echo`]): then
-/// the peer made the message after the Send behind the registration had left. The registration had
-/// been executed by then, and the invalidation hit a valid region. A message proves one
-/// invalidation only.
+/// proves the invalidation only if it repeats a value that the peer could not know earlier
+/// ([`Echo`]). In that case the peer made the message after it received the Send behind the
+/// registration. So the registration had been executed, and the invalidation hit a valid region. A
+/// message proves one invalidation only.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     /// Number of the protection domain in which the message can prove an invalidation.
     pub(crate) pd: usize,
-    /// Whether the message was already taken as the proof for a region.
+    /// Whether the message was already used as the proof for a region.
     pub(crate) used: &'a Cell<bool>,
     /// The number of the queue pair's next doorbell. A registration that waits for this doorbell
-    /// was not posted yet.
+    /// has not been posted yet.
     pub(crate) doorbell: &'a Atomic<u32>,
     /// The bytes of the message.
     pub(crate) bytes: &'a [u8],
 }
 
 impl RemoteInvalidation<'_> {
-    /// The rkey of the invalidated region.
+    /// Returns the rkey of the invalidated region.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
@@ -38,25 +38,25 @@ impl RemoteInvalidation<'_> {
 /// Content of a message that the peer can only know from the Send that named a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// The region's offset, in network order, at this byte of the message. Its upper bits were
-    /// drawn at random when the region was mapped. This crate reads the offset from the message; it
+    /// The region's offset, in network byte order, at this byte of the message. Its upper bits were
+    /// drawn at random when the region was mapped. This crate reads the offset from the message and
     /// does not rely on the caller.
     OffsetAt(usize),
-    /// The region's offset at any word of the message.
+    /// The region's offset, at any word of the message.
     Offset,
-    /// A number other than the offset that the peer could not foresee, and that did not leave this
-    /// host before the Send that named the region.
+    /// Another number that the peer could not foresee. It did not leave this host before the Send
+    /// that named the region.
     ///
-    /// This crate relies on the caller for this, but only for a region that the peer may read: the
-    /// peer cannot write through such a region, so a caller's mistake shows memory to the peer and
-    /// does no other harm.
+    /// For this value, the crate relies on the caller, but only if the peer may merely read the
+    /// region. The peer cannot write to such a region. So if the caller is wrong, the peer may see
+    /// memory, but it does no other harm.
     Unforeseen,
     /// The message repeats nothing of the Send.
     Nothing,
 }
 
 impl Echo {
-    /// Whether the message repeats this offset.
+    /// Returns whether the message repeats this offset.
     #[inline(always)]
     pub(super) fn has_offset(self, message: &[u8], offset: u64) -> bool {
         let offset = offset.to_be_bytes();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of a region's memory: a scatterlist, filled with the pages of a loan.
+//! The table of a region's memory: a scatterlist that is filled with the pages of a loan.
 
 use core::ptr;
 use kernel::{
@@ -25,14 +25,14 @@ pub(crate) struct Filling<'a> {
     /// Maximum length of an entry that can be mapped, in bytes: whole pages, at least one page.
     max_entry: u32,
     sg: &'a mut [scatterlist],
-    /// Bytes for which the table still has space, in whole pages.
+    /// Number of bytes for which the table still has space, in whole pages.
     room: usize,
     /// Whether a piece may be added if the last piece does not end, or the added piece does not
     /// begin, at a page border.
     gaps: bool,
-    /// Offset in its page at which the last piece ended.
+    /// Offset, within its page, of the end of the last piece.
     end: usize,
-    /// Numbers of bytes and entries so far.
+    /// Number of bytes in the table so far. `nents` is the number of entries.
     pub(crate) bytes: usize,
     pub(crate) nents: usize,
 }
@@ -65,7 +65,7 @@ impl<'a> Filling<'a> {
         if self.room == 0 || (self.nents != 0 && !self.gaps && (self.end | first) != 0) {
             return false;
         }
-        // The memory of a small transfer is usually within one page.
+        // Usually the memory of a small transfer is within one page.
         let behind = first.wrapping_add(len);
         if behind > PAGE_SIZE {
             return self.add_pages(piece);
@@ -87,8 +87,9 @@ impl<'a> Filling<'a> {
             first,
             len,
         } = piece;
-        // NO-OVERFLOW: Limited by the bytes that a region can hold or by the length of a piece.
-        // A piece that is too long for the rest of the region is cut at a page border.
+        // NO-OVERFLOW: All numbers are limited by the bytes that a region can hold, or by the
+        // length of a piece. A piece that is too long for the rest of the region is cut at a page
+        // border.
         let part = core::cmp::min(len, self.room.wrapping_sub(first));
         let behind = first.wrapping_add(part);
         let used = behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1);
@@ -102,11 +103,11 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Accounts for `nents` new entries with `bytes` bytes, which use `used` bytes in whole pages.
+    /// Accounts for `nents` new entries with `bytes` bytes, which need `used` bytes in whole pages.
     /// `behind` is the offset behind the last byte.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
-        // NO-OVERFLOW: Limited by the bytes that a region can hold.
+        // NO-OVERFLOW: All sums are limited by the bytes that a region can hold.
         self.nents = self.nents.wrapping_add(nents);
         self.bytes = self.bytes.wrapping_add(bytes);
         self.room = self.room.wrapping_sub(used);
@@ -115,9 +116,9 @@ impl<'a> Filling<'a> {
 }
 
 /// Describes `len` bytes by entries of at most `max` bytes each. The bytes begin at the offset
-/// `first` of `page`, and continue in the pages of `others`. Bytes behind the last of these pages
-/// are in the pages that follow it physically. Returns how many entries were used. Returns
-/// `None` if `sg` is too short: it needs one entry for `page` and one for each page of `others`.
+/// `first` of `page`, and continue in the pages of `others`. If more bytes follow the last of these
+/// pages, they are in the physically next pages. Returns the number of entries used, or `None` if
+/// `sg` is too short: it needs one entry for `page` and one for each page of `others`.
 #[inline]
 fn fill(
     sg: &mut [scatterlist],
@@ -130,10 +131,10 @@ fn fill(
     if others.len() >= sg.len() {
         return None;
     }
-    // An address that no page has.
+    // No page has this address.
     let none = ptr::without_provenance_mut(1);
-    // The distance in the memory map between pages that may share an entry. If no two pages may
-    // share an entry, a distance that pages never have.
+    // The distance in the memory map between two pages that may share an entry. If no two pages may
+    // share an entry, this is a distance that pages never have.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {
@@ -141,8 +142,9 @@ fn fill(
     };
     let start = sg.as_mut_ptr();
     let mut entry = start;
-    // The loop counts whole pages, which keeps it fast: it is most of the work of a large transfer.
-    // The first and the last entry are cut behind it.
+    // The loop counts whole pages. This keeps it fast, which matters because it is most of the work
+    // for a large transfer. The lengths of the first and the last entry are corrected after the
+    // loop.
     // SAFETY: `sg` has more entries than `others` has pages, so it has at least one entry.
     begin(unsafe { &mut *entry }, page);
     let mut page = page;
@@ -173,12 +175,12 @@ fn fill(
         }
         length = PAGE_SIZE as u32;
     }
-    // NO-OVERFLOW: The bytes of the pages in front of the memory and behind it are fewer than the
-    // bytes of all entries.
+    // NO-OVERFLOW: The bytes of these pages outside the memory are fewer than the bytes of all
+    // entries.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
     length = length.wrapping_sub(beyond as u32);
-    // NO-OVERFLOW: The end is behind the start, and both are in the table.
+    // NO-OVERFLOW: `entry` comes after `start`, and both are in the table.
     let last = entry.addr().wrapping_sub(start.addr()) / size_of::<scatterlist>();
     let last = finish(sg.get_mut(last..)?, length, max)?.wrapping_add(last);
     let entry = sg.first_mut()?;
@@ -191,9 +193,9 @@ fn fill(
     Some(used)
 }
 
-/// Sets the length of the first entry, which points at a page, to `length`. If `length` is more
-/// than `max`, a number of whole pages, the bytes beyond `max` go to the following entries. Returns
-/// the index of the last entry.
+/// Sets the length of the first entry, which already points at a page, to `length`. If `length` is
+/// more than `max` (a number of whole pages), the bytes beyond `max` go to the following entries.
+/// Returns the index of the last entry.
 ///
 /// There are enough entries: the table has one for each page, and each entry holds at least a page.
 #[inline]
@@ -204,7 +206,8 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
         entry.length = max;
         // CAST: A number of pages.
         let behind = page_of(entry).wrapping_add(max as usize / PAGE_SIZE);
-        // NO-OVERFLOW: `last` is a number of entries; `length` is more than `max` in this loop.
+        // NO-OVERFLOW: `last` is less than the number of entries, and `length` is more than `max`
+        // in this loop.
         last = last.wrapping_add(1);
         length = length.wrapping_sub(max);
         begin(entries.get_mut(last)?, behind);
@@ -213,9 +216,9 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
     Some(last)
 }
 
-/// Clears the SWIOTLB mark of a table's first entry. The driver of an IOMMU sets the mark when it
-/// bounces a list (`sg_dma_mark_swiotlb()`). If the mark stayed, the driver would take the next
-/// list in this table for a bounced one.
+/// Clears the SWIOTLB mark of a table's first entry. An IOMMU driver sets the mark when it bounces
+/// a list (`sg_dma_mark_swiotlb()`). If the mark stayed, the driver would believe that it had
+/// bounced the next list in this table too.
 #[inline(always)]
 pub(super) fn unmark(first: &mut scatterlist) {
     // Kernels without IOMMUs that bounce lists do not have the field.
@@ -227,8 +230,8 @@ pub(super) fn unmark(first: &mut scatterlist) {
     let _ = first;
 }
 
-/// Clears what an entry says of the table that it was copied from: whether the entry is the last
-/// one, and how it is mapped.
+/// Clears the marks that an entry has from the table that it was copied from: whether it is the
+/// last entry, and how it is mapped.
 #[cfg(xprtrdma_rds)]
 pub(crate) fn clear_marks(entry: &mut scatterlist) {
     entry.page_link &= !SG_BITS;
@@ -241,7 +244,7 @@ pub(crate) fn mark_end(last: &mut scatterlist) {
     last.page_link |= SG_END;
 }
 
-/// Points an entry of an initialised table at a page of a loan, which exists by the contract of
+/// Points an entry of an initialised table at a page of a loan. The page exists by the contract of
 /// [`Loan`](xprtrdma_base::lend::Loan). Clears the bit that marks the table's last entry.
 #[inline]
 fn begin(entry: &mut scatterlist, page: *mut page) {

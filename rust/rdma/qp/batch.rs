@@ -86,8 +86,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Returns true if [`Qp::begin`] would find space now. If it returns false,
-    /// [`QpHandler::send_space`] will be called when there is space, even if an earlier call was
-    /// already promised.
+    /// [`QpHandler::send_space`] will be called when there is space, even if that call was already
+    /// promised for another message.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
         let room = sq.closed || sq.room(max_len, max_wrs).is_some();
@@ -102,7 +102,7 @@ impl<H: QpHandler> Qp<H> {
 pub struct Message {
     /// Number of bytes to send, from the beginning of the buffer.
     pub len: usize,
-    /// A key of the peer that the peer's device invalidates when the message arrives.
+    /// A key of the peer. The peer's device invalidates it when the message arrives.
     pub invalidate: Option<u32>,
     /// Whether [`QpHandler::confirmed`] is called when the peer's device has received the message.
     /// This costs a completion.
@@ -262,7 +262,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let sq = &mut *guard;
         qp.ring(sq)?;
         if sq.transfers.push_within_capacity(transfer).is_err() {
-            // Cannot happen, because each transfer has at least one work request.
+            // This cannot happen, because each transfer has at least one work request.
             return Err(E2BIG);
         }
         if message.is_some() && offset != sq.head {
@@ -274,8 +274,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
             sq.closed = true;
             return Err(error);
         }
-        // Reads use this completion entry as well. The list of posts shows which post has
-        // completed. A Read that fails is reported as a Write.
+        // Reads use this completion entry as well: the list of posts shows which post has
+        // completed. So a Read that fails is reported as a Write.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
         let is_read = transfer_kind == Kind::Read && message.is_none();
         let mut last_flags = match is_read {
@@ -340,16 +340,16 @@ impl<H: QpHandler> SendBatch<'_, H> {
                 None => {}
             }
         }
-        // SAFETY: The chain ends with `sq.send`, whose `next` is null. What the work requests refer
-        // to outlives the post. The ring and `send_cqes` belong to `qp`. The owners of the regions
-        // keep them until it is proven that the peer cannot access them, or until this queue pair
-        // is drained, which suffices because the regions belong to its domain.
+        // SAFETY: The chain ends with `sq.send`, whose `next` is null. All memory to which the work
+        // requests refer outlives the post. The ring and `send_cqes` belong to `qp`. The owners of
+        // the regions keep them until it is proven that the peer cannot access them, or until this
+        // queue pair is drained, which suffices because the regions belong to its domain.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Returns true if the message should wait for a shared doorbell, judging by the messages that
-    /// waited last. Must be called exactly once for each message that may wait, because the calls
-    /// are counted.
+    /// Returns true if the message should wait for a shared doorbell. The answer depends on whether
+    /// the last messages that waited were joined by others. Must be called exactly once for each
+    /// message that may wait, because the calls are counted.
     #[inline]
     pub fn may_batch(&mut self) -> bool {
         let may = self.sq.batch_cooldown == 0;
@@ -359,8 +359,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
     /// Posts a message like [`SendBatch::post`], but rings the doorbell later: after the work that
     /// is queued on [`QpHandler::queue`] now, at the next post that does not wait, or when too many
-    /// work requests wait. For messages that may be followed by more messages at once. If the later
-    /// post fails, [`QpHandler::broken`] is called.
+    /// work requests wait. The caller uses it for a message that others may follow at once. If the
+    /// later post fails, [`QpHandler::broken`] is called.
     #[inline(never)]
     pub fn post_later<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         let (sge, flags) = self.add(len, regions, false)?;
@@ -373,7 +373,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
             .chain
             .push((doorbell, sq.seq), fence, regions, (sge, flags))
         {
-            // The message was accounted for already.
+            // The queue already counts the message as posted, so it cannot be used any more.
             sq.closed = true;
             return Err(error);
         }
@@ -386,9 +386,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         Ok(())
     }
 
-    /// Posts an RDMA Write of zero bytes. The peer's device acknowledges the Write without a key, a
-    /// credit or the peer's software, and [`QpHandler::probed`] is called. After an error the
-    /// connection has failed.
+    /// Posts an RDMA Write of zero bytes. The peer's device acknowledges it without a key, without
+    /// a credit and without the peer's software. Then [`QpHandler::probed`] is called. After an
+    /// error the connection has failed.
     pub fn post_probe(self) -> Result {
         let Self {
             qp,
@@ -422,7 +422,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
             return Ok(());
         };
         wr.send_flags = flags(true);
-        // Registrations among the waiting work requests are counted as posted.
+        // The doorbell is rung for the waiting work requests first, so that their registrations are
+        // posted before the fence.
         qp.ring(sq)?;
         sq.seq += 1;
         let seq = sq.seq;
@@ -452,12 +453,14 @@ impl<H: QpHandler> SendBatch<'_, H> {
             return Err(EINVAL);
         }
         let sq = &mut *guard;
-        // The registrations of these regions may be among the waiting work requests.
+        // The waiting work requests may contain the registrations of these regions, so they are
+        // posted first.
         qp.ring(sq)?;
         sq.seq += 1;
         let seq = sq.seq;
         let mut first = ptr::null_mut();
-        // Work requests complete in order, so the last completion proves that all have completed.
+        // Work requests complete in order. So only the last invalidation is signalled: its
+        // completion proves that all have completed.
         let mut signalled = true;
         let inv_cqe = qp.send_cqes.get::<LOCAL_INV>();
         for region in regions.iter_mut().rev() {

@@ -30,8 +30,8 @@ impl QueuedWr {
 /// In this order each Send is behind the registrations of its regions, and one fence before the
 /// chain is sufficient for all registrations.
 ///
-/// A registration in the chain is a copy, so that the region's own work requests stay free for an
-/// invalidation. The copy refers to the region, which counts as posted from then on. So the
+/// A registration in the chain is a copy, so that the region's own work requests can still be used
+/// for an invalidation. The copy refers to the region, which counts as posted from then on. So the
 /// region's memory is returned only after the invalidation is proven or the queue pair is drained,
 /// and a region that is dropped earlier is leaked.
 ///
@@ -51,7 +51,7 @@ pub(super) struct SendChain {
     send_cqe: *mut bindings::ib_cqe,
     reg_cqe: *mut bindings::ib_cqe,
     pub(super) messages: u32,
-    /// If more entries than this are in use, the doorbell is rung at once, so that the longest
+    /// If more entries than this are in use, the doorbell is rung at once. So the longest possible
     /// message always finds free entries.
     pub(super) full: usize,
 }
@@ -64,7 +64,7 @@ struct List {
 }
 
 // SAFETY: The entries refer to memory of the chain itself or of the queue pair, or to a region that
-// its owner keeps. Any thread may use them.
+// its owner keeps. Any thread may use these.
 unsafe impl Send for SendChain {}
 
 impl SendChain {
@@ -99,8 +99,8 @@ impl SendChain {
 
     /// Adds the registrations of `regions` and a Send of `sge`. If these are the first
     /// registrations, a fence is placed before them. `doorbell` contains the number of the doorbell
-    /// that they wait for, and the number of the last invalidation on the send queue. Returns
-    /// `ENOSPC`, and does nothing, if the chain has not enough free entries.
+    /// for which they wait, and the number of the last invalidation on the send queue. Returns
+    /// `ENOSPC`, and does nothing, if the chain does not have enough free entries.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: (u32, u64),

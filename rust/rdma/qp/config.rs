@@ -5,18 +5,19 @@
 /// Sizes of a [`Qp`](super::Qp).
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
-    /// Number of bytes in the send ring, which is contiguous memory.
+    /// Number of bytes in the send ring, which is physically contiguous memory.
     pub send_bytes: usize,
-    /// Minimum number of bytes in the send ring, for which the queue pair is created if contiguous
-    /// memory is short. At least four times the longest message.
+    /// If contiguous memory is short, the send ring may have fewer bytes, but at least this number.
+    /// It is at least four times the length of the longest message.
     pub least_send_bytes: usize,
     /// Number of work requests in the send queue.
     pub send_wrs: u32,
-    /// Maximum number of work requests per signalled work request.
+    /// At most this number of work requests are posted for each signalled work request.
     pub signal_every: u32,
     /// Maximum number of work requests for a message with its registrations.
     pub message_wrs: u16,
-    /// The doorbell is rung if more work requests than this wait for it.
+    /// Maximum number of work requests that wait for the doorbell. If there are more, the doorbell
+    /// is rung at once.
     pub waiting_wrs: u16,
     /// Number of Receives to keep posted.
     pub recv_count: u16,

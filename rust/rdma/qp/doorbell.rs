@@ -31,7 +31,8 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// Number of messages that are posted at once after a message that waited without company.
+/// If no other message joined a message that waited for the doorbell, this number of messages is
+/// posted without waiting.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {
@@ -69,14 +70,14 @@ impl<H: QpHandler> Qp<H> {
         let Some(first) = sq.chain.take() else {
             return Ok(());
         };
-        // Counted before the post, so that replies to these messages see them as posted. The device
-        // and its barriers are between the two accesses.
+        // The doorbell is counted before the post, so that the handler of a reply to these messages
+        // sees them as posted. The device and its barriers are between the two accesses.
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
-        // SAFETY: The chain is well-formed by its invariant. What it refers to outlives the post:
-        // the ring and `send_cqes` belong to `self`, and the owners of the regions keep them until
-        // it is proven that the peer cannot access them. The queue is open, and its lock is held
-        // because it is borrowed.
+        // SAFETY: The chain is well-formed by its invariant. All memory to which it refers outlives
+        // the post: the ring and `send_cqes` belong to `self`, and the owners of the regions keep
+        // them until it is proven that the peer cannot access them. The queue is open, and its lock
+        // is held because it is borrowed.
         unsafe { self.submit(&mut sq.closed, first) }
     }
 
@@ -105,8 +106,8 @@ impl<H: QpHandler> Qp<H> {
         queued
     }
 
-    /// Queues the work item so that it reports a failure. The caller may hold locks of handlers,
-    /// and so must not report the failure itself.
+    /// Queues the work item that rings the doorbell, so that it reports a failure. The caller may
+    /// hold locks of handlers, so it must not report the failure itself.
     #[cold]
     pub(super) fn tell_later(&self) {
         let sq = self.sq.lock();

@@ -39,7 +39,7 @@ pub trait QpHandler: Sized + Send + Sync + 'static {
     /// have completed.
     fn invalidated(qp: ArcBorrow<'_, Qp<Self>>, token: u64, proof: &LocalInvalidation);
 
-    /// Called when the peer's device has acknowledged the probe that was posted with
+    /// Called when the peer's device has acknowledged a keepalive probe that was posted with
     /// [`SendBatch::post_probe`](super::SendBatch::post_probe).
     fn probed(qp: ArcBorrow<'_, Qp<Self>>);
 

@@ -58,14 +58,14 @@ use xprtrdma_base::new_spinlock;
 use xprtrdma_bindings as bindings;
 
 impl<H: QpHandler> Qp<H> {
-    /// Creates the queue pair of the id behind `pd`, with all buffers, and posts all Receives.
-    /// May sleep.
+    /// Creates the queue pair on the id of `pd`, with all buffers, and posts all Receives. May
+    /// sleep.
     ///
     /// Returns `EBUSY` if the id had a queue pair before, and `EINVAL` if the configured size of
     /// messages or Receives is zero.
     pub fn create(pd: &Arc<Pd>, config: &QpConfig, handler: H) -> Result<QpOwner<H>> {
         pd.id().claim_qp()?;
-        // If a step fails, the objects that exist already are dropped in the order of teardown: the
+        // If a step fails, the objects created so far are dropped in the order of teardown, the
         // queue pair first.
         let place = UniqueArc::new_uninit(GFP_KERNEL)?;
         let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
@@ -94,7 +94,7 @@ impl<H: QpHandler> Qp<H> {
             ..Default::default()
         };
         let id = pd.id().as_raw();
-        // SAFETY: Id, domain and completion queue are valid and on one device.
+        // SAFETY: The id, the domain and the completion queue are valid and on one device.
         to_result(unsafe { bindings::rdma_create_qp(id, pd.as_raw(), &mut attr) })?;
         // SAFETY: A successful call has set the id's queue pair.
         let qp = unsafe { (*id).qp };
@@ -173,8 +173,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
-    /// returned. Afterwards nothing can be posted and the peer reaches nothing through this queue
-    /// pair. Idempotent. May sleep; must not be called by the handler.
+    /// returned. Afterwards nothing can be posted, and the peer cannot access memory through this
+    /// queue pair. Idempotent. May sleep; must not be called by the handler.
     fn shutdown(this: &Arc<Self>) {
         this.sq.lock().closed = true;
         this.rq.lock().closed = true;
@@ -185,10 +185,11 @@ impl<H: QpHandler> Qp<H> {
         // Waiting messages are not posted any more. The send queue is closed, so no further
         // messages are queued.
         Self::cancel_doorbell_work(this);
-        // An error means that there was no connection; the drain moves the queue pair to the error
-        // state itself.
+        // If this call fails, there was no connection. The drain then moves the queue pair to the
+        // error state itself.
         let _ = this.pd.id().disconnect();
-        // The drain also moves the queue pair to the error state, but does not report failures.
+        // The drain also moves the queue pair to the error state, but it does not report failures.
+        // So this call moves it first.
         let stopped = this.raw.stop().is_ok() && this.pd.stops_in_error();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and no other thread posts.
         unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
@@ -203,10 +204,10 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Destroys the queue pair. Returns `false` if the device failed to destroy it: everything that
-    /// the device may use then stays allocated for ever. Regions and the memory that was lent to
-    /// them stay because the domain does not count as drained. Rings and queues stay because a
-    /// reference to the [`Qp`] is leaked.
+    /// Destroys the queue pair. Returns `false` if the device failed to destroy it. Everything that
+    /// the device may still use then stays allocated for ever: the regions and their memory,
+    /// because the domain does not count as drained; the rings and queues, because a reference to
+    /// the [`Qp`] is leaked.
     fn destroy(this: &Arc<Self>) -> bool {
         let gone = this.raw.destroy(&this.cq);
         if !gone {
@@ -215,8 +216,9 @@ impl<H: QpHandler> Qp<H> {
         gone
     }
 
-    /// Drops the transfers that have not completed, with their pages, which may be megabytes. The
-    /// queue pair is destroyed, but handles may keep the [`Qp`] alive for a long time.
+    /// Drops the transfers that have not completed, together with their pages, which may be
+    /// megabytes. They are dropped now, because handles may keep the [`Qp`] alive for a long time
+    /// after the queue pair is destroyed.
     #[cfg(xprtrdma_server)]
     fn drop_transfers(&self) {
         let transfers = core::mem::take(&mut self.sq.lock().transfers);
@@ -227,9 +229,9 @@ impl<H: QpHandler> Qp<H> {
 /// The owner of a connection. Dropping it ends the connection, waits until every work request has
 /// completed and its handler has returned, and destroys the queue pair.
 ///
-/// Handles may keep the [`Qp`] alive longer, but afterwards nothing can be posted, no handler runs,
-/// and the peer cannot reach memory through the queue pair. Must be dropped where the drop may
-/// sleep, and not by a handler.
+/// Handles may keep the [`Qp`] alive longer. But after the drop nothing can be posted, no handler
+/// runs, and the peer cannot access memory through the queue pair. The owner must be dropped where
+/// the thread may sleep, and not by a handler.
 pub struct QpOwner<H: QpHandler>(Arc<Qp<H>>);
 
 impl<H: QpHandler> QpOwner<H> {
@@ -239,12 +241,11 @@ impl<H: QpHandler> QpOwner<H> {
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
-    /// returned. If the queue pair is then known to have stopped, it is not destroyed here:
-    /// dropping the owner destroys it, which may take seconds. Regions are best deregistered after
-    /// the owner was dropped, because a provider may keep references to them in the queue pair.
-    /// Their memory can be taken back earlier, see
-    /// [`ExposedMr::drained`](crate::mr::ExposedMr::drained). Idempotent. May sleep; must not be
-    /// called by the handler.
+    /// returned. If the queue pair is then known to have stopped, it is not destroyed here, because
+    /// that may take seconds: dropping the owner destroys it. Regions are best deregistered after
+    /// the owner was dropped, because a driver may keep references to them in the queue pair. Their
+    /// memory can be taken back earlier, see [`ExposedMr::drained`](crate::mr::ExposedMr::drained).
+    /// Idempotent. May sleep; must not be called by the handler.
     pub fn shut_down(&mut self) {
         Qp::shutdown(&self.0);
     }

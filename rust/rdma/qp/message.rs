@@ -2,7 +2,7 @@
 
 //! Messages that arrive, and the handler of their completions.
 //!
-//! A completed Receive lends its buffer to the handler as [`Received`]. The drop of [`Received`]
+//! The handler of a completed Receive borrows its buffer as [`Received`]. Dropping [`Received`]
 //! returns the buffer, so each buffer is returned exactly once.
 
 use super::{
@@ -38,19 +38,20 @@ use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_base::buffer::Buffer;
 use xprtrdma_bindings as bindings;
 
-/// A message in its receive buffer, lent to [`QpHandler::received`].
+/// A message in its receive buffer, which [`QpHandler::received`] borrows.
 ///
-/// The object cannot leave the thread of its handler, and cannot outlive the handler's call: the
-/// lifetime and [`NotThreadSafe`] prevent both.
+/// The object cannot leave the thread of its handler, and cannot outlive the handler's call:
+/// [`NotThreadSafe`] and the lifetime prevent this.
 ///
 /// # Invariants
 ///
-/// - The buffer is one of `qp` and belongs to this object. The device wrote `len` bytes into it.
+/// - The buffer belongs to `qp`, and only this object uses it. The device wrote `len` bytes into
+///   it.
 /// - `wc` is the completion of the message, which reports no error.
 pub struct Received<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     buf: &'a RecvBuf<Qp<H>>,
-    // Most fields of the completion are not needed for most messages, so they are read on demand.
+    // Most messages do not need most fields of the completion, so the fields are read on demand.
     wc: &'a bindings::ib_wc,
     len: usize,
     /// Whether the message was already used as the proof of an invalidation.
@@ -74,11 +75,12 @@ impl<H: QpHandler> Received<'_, H> {
     /// Returns the bytes of the message, as received from the network.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: By the type invariant; the buffer is not posted while `self` exists.
+        // SAFETY: By the type invariant the device wrote `len` bytes. The buffer is not posted
+        // while `self` exists.
         unsafe { slice::from_raw_parts(self.buf.mem.ptr(), self.len) }
     }
 
-    /// The region that the message invalidated, as the device reports it.
+    /// Returns the region that the message invalidated, as the device reports it.
     #[inline(always)]
     pub fn invalidation(&self) -> Option<RemoteInvalidation<'_>> {
         has_flag(self.wc, bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE).then(|| RemoteInvalidation {
@@ -96,8 +98,8 @@ impl<H: QpHandler> Received<'_, H> {
         immediate_of(self.wc)
     }
 
-    /// Rebuilds the object for a function that is not inlined, so that the usual path keeps the
-    /// fields in registers. This saves 20 instructions of a predicted reply.
+    /// Rebuilds the object before it is passed to a function that is not inlined. So the usual path
+    /// can keep the fields in registers, which saves 20 instructions of a predicted reply.
     #[inline(always)]
     pub fn anew(self) -> Self {
         let this = ManuallyDrop::new(self);
@@ -145,10 +147,10 @@ impl<H: QpHandler> Drop for Received<'_, H> {
     }
 }
 
-/// A message that outlives its handler's call. The drop returns the buffer. It may happen in any
-/// context, but not while a [`SendBatch`](super::SendBatch) is held. The object keeps the queue
-/// pair, so the last one must be dropped where the thread may sleep, or while the queue pair has
-/// its owner.
+/// A message that outlives its handler's call. Dropping it returns the buffer. It may be dropped in
+/// any context, but not while a [`SendBatch`](super::SendBatch) is held. The object keeps the
+/// [`Qp`] alive. So the last one must be dropped where the thread may sleep, unless the
+/// [`QpOwner`](super::QpOwner) still exists.
 ///
 /// # Invariants
 ///
@@ -205,7 +207,7 @@ fn has_flag(wc: &bindings::ib_wc, flag: bindings::ib_wc_flags) -> bool {
     wc.wc_flags as u32 & flag != 0
 }
 
-/// Returns what a completion reports about immediate data.
+/// Returns which immediate data a completion reports.
 #[inline]
 fn immediate_of(wc: &bindings::ib_wc) -> Immediate {
     if !has_flag(wc, bindings::ib_wc_flags_IB_WC_WITH_IMM) {

@@ -35,7 +35,7 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Takes back the buffer of a message whose handler is returning. Returns true if a full batch
-    /// of buffers is now free; the caller must post it.
+    /// of buffers is now free; the caller must then post the batch.
     ///
     /// # Safety
     ///
@@ -45,7 +45,8 @@ impl<H: QpHandler> Qp<H> {
     pub(super) unsafe fn give_back(&self, buf: &RecvBuf<Self>) -> bool {
         // SAFETY: By the type invariant no other thread uses `free` now.
         let free = unsafe { &mut *self.free.get() };
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract the caller owns the buffer and does not use it
+        // afterwards.
         unsafe { free.push(buf) };
         free.len >= self.free_batch
     }
@@ -72,7 +73,8 @@ impl<H: QpHandler> Qp<H> {
     /// The caller owns the buffer, and does not use it afterwards.
     pub(super) unsafe fn give_back_held(&self, buf: &RecvBuf<Self>) {
         let mut rq = self.rq.lock();
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract the caller owns the buffer and does not use it
+        // afterwards.
         unsafe { rq.returned.push(buf) };
         if rq.returned.len < self.returned_batch {
             return;
@@ -85,7 +87,7 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Posts Receives. If the queue is closed, which happens before the drain, the buffers stay
+    /// Posts Receives. The queue is closed before the drain. If it is closed, the buffers stay
     /// unposted until the teardown.
     pub(super) fn post_recvs(&self, rq: &mut RecvQueue, chain: Chain) -> Result {
         if rq.closed {
@@ -96,7 +98,8 @@ impl<H: QpHandler> Qp<H> {
         // queue pair.
         let posted = unsafe { bindings::xprtrdma_post_recv(self.raw.qp.as_ptr(), chain.first) };
         if posted != 0 {
-            // Some Receives may have been posted. Only the teardown can tell which.
+            // Some Receives may have been posted, but it is not known which. So the buffers stay
+            // unused until the teardown.
             rq.closed = true;
         }
         to_result(posted)

@@ -32,11 +32,11 @@ pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings:
 ///
 /// # Invariants
 ///
-/// - `wr` refers to `cqe` and to `sge`, which refers to `mem`. All are in the table of `qp`, and
-///   are not moved while the table exists. The pointer to `cqe` may be used to access the whole
+/// - `wr` refers to `cqe` and to `sge`, and `sge` refers to `mem`. All are in the table of `qp`,
+///   and do not move while the table exists. The pointer to `cqe` may be used to access the whole
 ///   object.
-/// - `qp` is the pointer from the `Arc` of the queue pair, from the first post on.
-/// - `wr` belongs to the owner of the buffer.
+/// - From the first post on, `qp` is the pointer from the `Arc` of the queue pair.
+/// - Only the owner of the buffer accesses `wr`.
 // `cqe` comes first, so that it has the address of the whole object.
 #[repr(C)]
 pub(super) struct RecvBuf<Q> {
@@ -67,7 +67,7 @@ impl<Q> RecvBuf<Q> {
         Ok(table)
     }
 
-    /// Completes the buffers when the table has its final address.
+    /// Completes the buffers once the table is at its final address.
     pub(super) fn bind(mut table: KVVec<Self>) -> KVVec<Self> {
         for buf in table.iter_mut() {
             let this = ptr::from_mut(buf);
@@ -96,7 +96,7 @@ pub(super) struct Chain {
     pub(super) len: u32,
 }
 
-// SAFETY: The linked buffers belong to the chain, whichever thread has it.
+// SAFETY: The linked buffers belong to the chain, so the thread that owns the chain may use them.
 unsafe impl Send for Chain {}
 
 impl Chain {

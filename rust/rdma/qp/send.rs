@@ -36,9 +36,10 @@ impl<H: QpHandler> Qp<H> {
         closed: &mut bool,
         first: *const bindings::ib_send_wr,
     ) -> Result {
-        // It does not matter which work request failed.
+        // The device also reports which work request failed, but this code does not use that.
         let mut failed = ptr::null();
-        // SAFETY: By the caller's contract; the queue pair is valid while its queue is open.
+        // SAFETY: The caller's contract guarantees the chain. The queue pair is valid while its
+        // queue is open.
         let errno =
             unsafe { bindings::xprtrdma_post_send(self.raw.qp.as_ptr(), first, &mut failed) };
         if errno == 0 {
@@ -58,9 +59,10 @@ impl<H: QpHandler> Qp<H> {
     pub(super) unsafe fn of_send<'a, const KIND: usize>(
         cqe: *mut bindings::ib_cqe,
     ) -> ArcBorrow<'a, Self> {
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract `cqe` is the entry for this `KIND`.
         let entries = unsafe { SendEntries::of::<KIND>(cqe) };
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract the entries are the field `send_cqes` of a queue pair of
+        // this type.
         let this: *const Self = unsafe { kernel::container_of!(entries, Self, send_cqes) };
         // SAFETY: The pointer comes from `Arc::as_ptr`. By the caller's contract the queue pair
         // exists.
@@ -68,7 +70,7 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Returns the number of the oldest transfer that has not completed. Work requests complete in
-    /// the order of posting: if the peer has refused a transfer, it has refused this transfer.
+    /// the order of posting. So if the peer has refused a transfer, it is this one.
     #[cfg(xprtrdma_server)]
     #[cold]
     pub fn oldest_transfer(&self) -> Option<u64> {
@@ -96,12 +98,12 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
     // CAST: The same pointer was stored in this field, as 64 bits, when the work request was
     // posted.
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut bindings::ib_cqe;
-    // SAFETY: By this function's contract. The owner of the queue pair holds a reference, and drops
-    // it only after the drain, which waits for this handler.
+    // SAFETY: By this function's contract the entry belongs to a `Qp<H>`. The owner of the queue
+    // pair holds a reference, and drops it only after the drain, which waits for this handler.
     let qp = unsafe { Qp::<H>::of_send::<KIND>(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-        // The posted work requests stay accounted for: the queue pair is dead, and its teardown
-        // frees what they refer to.
+        // The posted work requests stay accounted for. The queue pair is dead, and its teardown
+        // frees everything to which they refer.
         Qp::report_broken(qp, FailedWork::of(opcode(KIND), wc));
         return;
     }
@@ -110,7 +112,8 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
         let op = sq.complete();
         #[cfg(xprtrdma_server)]
         if let Some(OpKind::Transfer) = op {
-            // Work requests complete in the order of posting.
+            // Work requests complete in the order of posting, so the completed transfer is the
+            // first one.
             let transfer = sq.transfers.remove(0);
             let wake = core::mem::replace(&mut sq.want_space, false);
             drop(sq);

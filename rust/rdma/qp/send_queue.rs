@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: a ring of bytes, in which each Send uses a contiguous part, and work requests.
+//! The send queue: work requests, and a ring of bytes in which each Send uses a contiguous part.
 //! Each message is copied to the ring once. A Send refers to no other memory, so the queue never
 //! owns memory of an RPC. Most Sends are unsignalled: the completion of a signalled Send frees all
 //! earlier ones.
 //!
-//! After its completion a message is overwritten, even if the device has not sent it yet. This is
-//! safe with siw, which completes an unsignalled Send when TCP has accepted it: siw splices a page
-//! into TCP's queue only if the page has its own reference count, and copies memory from the slab
-//! allocator.
+//! A message may be overwritten after its completion, even if the device has not sent it yet. This
+//! is safe with siw, which completes an unsignalled Send when TCP has accepted it: siw splices a
+//! page into TCP's queue only if the page has its own reference count, and copies memory from the
+//! slab allocator, such as the ring.
 //!
 //! The ring relies on a property of verbs: the work requests of a send queue complete in the order
 //! in which they were posted. So one `ib_cqe` for each type suffices, and no list of Sends is
@@ -74,7 +74,7 @@ pub(super) enum OpKind {
     },
     Probe,
     Confirmed,
-    /// An invalidation with this number. When it completes, the device is done with all earlier
+    /// An invalidation with this number. When it completes, the device has finished all earlier
     /// registrations.
     Retirement(u64),
     #[cfg(xprtrdma_server)]
@@ -92,15 +92,15 @@ struct Op {
 
 pub(super) struct SendQueue {
     pub(super) ring: DmaBuf,
-    /// Offset in the ring of the next message, and number of bytes of the ring in use.
+    /// Offset in the ring of the next message. `used` is the number of bytes in use.
     pub(super) head: usize,
     pub(super) used: usize,
     /// The signalled posts that have not completed, in order.
     ops: Fifo<Op>,
     pub(super) wrs: u32,
     depth: u32,
-    // Bytes and work requests posted since the last signalled post, and the limits at which the
-    // next post is signalled.
+    // Numbers of bytes and work requests posted since the last signalled post, and their limits.
+    // When a limit is reached, the next post is signalled.
     quiet_wrs: u32,
     quiet_bytes: usize,
     quiet_wrs_most: u32,
@@ -108,16 +108,16 @@ pub(super) struct SendQueue {
     pub(super) seq: u64,
     pub(super) closed: bool,
     pub(super) want_space: bool,
-    /// Additional flags of signalled work requests other than RDMA Reads: a fence, if they could
-    /// complete before Reads that were posted earlier.
+    /// Additional flags of signalled work requests other than RDMA Reads. The flag is a fence if
+    /// the device could otherwise complete them before Reads that were posted earlier.
     #[cfg(xprtrdma_server)]
     signal_flags: c_int,
     /// Transfers that were posted and have not completed, in the order of posting. Never grows
     /// beyond its capacity.
     #[cfg(xprtrdma_server)]
     pub(super) transfers: KVec<KBox<Transfer>>,
-    // The work request and the element that each Send uses. Their content is valid during one post
-    // only.
+    // The work request and the scatter/gather element that each Send uses. Their content is valid
+    // only during a post.
     pub(super) send: bindings::ib_send_wr,
     pub(super) sge: bindings::ib_sge,
     pub(super) chain: SendChain,
@@ -231,8 +231,8 @@ impl SendQueue {
         (self.used.wrapping_add(len) <= size).then_some(self.head)
     }
 
-    /// Returns true if `len` bytes fit at the start of the ring. Used if they do not fit behind the
-    /// head.
+    /// Returns true if `len` bytes fit at the start of the ring. Called if they do not fit behind
+    /// the head.
     #[cold]
     #[inline(never)]
     fn has_room_at_start(&self, len: usize) -> bool {
@@ -247,19 +247,19 @@ impl SendQueue {
         self.ring.len().wrapping_sub(self.head)
     }
 
-    /// Skips the bytes behind the head, because the next message begins at the start of the ring:
-    /// [`Self::room`] has returned an offset other than the head.
+    /// Skips the bytes behind the head. Called if [`Self::room`] returned an offset other than the
+    /// head, because the next message begins at the start of the ring.
     #[cold]
     #[inline(never)]
     pub(super) fn skip(&mut self) {
         self.account(self.behind_head(), 0);
     }
 
-    /// Accounts for a post, for which there is space.
+    /// Accounts for a post. The queue must have space for it.
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: The bytes and work requests in use are never more than exist. Those behind
-        // the last signalled post are part of them.
+        // NO-OVERFLOW: The bytes and work requests in use never exceed the size of the queue. Those
+        // behind the last signalled post are part of them.
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
         self.wrs = self.wrs.wrapping_add(wrs);
@@ -331,7 +331,7 @@ pub(super) const fn opcode(kind: usize) -> Opcode {
 /// # Invariants
 ///
 /// From the first post on, each element of `ptrs` points to the entry of its type. The pointer may
-/// be used to access the whole queue pair, because it comes from its `Arc`.
+/// be used to access the whole queue pair, because it comes from the queue pair's `Arc`.
 #[repr(C)]
 pub(super) struct SendEntries {
     cqes: [Opaque<bindings::ib_cqe>; KINDS],
@@ -339,8 +339,8 @@ pub(super) struct SendEntries {
 }
 
 impl SendEntries {
-    /// Creates entries whose completions these functions handle, in the order of the types.
-    /// [`SendEntries::bind`] must be called before they are used.
+    /// Creates the completion entries. `done` contains the functions that handle their completions,
+    /// in the order of the types. [`SendEntries::bind`] must be called before the entries are used.
     pub(super) fn new(done: [Done; KINDS]) -> Self {
         Self {
             cqes: done.map(|done| Opaque::new(bindings::ib_cqe { done: Some(done) })),
@@ -352,16 +352,16 @@ impl SendEntries {
     ///
     /// # Safety
     ///
-    /// `this` is valid, and comes from a pointer to the whole queue pair, which is not moved. The
-    /// queue pair is not used yet.
+    /// `this` is valid. The pointer comes from a pointer to the whole queue pair, which does not
+    /// move and is not used yet.
     pub(super) unsafe fn bind(this: *const Self) {
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract `this` is valid.
         let (first, ptrs) = unsafe { (&raw const (*this).cqes, (*this).ptrs.get()) };
         // CAST: `Opaque` is transparent, and an array begins with its first element.
         let first: *mut bindings::ib_cqe = first.cast_mut().cast();
         // INVARIANT: Each pointer refers to the entry of its type.
         let all = core::array::from_fn(|kind| first.wrapping_add(kind));
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract no other code uses the entries yet.
         unsafe { *ptrs = all };
     }
 

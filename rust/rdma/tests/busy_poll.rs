@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads that handle completions themselves.
+//! Threads that poll for completions and handle them.
 
 use super::{
     ensure::Test,
@@ -46,20 +46,20 @@ use kernel::{
 
 pub(super) type Connection = Qp<Arc<Keeper>>;
 
-/// Time limit for a thread that waits, in milliseconds. So a lost event makes a test fail and not
-/// hang.
+/// Time limit for a waiting thread, in milliseconds. With the limit, a lost event makes a test fail
+/// instead of hang.
 const PATIENCE: u32 = 20_000;
 
 const ROUNDS: usize = 2000;
 
 /// The state that the threads of a test share.
 pub(super) struct Shared {
-    /// Number of messages that the peer has to send.
+    /// Number of messages for which a thread polls.
     wanted: Atomic<usize>,
-    /// Numbers of errands that have started and that have ended.
+    /// Numbers of actions in other threads that have started and that have ended.
     begun: Atomic<usize>,
     done: Atomic<usize>,
-    /// Set by an errand when the expected event has happened.
+    /// Set by an action in another thread when the expected event has happened.
     pub(super) seen: Atomic<usize>,
     over: Atomic<bool>,
 }
@@ -94,7 +94,7 @@ fn message(qp: &Connection, late: bool) -> Result {
     })
 }
 
-/// An action of another thread.
+/// An action that another thread executes.
 #[pin_data]
 struct Errand {
     qp: Arc<Connection>,
@@ -114,13 +114,14 @@ impl WorkItem for Errand {
     fn run(this: Pin<KBox<Self>>) {
         (this.what)(&this.qp, &this.shared);
         let shared = this.shared.clone();
-        // The queue pair is dropped first: the thread that waits may check whether it is gone.
+        // The queue pair is dropped first, because the waiting thread may check whether it is gone.
         drop(this);
         shared.done.fetch_add(1, Full);
     }
 }
 
-/// Its drop waits for errands, so that none outlives its test, however the test ends.
+/// The actions that other threads execute. Dropping this object waits for them, so that no action
+/// outlives its test, however the test ends.
 pub(super) struct Errands(pub(super) Arc<Shared>);
 
 impl Errands {
@@ -132,7 +133,7 @@ impl Errands {
 
 impl Drop for Errands {
     fn drop(&mut self) {
-        // No result is expected here.
+        // The result is ignored, because the test may already have failed.
         let _ = self.finish();
     }
 }
@@ -223,7 +224,7 @@ mod suite {
             pair.owner.busy_poll(|| false, || false),
             PollOutcome::Stopped
         );
-        // A thread whose condition became true was not stopped.
+        // The condition is already true, so the outcome is `Over` and not `Stopped`.
         ensure_eq!(pair.owner.busy_poll(|| false, || true), PollOutcome::Over);
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
@@ -255,7 +256,7 @@ mod suite {
         let shared = Shared::new()?;
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
-            // Begins when a thread polls.
+            // Begins when another thread polls.
             while qp.busy_poll(|| true, || true) != PollOutcome::Left && !shared.over.load(Relaxed)
             {
                 pause(1);
@@ -265,7 +266,7 @@ mod suite {
         })?;
         ensure_eq!(busy_poll(&pair, 1), PollOutcome::Stopped);
         ensure_eq!(shared.seen.load(Relaxed), 1);
-        // The event is for the work item.
+        // The work item gets the event.
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
@@ -304,13 +305,13 @@ mod suite {
         let errands = Errands(shared.clone());
         elsewhere(&pair, &shared, |qp, shared| {
             shared.wanted.store(thread(), Relaxed);
-            // Repeats until the work item is not running.
+            // Polls again until the work item is not running.
             while !shared.over.load(Relaxed) {
                 qp.busy_poll(|| true, || false);
                 pause(1);
             }
         })?;
-        // Repeats until a message finds a polling thread.
+        // Polls again until a message arrives while the thread polls.
         let polls = || {
             let it = shared.wanted.load(Relaxed);
             it != 0 && it == pair.keeper.thread.load(Relaxed)
@@ -330,7 +331,7 @@ mod suite {
             let pair = pair;
             drop(pair.owner);
             ensure_eq!(returned(&keeper), 1);
-            // Any other event is handled here.
+            // Any other event is handled before the rest of `pair` is dropped here.
         }
         errands.finish()?;
         calm();
@@ -352,7 +353,7 @@ mod suite {
                         break;
                     }
                     if sent % 3 == 0 {
-                        // Now another sender requests completions.
+                        // From now on the work item handles completions for another sender.
                         qp.stop_polling();
                     }
                 }
@@ -367,7 +368,7 @@ mod suite {
                 match busy_poll(&pair, round) {
                     PollOutcome::Over => break,
                     PollOutcome::Stopped => stopped += 1,
-                    // The event goes to the work item, which is running.
+                    // The work item is running, so it handles the event.
                     PollOutcome::Left => pause(1),
                 }
                 ensure!(now() - start < i64::from(PATIENCE) * 500_000);

@@ -47,7 +47,7 @@ use kernel::{
 /// A prefix that is not routed (RFC 6666).
 const NOWHERE: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
 
-/// The device's own address, and any port.
+/// Returns the device's own address, with any port.
 fn own() -> SocketAddr {
     let mut own = peer();
     own.set_port(0);
@@ -78,21 +78,21 @@ mod suite {
     fn an_id_may_be_dropped_at_any_step() -> Test {
         calm();
         drop(CmId::create(net(), Log::<Seen>::new()?)?);
-        // Destroyed while its address is being resolved.
+        // The id is destroyed while its address is being resolved.
         let id = CmId::create(net(), Log::<Seen>::new()?)?;
         id.resolve_addr(&peer(), 5000)?;
         drop(id);
-        // Destroyed after its address was resolved.
+        // The id is destroyed after its address was resolved.
         let log = Log::<Seen>::new()?;
         let id = CmId::create(net(), log.clone())?;
         id.resolve_addr(&peer(), 5000)?;
         log.wait(|e| *e == Seen::AddrResolved)?;
         drop(id);
-        // Destroyed after it was bound.
+        // The id is destroyed after it was bound.
         let id = CmId::create(net(), Log::<Seen>::new()?)?;
         id.bind_addr(&own())?;
         drop(id);
-        // Destroyed while its route is being resolved.
+        // The id is destroyed while its route is being resolved.
         let log = Log::<Seen>::new()?;
         let id = CmId::create(net(), log.clone())?;
         id.resolve_addr(&peer(), 5000)?;
@@ -124,7 +124,7 @@ mod suite {
         ensure_eq!(id.bind_addr(&own()), Err(EINVAL));
         id.resolve_route(5000)?;
         log.wait(|e| *e == Seen::RouteResolved)?;
-        // The port is in use as long as the id has it.
+        // The port is in use as long as the id exists.
         let local = id.local_addr().ok_or(EINVAL)?;
         let late = CmId::create(net(), log.clone())?;
         ensure_eq!(late.bind_addr(&local), Err(EADDRINUSE));
@@ -230,7 +230,7 @@ mod suite {
             |()| CmId::create(net(), log.clone()).map(drop),
             |()| Ok(()),
         )?;
-        // Two allocations: the C object and our context.
+        // Two allocations: the C object and this crate's context.
         ensure_at_least!(errors, 2);
         Ok(())
     }

@@ -43,7 +43,7 @@ const fn of_port(number: u32) -> DeviceEvent {
     }
 }
 
-/// Makes the device report an event, which a work item does later.
+/// Makes the device report an event. A work item reports it later.
 fn tell(event: DeviceEvent) {
     // SAFETY: Any number is allowed.
     unsafe { bindings::fake_tells(event.number, event.port.unwrap_or(u32::MAX)) }

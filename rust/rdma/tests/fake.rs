@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fake device for the suites: its objects that exist, the calls that must fail, and ids bound
-//! to it.
+//! The fake device for the suites: the number of its objects, the calls that must fail, and ids
+//! that are bound to it.
 
 use super::log::Log;
 use crate::{
@@ -73,8 +73,7 @@ impl Verb {
         }
     }
 
-    /// Makes the nth call from now on fail; with zero, no call fails. The count of calls starts
-    /// again.
+    /// Makes the nth call from now on fail. With zero, no call fails. The count of calls restarts.
     pub(super) fn fail(self, nth: u32) {
         // SAFETY: `verb` is a verb of the device.
         unsafe { bindings::fake_fail(self.raw(), nth) }
@@ -110,7 +109,7 @@ impl Census {
         violations: 0,
     };
 
-    /// The present.
+    /// Returns the current numbers.
     pub(super) fn now() -> Self {
         let mut raw = bindings::fake_census::default();
         // SAFETY: `raw` is writable.
@@ -137,11 +136,11 @@ pub(super) fn calm() {
     short_maps(false);
     Death::None.comes();
     Kind::Plain.always();
-    // SAFETY: Nothing is mapped before a test.
+    // SAFETY: Before a test, nothing is mapped.
     unsafe { bindings::fake_begin() };
 }
 
-/// Work that a device stops when it is removed. A drain does not wait for such work.
+/// Work that a device no longer does after it is removed. A drain does not wait for such work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     None,

@@ -24,7 +24,8 @@ use xprtrdma_bindings as bindings;
 /// Number of pages in the memory of a [`Lent`]; they are physically contiguous.
 pub(super) const PAGES: usize = 8;
 
-/// Some pieces, each with its first byte and its length, of a memory of [`PAGES`] pages.
+/// Pieces of a contiguous memory of [`PAGES`] pages. Each piece is given by its first byte and its
+/// length.
 pub(super) struct Lent {
     mem: KVec<u8>,
     /// The pages of the memory.
@@ -41,7 +42,7 @@ impl Lent {
         Self::of(PAGES, pieces)
     }
 
-    /// Does the same for `count` pages.
+    /// Allocates `count` pages in the same way.
     pub(super) fn of(count: usize, pieces: &[(usize, usize)]) -> Result<Self> {
         let mut mem = KVec::from_elem(0u8, count * PAGE_SIZE, GFP_KERNEL)?;
         for (i, byte) in mem.iter_mut().enumerate() {
@@ -72,7 +73,7 @@ impl Lent {
         self
     }
 
-    /// Counts how often the memory was returned to its owner: 0 or 1.
+    /// Returns a counter: how often the memory was returned to its owner, 0 or 1.
     pub(super) fn given_back(&self) -> Arc<Atomic<u32>> {
         self.given_back.clone()
     }
@@ -93,7 +94,7 @@ impl Drop for Lent {
 }
 
 impl Lent {
-    /// Returns the bytes from this offset on, if there are any.
+    /// Returns the bytes from this offset on, or `None` if there are none.
     fn piece(&self, at: usize, len: usize) -> Option<Piece<'_>> {
         let (from, first) = (at / PAGE_SIZE, at % PAGE_SIZE);
         let named = match self.arrays {

@@ -70,7 +70,7 @@ mod suite {
             },
             |()| Ok(()),
         )?;
-        // The handler, the addresses, the id and its context, the list.
+        // At least five allocations: the handler, the addresses, the id, its context, and the list.
         ensure_at_least!(errors, 5);
         ensure_eq!(Census::now(), Census::NOTHING);
         Ok(())

@@ -23,7 +23,7 @@ pub(super) struct Log<E: Copy + PartialEq> {
     more: CondVar,
 }
 
-/// A time that is exceeded only if a test hangs.
+/// A time limit in jiffies that is exceeded only if a test hangs.
 const PATIENCE_JIFFIES: usize = 30 * kernel::bindings::HZ as usize;
 
 impl<E: Copy + PartialEq> Log<E> {
@@ -38,7 +38,7 @@ impl<E: Copy + PartialEq> Log<E> {
     }
 
     pub(super) fn add(&self, event: E) {
-        // A test that does not find an event fails.
+        // If the push fails, the test does not find the event and fails.
         let _ = self.events.lock().push(event, GFP_KERNEL);
         self.more.notify_all();
     }
@@ -47,7 +47,8 @@ impl<E: Copy + PartialEq> Log<E> {
         self.events.lock().iter().filter(|e| **e == event).count()
     }
 
-    /// Waits until one of the events satisfies `is`; `ETIMEDOUT` if none does.
+    /// Waits until there is an event for which `is` returns true. Returns `ETIMEDOUT` if no such
+    /// event arrives.
     pub(super) fn wait(&self, is: impl Fn(&E) -> bool) -> Result<E> {
         self.look(|events| events.iter().copied().find(|e| is(e)))
     }

@@ -3,10 +3,10 @@
 //! Random sequences of operations on memory regions, compared with a model of what the peer can
 //! access.
 //!
-//! A sequence uses one connection and a few regions that are mapped, posted, invalidated by either
-//! end, lost and dropped, in an order that a number determines. After each step the test compares
-//! which regions have been returned and what is mapped. It also checks, byte by byte, what the
-//! device lets the peer do with every key that the peer was ever told.
+//! A sequence uses one connection and a few regions. The regions are mapped, posted, invalidated by
+//! either end, lost and dropped, in an order that a seed determines. After each step the test
+//! compares with the model which regions have been returned and which are mapped. It also checks,
+//! byte by byte, what the device allows the peer to do with every key that the peer ever received.
 
 use super::{
     ensure::Test,
@@ -69,7 +69,7 @@ use xprtrdma_bindings as bindings;
 
 /// Number of regions in a sequence.
 const REGIONS: usize = 5;
-/// Number of sequences, and maximum number of steps of one.
+/// Number of sequences. The second constant is the maximum number of steps in a sequence.
 const LIVES: u64 = 40;
 const STEPS: usize = 60;
 
@@ -103,7 +103,7 @@ enum Told {
     Broken,
 }
 
-/// Keeps the posted regions, and offers every proof to all of them.
+/// A completion handler that keeps the posted regions, and tries every proof on all of them.
 #[pin_data]
 struct Holder {
     log: Arc<Log<Told>>,
@@ -123,7 +123,7 @@ impl Regions {
         proves: impl Fn(ExposedMr<Lent>) -> Result<(IdleMr, Lent), ExposedMr<Lent>>,
     ) {
         for (id, region) in take(&mut self.exposed) {
-            // A test that does not find a region fails.
+            // If the push fails, the test does not find the region and fails.
             match proves(region) {
                 Ok((mr, lent)) => drop(self.back.push((id, mr, lent), GFP_KERNEL)),
                 Err(region) => drop(self.exposed.push((id, region), GFP_KERNEL)),
@@ -168,7 +168,7 @@ impl QpHandler for Arc<Holder> {
     }
 }
 
-/// Returns the next pseudo-random number; the same in every run.
+/// A generator of pseudo-random numbers. The numbers are the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -200,8 +200,8 @@ enum State {
     Registered,
     /// A device that is not trusted reports that the peer has invalidated the region.
     Void,
-    /// The invalidation is in the queue, or is executed as one of several of which the last has not
-    /// completed. Says whether the peer can still access the memory.
+    /// The invalidation is in the queue; or it was executed, but belongs to a group whose last
+    /// invalidation has not completed. The field says whether the peer can still access the memory.
     Ending(bool),
     /// It is unknown whether the peer can access the memory.
     Lost,
@@ -212,7 +212,7 @@ enum State {
 enum Wr {
     Register(usize),
     Message,
-    /// The region of an invalidation. The last of several invalidations has their token.
+    /// The invalidation of a region. The last one of a group has the group's token.
     Invalidate(usize, Option<u64>),
 }
 
@@ -221,7 +221,8 @@ struct Seat {
     state: State,
     idle: Option<(IdleMr, Lent)>,
     mapped: Option<ExposedMr<Lent>>,
-    /// How the region was last exposed, and with which group it is being invalidated.
+    /// How the region was last exposed. The next field is the token of the group with which it is
+    /// being invalidated.
     window: Option<(Window, Access)>,
     group: u64,
     given_back: Arc<Atomic<u32>>,
@@ -236,7 +237,7 @@ struct Life {
     dice: Dice,
     /// Numbers of messages and of invalidations so far.
     count: u64,
-    /// Whether nothing can be posted any more, and no message arrives.
+    /// Whether nothing can be posted, and no message arrives, any more.
     closed: bool,
     broken: bool,
     trace: KVec<u8>,
@@ -352,7 +353,7 @@ impl Life {
         Ok(())
     }
 
-    /// Takes all mapped regions in order, and returns which they are.
+    /// Takes all mapped regions in order. Returns their numbers and the regions.
     fn take_mapped(&mut self) -> Result<(KVec<usize>, KVec<ExposedMr<Lent>>)> {
         let (mut ids, mut regions) = (KVec::new(), KVec::new());
         for (id, seat) in self.seats.iter_mut().enumerate() {
@@ -375,7 +376,7 @@ impl Life {
 
     fn post(&mut self) -> Test {
         let later = self.dice.roll(3) == 0;
-        // The message that rings the doorbell for a message that waits.
+        // One more for the message that rings the doorbell for a waiting message.
         let most = 2 + REGIONS as u32;
         if self.closed || !self.owner.has_room(256, most) {
             return Ok(());
@@ -419,7 +420,7 @@ impl Life {
         Ok(())
     }
 
-    /// The device executes more of its queue.
+    /// The device executes some more work requests of its queue.
     fn complete(&mut self) -> Test {
         if self.queue.is_empty() {
             return Ok(());
@@ -452,9 +453,9 @@ impl Life {
         Ok(())
     }
 
-    /// Sends a message that invalidates a region, or that names a key of no region. The peer may
-    /// have guessed the key of a later registration. The message may repeat the region's offset.
-    /// Without the offset, or if the device is not trusted, the region stays exposed.
+    /// Sends a message that invalidates a region, or that names a key which no region has. The peer
+    /// may have guessed the key of a later registration. The message may repeat the region's
+    /// offset. If it does not, or if the device is not trusted, the region stays exposed.
     fn remote(&mut self) -> Test {
         if self.broken {
             return Ok(());
@@ -560,7 +561,8 @@ impl Life {
         Ok(())
     }
 
-    /// Checks that the device allows the peer exactly the operation that the region's access names.
+    /// Checks that the device allows the peer the operation that the region's access names, and no
+    /// other.
     fn reached(&self, window: Window, access: Access) -> Result<bool> {
         let peer = self.peer();
         let read = peer.read(window.handle, window.offset, 1).is_ok();
@@ -577,7 +579,7 @@ impl Life {
 
     fn check(&mut self) -> Test {
         if !self.broken {
-            // All completions so far are handled before this.
+            // The test first waits until all completions so far are handled.
             self.message(None, 0)?;
         }
         let mut held = self.holder.regions.lock();
@@ -638,7 +640,7 @@ impl Life {
         drop(owner);
         let mut held = holder.regions.lock();
         ensure!(held.back.is_empty());
-        // Flushed invalidations were no proof: exposed regions are still exposed, but may be
+        // Flushed invalidations are no proof, so these regions are still exposed, but they may be
         // dropped now.
         for (id, region) in take(&mut held.exposed) {
             ensure!(!matches!(seats[id].state, State::Idle | State::Mapped));
@@ -684,7 +686,7 @@ mod suite {
             }
             life.end()?;
         }
-        // All events have happened.
+        // Each kind of event happened at least once.
         for letter in *b"mupcriFB" {
             ensure_at_least!(letters[usize::from(letter)], 5);
         }

@@ -43,8 +43,8 @@ fn domain() -> Result<Arc<Pd>> {
     Pd::alloc(id)
 }
 
-/// Columns: depth in pages, gaps allowed, pieces, first byte; bytes covered, offset in the first
-/// page.
+/// Columns: pages in the region, whether gaps are allowed, the pieces, the first byte; then the
+/// expected number of bytes covered and offset in the first page.
 type Row<'a> = (u32, bool, &'a [(usize, usize)], usize, usize, usize);
 
 const DOMAIN: Census = Census {
@@ -89,7 +89,7 @@ mod suite {
 
     #[test]
     fn a_domain_may_go_first_or_last() -> Test {
-        // Every order in which two regions and their domain can be dropped.
+        // The test tries every order in which two regions and their domain can be dropped.
         for order in [
             [0, 1, 2],
             [0, 2, 1],
@@ -137,7 +137,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // Three allocations: the list, the device's region, our object.
+        // Three allocations: the list, the device's region, and the Rust object.
         ensure_at_least!(errors, 3);
         Ok(())
     }
@@ -150,7 +150,7 @@ mod suite {
         let given_back = lent.given_back();
         let mut last = None;
         let (mut ones, mut zeros) = (0u64, 0u64);
-        // More regions than the eight variable bits of a key can distinguish.
+        // There are more mappings than the eight variable bits of a key can distinguish.
         for _ in 0..300 {
             let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
             ensure_eq!(Census::now(), MAPPED);
@@ -227,8 +227,8 @@ mod suite {
         Ok(())
     }
 
-    // The driver of an IOMMU sets this mark when it bounces a list, and would find it with the next
-    // list. Kernels without such IOMMUs do not have the field.
+    // An IOMMU driver sets this mark when it bounces a list. If the mark stayed, the driver would
+    // find it in the next list. Kernels without such IOMMUs do not have the field.
     #[test]
     fn the_mark_of_a_list_that_was_bounced_is_gone_with_the_next() -> Test {
         const SWIOTLB: u32 = 1 << 1;
@@ -283,7 +283,7 @@ mod suite {
             // Pieces that meet at a page border, physically contiguous or not.
             (4, false, &[(100, P - 100), (P, P)], 0, 2 * P - 100, 100),
             (4, false, &[(3 * P, P), (P, P), (5 * P, 7)], 0, 2 * P + 7, 0),
-            // A gap ends the region of the first row, and does not end that of the second.
+            // In the first row, a gap ends the region. In the second row, the region may have gaps.
             (4, false, &[(0, 100), (P, 100)], 0, 100, 0),
             (4, true, &[(0, 100), (P, 100)], 0, 200, 0),
             (
@@ -342,7 +342,7 @@ mod suite {
                         .map(lent, 0, Access::RemoteRead)
                         .map_err(|e| e.error)?;
                     ensure_eq!(exposed.window().length as usize, len);
-                    // The first piece begins behind the start of its page.
+                    // Offset of the first piece in its page.
                     let begin = first % P;
                     let most = (limit * P).min(begin + len);
                     ensure!(longest_entry() <= most);

@@ -54,8 +54,8 @@ mod suite {
         let first = Pd::alloc(id.clone())?;
         let second = Pd::alloc(id.clone())?;
         drop(id);
-        // The device's limits are read through the id, to which only the domains hold references
-        // now.
+        // The device's limits are read through the id. At this point only the domains hold
+        // references to it.
         ensure!(DeviceInfo::of(first.id()).is_some_and(|d| d.fast_reg && d.sg_gaps));
         drop(first);
         ensure_eq!(
@@ -104,7 +104,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The C object and the Rust object.
+        // Two allocations: the C object and the Rust object.
         ensure_at_least!(errors, 2);
         Ok(())
     }

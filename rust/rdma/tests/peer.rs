@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The other end of a queue pair: the messages that it received and sends, and its access to
-//! regions.
+//! The peer of a queue pair: the messages that it received and sends, and its access to regions.
 
 use crate::qp::{
     Qp,
@@ -50,7 +49,7 @@ pub(super) fn connect_data() -> KVec<u8> {
     let len = unsafe { bindings::fake_connect_data(data.as_mut_ptr().cast(), 64) };
     let mut out = KVec::new();
     let part = data.get(..len as usize).unwrap_or(&[]);
-    // A test that does not find a byte fails.
+    // If this fails, the test does not find the bytes and fails.
     let _ = out.extend_from_slice(part, GFP_KERNEL);
     out
 }
@@ -81,7 +80,7 @@ impl Peer {
         unsafe { bindings::fake_sends(self.0) }
     }
 
-    /// Receives posted.
+    /// Returns the number of posted Receives.
     pub(super) fn receives(&self) -> u32 {
         // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_receives(self.0) }
@@ -105,19 +104,21 @@ impl Peer {
         Ok(out)
     }
 
-    /// Completes work requests of the send queue. Returns how many.
+    /// Completes at most `most` work requests of the send queue with this status. Returns their
+    /// number.
     pub(super) fn complete(&self, most: u32, status: u32) -> u32 {
         // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_complete(self.0, most, status) }
     }
 
-    /// Starts all work requests that may start, although none is acknowledged. Returns how many.
+    /// Starts all work requests that may start, but acknowledges none of them. Returns their
+    /// number.
     pub(super) fn run_ahead(&self) -> u32 {
         // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_run_ahead(self.0) }
     }
 
-    /// Executes the work requests again that have started and not completed. Returns how many.
+    /// Executes again the work requests that have started and not completed. Returns their number.
     pub(super) fn send_again(&self) -> u32 {
         // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_send_again(self.0) }
@@ -147,7 +148,7 @@ impl Peer {
         to_result(unsafe { bindings::fake_receive(self.0, &raw) })
     }
 
-    /// Answers a connect request to which the peer was silent.
+    /// Answers a connect request that the peer had not answered.
     pub(super) fn answer(&self, how: Answer) -> Result {
         // SAFETY: The tests keep the queue pair while they use its peer.
         to_result(unsafe { bindings::fake_peer_answer(self.0, how.raw()) })

@@ -89,7 +89,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Drops the named objects. No object exists on the device after that.
+/// Drops the named objects, and checks that no object exists on the device afterwards.
 macro_rules! leaves_nothing {
     ($($what:expr),+) => {
         $(drop($what);)+
@@ -106,7 +106,7 @@ enum Told {
         first: u8,
         how: Immediate,
     },
-    /// The end of a slow handler.
+    /// A slow handler has returned.
     Returned,
     Invalidated(u64),
     Probed,
@@ -116,11 +116,11 @@ enum Told {
     Broken(WcStatus),
 }
 
-/// A handler that keeps all messages, and takes regions back when it may.
+/// A handler that keeps all messages, and takes regions back as soon as a proof allows it.
 #[pin_data]
 pub(super) struct Keeper {
     log: Arc<Log<Told>>,
-    /// Number of messages that arrived, and the thread that handled the last one.
+    /// Number of messages that arrived. The next field is the thread that handled the last one.
     pub(super) came: Atomic<usize>,
     pub(super) thread: Atomic<usize>,
     #[pin]
@@ -135,8 +135,8 @@ struct Kept {
     held: KVec<Held<Arc<Keeper>>>,
     exposed: Option<ExposedMr<Lent>>,
     back: Option<(IdleMr, Lent)>,
-    /// Whether a region that was taken back is exposed again with the same key, and the same proof
-    /// is tried again.
+    /// Whether the handler exposes a region that it took back again with the same key, and then
+    /// tries the same proof again.
     again: bool,
     /// Whether the handler claims that the peer could not predict the message.
     unforeseen: bool,
@@ -168,7 +168,7 @@ impl QpHandler for Arc<Keeper> {
                 match again.map(|region| region.remotely_invalidated(&proof, echo)) {
                     Ok(Ok(back)) => kept.back = Some(back),
                     Ok(Err(region)) => kept.exposed = Some(region),
-                    // No region is exposed, which the test detects.
+                    // The region is not exposed again, which the test detects.
                     Err(_) => {}
                 }
             }
@@ -182,7 +182,7 @@ impl QpHandler for Arc<Keeper> {
             how: message.immediate(),
         };
         if kept.hold {
-            // A test that does not find a message fails.
+            // If the push fails, the test does not find the message and fails.
             let _ = kept.held.push(message.hold(), GFP_KERNEL);
             return this.log.add(told);
         }
@@ -235,7 +235,7 @@ fn same_key(
     mut lent: Lent,
     key: u32,
 ) -> Result<ExposedMr<Lent>> {
-    // One of 256 keys is the wanted one.
+    // One of 256 keys is the wanted one, so this number of attempts suffices.
     for _ in 0..1 << 14 {
         let mut region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
         if region.window().handle == key {
@@ -259,9 +259,10 @@ const CONFIG: QpConfig = QpConfig {
     recv_batch: 2,
     recv_size: 512,
 };
-/// Number of Receives of such a queue pair.
+/// Number of Receives of a queue pair with this configuration.
 const RECVS: u32 = 6;
-/// Number of objects of such a queue pair. The mappings are the send ring and the Receives.
+/// Numbers of objects that a queue pair with this configuration has. The mappings are the send ring
+/// and the Receives.
 const PAIR: Census = Census {
     pds: 1,
     cqs: 1,
@@ -304,7 +305,7 @@ fn keeper() -> Result<Arc<Keeper>> {
     )
 }
 
-/// Returns how many slow handlers have returned.
+/// Returns the number of slow handlers that have returned.
 pub(super) fn returned(keeper: &Keeper) -> usize {
     keeper.log.count(Told::Returned)
 }
@@ -382,7 +383,7 @@ impl Pair {
         .map(drop)
     }
 
-    /// Makes the peer send a message. Returns while its handler, which is slow, is running.
+    /// Makes the peer send a message whose handler is slow. Returns while that handler is running.
     pub(super) fn be_slow_with_a_message(&self) -> Result {
         self.keeper.kept.lock().slow = true;
         self.takes(b"slow")
@@ -395,7 +396,7 @@ impl Pair {
         batch.post::<Lent>(len, &mut [])
     }
 
-    /// Does the same, but does not ring the doorbell.
+    /// Sends `len` bytes with the value `fill`, but does not ring the doorbell.
     fn send_later(&self, len: usize, fill: u8) -> Result {
         let mut batch = self.owner.begin(len, 1).map_err(|_| EAGAIN)?;
         batch.buffer().fill(fill);
@@ -420,7 +421,7 @@ impl Pair {
         batch.post(64, core::slice::from_mut(region))
     }
 
-    /// Does the same, but does not ring the doorbell.
+    /// Posts the registration of a region and a message, but does not ring the doorbell.
     fn post_later(&self, region: &mut ExposedMr<Lent>) -> Result {
         let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
         batch.post_later(64, core::slice::from_mut(region))
@@ -432,7 +433,7 @@ impl Pair {
         batch.post_invalidate(token, core::slice::from_mut(region))
     }
 
-    /// Checks that no region was taken back. The exposed ones are freed when their queue pair is
+    /// Checks that no region was taken back. The exposed regions are freed when their queue pair is
     /// shut down.
     fn ends_exposed(self) -> Test {
         let region = {
@@ -483,7 +484,7 @@ fn invalidate(pair: &Pair, data: &[u8], key: u32) -> Test {
     Ok(())
 }
 
-/// Returns a message that repeats an offset. Its length and first letter are those of these bytes.
+/// Returns a message that repeats an offset. Its length and its first letter are those of `data`.
 fn repeating(data: &[u8], offset: u64) -> Result<KVec<u8>> {
     let mut message = KVec::from_elem(0u8, data.len().next_multiple_of(4), GFP_KERNEL)?;
     for (to, from) in message.iter_mut().zip(data) {

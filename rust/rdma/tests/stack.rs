@@ -10,14 +10,15 @@ use kernel::prelude::*;
 mod suite {
     use super::*;
 
-    // The suites are a module from outside the tree. The kernel's own stack is loaded for them.
+    // The module with these suites is from outside the tree. The kernel's own RDMA stack is loaded
+    // for it.
     #[test]
     fn a_module_out_of_tree_is_told_from_the_kernels_own() -> Test {
         ensure!(stack::is_out_of_tree(c"xprtrdma_rs_kunit"));
         ensure!(!stack::is_out_of_tree(c"ib_core"));
         ensure!(!stack::is_out_of_tree(c"rdma_cm"));
-        // A module that is built in, and has an entry in sysfs because of its parameters; and a
-        // name that no module has.
+        // The first name is a built-in module, which has an entry in sysfs because of its
+        // parameters. No module has the second name.
         ensure!(!stack::is_out_of_tree(c"kernel"));
         ensure!(!stack::is_out_of_tree(c"no_such_module"));
         ensure!(stack::foreign().is_none());

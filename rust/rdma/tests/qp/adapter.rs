@@ -6,9 +6,9 @@
 //! The fake device counts a breach if memory is unmapped while a key gives access to it, and if a
 //! registration that is executed gives access to memory that was unmapped before.
 //!
-//! The tests show what this crate posts and which reports it trusts. They do not show the client on
-//! such a device, which needs a server (it chooses xids and repeats calls), nor what an adapter
-//! really does. Drivers and limits are only names and numbers here.
+//! The tests show which work requests this crate posts and which reports it trusts. They do not
+//! test the client on such a device: that needs a server, which chooses xids and repeats calls. Nor
+//! do they show what a real adapter does: drivers and limits are only names and numbers here.
 
 use super::*;
 use crate::device::fence_registrations;
@@ -78,7 +78,7 @@ fn post_late(pair: &Pair, mut region: ExposedMr<Lent>) -> Test<Window> {
     Ok(window)
 }
 
-/// Runs the device. The key is then valid, and no region was taken back.
+/// Runs the device, and checks that the key is then valid and no region was taken back.
 fn is_lent(pair: &Pair, window: &Window) -> Test {
     pair.peer().complete(9, SUCCESS);
     ensure_eq!(breaches(), 0);
@@ -87,7 +87,7 @@ fn is_lent(pair: &Pair, window: &Window) -> Test {
     Ok(())
 }
 
-/// The reply returns the region, and the key is no longer valid.
+/// Makes the peer reply, and checks that the region was returned and the key is no longer valid.
 fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     replies(pair, window.offset, Some(window.handle))?;
     let back = pair.keeper.kept.lock().back.take();
@@ -100,9 +100,9 @@ fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     Ok(back.ok_or(EINVAL)?)
 }
 
-/// Exposes a region behind a message that is not acknowledged, lets the device start early and the
-/// peer reply, and executes the incomplete work requests again. Returns the region that was taken
-/// back, which must be dropped after the queue pair.
+/// Exposes a region behind a message that is not acknowledged. The device starts work requests
+/// early, the peer replies, and the device executes the incomplete work requests again. Returns the
+/// region that was taken back, which must be dropped after the queue pair.
 fn executes_again(pair: &Pair) -> Test<(IdleMr, Lent)> {
     let peer = pair.peer();
     pair.send(10, 1)?;
@@ -162,7 +162,7 @@ fn costs(pair: &Pair, region: Option<(Access, usize)>) -> Test<Costs> {
         let window = post_late(pair, mr.map(lent, 0, access).map_err(|e| e.error)?)?;
         wrs += peer.sends();
         peer.complete(9, SUCCESS);
-        // All of it.
+        // The peer accesses all bytes of the region, up to the last one.
         let last = window.offset + len as u64 - 1;
         match access {
             Access::RemoteRead => drop(peer.read(window.handle, last, 1)?),
@@ -181,7 +181,7 @@ fn costs(pair: &Pair, region: Option<(Access, usize)>) -> Test<Costs> {
 mod suite {
     use super::*;
 
-    // The registration is late: the invalidation finds a key that is not valid yet.
+    // The registration is executed late, so the invalidation finds a key that is not valid yet.
     #[test]
     fn the_next_key_may_be_invalidated_early() -> Test {
         for adapter in &ADAPTERS {
@@ -194,7 +194,7 @@ mod suite {
         Ok(())
     }
 
-    // The registration is early: it was executed, and the Send has not left.
+    // The registration was executed early, before the Send has left.
     #[test]
     fn a_reply_before_the_send_gives_nothing_back() -> Test {
         for adapter in &ADAPTERS {
@@ -219,7 +219,7 @@ mod suite {
         Ok(())
     }
 
-    // The call is sent again with the same memory and the same region.
+    // A retransmitted call uses the same memory and the same region.
     #[test]
     fn the_first_reply_gives_nothing_back_of_a_call_that_is_sent_again() -> Test {
         for adapter in &ADAPTERS {
@@ -238,7 +238,7 @@ mod suite {
         Ok(())
     }
 
-    // Each key that the region can have, each time with another offset.
+    // The peer guesses every key that the region can have, each time with another offset.
     #[test]
     fn guesses_at_rate_give_nothing_back() -> Test {
         let pair = on(&NARROW, &CONFIG)?;
@@ -272,8 +272,8 @@ mod suite {
         Ok(())
     }
 
-    // A device that executes registrations again, and takes the length from the registration. This
-    // crate does not know that, so a key gives access to returned memory.
+    // This device executes registrations again, and takes the length from the registration. This
+    // crate does not know of such a device, so a key gives access to returned memory.
     #[test]
     fn another_device_that_does_so_finds_a_breach() -> Test {
         let back = executes_again(&on(&NARROW, &CONFIG)?)?;
@@ -282,8 +282,8 @@ mod suite {
         Ok(())
     }
 
-    // Calls like the client's READ, WRITE and GETATTR, see the module. One Send in 64 work requests
-    // is signalled. Posts of Receives are not counted.
+    // These calls are like the client's READ, WRITE and GETATTR. One Send in 64 work requests is
+    // signalled. Posts of Receives are not counted.
     #[test]
     fn calls_take_two_work_requests_one_post_and_one_completion() -> Test {
         for adapter in &ADAPTERS {

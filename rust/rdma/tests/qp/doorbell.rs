@@ -27,7 +27,7 @@ mod suite {
             }
             ensure_eq!(peer.complete(4, SUCCESS), 4);
             wait_for_room(&pair)?;
-            // This holds unless this thread was interrupted.
+            // The messages share one post, unless this thread was interrupted.
             at_once |= Verb::PostSend.calls() - before == 1;
         }
         ensure!(at_once);
@@ -127,7 +127,7 @@ mod suite {
             let pair = Pair::connected()?;
             pair.send_later(10, 1)?;
             drop(pair);
-            // No work item holds the queue pair any more.
+            // The work item no longer keeps the queue pair alive.
             ensure_eq!(Census::now(), Census::NOTHING);
         }
         Ok(())

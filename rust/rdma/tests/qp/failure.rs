@@ -22,7 +22,7 @@ mod suite {
         ensure_eq!((first, failure.reason), (Some(WcStatus::FLUSHED), None));
         let keeper = pair.keeper.clone();
         leaves_nothing!(pair);
-        // Reported once, however many work requests failed.
+        // The failure is reported once, however many work requests failed.
         ensure_eq!(keeper.log.count(Told::Broken(WcStatus(FLUSHED))), 1);
         Ok(())
     }
@@ -61,7 +61,7 @@ mod suite {
         pair.told(Told::Broken(WcStatus::RETRY_EXCEEDED))?;
         let (keeper, handle) = (pair.keeper.clone(), pair.owner.handle());
         drop(pair);
-        // The work requests that are flushed during the shutdown come later.
+        // The work requests that the shutdown flushes are reported later.
         let failed = Some(FailedWork {
             opcode: Opcode::Send,
             status: WcStatus::RETRY_EXCEEDED,
@@ -177,7 +177,7 @@ mod suite {
         Ok(())
     }
 
-    // The owner of a message may hold a lock that a handler takes when it drops the message.
+    // The owner of a message may hold a lock that handlers also take when it drops the message.
     #[test]
     fn kept_receives_that_cannot_be_posted_again_break_it_too() -> Test {
         let pair = Pair::connected()?;

@@ -4,7 +4,8 @@
 
 use super::*;
 
-/// Creates a queue pair on such a device. The peer does not acknowledge the first message.
+/// Creates a queue pair on a device that is known to execute registrations again. The peer does not
+/// acknowledge the first message.
 fn unacknowledged() -> Result<Pair> {
     let pair = Pair::on(Kind::Fenced, &CONFIG)?.connect()?;
     pair.send(10, 1)?;
@@ -27,10 +28,11 @@ mod suite {
                 false => pair.post(&mut region)?,
                 true => pair.post_later(&mut region)?,
             }
-            // The first message, the fence, the registration, the second message.
+            // The work requests: the first message, the fence, the registration, the second
+            // message.
             pair.rung_for(4)?;
             pair.keeper.kept.lock().exposed = Some(region);
-            // The fence waits.
+            // The device starts only the first message, because the fence waits.
             ensure_eq!(peer.run_ahead(), 1);
             ensure!(peer.write(window.handle, window.offset, b"early").is_err());
             ensure_eq!(peer.complete(1, SUCCESS), 1);
@@ -70,10 +72,10 @@ mod suite {
             for region in &mut regions {
                 pair.post_later(region)?;
             }
-            // Three work requests for each message, if each message is posted by itself.
+            // If each message is posted by itself, it takes three work requests.
             wait_until(|| peer.sends() >= 6)?;
             if Verb::PostSend.calls() - before > 1 {
-                // This happens if the thread was interrupted.
+                // There was more than one post, because this thread was interrupted.
                 drop(pair.owner);
                 drop(regions);
                 continue;
@@ -118,7 +120,7 @@ mod suite {
         pair.post(&mut region)?;
         ensure_eq!(peer.sends(), 4);
         ensure_eq!(pair.owner.send_occupancy().1, 4);
-        // Fifteen of sixteen are left.
+        // Fifteen of sixteen work requests are left.
         ensure!(pair.owner.has_room(10, 11));
         ensure!(!pair.owner.has_room(10, 12));
         peer.complete(4, SUCCESS);

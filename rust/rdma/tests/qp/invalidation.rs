@@ -29,7 +29,7 @@ mod suite {
         ensure!(peer.write(window.handle, window.offset, b"late").is_err());
         let back = pair.keeper.kept.lock().back.take();
         let (mr, lent) = back.ok_or(EINVAL)?;
-        // Only now is it certain that the device's writes can be read.
+        // After the invalidation it is certain that the device's writes can be read.
         let written = lent.bytes().get(PAGE_SIZE - 50..PAGE_SIZE + 50);
         ensure_eq!(written, Some(&data[..]));
         ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 0);
@@ -109,7 +109,7 @@ mod suite {
 
     #[test]
     fn an_invalidation_is_no_proof_for_what_waits() -> Test {
-        // Repeats until this thread stops the work item before it rings the doorbell.
+        // Repeats until this thread cancels the work item before the item rings the doorbell.
         for _ in 0..20 {
             let pair = Pair::connected()?;
             let peer = pair.peer();
@@ -120,7 +120,7 @@ mod suite {
             pair.keeper.kept.lock().exposed = Some(region);
             if silent {
                 ensure_eq!(peer.sends(), 0);
-                // The result is as if the peer had guessed all numbers.
+                // The message is the same as if the peer had guessed all numbers.
                 answer(&pair, b"guessed", &window)?;
                 ensure!(pair.keeper.kept.lock().back.is_none());
                 pair.send(10, 1)?;
@@ -137,11 +137,11 @@ mod suite {
         Err(ETIMEDOUT.into())
     }
 
-    /// Exposes a page, later or at once. The peer guesses the key before the registration is
-    /// posted, or before the device executes it. Returns what the key gives access to.
+    /// Exposes a page, with or without a delayed doorbell. The peer guesses the key before the
+    /// registration is posted, or before the device executes it. Returns the region's window.
     fn guessed(pair: &Pair, later: bool) -> Test<Window> {
         let peer = pair.peer();
-        // While the first message is handled, the message with the guess waits.
+        // The handler of the first message is slow, so the message with the guess waits.
         pair.keeper.kept.lock().slow = later;
         let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
         let window = region.window();
@@ -160,14 +160,14 @@ mod suite {
             ..Message::default()
         })?;
         if later {
-            // Rings the doorbell. Half a second later the guess is checked.
+            // Rings the doorbell. Half a second later the handler checks the guess.
             pair.send(10, 1)?;
         }
         Ok(window)
     }
 
-    /// A guess of the key frees no region. Neither does a correct message, if it does not repeat
-    /// the offset or if the device is not trusted.
+    /// Checks that a guessed key frees no region. Also checks that a correct message frees no
+    /// region if it does not repeat the offset, or if the device is not trusted.
     fn frees_nothing(later: bool, device: Kind) -> Test {
         let pair = Pair::on(device, &CONFIG)?.connect()?;
         let peer = pair.peer();
@@ -256,7 +256,7 @@ mod suite {
         }
         invalidate(&pair, b"told", key)?;
         ensure_eq!(peer.complete(2, SUCCESS), 2);
-        // The same key is valid a second time.
+        // The region is exposed again with the same key.
         let window = pair
             .keeper
             .kept
@@ -279,7 +279,7 @@ mod suite {
         pair.post_invalidate(1, &mut first)?;
         pair.post_invalidate(2, &mut second)?;
         pair.keeper.kept.lock().exposed = Some(second);
-        // The first completion is offered to the second region.
+        // The proof of the first completion is tried on the second region.
         peer.complete(1, SUCCESS);
         pair.told(Told::Invalidated(1))?;
         ensure!(pair.keeper.kept.lock().back.is_none());

@@ -48,7 +48,8 @@ mod suite {
 
     #[test]
     fn its_parts_may_be_dropped_in_every_order() -> Test {
-        // Owner, handle, domain and id can be dropped in 24 orders, connected or not.
+        // The owner, the handle, the domain and the id can be dropped in 24 orders, connected or
+        // not.
         for connected in [false, true] {
             for number in 0..24usize {
                 let pair = if connected {
@@ -88,7 +89,7 @@ mod suite {
     #[test]
     fn a_device_that_fails_leaves_nothing() -> Test {
         calm();
-        // Each call of each verb that is needed to create a queue pair.
+        // The test makes each call of each verb fail that is needed to create a queue pair.
         for (verb, calls) in [
             (Verb::CreateCq, 1),
             (Verb::CreateQp, 1),
@@ -118,7 +119,7 @@ mod suite {
                     }
                 );
             }
-            // No further calls could fail.
+            // All calls have failed once, so the creation now succeeds.
             let (id, _log) = routed()?;
             let pd = Pd::alloc(id)?;
             verb.fail(0);
@@ -162,7 +163,8 @@ mod suite {
         let pair = Pair::connected()?;
         ensure_eq!(Census::now(), CONNECTED);
         ensure_eq!(&*connect_data(), &b"12345678"[..]);
-        // The device reports the number of Reads to serve in another field than InfiniBand does.
+        // This device reports the number of Reads to serve in another field than InfiniBand devices
+        // do.
         pair.events.wait(|e| {
             *e == Seen::Established {
                 greeting: true,
@@ -235,7 +237,7 @@ mod suite {
         let region = pair.expose_without_work()?;
         let handle = pair.owner.handle();
         drop(pair.owner);
-        // Nothing was posted, and nothing can be posted, so the region may be freed.
+        // The region was not posted, and the queue is closed, so the region may be freed.
         ensure_eq!(handle.begin(1, 1).err(), Some(SendError::Closed));
         let given_back = region.lender().given_back();
         drop(region);
@@ -288,8 +290,8 @@ mod suite {
     fn memory_is_back_before_the_queue_pair_is_destroyed() -> Test {
         for (device, death, qps) in [
             (Kind::Stops, Death::None, 1),
-            // A device that did not report that it has stopped, or is not trusted to, is stopped by
-            // the destruction.
+            // The device did not report that it has stopped, or its report is not trusted. So only
+            // the destruction of the queue pair stops it.
             (Kind::Stops, Death::NoModify, 0),
             (Kind::Plain, Death::None, 0),
         ] {

@@ -25,7 +25,7 @@ mod suite {
                 first: i as u8,
                 how: Immediate::None,
             })?;
-            // The number is never lower than promised.
+            // The number of posted Receives is never lower than promised.
             posted_again(&pair)?;
         }
         ensure_eq!(Census::now(), CONNECTED);
@@ -51,7 +51,7 @@ mod suite {
             first: b'w',
             how: Immediate::WithSend,
         })?;
-        // The length counts bytes that were written to another address.
+        // The length counts bytes that the peer wrote to another address.
         peer.send(Message {
             data: b"elsewhere",
             immediate: true,
@@ -99,7 +99,7 @@ mod suite {
 
     #[test]
     fn what_was_promised_is_posted_without_another_message() -> Test {
-        // Each batch size, and each number of messages that are kept at the start, at the end or in
+        // The test tries several batch sizes, and keeps messages at the start, at the end or in
         // between.
         for (batch, total) in [(1, 5), (2, 6), (3, 7), (8, 12)] {
             let config = QpConfig {
@@ -131,8 +131,8 @@ mod suite {
     fn a_message_is_in_the_receive_that_took_it() -> Test {
         let pair = Pair::connected()?;
         for i in 0..50u8 {
-            // Some messages are kept. So the others are dropped in another order than that of
-            // posting at times.
+            // Some messages are kept. So the other buffers are sometimes returned in another order
+            // than they were posted.
             pair.keeper.kept.lock().hold = i % 16 == 1;
             pair.peer().send(Message {
                 data: &[i; 100],
@@ -161,7 +161,7 @@ mod suite {
         pair.takes(b"kept")?;
         let keeper = pair.keeper.clone();
         drop(pair);
-        // The memory of the queue pair outlives the queue pair.
+        // The buffers outlive the queue pair on the device.
         let left = Census::now();
         ensure_eq!((left.qps, left.connections), (0, 0));
         ensure_eq!(left.mappings, PAIR.mappings);
@@ -181,7 +181,7 @@ mod suite {
         }
         Verb::PostRecv.fail(0);
         drop(pair.owner);
-        // The Receive of the drain, which must be the last one.
+        // This call posts the Receive of the drain, which must be the last one.
         ensure_eq!(Verb::PostRecv.calls(), 1);
         Ok(())
     }

@@ -32,7 +32,7 @@ mod suite {
         Ok(())
     }
 
-    // If bounce buffers are used, the memory is too large for one of them.
+    // The memory is too large for one bounce buffer.
     #[test]
     fn much_memory_is_one_range_to_the_peer() -> Test {
         const MANY: usize = 100;
@@ -146,8 +146,8 @@ mod suite {
         Ok(())
     }
 
-    /// The results of posting a region on a queue pair, at once and later, and of invalidating it
-    /// there.
+    /// Returns the results of three attempts with a region on a queue pair: to post it at once, to
+    /// post it later, and to invalidate it.
     fn refused(pair: &Pair, region: &mut ExposedMr<Lent>) -> Result<[Result; 3]> {
         let regions = core::slice::from_mut(region);
         let begin = || pair.owner.begin(64, 2).map_err(|_| EAGAIN);
@@ -164,7 +164,7 @@ mod suite {
     fn a_region_is_for_the_queue_pair_of_its_domain() -> Test {
         let pair = Pair::connected()?;
         let other = Pair::connected()?;
-        // This id may have a second domain, which has no queue pair.
+        // The second domain is on the same id, and has no queue pair.
         let second = Pd::alloc(pair.id.clone())?;
         for pd in [&other.pd, &second] {
             let mut region = IdleMr::alloc(pd, 4, false)?
@@ -212,7 +212,7 @@ mod suite {
             let batch = pair.owner.begin(0, 1).map_err(|_| EAGAIN)?;
             batch.post_invalidate(2, regions)?;
             ensure_eq!(refused(&pair, &mut region)?, REFUSED);
-            // The registration, the message, the invalidation.
+            // The work requests: the registration, the message, the invalidation.
             ensure_eq!(peer.sends(), 3);
             let window = region.window();
             pair.keeper.kept.lock().exposed = Some(region);

@@ -29,7 +29,7 @@ fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window
     Ok(window)
 }
 
-/// The reply invalidates the region, whose memory is returned.
+/// The reply invalidates the region. Checks that its memory is returned.
 fn ends(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     pair.peer().write(window.handle, window.offset, b"answer")?;
     answer(pair, b"told", window)?;
@@ -37,7 +37,7 @@ fn ends(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     Ok(back.ok_or(EINVAL)?)
 }
 
-/// The key allows neither reads nor writes at any of these addresses.
+/// Checks that the key allows neither reads nor writes at any of these addresses.
 fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
     for offset in offsets {
         ensure!(peer.write(key, *offset, b"late").is_err());
@@ -47,8 +47,8 @@ fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
     Ok(())
 }
 
-/// A region that was taken back while its registration is in the queue. The device executes the
-/// registration again before (`before`) or after the region is mapped again.
+/// Takes a region back while its registration is in the queue, and maps it again. The device
+/// executes the registration again before (`before`) or after the region is mapped again.
 fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
     let pair = unacknowledged()?;
     let peer = pair.peer();
@@ -108,8 +108,8 @@ mod suite {
         Ok(())
     }
 
-    // If a region got other rights, an old key that becomes valid again would have rights to the
-    // memory of the next call.
+    // If the region got other rights, an old key that becomes valid again would have these rights
+    // to the memory of the next call.
     #[test]
     fn a_region_keeps_its_rights_while_it_may_be_queued() -> Test {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
@@ -169,7 +169,7 @@ mod suite {
         Ok(())
     }
 
-    // Only the first connection is lost because of this.
+    // The device breaks one connection in this way. Later registrations have a fence.
     #[test]
     fn a_device_that_repeats_is_fenced_from_then_on() -> Test {
         let other = unacknowledged()?;
@@ -220,12 +220,12 @@ mod suite {
         Ok(())
     }
 
-    // A connection that ends for another reason does not count as a repeated registration.
+    // A connection that ends for another reason is not counted as a repeated registration.
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
-        // Cases: with a status, without a registration, ended by this host, behind a fence, on
-        // another device, because of a packet that is not sent, and without repeated sending.
+        // Cases: an error status, no registration, ended by this host, behind a fence, on another
+        // device, because a packet is not sent, and without repeated sending.
         for (kind, registers, status, closed, again, sent) in [
             (Kind::Repeats, true, ERROR, false, true, true),
             (Kind::Repeats, false, FLUSHED, false, true, true),

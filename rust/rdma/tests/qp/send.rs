@@ -23,7 +23,7 @@ mod suite {
             ensure_eq!(Census::now(), PAIR);
             ensure!(qp.has_room(len, 1));
             ensure!(!qp.has_room(len + 1, 1));
-            // A quarter of the resources.
+            // Each of the two Sends uses a quarter of the ring.
             for fill in 0..2 {
                 let mut batch = qp.begin(len / 4, 1).map_err(|_| EAGAIN)?;
                 batch.buffer().fill(fill);
@@ -40,7 +40,7 @@ mod suite {
     fn what_is_sent_is_what_the_device_reads() -> Test {
         let pair = Pair::connected()?;
         let peer = pair.peer();
-        // Several times around the ring, each message with its own length and content.
+        // The messages go around the ring several times, each with its own length and content.
         for i in 0..100usize {
             let len = 1 + i * 37 % 1000;
             // CAST: Less than 100.
