@@ -32,7 +32,7 @@ use xprtrdma_svc::util::{
     Show, //
 };
 
-/// The debugfs files of a listener, and the counts of how its connections ended.
+/// The debugfs files of a listener, and the numbers of connections that ended in each way.
 pub(crate) struct Board {
     dir: Option<Arc<Dir>>,
     fates: Arc<Fates>,
@@ -57,8 +57,8 @@ pub(crate) struct Seen {
 }
 
 impl Board {
-    /// Creates the debugfs directory of a listener. Creates none if debugfs is not available, or if
-    /// no memory is available for it.
+    /// Creates the debugfs directory of a listener. Creates no directory if debugfs or memory is
+    /// not available.
     pub(crate) fn new(local: &SocketAddr) -> Result<Self> {
         let fates = Fates {
             accepted: Atomic::new(0),
@@ -78,7 +78,7 @@ impl Board {
         })
     }
 
-    /// Returns the counts of how connections ended.
+    /// Returns the numbers of connections that ended in each way.
     pub(crate) fn fates(&self) -> &Arc<Fates> {
         &self.fates
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls that broke connections, for all clients of a listener.
+//! The record of Calls that broke connections, for all clients of a listener.
 
 use core::{
     net::IpAddr,
@@ -32,7 +32,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_svc::util::now_ms;
 
-/// The Calls that broke connections and are remembered.
+/// The remembered Calls that broke connections.
 pub(crate) struct Breakers {
     /// Whether any Call is remembered. A Call that arrives while the flag changes may be admitted
     /// although it broke connections.
@@ -58,7 +58,8 @@ impl Breakers {
         self.any.store(true, Relaxed);
     }
 
-    /// Returns a Call of the client unchanged if it may be admitted.
+    /// Returns a Call of the client unchanged, unless it must be refused because it broke
+    /// connections.
     #[inline]
     pub(crate) fn check<'a>(
         &self,

@@ -33,7 +33,7 @@ pub(crate) struct Fetched<H: QpHandler> {
     pub(crate) since: Since,
 }
 
-/// Results of a reply that may be in Write chunks. Most replies have one at most.
+/// Results of a reply that may be in Write chunks. Most replies have at most one.
 pub(crate) enum Marks {
     None,
     One(Span),
@@ -71,7 +71,7 @@ pub(crate) struct Call {
     pub(crate) parked: Option<Parked<Ready>>,
     /// The right to send a response; `None` after the response was sent.
     pub(crate) ticket: Option<Ticket>,
-    /// Pages that are counted for the call; `None` if the call is too small to be counted.
+    /// The pages that are counted for the call; `None` if the call is too small to be counted.
     pub(crate) counted: Option<Counted>,
     /// Results that may be in Write chunks.
     pub(crate) marks: Marks,

@@ -60,9 +60,9 @@ pub(crate) struct Connection {
     pub(crate) qp: Arc<Qp<Handler>>,
     pub(crate) events: Arc<Events>,
     ticker: Arc<Ticker<Handler>>,
-    /// `None` after the connection was detached.
+    /// The owner of the queue pair; `None` after the connection was detached.
     owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
-    /// Exists as long as the owner.
+    /// The debugfs file, which exists as long as the owner.
     file: Pin<KBox<Mutex<Option<OfConnection>>>>,
     fates: Arc<Fates>,
 }
@@ -125,8 +125,8 @@ impl Connection {
             reply_threshold_v2: events.agreed.reply_v2,
             longest_call,
         };
-        // A device refuses to connect with a larger number of Reads than it can have in flight.
-        // With a number of zero, the first call with a Read chunk would block all later work
+        // A device refuses to connect if the number of Reads is larger than it can have in flight.
+        // If the number is zero, the first call with a Read chunk would block all later work
         // requests.
         let reads = events.agreed.reads.min(pd.max_reads());
         if reads == 0 {
@@ -183,7 +183,7 @@ impl Connection {
 
     /// Ends the connection, and writes the cause to the log.
     pub(crate) fn detach(&self) {
-        // If no other cause was recorded before, the cause is that the RPC server ends the
+        // If no other cause was recorded before, the recorded cause is that the RPC server ends the
         // connection.
         self.events.end(Cause::Stopped);
         self.end();
@@ -199,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Destroys the queue pair of the connection. No completion handler runs after the return.
+    /// Destroys the queue pair of the connection. Afterwards no completion handler runs.
     /// Idempotent. May sleep.
     fn end(&self) {
         self.ticker.stop();

@@ -20,7 +20,8 @@ use xprtrdma_svc::util::{
     files, //
 };
 
-/// A limit that was reached. The counters order no other memory accesses.
+/// The counter of a limit: how often the limit was reached. The counters order no other memory
+/// accesses.
 pub(crate) struct Count {
     name: &'static str,
     seen: AtomicU64,
@@ -41,7 +42,7 @@ impl Count {
     }
 }
 
-/// Replies that waited for space in the send queue.
+/// Number of replies that waited for space in the send queue.
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
 /// Number of times that a call waited for memory because its connection's share was used up.
 pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
@@ -52,11 +53,11 @@ pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
 pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
 /// Number of times that a call waited because the maximum number of Reads was in flight.
 pub(crate) static READS: Count = Count::new("reads_waited");
-/// Messages that were dropped or refused.
+/// Number of messages that were dropped or refused.
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
-/// Requests that were rejected because too many waited for a thread.
+/// Number of connection requests that were rejected because too many requests waited for a thread.
 pub(crate) static WAITING: Count = Count::new("requests_rejected");
-/// Requests that were rejected because there were too many connections.
+/// Number of connection requests that were rejected because there were too many connections.
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
 static CROWDED: Count = Count::new("ended_for_another");
@@ -68,7 +69,7 @@ static OPTIONS: Count = Count::new("ended_unknown_options");
 static OVERRUN: Count = Count::new("ended_above_grant");
 static LOST: Count = Count::new("ended_calls_lost");
 
-/// Counts the end of a connection if a limit is the cause.
+/// Counts the end of a connection, if a limit was the cause.
 pub(crate) fn ended(cause: Cause) {
     let count = match cause {
         Cause::Crowded => &CROWDED,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections of a listener, from the connection request on, and how each of them ends.
+//! The connections of a listener, beginning with the connection request, and how each of them ends.
 
 use crate::{
     breakers::Breakers,
@@ -40,7 +40,7 @@ use xprtrdma_svc::inbox::Inbox;
 /// The state that is needed to end a connection, and the cause of its end.
 pub(crate) struct Ending {
     peer: IpAddr,
-    /// The account of the memory that all connections of this client address hold.
+    /// The account of the memory that all connections of this client address hold together.
     address: Arc<Account>,
     /// Whether a message has arrived since the last tick.
     heard: AtomicBool,
@@ -52,7 +52,7 @@ pub(crate) struct Ending {
 }
 
 struct State {
-    /// Why the connection ends; `None` until it ends. The first cause is kept and logged.
+    /// Why the connection ends; `None` until it ends. Only the first cause is kept and logged.
     cause: Option<Cause>,
     /// The inbox of the connection; `None` until the connection is accepted.
     inbox: Option<Inbox<Rdma>>,
@@ -75,7 +75,7 @@ impl Ending {
         Ok(UniqueArc::new(ending, GFP_KERNEL)?)
     }
 
-    /// Returns the account of the memory that all connections of this client address hold.
+    /// Returns the account of the memory that all connections of this client address hold together.
     pub(crate) fn address(&self) -> &Arc<Account> {
         &self.address
     }
@@ -124,15 +124,15 @@ impl Ending {
     }
 
     /// Records a tick. Returns whether a message arrived since the last tick. Marks the connection
-    /// as idle if none did, and nothing is in flight (`under_way`).
+    /// as idle if no message arrived and nothing is in flight (`under_way`).
     pub(crate) fn ticked(&self, under_way: bool) -> bool {
         let heard = self.heard.swap(false, Relaxed);
         self.is_idle.store(!heard && !under_way, Relaxed);
         heard
     }
 
-    /// Returns true if the connection seems idle. If a call arrives just now, the client sends it
-    /// again on its next connection.
+    /// Returns true if the connection seems idle. If it is closed and a call arrives at the same
+    /// moment, the client sends that call again on its next connection.
     fn is_idle(&self) -> bool {
         self.is_idle.load(Relaxed) && !self.heard.load(Relaxed)
     }
@@ -150,7 +150,7 @@ pub(crate) struct Crowd {
     breakers: Breakers,
 }
 
-/// The membership of a connection in the crowd. Its drop removes the connection.
+/// The membership of a connection in the crowd. Dropping it removes the connection.
 pub(crate) struct Seat {
     crowd: Arc<Crowd>,
     pub(crate) ending: Arc<Ending>,
@@ -158,7 +158,7 @@ pub(crate) struct Seat {
 
 impl Crowd {
     pub(crate) fn new() -> Result<Arc<Self>> {
-        // Connections that have ended may still be in the list.
+        // The list has extra space, because connections that have ended may still be in it.
         let most = (DOORWAY.connections as usize).saturating_mul(2);
         let all = KVec::with_capacity(most, GFP_KERNEL)?;
         let lock = new_spinlock!(all, "Crowd::all");
@@ -169,7 +169,7 @@ impl Crowd {
         Ok(Arc::new(crowd, GFP_KERNEL)?)
     }
 
-    /// Adds a connection for a request, perhaps in place of an idle connection. Returns `None` if
+    /// Adds a connection for a request. May end an idle connection to make room. Returns `None` if
     /// too many connections exist.
     pub(crate) fn enter(self: &Arc<Self>, peer: &SocketAddr) -> Option<Seat> {
         let peer = peer.ip();
@@ -204,7 +204,7 @@ impl Crowd {
                     let own = other.peer == peer || entry == Entry::InPlaceOfAny;
                     other.counts() && other.is_idle() && own
                 };
-                // Takes the newest connection that may be ended.
+                // The newest connection that may be ended is chosen.
                 all.iter().rev().find(may).cloned()
             }
             Entry::Free | Entry::Full => None,

@@ -49,7 +49,8 @@ use xprtrdma_rdma::cm::{
     CmHandler, //
 };
 
-/// The state of a connection from its request on, as far as the connection manager reports it.
+/// The part of a connection's state that the connection manager reports, from the connection
+/// request on.
 pub(crate) struct Events {
     pub(crate) peer: SocketAddr,
     /// The parameters that were negotiated with the client.
@@ -98,15 +99,16 @@ impl Events {
         self.ending().end(cause);
     }
 
-    /// Ends the connection, because the client's device has refused a transfer of the Call with
-    /// this xid. The Call is remembered.
+    /// Ends the connection because the client's device has refused a transfer of the Call with this
+    /// xid. Remembers the Call.
     #[cold]
     pub(crate) fn refused(&self, xid: Xid) {
         self.seat.breakers().broke(self.peer.ip(), xid);
         self.end(Cause::Refused);
     }
 
-    /// Returns a Call unchanged, unless it broke connections of this client.
+    /// Returns a Call unchanged, unless it must be refused because it broke connections of this
+    /// client.
     #[inline]
     pub(crate) fn check<'a>(&self, call: Call<'a, Sorted>) -> Result<Call<'a, Sorted>, Refusal> {
         self.seat.breakers().check(self.peer.ip(), call)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts how long calls spend in each stage of processing, if this is switched on: `latency` and
-//! `measure_latency` in debugfs.
+//! Counts how long calls spend in each stage of processing, if measuring is switched on. The
+//! debugfs files are `latency` and `measure_latency`.
 
 use core::{
     fmt,
@@ -40,15 +40,16 @@ use xprtrdma_svc::util::{
 /// A stage in the processing of a call. Each stage begins when the preceding one ends.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// From the arrival of the message until the whole call has arrived. In this stage the call
-    /// waits for memory and for its RDMA Reads.
+    /// The stage from the arrival of the message until the whole call has arrived. In this stage
+    /// the call waits for memory and for its RDMA Reads.
     Read,
-    /// Until the RPC server sends its reply. In this stage the call waits for a thread, and nfsd
-    /// processes it.
+    /// The stage until the RPC server sends its reply. In this stage the call waits for a thread,
+    /// and nfsd processes it.
     Serve,
-    /// Until the reply is posted, or stored because the send queue is full.
+    /// The stage until the reply is posted, or stored because the send queue is full.
     Reply,
-    /// Until the client's device has acknowledged the RDMA Writes of the reply, if there are any.
+    /// The stage until the client's device has acknowledged the RDMA Writes of the reply, if there
+    /// are any.
     Write,
 }
 
@@ -92,7 +93,7 @@ impl Since {
         Self(now)
     }
 
-    /// Returns the tag of a transfer, if the transfer begins at this time.
+    /// Returns a tag for a transfer whose stage began at this time.
     #[inline(always)]
     pub(crate) fn tag(self, xid: Xid) -> Tag {
         // CAST: The upper half holds the time in units of 1024 ns, which wraps after an hour. It is
@@ -101,8 +102,8 @@ impl Since {
     }
 }
 
-/// The tag of a transfer: the xid of its call, and when the stage of the transfer began, if that is
-/// measured.
+/// The tag of a transfer: the xid of its call, and the time at which the stage of the transfer
+/// began, if that is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Tag(u64);
 
@@ -113,7 +114,7 @@ impl Tag {
         Self(xid.0.into())
     }
 
-    /// Returns the tag that a transfer has.
+    /// Returns the tag of a transfer.
     #[inline(always)]
     pub(crate) fn of(transfer: &Transfer) -> Self {
         Self(transfer.tag())
@@ -124,7 +125,7 @@ impl Tag {
         qp.oldest_transfer().map(Self)
     }
 
-    /// Puts the tag on a transfer.
+    /// Sets the tag of a transfer.
     #[inline(always)]
     pub(crate) fn put_on(self, transfer: &mut Transfer) {
         transfer.set_tag(self.0);

@@ -48,13 +48,13 @@ pub(crate) struct Door {
     local: SocketAddr,
     /// The debugfs files of the listener.
     pub(crate) board: Board,
-    /// The work queue on which completions of its connections are handled.
+    /// The work queue that handles completions of the listener's connections.
     pub(crate) queue: Arc<WorkQueue>,
 }
 
 /// Listens at an address. May sleep.
 pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listener> {
-    // Each work queue needs a name of its own in sysfs.
+    // In sysfs each work queue needs a different name.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
     let name = CString::try_from_fmt(fmt!("svcrdma_rs-{number}"))?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory that calls of all connections hold.
+//! Accounting of the memory that the calls of all connections hold.
 //!
 //! Pages are counted before they are allocated: the pages that the Reads of a call fill, and the
 //! pages that its results may need. The pages of a call stay counted until the RPC server has
-//! finished the call, and the pages of its Writes until these have completed. A call that needs
-//! only a few pages is not counted, because the number of calls is limited as well.
+//! finished the call. The pages of its RDMA Writes stay counted until these have completed. A call
+//! that needs only a few pages is not counted, because the number of calls is limited as well.
 
 use crate::sizes::{
     LEAST_MEMORY,
@@ -27,13 +27,14 @@ use xprtrdma_proto::responder::budget::{
     Wait, //
 };
 
-/// A call with at most this number of pages does not count towards the limits.
+/// A call that needs at most this number of pages does not count towards the limits.
 const SMALL: u32 = 2;
 
-/// Number of pages that no call holds. The atomic variable orders no other memory accesses.
+/// Number of pages below the limit that no call holds. The atomic variable orders no other memory
+/// accesses.
 static FREE: AtomicU32 = AtomicU32::new(0);
-/// Maximum number of pages for the calls of one connection, and for the calls of all connections of
-/// one client address.
+/// Maximum number of pages for the calls of one connection. `OF_ADDRESS` is the maximum for the
+/// calls of all connections of one client address.
 static OF_ONE: AtomicU32 = AtomicU32::new(0);
 static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 
@@ -48,7 +49,7 @@ pub(crate) fn set(host_pages: usize) {
     OF_ADDRESS.store(all / 2, Relaxed);
 }
 
-/// The number of pages that the connections of one client address hold together.
+/// The account of one client address: the number of pages that all its connections hold together.
 pub(crate) struct Account(AtomicU32);
 
 impl Account {
@@ -57,7 +58,7 @@ impl Account {
         Ok(Arc::new(Self(AtomicU32::new(0)), GFP_KERNEL)?)
     }
 
-    /// Adds pages to the account, if the client address may hold that many more.
+    /// Adds pages to the account, unless the client address would then hold too many.
     fn take(&self, pages: u32) -> Result<(), Wait> {
         let counted = self.0.fetch_update(Relaxed, Relaxed, |held| {
             let may = free_now().leaves(held, OF_ADDRESS.load(Relaxed), pages);

@@ -50,20 +50,20 @@ struct Waiting {
     unsent: Unsent,
 }
 
-/// The operations that are posted together with a response.
+/// Operations that are posted together with a response.
 #[derive(Default)]
 pub(crate) struct Along {
     /// RDMA Writes that are posted before the response.
     pub(crate) transfer: Option<KBox<Transfer>>,
-    /// A key of the call that the client's device invalidates when the response arrives.
+    /// A key from the call. The client's device invalidates it when the response arrives.
     pub(crate) invalidate: Option<u32>,
-    /// Whether the handler is called when the client's device has received the response. Only for a
-    /// response without RDMA Writes.
+    /// Whether the handler is called when the client's device has received the response. Used only
+    /// for a response without RDMA Writes.
     pub(crate) confirmed: bool,
 }
 
 impl Along {
-    /// Returns the number of work requests for the response.
+    /// Returns the number of work requests that the response needs.
     fn wrs(&self) -> u32 {
         let transfer = self.transfer.as_deref();
         // NO-OVERFLOW: A transfer in memory has far fewer than 2^32 work requests.
@@ -98,10 +98,11 @@ impl Outbox {
     }
 
     /// Posts the stored responses in the order of their grants, until the send queue is full.
-    /// Returns true if the send queue has more space. Does not sleep.
+    /// Returns true if the send queue still has space. Does not sleep.
     ///
-    /// A response may have taken its grant and not be stored yet. The responses behind it then wait
-    /// until its thread has stored it; that thread calls this function as well.
+    /// Another thread may have taken a grant for its response and not stored the response yet. The
+    /// responses behind it then wait until that thread has stored it. That thread calls this
+    /// function as well.
     pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -133,7 +134,7 @@ impl Outbox {
 
     fn push(&self, answer: Waiting) -> Result {
         let pushed = self.waiting.lock().push_within_capacity(answer);
-        // Cannot fail, because the grant limits the number of stored responses.
+        // This cannot fail, because the grant limits the number of stored responses.
         pushed.map_err(|_| ENOSPC)
     }
 
@@ -164,8 +165,8 @@ impl Outbox {
         };
         match room {
             Ok(mut batch) => {
-                // Posted with the lock of the grant held, so that responses are sent in the order
-                // of their grants.
+                // The response is posted with the lock of the grant held, so that responses are
+                // sent in the order of their grants.
                 let len = encode(granted, batch.buffer())?;
                 return along.post(batch, len);
             }
@@ -185,7 +186,8 @@ impl Outbox {
             along,
             unsent,
         })?;
-        // Space may have become free in between, and no further completion might follow.
+        // Space may have become free before the response was stored, and then no completion may
+        // follow.
         self.pump(qp).map(|_| ())
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! A call waits in its Receive buffer until three conditions hold: memory is available for its data
 //! and its results, its RDMA Reads can be posted, and these have completed. No thread waits. Calls
-//! are processed further in the order of their arrival, by completion handlers or by the thread
-//! that finishes another call.
+//! continue in the order of their arrival. The completion handlers, or a thread that finishes
+//! another call, process them.
 
 use crate::{
     call::Fetched,
@@ -84,7 +84,7 @@ pub(crate) struct Reading<H: QpHandler> {
     bytes: u32,
     /// Number of pages to count for the call.
     pages: u32,
-    /// The counted pages; `None` while too few are free.
+    /// The counted pages; `None` while too few pages are free.
     counted: Option<Counted>,
     since: Since,
     /// The transfer, after it was prepared and before it is posted.
@@ -128,17 +128,17 @@ struct Queues<H: QpHandler> {
 enum Next<H: QpHandler> {
     Call(Reading<H>),
     Nothing,
-    /// No call, until other connections return memory.
+    /// No call can be processed until other connections return memory.
     Short,
 }
 
 /// Why [`Reads::pump`] has stopped.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// All calls that can be processed further were. If calls remain, a later event of this
-    /// connection continues with them.
+    /// Every call that could be processed further was processed. If calls remain, a later event of
+    /// this connection continues with them.
     All,
-    /// The first call that waits needs memory that other connections hold.
+    /// The first waiting call needs memory that other connections hold.
     Short,
 }
 
@@ -164,7 +164,7 @@ impl<H: QpHandler> Reads<H> {
         })
     }
 
-    /// Takes pages for a call without Reads. Returns `None` if the call must wait.
+    /// Counts pages for a call without Reads. Returns `None` if the call must wait.
     pub(crate) fn take(&self, pages: u32) -> Option<Counted> {
         let mut queues = self.queues.lock();
         match queues.waiting.is_empty() {
@@ -173,7 +173,7 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Adds a call behind the calls that wait. `bytes` is the number of bytes to read, and `pages`
+    /// Adds a call behind the waiting calls. `bytes` is the number of bytes to read, and `pages`
     /// the number of pages to count.
     pub(crate) fn add(
         &self,
@@ -198,7 +198,7 @@ impl<H: QpHandler> Reads<H> {
         pushed.map_err(|_| ENOSPC)
     }
 
-    /// Processes calls that wait, as far as memory and the send queue allow: posts the Reads of a
+    /// Processes the waiting calls as far as memory and the send queue allow: posts the Reads of a
     /// call, or passes a call without Reads to `ready`. May sleep.
     pub(crate) fn pump(
         &self,
@@ -241,7 +241,7 @@ impl<H: QpHandler> Reads<H> {
                 }
                 Err(SendError::Closed) => return Err(EPIPE.into()),
             };
-            // Stored before the post, so that the completion handler finds the call.
+            // The call is stored before the post, so that the completion handler finds it.
             if queues.posted.push_within_capacity(reading).is_err() {
                 return Err(ENOSPC.into());
             }
@@ -253,8 +253,8 @@ impl<H: QpHandler> Reads<H> {
             });
             let posted = batch.post_transfer(transfer, None);
             if posted.is_err() {
-                // No completion follows, so the call is removed: it must not be mistaken for a call
-                // that is posted later.
+                // No completion follows, so the call is removed. Otherwise it would be mistaken for
+                // a call that is posted later.
                 let _ = queues.posted.pop();
             }
             posted?;
@@ -262,7 +262,8 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Removes the first call from the queue if it can be processed further, with its memory.
+    /// Removes the first call from the queue if it can be processed further. Its memory is then
+    /// counted.
     fn next(&self) -> Next<H> {
         let mut queues = self.queues.lock();
         let Queues { waiting, share, .. } = &mut *queues;
@@ -295,7 +296,8 @@ impl<H: QpHandler> Reads<H> {
         waiting.remove(0).map_or(Next::Nothing, Next::Call)
     }
 
-    /// Finishes the call whose Reads were posted first, because they have completed. May sleep.
+    /// Finishes the call whose Reads were posted first. Called when these Reads have completed. May
+    /// sleep.
     pub(crate) fn completed(&self, transfer: KBox<Transfer>) -> Result<Fetched<H>, Failed> {
         let mut queues = self.queues.lock();
         queues.share.end_reads(transfer.wrs());
@@ -312,15 +314,14 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Takes back the memory of a call that is finished. Calls that wait may then be processed
-    /// further.
+    /// Takes back the memory of a finished call. Waiting calls may then be processed further.
     pub(crate) fn give_back(&self, counted: Option<Counted>) {
         if let Some(pages) = counted {
             memory::give_back(&mut self.queues.lock().share, &self.address, pages);
         }
     }
 
-    /// Frees pages that no call has used for a while.
+    /// Frees kept pages that no call has used for a while.
     pub(crate) fn trim(&self) {
         self.pool.trim();
         self.blanks.trim();
@@ -331,7 +332,7 @@ impl<H: QpHandler> Reads<H> {
         self.blanks.take(qp.pd())
     }
 
-    /// Ends a transfer, which is used again. Returns its pages.
+    /// Ends a transfer, and keeps it for later use. Returns its pages.
     fn end(&self, transfer: KBox<Transfer>) -> Option<Pages> {
         let (pages, blank) = Transfer::end(transfer);
         if let Some(blank) = blank {
@@ -350,8 +351,9 @@ impl<H: QpHandler> Reads<H> {
         self.end(transfer);
     }
 
-    /// Drops all calls, because the connection has ended and no handler runs. The drop is needed
-    /// because the calls hold the queue pair, whose handler holds the calls.
+    /// Drops all calls. Called when the connection has ended and no handler runs. The drop is
+    /// needed to break a cycle of references: the calls hold the queue pair, whose handler holds
+    /// the calls.
     pub(crate) fn give_up(&self) {
         let mut queues = self.queues.lock();
         let calls = (
@@ -372,7 +374,7 @@ impl<H: QpHandler> Drop for Reads<H> {
 }
 
 impl<H: QpHandler> Reading<H> {
-    /// Finishes a call that has waited for memory only.
+    /// Finishes a call that waited only for memory.
     fn without_reads(self) -> Result<Fetched<H>, Failed> {
         let Self {
             message,
@@ -407,7 +409,7 @@ impl<H: QpHandler> Reading<H> {
         pool: &Arc<Pool>,
         sizes: &Sizes,
     ) -> Result<Result<KBox<Transfer>, Refusal>> {
-        // The Reads and the fills write all of it.
+        // The pages may contain old data, because the Reads and the fills write all bytes.
         let pages = Pages::of(pool, self.bytes as usize)?;
         let parked = self.parked.take().ok_or(EINVAL)?;
         let call = parked.resume(self.message.bytes()).ok_or(EINVAL)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages from the client, until they are passed to the RPC server.
+//! Processing of messages from the client, until they are passed to the RPC server.
 
 use crate::{
     call::{
@@ -96,7 +96,7 @@ use xprtrdma_svc::{
     util::WorkQueue, //
 };
 
-/// Handles the completions of a connection.
+/// The handler of a connection's completions.
 pub(crate) struct Handler {
     pub(crate) events: Arc<Events>,
     pub(crate) terms: Terms,
@@ -154,7 +154,7 @@ impl Handler {
         })
     }
 
-    /// Drops the calls whose Reads have not completed, and the responses that wait. No handler may
+    /// Drops the calls whose Reads have not completed, and the waiting responses. No handler may
     /// run any more.
     pub(crate) fn give_up(&self) {
         self.outbox.give_up();
@@ -178,14 +178,14 @@ impl Handler {
                     this.ticker.retry();
                     return Ok(());
                 }
-                // Calls behind the refused one may still be processed.
+                // Calls behind the refused call may still be processed.
                 Err(Failed::Refused(ticket, refusal)) => Self::refused(qp, ticket, refusal)?,
                 Err(failed) => return Err(failed),
             }
         }
     }
 
-    /// Takes back the memory of a finished call, and processes calls that wait.
+    /// Takes back the memory of a finished call, and processes waiting calls.
     pub(crate) fn give_back(qp: ArcBorrow<'_, Qp<Self>>, counted: Counted) {
         qp.handler().reads.give_back(Some(counted));
         Self::go_on(qp);
@@ -203,13 +203,13 @@ impl Handler {
         }
     }
 
-    /// Sends an error to a call that the RPC server has not received.
+    /// Sends an error in response to a call that was not passed to the RPC server.
     fn refused(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
         qp.handler().outbox.grant.lock().posted(1);
         Self::refuse(qp, ticket, refusal)
     }
 
-    /// Sends an error to a call that cannot be processed.
+    /// Sends an error in response to a call that cannot be processed.
     pub(crate) fn refuse(qp: &Qp<Self>, ticket: Ticket, refusal: Refusal) -> Result {
         let this = qp.handler();
         trace::refused(&this.events.peer, refusal.xid.0, refusal.fault.text());
@@ -237,15 +237,15 @@ impl Tended for Handler {
         for act in this.watch.tick(&this.events, wrs, has_calls) {
             match act {
                 Act::End(cause) => this.events.end(cause),
-                // If the send queue has no space for a probe, a signalled work request is in flight
-                // anyway.
+                // If the send queue has no space for a probe, the work requests in it serve the
+                // same purpose: one of them is signalled.
                 Act::Probe => {
                     if let Ok(batch) = qp.begin(0, 1) {
-                        // The handler's `broken` is called after an error.
+                        // If this fails, the handler's `broken` is called.
                         let _ = batch.post_probe();
                     }
                 }
-                // Calls are passed on when they arrive.
+                // Nothing is done for `Begin`, because calls are passed on when they arrive.
                 Act::Begin | Act::Nothing => {}
             }
         }
@@ -289,7 +289,7 @@ impl QpHandler for Handler {
             }
             Arrival::Refuse(refusal) => (this.outbox.grant.lock().begin(None), Err(refusal)),
             other => {
-                // The drop of the message posts its buffer again.
+                // When the message is dropped, its buffer is posted again.
                 this.outbox.grant.lock().posted(1);
                 let expected = match other {
                     Arrival::ReverseReply(reply) => this.callbacks.replied(&reply),
@@ -408,7 +408,7 @@ impl QpHandler for Handler {
 
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
-        // Reads use the space in the send queue that the responses leave.
+        // Reads may use only the send queue space that the responses leave.
         let pumped = match this.outbox.pump(&qp) {
             Ok(true) => Self::pump_reads(&qp),
             Ok(false) => Ok(()),

@@ -105,8 +105,8 @@ impl Connection {
         answered
     }
 
-    /// Prepares the RDMA Writes of a reply, if there are any. The device reads the RPC server's own
-    /// pages, or a copy of the bytes if the pages are needed for something else.
+    /// Prepares the RDMA Writes of a reply, if it has any. The device reads the RPC server's own
+    /// pages, or a copy of the bytes if the pages cannot be taken.
     fn write(
         &self,
         plan: &Plan<'_>,
@@ -153,15 +153,15 @@ impl Connection {
         if let Err(why) = lost {
             handler.events.end(why.into());
         }
-        // If no page is left, the Writes of the reply hold all pages of the call.
+        // If no page is left in `counted`, the Writes of the reply hold all pages of the call.
         if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }
 }
 
-/// Moves the pages of RDMA Writes from the call to the Writes. The pages are returned when the
-/// Writes have completed.
+/// Moves the count of the pages for RDMA Writes from the call to the Writes. The pages are returned
+/// when the Writes have completed.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> Result {
     let count = memory::counted_writes(writes.bytes());
     if count != 0 {
@@ -171,22 +171,22 @@ fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> Result {
     Ok(())
 }
 
-/// What the Writes of a reply carry.
+/// The bytes of a reply that its RDMA Writes carry.
 struct Written {
     bytes: usize,
-    /// The part of the reply, if it is one.
+    /// The range of these bytes in the reply, if they are contiguous there.
     whole: Option<Span>,
 }
 
 impl Written {
-    /// Sums up the Writes of a reply. `None`: it has none.
+    /// Returns the bytes that the Writes of a reply carry, or `None` if the reply has no Writes.
     fn of(plan: &Plan<'_>) -> Option<Self> {
         let mut writes = plan.writes();
         let first = writes.next()?.span;
         let (mut bytes, mut whole) = (first.length as usize, Some(first));
         for write in writes {
             let Span { from, length } = write.span;
-            // NO-OVERFLOW: Parts of a message in memory.
+            // NO-OVERFLOW: The spans are parts of a message in memory.
             bytes = bytes.wrapping_add(length as usize);
             whole = whole
                 .filter(|whole| whole.from.checked_add(whole.length) == Some(from))
@@ -198,8 +198,9 @@ impl Written {
         Some(Self { bytes, whole })
     }
 
-    /// Takes the pages of what the Writes carry. `None`: it is not in one piece, it is not in pages
-    /// alone, or something else of the reply is there.
+    /// Takes over the pages of the bytes that the Writes carry. Returns `None` if the bytes are not
+    /// contiguous, if they are not all in pages, or if the inline part of the reply needs these
+    /// pages.
     fn take(
         &self,
         plan: &Plan<'_>,
@@ -215,7 +216,7 @@ impl Written {
     }
 }
 
-/// Copies what the Writes carry.
+/// Copies the bytes that the Writes carry.
 fn copy(plan: &Plan<'_>, reply: &Reply<'_>, bytes: usize) -> Result<Pages> {
     let mut pages = Pages::new(bytes)?;
     let mut at = 0usize;

@@ -51,9 +51,9 @@ use xprtrdma_svc::{
 /// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
 pub(crate) const CALLS: u16 = 8;
 
-/// The direction from the server to the client of one connection.
+/// The backchannel of one connection: calls from the server to the client.
 pub(crate) struct Callbacks {
-    /// The line that delivers replies to the calls that wait for them.
+    /// The line that passes replies to the calls that wait for them.
     pub(crate) line: Line<Rdma>,
     credits: Pin<KBox<SpinLock<Reverse>>>,
     /// The version number of the client's first call; zero until that call arrives. Completion
@@ -61,8 +61,7 @@ pub(crate) struct Callbacks {
     version: AtomicU32,
     /// Number of calls that were sent. Changes with the lock of the credits held.
     pub(crate) sent: Count,
-    /// Number of replies to calls that waited for them. Only completion handlers change this
-    /// counter.
+    /// Number of replies for which a call waited. Only completion handlers change this counter.
     pub(crate) answered: Count,
 }
 
@@ -104,7 +103,8 @@ impl Callbacks {
         Spoken::Both.find(self.version.load(Relaxed))
     }
 
-    /// Allows calls to the client. A call of the client on this connection has asked nfsd for them.
+    /// Allows calls to the client, because the client has requested them from nfsd on this
+    /// connection.
     pub(crate) fn allow(&self) {
         self.credits.lock().allow(true);
     }
@@ -137,7 +137,8 @@ impl Callbacks {
             SendError::Full => NotSent::Busy,
             SendError::Closed => NotSent::Closed,
         })?;
-        // Counted while the lock of the send queue is held, so a call that is counted was sent.
+        // The call is counted while the lock of the send queue is held. So every counted call was
+        // sent.
         let mut credits = self.credits.lock();
         let header = credits
             .begin(Xid(call.xid), call.message.len())
@@ -166,8 +167,8 @@ impl Callbacks {
         if expected {
             self.answered.add(1);
         } else {
-            // The reply may be late, after the call has timed out. The client no longer works on
-            // the call.
+            // The reply may have arrived after the call has timed out. The client no longer works
+            // on the call.
             self.credits.lock().ended();
         }
         expected

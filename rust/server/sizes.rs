@@ -53,27 +53,27 @@ const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
 
 /// Maximum number of calls that a client may have in flight.
 const CALLS: u16 = 64;
-/// Number of calls above the grant that do not end the connection. Also the number of additional
-/// Receives for calls that have a reply but are not finished.
+/// A client may exceed its grant by this number of calls before its connection ends. This is also
+/// the number of additional Receives for calls that have a reply but are not finished.
 const SPARE: u16 = 16;
 /// Number of Receives for replies to calls of this server.
 const CALLBACKS: u16 = reverse::CALLS;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
-/// Number of bytes that an idle connection keeps for messages: its Receives, and its send ring.
+/// Number of bytes that an idle connection holds for messages, in its Receives and its send ring.
 // NO-OVERFLOW: All factors are small constants.
 pub(crate) const IDLE: usize =
     (CALLS + SPARE + CALLBACKS + RECV_BATCH + CALLS) as usize * INLINE as usize;
-/// Upper and lower limit of the number of bytes that the calls of all connections may hold. The
-/// lower limit exceeds the longest call with its results. A connection may hold a quarter of the
-/// total.
+/// Upper limit and lower limit of the number of bytes that the calls of all connections may hold.
+/// The lower limit exceeds the longest call with its results. A connection may hold a quarter of
+/// the total.
 pub(crate) const MEMORY: usize = 128 << 20;
 pub(crate) const LEAST_MEMORY: usize = 16 << 20;
-/// Bytes of pages that a connection keeps for later calls. All connections together keep as many
-/// as the calls of one may hold.
+/// Number of bytes of pages that a connection keeps for later calls. All connections together keep
+/// at most as many pages as the calls of one connection may hold.
 pub(crate) const KEPT: usize = 4 << 20;
-/// Number of pieces of the client's memory that a transfer may have: each segment is one, and a
-/// result that is sent separately divides one in two.
+/// Maximum number of pieces of the client's memory in a transfer. Each segment is one piece, and a
+/// result that is sent separately may divide a piece in two.
 // CAST: Small numbers.
 const PIECES: u32 = (MAX_SEGMENTS + MAX_WRITES) as u32;
 /// Limits on the connections of a listener.
@@ -92,7 +92,8 @@ pub(crate) const PATIENCE: Patience = Patience {
     tick: Millis::from_secs(5),
     malformed: 16,
 };
-/// Milliseconds after which a call that waits for memory that other connections use is tried again.
+/// A call that waits for memory of other connections is tried again after this number of
+/// milliseconds.
 pub(crate) const RETRY_MS: u64 = 100;
 /// Maximum number of work requests per signalled work request.
 const SIGNAL_EVERY: u32 = 16;
@@ -102,8 +103,9 @@ const SIGNAL_EVERY: u32 = 16;
 pub(crate) struct Sizes(Queues);
 
 impl Sizes {
-    /// Returns the sizes that fit the device, for calls and replies of `longest` bytes; its
-    /// work requests have `elements` at most. `None`: it is too small.
+    /// Returns the sizes that fit the device, for calls and replies of `longest` bytes. The
+    /// device's work requests have at most `elements` elements. Returns `None` if the device is too
+    /// small.
     pub(crate) fn on(device: &DeviceInfo, elements: u32, longest: u32) -> Option<Self> {
         // CAST: A small number. Bytes may begin anywhere in a page.
         let pages = (longest as usize).div_ceil(PAGE_SIZE).wrapping_add(1) as u32;
@@ -123,8 +125,8 @@ impl Sizes {
     /// Returns the sizes of the queue pair.
     pub(crate) fn queues(&self) -> QpConfig {
         QpConfig {
-            // The ring has space for the longest replies to all calls. A reply that finds no space
-            // waits.
+            // The ring has space for the longest replies to all calls at once. A reply that finds
+            // no space waits.
             send_bytes: CALLS as usize * INLINE as usize,
             least_send_bytes: 8 * INLINE as usize,
             send_wrs: self.0.sends,
@@ -154,7 +156,7 @@ impl Sizes {
         self.0.receives().wrapping_sub(RECV_BATCH.into())
     }
 
-    /// Returns how many calls may wait for a thread: as many as there are Receives.
+    /// Returns how many calls may wait for a thread: one for each Receive.
     pub(crate) fn inbox(&self) -> usize {
         // CAST: The number is small.
         self.0.receives() as usize

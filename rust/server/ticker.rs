@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Periodic checks of connections. They detect a client that is silent, does not confirm its
-//! connection, or does not let the send queue progress, and retry calls that wait for memory of
-//! other connections.
+//! Periodic checks of connections. A check detects a client that is silent, does not confirm its
+//! connection, or does not let the send queue progress. It also retries calls that wait for memory
+//! of other connections.
 
 use crate::{
     count,
@@ -57,7 +57,7 @@ pub(crate) trait Tended: QpHandler {
     /// Checks the connection.
     fn tick(qp: ArcBorrow<'_, Qp<Self>>);
 
-    /// Processes calls that wait, as far as memory and the send queue allow.
+    /// Processes waiting calls, as far as memory and the send queue allow.
     fn go_on(qp: ArcBorrow<'_, Qp<Self>>);
 }
 
@@ -102,7 +102,7 @@ impl<H: Tended> Ticker<H> {
         self.arm::<TICK>(PATIENCE.tick.get());
     }
 
-    /// Stops the ticker. No work item of the ticker runs after the return. Idempotent. May sleep.
+    /// Stops the ticker. Afterwards no work item of the ticker runs. Idempotent. May sleep.
     pub(crate) fn stop(self: &Arc<Self>) {
         let qp = self.target.lock().take();
         cancel_delayed_sync::<Self, TICK>(self);
@@ -120,11 +120,11 @@ impl<H: Tended> Ticker<H> {
         Self: WorkItem<ID, Pointer = Arc<Self>> + kernel::workqueue::HasDelayedWork<Self, ID>,
     {
         let target = self.target.lock();
-        // Queued with the lock held, so that nothing is queued after `stop`.
+        // The work item is queued with the lock held, so that it is not queued after `stop`.
         if target.is_some() {
             // CAST: The time is a few seconds.
             let delay = Jiffies::from_ms(ms as u32).count();
-            // An error means that the work item is queued already.
+            // If this fails, the work item is already queued.
             let queue = self.queue.queue();
             let _ = queue.enqueue_delayed::<Arc<Self>, ID>(self.clone(), delay);
         }
@@ -158,7 +158,7 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
 
 /// The data that completion handlers record for the ticks, and the state of the periodic checks.
 pub(crate) struct Watch {
-    /// Number of signalled work requests of the send queue that have completed.
+    /// Number of signalled work requests on the send queue that have completed.
     completed: AtomicU32,
     life: Pin<KBox<SpinLock<Life>>>,
 }
@@ -203,8 +203,8 @@ impl Watch {
         self.life.lock().option_refused();
     }
 
-    /// Records a tick. The arguments say what was in flight since the last tick: work requests of
-    /// the send queue, and calls. Returns what must be done.
+    /// Records a tick. `send_wrs` and `has_calls` say what was in flight since the last tick: work
+    /// requests of the send queue, and calls. Returns the required actions.
     pub(crate) fn tick(&self, events: &Events, send_wrs: u32, has_calls: bool) -> [Act; 2] {
         let now = now();
         let completed = self.completed.load(Relaxed);

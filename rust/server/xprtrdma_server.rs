@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver of the server: carries RPCs over RDMA for the kernel NFS server.
+//! The server's driver, which carries RPCs over RDMA for the kernel NFS server.
 //!
 //! The rules of the protocol are in `xprtrdma_proto`. The interfaces to the kernel are in
 //! `xprtrdma_svc` and `xprtrdma_rdma`. This crate moves the bytes.
@@ -78,7 +78,7 @@ module! {
     },
 }
 
-/// The values of `rdma_version`.
+/// The allowed values of `rdma_version`.
 const VERSIONS: core::ops::RangeInclusive<u32> = 1..=2;
 
 struct SvcRdma {
@@ -110,8 +110,9 @@ impl kernel::Module for SvcRdma {
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;
-        // The last step that may fail comes before this. From now on a listener may exist, and the
-        // kernel frees a module whose initialisation fails in spite of references to it.
+        // The last step that may fail comes before this line. From now on a listener may exist. If
+        // the initialisation failed now, the kernel would free the module although the listener
+        // holds a reference to it.
         let bounds = count::file().ok();
         pr_info!(
             "RPC-over-RDMA server transport registered, version {}\n",

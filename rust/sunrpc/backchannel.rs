@@ -42,7 +42,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// One callback slot.
+/// A slot for one callback.
 ///
 /// # Invariants
 ///
@@ -86,8 +86,8 @@ unsafe impl Send for BcSlot {}
 struct Slots {
     free: KVec<KBox<BcSlot>>,
     put_work: Option<Arc<PutWork>>,
-    /// Cookie of the connection on which the latest callback arrived. `served` is the number of its
-    /// callbacks that are not answered yet.
+    /// Cookie of the connection on which the latest callback arrived. `served` counts the callbacks
+    /// of that connection that are not answered yet.
     cookie: u32,
     served: u16,
 }
@@ -170,7 +170,7 @@ impl WorkItem for PutWork {
     }
 }
 
-/// The callback slots of a transport.
+/// All callback slots of a transport.
 #[pin_data]
 pub(crate) struct Backchannel<T: Transport> {
     #[pin]
@@ -198,7 +198,8 @@ impl<T: Transport> Backchannel<T> {
         self.ready.load(Acquire)
     }
 
-    /// Returns the work item that drops the last reference. It exists if the slots exist.
+    /// Returns the work item that drops the last reference to the transport. The item exists if the
+    /// slots exist.
     pub(crate) fn put_work(&self) -> Option<Arc<PutWork>> {
         self.slots.lock().put_work.clone()
     }
@@ -255,7 +256,7 @@ impl<T: Transport> Backchannel<T> {
     pub(crate) fn put(&self, slot: KBox<BcSlot>) {
         let mut slots = self.slots.lock();
         slots.uncount(&slot);
-        // Cannot fail: the list was allocated with capacity for all slots.
+        // The push cannot fail, because the list was allocated with capacity for all slots.
         let _ = slots.free.push_within_capacity(slot);
     }
 }

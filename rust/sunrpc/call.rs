@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The views of a request: while it is sent ([`Call`], and [`Encoded`] for reading it), while its
-//! task waits for the reply ([`Waiting`]), and while its reply is processed ([`Pinned`]).
+//! Three views of a request: while it is sent ([`Call`], with [`Encoded`] for reading it), while
+//! its task waits for the reply ([`Waiting`]), and while its reply is processed ([`Pinned`]).
 
 mod encoded;
 mod memory;
@@ -50,7 +50,7 @@ use kernel::{
 use xprtrdma_bindings as bindings;
 
 /// A request that the holder of the send lock sends, perhaps on behalf of another task. Its methods
-/// are what [`Transport::send`] may do with the request. The reply can arrive and end the request
+/// show what [`Transport::send`] may do with the request. The reply can arrive and end the request
 /// while it is still being sent.
 ///
 /// # Invariants
@@ -138,7 +138,7 @@ impl<'a, T: Transport> Call<'a, T> {
     /// before the request was sent.
     #[inline(never)]
     pub fn clear_reply(&self) -> Result {
-        // Only the caller could lend memory of this request now.
+        // No other thread can lend memory of this request now.
         if self.slot().is_leased() {
             return Err(EBUSY);
         }
@@ -212,14 +212,14 @@ impl RunState {
 ///
 /// # Safety
 ///
-/// As for [`RunState::of`].
+/// The contract is that of [`RunState::of`].
 unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
     // SAFETY: The request is pinned by the caller's contract, so its task exists.
     unsafe {
         (*(*rqst).rq_task).tk_status = error.to_errno();
-        // If the task is not asleep yet, it takes this error for the loss of a connection. The
-        // changed cookie names an earlier connection, so the RPC client does not close the current
-        // one.
+        // If the task does not sleep yet, it takes this error for the loss of a connection, and
+        // closes the connection that the cookie names. So the cookie is changed to that of an
+        // earlier connection, and the current one stays open.
         (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
         bindings::xprt_complete_rqst((*rqst).rq_task, 0);
     }

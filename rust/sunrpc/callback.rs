@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Callbacks ([`Callback`]): requests that the server sends on the same connection, and our replies
-//! (RFC 8167).
+//! Callbacks ([`Callback`]): requests that the server sends on the same connection, and this host's
+//! replies (RFC 8167).
 
 use crate::{
     backchannel::{
@@ -41,9 +41,10 @@ impl<'a, T: Transport> Delivery<'a, T> {
 }
 
 impl<T: Transport> Drop for Delivery<'_, T> {
-    /// Drops the reference. Does not sleep. If the last user of the transport has gone since, this
-    /// is the last reference, and [`PutWork`] drops it: dropping it waits for the send lock, whose
-    /// holder may be waiting for the completion handler that runs this code.
+    /// Drops the reference. Does not sleep. If this is the last reference, because the last user of
+    /// the transport has gone since, [`PutWork`] drops it instead. Dropping it here could deadlock:
+    /// the drop waits for the send lock, whose holder may be waiting for the completion handler
+    /// that runs this code.
     fn drop(&mut self) {
         let raw = self.0.as_raw();
         // SAFETY: By the type invariant `self` owns a reference. The callee drops it unless it is
@@ -89,9 +90,9 @@ impl<T: Transport> Xprt<T> {
 
     /// Returns whether callbacks can be delivered to the transport.
     pub fn has_callbacks(&self) -> bool {
-        // A delivery must not become the only user of a transport; and without users no task waits
-        // for callbacks. The result may be out of date at once, as the last user may go at any
-        // time.
+        // Both conditions are needed: a delivery must not become the only user of a transport, and
+        // without users no task waits for callbacks. The result may be outdated at once, because
+        // the last user may go at any time.
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 
@@ -103,7 +104,7 @@ impl<T: Transport> Xprt<T> {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
         }
-        // `PutWork` exists as soon as there are slots.
+        // If the slots exist, `PutWork` exists too.
         if !self.inner.backchannel.is_ready() {
             return Err(ENODEV);
         }
@@ -125,9 +126,9 @@ impl<T: Transport> Xprt<T> {
             // CAST: The transaction id stays in network byte order.
             rqst.rq_xid = ptr::read_unaligned(message.as_ptr().cast());
             rqst.rq_bc_pa_state = 1 << bindings::RPC_BC_PA_IN_USE;
-            // To the RPC client this means that the request has a forward credit. So the reply is
-            // queued before requests that wait for a credit, and the send queue moves on even while
-            // they wait (BC-03). `release_request` resets the field.
+            // For the RPC client, this field means that the request has a forward credit. So the
+            // RPC client queues the reply before requests that wait for a credit, and the send
+            // queue moves on even while they wait (BC-03). `release_request` resets the field.
             rqst.rq_cong = 1;
             rqst.rq_rcv_buf.head[0].iov_base = call;
             rqst.rq_rcv_buf.head[0].iov_len = message.len();

@@ -56,8 +56,8 @@ impl Common {
         &self.queue
     }
 
-    /// Returns the work queue for completions. It has its own rescuer, as work on [`Common::queue`]
-    /// may wait for completions.
+    /// Returns the work queue for completions. It has its own rescuer, because work on
+    /// [`Common::queue`] may wait for completions.
     pub fn completions(&self) -> &WorkQueue {
         &self.completions
     }
@@ -89,8 +89,9 @@ impl Common {
         &self.looks
     }
 
-    /// Returns a handle to the state that all transports to the server at this address share. The
-    /// state is `fresh` if no other handle exists. Returns `ENOMEM` without memory. Does not sleep.
+    /// Returns a handle to the state that all transports to the server at this address share. If no
+    /// other handle exists, the state is the object `fresh`. Returns `ENOMEM` without memory. Does
+    /// not sleep.
     pub fn server<T>(&self, net: &Net, peer: SocketAddr, fresh: Arc<T>) -> Result<Server<T>>
     where
         T: Any + Send + Sync,
@@ -115,7 +116,7 @@ impl Common {
             .map_or(0, |settings| settings.changes(net))
     }
 
-    /// Returns the module's debugfs directory. In a kernel without debugfs its files do not exist.
+    /// Returns the module's debugfs directory. In a kernel without debugfs no files are made in it.
     pub fn debugfs(&self) -> &Arc<Dir> {
         &self.debugfs
     }
@@ -167,7 +168,7 @@ impl Owner {
         Ok(Self(common))
     }
 
-    /// The shared state.
+    /// Returns the shared state.
     pub(crate) fn common(&self) -> &Arc<Common> {
         &self.0
     }

@@ -68,7 +68,7 @@ impl<'a, T: Transport> Loan<'a, T> {
     pub(crate) unsafe fn new(slot: &'a Slot<T>, message: Message, part: Part) -> Option<Self> {
         let rqst = slot.rqst.get();
         let raw = match message {
-            // SAFETY: By the caller's contract.
+            // SAFETY: By the caller's contract the slot has a request.
             Message::Call => unsafe { &raw const (*rqst).rq_snd_buf },
             // This copy belongs to the RPC client and does not change when the reply is decoded. It
             // is empty if no reply is expected.
@@ -76,9 +76,10 @@ impl<'a, T: Transport> Loan<'a, T> {
             Message::Reply => unsafe { &raw const (*rqst).rq_private_buf },
         };
         Some(Self {
-            // SAFETY: By the caller's contract, and only this function makes leases of requests.
+            // SAFETY: The caller's contract covers that of `Lease::new`, and only this function
+            // makes leases of requests.
             lease: unsafe { Lease::new(slot) }?,
-            // SAFETY: By the caller's contract.
+            // SAFETY: By the caller's contract the message is valid for `'a`.
             buf: unsafe { XdrBuf::from_raw(raw) },
             part,
             // SAFETY: By the caller's contract this thread holds the send lock, which protects the
@@ -161,7 +162,7 @@ impl<T: Transport> Lease<T> {
     /// waits until its leases end.
     #[inline]
     pub(crate) unsafe fn new(slot: &Slot<T>) -> Option<Self> {
-        // SAFETY: By the caller's contract.
+        // SAFETY: The contract of `Lease::new` covers that of both functions.
         if unsafe { slot.leases.add_first() || Self::add_another(slot) } {
             // INVARIANT: The lease has just been counted. A slot with leases is neither reused nor
             // freed.
@@ -177,7 +178,7 @@ impl<T: Transport> Lease<T> {
     ///
     /// # Safety
     ///
-    /// As for [`Lease::new`].
+    /// The contract is that of [`Lease::new`].
     #[cold]
     unsafe fn add_another(slot: &Slot<T>) -> bool {
         // SAFETY: By the caller's contract the slot has a request, and a request keeps its

@@ -86,7 +86,7 @@ impl<T: Transport> Ops<T> {
         if let Some(lock) = unsafe { Self::xprt(xprt).lock_connect(task) } {
             T::connect(lock);
         } else {
-            // Not reached: the RPC client has just taken the send lock for `task`.
+            // This does not happen, because the RPC client has just taken the send lock for `task`.
             // SAFETY: The RPC client passes a valid transport.
             unsafe { bindings::xprtrdma_xprt_clear_connecting(xprt) };
         }
@@ -158,7 +158,7 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn enable_swap(_xprt: *mut bindings::rpc_xprt) -> c_int {
-        // Connecting allocates memory in rdma_cm and in the device's driver. Neither of them
+        // Establishing a connection allocates memory in rdma_cm and in the device's driver. Neither
         // promises progress while memory is being swapped out over this very transport.
         pr_warn!("swap files on NFS over RDMA are not supported\n");
         compat::EOPNOTSUPP
@@ -196,6 +196,6 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn bc_destroy(_xprt: *mut bindings::rpc_xprt, _max: c_uint) {
-        // Nothing to free here: the callback slots are freed with the transport.
+        // Nothing is freed here, because the callback slots are freed with the transport.
     }
 }

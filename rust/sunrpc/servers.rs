@@ -133,7 +133,8 @@ impl<T> Drop for Server<T> {
                 // NO-OVERFLOW: The counter includes this `Server`, so it is at least one.
                 entry.users = entry.users.wrapping_sub(1);
             }
-            // The object is not freed under the lock, because `self` still refers to it.
+            // This closure cannot free the object under the lock, because `self` still refers to
+            // the object.
             entry.users != 0
         });
     }

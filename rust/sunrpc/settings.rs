@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Settings of a network namespace that are texts ([`Setting`]). The administrator sets them.
+//! Settings of a network namespace whose values are texts ([`Setting`]). The administrator sets
+//! them.
 //!
-//! Each setting is a module parameter, which provides the initial value, and a file in
+//! Each setting has a module parameter, which provides the initial value, and a file in
 //! `/proc/sys/sunrpc` of each network namespace. Writing the file requires `CAP_NET_ADMIN` in the
 //! user namespace that owns the network namespace. The settings are freed with their namespace. The
 //! driver decides which texts are valid.
@@ -132,7 +133,7 @@ impl Settings {
 
     /// Calls `f` with the present text of a setting. May sleep; `f` must not set or read a setting.
     ///
-    /// The reference `net` keeps the namespace and therefore its settings.
+    /// The reference `net` keeps the namespace, and the namespace keeps its settings.
     pub(crate) fn read<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
         let mut len = 0;
         // SAFETY: The texts are registered by the type invariant, and the namespace is referenced.
@@ -152,7 +153,7 @@ impl Settings {
         unsafe { bindings::xprtrdma_settings_changes(net.as_raw()) }
     }
 
-    /// Sets a text as a write to the file would.
+    /// Sets a text, as a write to the file does.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn set(&self, net: &Net, setting: Setting, text: &[u8]) -> Result {
         // SAFETY: The settings are registered by the type invariant, and the namespace is
@@ -179,7 +180,7 @@ impl Drop for Settings {
     }
 }
 
-/// Locks the settings of a namespace against changes until it is dropped.
+/// Locks the settings of a namespace against changes until this object is dropped.
 struct Held<'a>(&'a Net);
 
 impl Drop for Held<'_> {

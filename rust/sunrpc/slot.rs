@@ -117,14 +117,14 @@ impl Buffers {
 #[pin_data]
 pub struct Slot<T: Transport> {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
-    /// Counts the [`Lease`](crate::lease::Lease)s of the request's memory. The request's task waits
-    /// until it is zero.
+    /// Counts the [`Lease`](crate::lease::Lease)s of the request's memory. Before the request ends,
+    /// its task waits until the count is zero.
     pub(crate) leases: Holders,
-    /// A negative errno with which the request must end, if it failed before its task slept; else
-    /// 0.
+    /// A negative errno with which the request must end, if it failed before its task slept;
+    /// otherwise 0.
     pub(crate) verdict: Atomic<i32>,
-    /// The request's original `rq_release_snd_buf` while
-    /// [`release_call`](crate::call::release_call) is in its place, else `None`.
+    /// The request's original `rq_release_snd_buf`, while
+    /// [`release_call`](crate::call::release_call) replaces it; otherwise `None`.
     pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
     /// Whether a [`Pinned`](crate::call::Pinned) of the request exists. Protected by the queue
     /// lock.
@@ -204,8 +204,8 @@ pub(crate) struct Pool<T: Transport> {
     buffered: Atomic<usize>,
 }
 
-/// Number of idle slots that keep their buffers. They allow requests that free memory to be sent
-/// when no memory is left.
+/// Number of idle slots that keep their buffers. If no memory is left, requests in these slots can
+/// still be sent, and so free memory.
 pub(crate) const RESERVE: usize = 8;
 
 /// Number of bits in a word of the bitmap.
@@ -301,9 +301,9 @@ impl<T: Transport> Pool<T> {
     }
 
     /// Frees the buffers of free slots that were not taken since the last call, except for the
-    /// first [`RESERVE`] such slots. This function owns each free slot for a moment, during which a
-    /// task may find no free slot. So it is a full barrier, and the caller must feed the backlog
-    /// afterwards.
+    /// first [`RESERVE`] such slots. This function takes each free slot for a moment, in which a
+    /// task may find no free slot. So the function is a full barrier, and the caller must call
+    /// `feed_backlog` afterwards.
     pub(crate) fn trim(&self) {
         let mut resting = 0;
         for slot in self.iter().filter(|slot| self.pop_this(slot)) {

@@ -32,9 +32,9 @@ impl Sysctl {
         }
     }
 
-    /// Sets the initial value, the permitted range, and `unit`. Each value is rounded down to a
-    /// multiple of `unit`: this one, and those that are written to the file. Called once, before
-    /// the table is registered; after that only the administrator changes the value.
+    /// Sets the initial value, the permitted range, and `unit`. The initial value, and each value
+    /// that is written to the file, is rounded down to a multiple of `unit`. Called once, before
+    /// the table is registered. Afterwards only the administrator changes the value.
     pub fn preset(self, value: u32, range: &RangeInclusive<u32>, unit: NonZero<u32>) {
         let (least, most) = (*range.start(), *range.end());
         // SAFETY: The index is an index of the table, and the unit is not zero.
@@ -75,7 +75,7 @@ unsafe impl Sync for Table {}
 
 impl Table {
     /// Makes the files. Returns `None` without memory, or if another module has files of the same
-    /// names; then the preset values stay in force. May sleep.
+    /// names. In that case the preset values stay in force. May sleep.
     pub fn register() -> Option<Self> {
         // SAFETY: The table is a complete static object. The callee refuses to register it a second
         // time.

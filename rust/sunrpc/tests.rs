@@ -3,7 +3,7 @@
 //! KUnit suites of this crate. They run the kernel's own RPC client on top of a test driver
 //! (`driver`), which answers calls itself.
 //!
-//! Compiled only into `xprtrdma_rs_kunit.ko`; see the suites in `rust/rdma`.
+//! The suites are compiled only into `xprtrdma_rs_kunit.ko`. See also the suites in `rust/rdma`.
 
 #[path = "../kunit/ensure.rs"]
 #[macro_use]

@@ -3,9 +3,9 @@
 //! The tracepoints of a transport, `xprtrdma_rs:*` in tracefs.
 //!
 //! A tracepoint that is off costs one branch that is not taken. `xprt` is the transport's number
-//! ([`Xprt::id`](crate::xprt::Xprt::id)); xids are in host byte order and lengths in bytes. All
-//! functions may be called in any context. Tracepoints on the path of every RPC take a closure, so
-//! that their arguments are computed only while the tracepoint is on.
+//! ([`Xprt::id`](crate::xprt::Xprt::id)). Xids are in host byte order, and lengths are in bytes.
+//! All functions may be called in any context. Tracepoints on the path of every RPC take a closure,
+//! so that their arguments are computed only while the tracepoint is on.
 
 use kernel::jump_label::static_branch_unlikely;
 use xprtrdma_bindings as bindings;
@@ -14,7 +14,7 @@ use xprtrdma_bindings as bindings;
 macro_rules! trace {
     ($point:ident, |$args:pat_param| $all:expr, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
-        // SAFETY: As for the other arm of this macro, which has the same operands.
+        // SAFETY: See the other arm of this macro, which has the same operands.
         unsafe {
             if static_branch_unlikely!(bindings::$point, bindings::tracepoint, key) {
                 let $args = $all;

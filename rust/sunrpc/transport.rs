@@ -30,7 +30,7 @@ use xprtrdma_base::{
     time::Jiffies, //
 };
 
-/// What the RPC client requests for a new transport.
+/// The RPC client's parameters for a new transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Create {
     /// Address of the server.
@@ -73,8 +73,8 @@ pub enum NotSent {
 
 impl NotSent {
     pub(crate) fn errno(self) -> c_int {
-        // Only errors that the RPC client retries: any other error could end the request of another
-        // task.
+        // All these are errors after which the RPC client tries again. Any other error could end
+        // the request of another task.
         match self {
             Self::Wait => EAGAIN.to_errno(),
             // In the RPC client, EBADSLT means "no credit".
@@ -208,7 +208,7 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// The driver's data for a request. A slot keeps it from one request to the next.
     type SlotData: Send + Sync;
 
-    /// Sizes of a new transport. Process context, may sleep.
+    /// Returns the sizes of a new transport. Process context, may sleep.
     fn limits(create: &Create) -> Result<Limits>;
 
     /// Makes the driver's data of a transport. All transports share `common`. Process context, may
@@ -243,7 +243,7 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     ///
     /// During the call the RPC client cannot wake, kill or time out the task, so the driver must
     /// return within a few seconds. Not called for tasks with a short timeout, nor in threads of
-    /// low priority. Task context without locks of the RPC client, under NOFS; may sleep.
+    /// low priority. Called in task context without locks of the RPC client, under NOFS; may sleep.
     fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>);
 
     /// Sends the reply to a callback.
@@ -256,31 +256,32 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// the request. Task context, may sleep.
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result;
 
-    /// Revokes the peer's access to the request's memory, or starts to. Called if the request ends,
-    /// or if it is encoded again after it was passed to `send`. The caller then waits until no
-    /// [`Lease`](crate::lease::Lease) is left. Before it revokes, the driver may give the peer some
-    /// time with [`Leaving::wait_for_reply`].
+    /// Revokes the peer's access to the request's memory, or begins to do so. Called if the request
+    /// ends, or if it is encoded again after it was passed to `send`. The caller then waits until
+    /// no [`Lease`](crate::lease::Lease) is left. Before the driver revokes the access, it may wait
+    /// for the reply for some time with [`Leaving::wait_for_reply`].
     ///
     /// Task context, may sleep. The request is not pinned and will not be looked up any more. The
-    /// task may hold the send lock or keep the RPC client's queues busy. So if the connection is
+    /// task may hold the send lock or block the RPC client's queues. So if the connection is
     /// broken, closing it must return the memory without the send lock and without these queues.
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving);
 
     /// Called when a request returns its credit. If the request was sent and its reply has not
-    /// arrived, the server is still working on it; then this function returns the new congestion
-    /// window, in units of 1/256 request. Called under the transport's lock; must not sleep.
+    /// arrived, the server is still working on it. In that case this function returns the new
+    /// congestion window, in units of 1/256 request. Called under the transport's lock; must not
+    /// sleep.
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32>;
 
     /// Called when the request's timeout has passed without a reply. Task context, may sleep.
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>);
 
     /// Lowers the maximum duration of a connection attempt and the maximum pause between attempts.
-    /// Neither ever increases (pNFS gives up a data server sooner). Called under RCU, must not
-    /// sleep.
+    /// Neither ever increases. pNFS uses this to give up a data server sooner. Called under RCU,
+    /// must not sleep.
     fn lower_timeouts(xprt: &Xprt<Self>, connect: Jiffies, reconnect: Jiffies);
 
-    /// The last method that is called: ends everything that could call back, or that holds a
-    /// [`BackRef`](crate::xprt::BackRef). May sleep.
+    /// Ends everything that could call back into the transport, or that holds a
+    /// [`BackRef`](crate::xprt::BackRef). No other method is called afterwards. May sleep.
     fn stop(lock: &mut SendLock<'_, Self>);
 
     /// Writes the transport's line of `/proc/self/mountstats`. May sleep. The connection may be

@@ -32,8 +32,9 @@ pub enum Part {
 /// A view of a `struct xdr_buf`: the lengths and addresses of its parts.
 ///
 /// The lengths of a reply may shrink while this view exists: the RPC client shortens the buffer
-/// when it decodes, and so does [`Pinned::place_around`](crate::call::Pinned::place_around). So
-/// each method reads one word once, as `READ_ONCE()` does.
+/// when it decodes the reply, and so does
+/// [`Pinned::place_around`](crate::call::Pinned::place_around). So each method reads a word only
+/// once, as `READ_ONCE()` does.
 ///
 /// # Invariants
 ///
@@ -59,7 +60,7 @@ impl<'a> XdrBuf<'a> {
     pub(crate) unsafe fn from_raw(raw: *const bindings::xdr_buf) -> Self {
         // SAFETY: By the caller's contract `raw` is valid, so it is not null.
         let raw = unsafe { NonNull::new_unchecked(raw.cast_mut()) };
-        // INVARIANT: By the caller's contract.
+        // INVARIANT: The caller's contract guarantees the invariant.
         Self(raw, PhantomData)
     }
 
@@ -176,8 +177,8 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// Calls `take` with the page data behind the first `skip` bytes. Returns `false` if `take`
-    /// wants no more.
+    /// Calls `take` with the pieces of the page data behind the first `skip` bytes. Returns `false`
+    /// if `take` returned `false`.
     #[inline]
     fn rest_of_pages(&self, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
         let page_len = self.page_len();
@@ -264,7 +265,7 @@ impl XdrBytes<'_> {
     /// The type invariant must hold for the view's lifetime.
     #[inline]
     pub(crate) unsafe fn from_raw(raw: *const bindings::xdr_buf) -> Self {
-        // SAFETY: By the caller's contract.
+        // SAFETY: The caller's contract guarantees the invariants of both views.
         Self(unsafe { XdrBuf::from_raw(raw) })
     }
 
@@ -297,9 +298,9 @@ impl XdrBytes<'_> {
     }
 }
 
-/// A cache of one entry: the address that was translated last, and its page. A slot keeps its
-/// buffers, so the cache usually hits, which saves 10 instructions per RPC. The page of an address
-/// does not change while the memory is allocated. Where memory cannot be unplugged, it never
+/// A cache of one entry: the last translated address, and its page. A slot keeps its buffers, so
+/// the cache usually hits, which saves 10 instructions per RPC. The page of an address does not
+/// change while the memory is allocated. On machines whose memory cannot be unplugged, it never
 /// changes (on x86 and arm64 the map of all pages is one virtual array).
 ///
 /// # Invariants
@@ -321,16 +322,16 @@ impl KnownPage {
         if known == addr && !known.is_null() {
             return page;
         }
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract `addr` is in the linear mapping.
         unsafe { self.learn(addr) }
     }
 
     /// # Safety
     ///
-    /// As for [`KnownPage::page_of`].
+    /// The contract is that of [`KnownPage::page_of`].
     #[cold]
     unsafe fn learn(&self, addr: *mut u8) -> *mut page {
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract `addr` is in the linear mapping.
         let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
         // INVARIANT: `xprtrdma_virt_to_page` has just returned the page of this address.
         self.0.set((addr, page));
@@ -338,8 +339,8 @@ impl KnownPage {
     }
 }
 
-/// Calls `take` with the bytes of `vector`, part of an RPC message, behind its first `skip` bytes.
-/// Returns `false` if `take` wants no more.
+/// Calls `take` with the bytes of `vector` behind its first `skip` bytes. `vector` is a part of an
+/// RPC message. Returns `false` if `take` returned `false`.
 #[inline]
 fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
     let skipped = core::cmp::min(*skip, vector.iov_len);
@@ -347,8 +348,8 @@ fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> b
     skipped == vector.iov_len || take(piece_of(vector, skipped))
 }
 
-/// Returns the bytes of `vector`, part of an RPC message, behind its first `skipped` bytes. The
-/// vector must have more than `skipped` bytes.
+/// Returns the bytes of `vector` behind its first `skipped` bytes. `vector` is a part of an RPC
+/// message, and must have more than `skipped` bytes.
 #[inline]
 fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
     let addr = vector.iov_base.cast::<u8>().wrapping_add(skipped);

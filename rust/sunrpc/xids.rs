@@ -6,9 +6,10 @@
 //! reply with such an xid does not prove that the server has received the call. A reply with an xid
 //! from this module does.
 //!
-//! The xids come from a bag. A call puts the xid that the RPC client gave to it into a random slot
-//! of the bag, and takes the xid that was in the slot. So each xid is used once, at a random time.
-//! Each of the [`NUMBERS`] xids in the bag is equally likely, whichever xids were used before.
+//! The xids come from a bag. A call puts the xid that the RPC client assigned to it into a random
+//! slot of the bag, and takes the xid that was in the slot. So each xid is used once, at a random
+//! time. Each of the [`NUMBERS`] xids in the bag is equally likely, whichever xids were used
+//! before.
 //!
 //! Only calls of certain procedures take part: those that the driver selects with
 //! [`Call::wants_secret_xid`](crate::call::Call::wants_secret_xid). One bit distinguishes xids from
@@ -52,8 +53,8 @@ pub(crate) struct Xids {
 }
 
 impl Xids {
-    /// Fills a bag with [`NUMBERS`] xids, beginning with `counter`, and advances `counter`, the RPC
-    /// client's, past them. May sleep.
+    /// Fills a bag with [`NUMBERS`] xids, beginning with `counter`. Advances `counter`, which
+    /// belongs to the RPC client, past them. May sleep.
     pub(crate) fn new(counter: &mut u32) -> Result<Self> {
         let mut bag = KVVec::with_capacity(NUMBERS as usize, GFP_KERNEL)?;
         for _ in 0..NUMBERS {
@@ -77,8 +78,8 @@ impl Xids {
     #[cold]
     pub(crate) fn include(&self, procedure: u32) {
         let bits = self.procedures.load(Relaxed);
-        // If another thread includes another procedure at the same time, one of the two may be
-        // lost. The next call of the lost procedure includes it again.
+        // If two threads include two procedures at the same time, one of them may be lost. The next
+        // call of the lost procedure includes it again.
         self.procedures.store(bits | bit(procedure), Relaxed);
     }
 

@@ -54,8 +54,9 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// Allocated by `xprt_alloc`, with `xprt` at offset 0. Initialised by the set-up function of
-/// [`Registration`](crate::class::Registration), and freed by the `destroy` operation.
+/// The transport was allocated by `xprt_alloc`, with `xprt` at offset 0, and initialised by the
+/// set-up function of [`Registration`](crate::class::Registration). The `destroy` operation frees
+/// it.
 #[repr(C)]
 pub struct Xprt<T: Transport> {
     xprt: Opaque<bindings::rpc_xprt>,
@@ -64,7 +65,7 @@ pub struct Xprt<T: Transport> {
 
 #[pin_data]
 pub(crate) struct Inner<T: Transport> {
-    // The RPC client reads this through a pointer.
+    // The RPC client reads this field through a pointer.
     pub(crate) timeout: Opaque<bindings::rpc_timeout>,
     back_refs: Holders,
     locked: UnsafeCell<T::Locked>,
@@ -206,14 +207,14 @@ impl<T: Transport> Xprt<T> {
     /// close.
     #[inline]
     pub fn connect_cookie(&self) -> u32 {
-        // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
+        // SAFETY: The word is read once, as the RPC client does with `READ_ONCE()`.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_cookie) }
     }
 
     /// Returns whether the RPC client considers the transport connected.
     #[inline]
     pub fn is_connected(&self) -> bool {
-        // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
+        // SAFETY: The word is read once, as the RPC client does with `READ_ONCE()`.
         let state = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).state) };
         state & (1 << bindings::XPRT_CONNECTED) != 0
     }
@@ -221,13 +222,13 @@ impl<T: Transport> Xprt<T> {
     /// Returns whether no task waits for a slot. Only a hint: it may have changed already.
     #[inline]
     pub(crate) fn is_backlog_empty(&self) -> bool {
-        // SAFETY: Read as the RPC client does, with READ_ONCE semantics.
+        // SAFETY: The word is read once, as the RPC client does with `READ_ONCE()`.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).backlog.qlen) == 0 }
     }
 
     /// Returns the maximum duration of a connection attempt.
     pub fn connect_timeout(&self) -> Jiffies {
-        // SAFETY: One word of a valid transport; an outdated value does no harm.
+        // SAFETY: The field is one word of a valid transport, and an outdated value does no harm.
         Jiffies(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_timeout) })
     }
 
@@ -249,17 +250,17 @@ impl<T: Transport> Xprt<T> {
         unsafe { bindings::xprt_force_disconnect(self.as_raw()) }
     }
 
-    /// Returns whether the last user of the transport has gone. Then the RPC client destroys the
-    /// transport, perhaps later.
+    /// Returns whether the last user of the transport has gone. In that case the RPC client
+    /// destroys the transport, perhaps later.
     pub fn is_dying(&self) -> bool {
         // SAFETY: The transport's memory is valid; the count is read as an atomic.
         unsafe { bindings::xprtrdma_is_dying(self.as_raw()) }
     }
 
-    /// Returns how long ago the last request ended, or the connection was made if that was later.
-    /// The result has no meaning while [`Xprt::is_busy`] returns true.
+    /// Returns the time since the last request ended, or since the connection was made if that was
+    /// later. The result has no meaning while [`Xprt::is_busy`] returns true.
     pub fn unused(&self) -> Jiffies {
-        // SAFETY: One word of a valid transport, read once.
+        // SAFETY: The field is one word of a valid transport, and is read once.
         Jiffies::since(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).last_used) })
     }
 

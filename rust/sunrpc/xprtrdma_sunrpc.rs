@@ -2,9 +2,10 @@
 
 //! Safe abstractions over the kernel's RPC client: transport classes, transports, requests.
 //!
-//! Written as if for `rust/kernel`; knows nothing of RDMA except that a request can lend its
-//! memory to a region (see [`lease`]). A driver implements [`Transport`](transport::Transport) and
-//! registers it with a [`Registration`](class::Registration).
+//! The crate is written in the style of `rust/kernel`. It contains nothing about RDMA, except that
+//! a request can lend its memory to a region (see [`lease`]). A driver implements
+//! [`Transport`](transport::Transport) and registers it with a
+//! [`Registration`](class::Registration).
 //!
 //! | Module | Concept | C structure |
 //! | --- | --- | --- |
@@ -38,7 +39,7 @@ pub use xprtrdma_base::{
     queue, //
 };
 
-/// Time, logging, threads.
+/// Functions for time, logging and threads.
 pub mod util {
     pub use xprtrdma_base::{
         compat::number,

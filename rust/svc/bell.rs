@@ -16,8 +16,8 @@ use xprtrdma_bindings as bindings;
 /// Tells the RPC server that connection requests wait at a listener, or that the listener's device
 /// is being removed.
 ///
-/// The bell may be rung before the RPC server knows the listener, and after the RPC server has
-/// forgotten the listener.
+/// The bell may be rung before the RPC server knows the listener, and after it has forgotten the
+/// listener.
 #[derive(Clone)]
 pub struct Bell(Arc<Shared>);
 
@@ -60,9 +60,10 @@ impl Bell {
         match &mut *wire {
             Wire::Loose { rung, .. } => *rung = true,
             Wire::Connected(xprt) => {
-                // SAFETY: Valid by the type invariant, as long as the lock is held.
+                // SAFETY: By the type invariant the transport is valid as long as the lock is held.
                 unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CONN) };
-                // SAFETY: Valid by the type invariant. The callee may be called in any context.
+                // SAFETY: By the type invariant the transport is valid. The callee may be called in
+                // any context.
                 unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
             }
             Wire::Cut => {}
@@ -76,8 +77,8 @@ impl Bell {
         match &mut *wire {
             Wire::Loose { closing, .. } => *closing = true,
             Wire::Connected(xprt) => {
-                // SAFETY: Valid by the type invariant, as long as the lock is held. The callee may
-                // be called in any context.
+                // SAFETY: By the type invariant the transport is valid as long as the lock is held.
+                // The callee may be called in any context.
                 unsafe { bindings::svc_xprt_deferred_close(xprt.as_ptr()) };
             }
             Wire::Cut => {}
@@ -95,17 +96,17 @@ impl Bell {
             for (wanted, flag) in [(rung, bindings::XPT_CONN), (closing, bindings::XPT_CLOSE)] {
                 if wanted {
                     // The RPC server checks the flag when it receives the listener.
-                    // SAFETY: Valid by this function's contract.
+                    // SAFETY: By this function's contract the transport is valid.
                     unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), flag) };
                 }
             }
         }
-        // INVARIANT: By this function's contract.
+        // INVARIANT: By this function's contract the transport is valid.
         *wire = Wire::Connected(xprt);
     }
 
-    /// Disconnects the bell, so that ringing it has no effect. After the return the bell does not
-    /// use the transport any more.
+    /// Disconnects the bell, so that ringing it has no effect. Afterwards the bell does not use the
+    /// transport any more.
     pub(crate) fn cut(&self) {
         *self.0.wire.lock() = Wire::Cut;
     }

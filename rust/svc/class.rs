@@ -23,7 +23,7 @@ use xprtrdma_bindings as bindings;
 ///
 /// The classes are registered while this object exists.
 pub struct Registration<S: Service> {
-    // Dropped after the classes are unregistered.
+    // This field is dropped after the classes are unregistered.
     _table: Table,
     _files: files::Owner,
     _service: PhantomData<S>,
@@ -42,8 +42,8 @@ impl<S: Service> Registration<S> {
         // the next call would fail, and only this pointer would have been written, with its old
         // value.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
-        // Registered before the first connection exists, because another module would mistake our
-        // class for its own.
+        // This class is registered before the first connection exists. Otherwise another module
+        // might register a class with the same number, and get this module's connections.
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(reverse) })?;
         let guard = ScopeGuard::new(|| {

@@ -73,9 +73,9 @@ impl<S: Service> Context<S> {
     /// memory of the context.
     pub(crate) fn end(this: KBox<Self>, over: impl FnOnce(S::Call)) -> KBox<MaybeUninit<Self>> {
         let raw = KBox::into_raw(this);
-        // SAFETY: The pointer is that of a box. The value is not used there again.
+        // SAFETY: The pointer comes from a box, and the value in the box is not used again.
         let context = unsafe { raw.read() };
-        // SAFETY: The pointer is that of a box, and a `MaybeUninit` has the layout of its value.
+        // SAFETY: The pointer comes from a box, and a `MaybeUninit` has the layout of its value.
         let memory = unsafe { KBox::from_raw(raw.cast()) };
         let Self {
             message,
@@ -99,14 +99,14 @@ impl<S: Service> Context<S> {
     /// Returns the bytes before the RPC server's part of the message, and the driver's data.
     pub(crate) fn front(&mut self) -> (&[u8], &mut S::Call) {
         let start = self.start();
-        // SAFETY: By the contract of `Buffer`. The RPC server uses only the memory behind these
-        // bytes, and nothing else uses them.
+        // SAFETY: The contract of `Buffer` guarantees these bytes. The RPC server uses only the
+        // memory behind them, and no other code uses them.
         let front = unsafe { slice::from_raw_parts(self.message.start().as_ptr(), start) };
         (front, &mut self.call)
     }
 
-    /// Lends the call to a thread of the RPC server. Returns the length of the RPC message in
-    /// bytes.
+    /// Passes the call to a thread of the RPC server, which borrows it. Returns the length of the
+    /// RPC message in bytes.
     ///
     /// # Safety
     ///
@@ -128,9 +128,9 @@ impl<S: Service> Context<S> {
             }
             Place::Pages { pages, .. } => {
                 let first = pages.len().min(PAGE_SIZE);
-                // NO-OVERFLOW: `first` is at most the length. An array of pages has one element
-                // more than it needs, so `array` is valid even if there is only one page: the
-                // SYMLINK decoder of NFSv3 reads `pages[0]` in any case.
+                // NO-OVERFLOW: `first` is at most the length. The SYMLINK decoder of NFSv3 reads
+                // `pages[0]` even if there is no second page. `array` is valid in that case too,
+                // because an array of pages has one element more than it needs.
                 let rest = pages.len().wrapping_sub(first);
                 let array = pages.array().as_ptr().wrapping_add(1);
                 let head = pages.first().as_ptr();

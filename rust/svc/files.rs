@@ -33,7 +33,7 @@ pub fn files() -> Option<Arc<Dir>> {
     ROOT.lock().clone()
 }
 
-/// The owner of the directory. Its drop removes the directory.
+/// The owner of the directory. Dropping it removes the directory.
 pub(crate) struct Owner(());
 
 impl Owner {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls of a connection that wait for a thread of the RPC server ([`Inbox`]).
+//! The queue of a connection's calls that wait for a thread of the RPC server ([`Inbox`]).
 
 pub use crate::context::Place;
 use crate::{
@@ -21,7 +21,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Number of calls whose memory a connection keeps for later calls.
+/// Maximum number of finished calls whose memory a connection keeps for later calls.
 const SPARE: usize = 16;
 
 /// The queue for the calls that arrive on a connection.
@@ -36,7 +36,7 @@ impl<S: Service> Clone for Inbox<S> {
     }
 }
 
-/// The owner of an [`Inbox`]. Its drop drops the calls that wait.
+/// The owner of an [`Inbox`]. Dropping it drops the waiting calls.
 ///
 /// A call may hold a reference to the connection's queue pair, whose handler holds a reference to
 /// the inbox. Dropping the owner breaks this cycle of references.
@@ -54,11 +54,11 @@ struct Shared<S: Service> {
 /// - If `xprt` is `Open`, `XPT_DATA` of the transport is set while a call waits.
 struct State<S: Service> {
     xprt: Xprt,
-    /// The calls in the order of their arrival; `calls` never grows beyond its capacity.
+    /// The calls in the order of their arrival. The vector never grows beyond its capacity.
     calls: KVec<KBox<Context<S>>>,
-    /// Memory of calls that are over, for later ones; `spare` never grows beyond its capacity.
+    /// Memory of finished calls, kept for later calls. The vector never grows beyond its capacity.
     spare: KVec<KBox<MaybeUninit<Context<S>>>>,
-    /// The connection must be closed.
+    /// Whether the connection must be closed.
     closing: bool,
 }
 
@@ -101,7 +101,7 @@ impl<S: Service> InboxOwner<S> {
         let mut state = self.0 .0.state.lock();
         if !state.calls.is_empty() {
             // The RPC server checks the flag when it receives the connection.
-            // SAFETY: Valid by this function's contract.
+            // SAFETY: By this function's contract the transport is valid.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
         }
         if state.closing {
@@ -112,35 +112,35 @@ impl<S: Service> InboxOwner<S> {
         state.xprt = Xprt::Open(xprt);
     }
 
-    /// Takes the oldest call.
+    /// Takes the oldest call from the queue.
     pub(crate) fn take(&self) -> Option<KBox<Context<S>>> {
         let mut state = self.0 .0.state.lock();
         let call = state.calls.remove(0).ok();
         if let (Xprt::Open(xprt), true) = (state.xprt, state.calls.is_empty()) {
-            // The flag is cleared under the lock, so that it is set whenever a call waits. It is
-            // cleared when the last call is taken, so that no thread is woken without a call.
-            // SAFETY: Valid by the type invariant, as long as the lock is held.
+            // The flag is changed under the lock, so that it is set whenever a call waits. It is
+            // cleared with the last call, so that no thread is woken without a call.
+            // SAFETY: By the type invariant the transport is valid as long as the lock is held.
             unsafe { bindings::svcrdma_clear_flag(xprt.as_ptr(), bindings::XPT_DATA) };
         }
         call
     }
 
-    /// Keeps the memory of a call that is over for a later one, or frees it.
+    /// Keeps the memory of a finished call for a later call, or frees it.
     pub(crate) fn recycle(&self, memory: KBox<MaybeUninit<Context<S>>>) {
         let pushed = self.0 .0.state.lock().spare.push_within_capacity(memory);
-        // It is freed without the lock.
+        // If the memory was not kept, it is freed here, without the lock.
         drop(pushed);
     }
 
-    /// Drops the calls that wait, and refuses all later calls. After the return the inbox does not
-    /// use the transport any more. May sleep.
+    /// Drops the waiting calls, and refuses all later calls. Afterwards the inbox does not use the
+    /// transport any more. May sleep.
     pub(crate) fn detach(&self) {
         let mut state = self.0 .0.state.lock();
         state.xprt = Xprt::Detached;
         let calls = core::mem::take(&mut state.calls);
         let spare = core::mem::take(&mut state.spare);
         drop(state);
-        // Dropping a call may take other locks, and sleep.
+        // The lock is not held here, because dropping a call may take other locks, and sleep.
         drop((calls, spare));
     }
 }
@@ -171,7 +171,7 @@ impl<S: Service> Inbox<S> {
         };
         if matches!(state.xprt, Xprt::Detached) {
             drop(state);
-            // Dropping a call may take other locks, and sleep.
+            // The lock is not held here, because dropping a call may take other locks, and sleep.
             drop(context);
             return Err(ESHUTDOWN);
         }
@@ -182,9 +182,10 @@ impl<S: Service> Inbox<S> {
         }
         if let Xprt::Open(xprt) = state.xprt {
             // INVARIANT: A call waits, and the flag is set.
-            // SAFETY: Valid by the type invariant, as long as the lock is held.
+            // SAFETY: By the type invariant the transport is valid as long as the lock is held.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
-            // SAFETY: Valid by the type invariant. The callee may be called in any context.
+            // SAFETY: By the type invariant the transport is valid. The callee may be called in any
+            // context.
             unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
         }
         Ok(())
@@ -195,8 +196,8 @@ impl<S: Service> Inbox<S> {
         let mut state = self.0.state.lock();
         state.closing = true;
         if let Xprt::Open(xprt) = state.xprt {
-            // SAFETY: Valid by the type invariant, as long as the lock is held. The callee may be
-            // called in any context.
+            // SAFETY: By the type invariant the transport is valid as long as the lock is held. The
+            // callee may be called in any context.
             unsafe { bindings::svc_xprt_deferred_close(xprt.as_ptr()) };
         }
     }

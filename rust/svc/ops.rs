@@ -35,7 +35,7 @@ use xprtrdma_bindings as bindings;
 
 /// The driver's listener, as part of a transport of the RPC server.
 struct Listener<S: Service> {
-    // Dropped before the bell, which the listener rings.
+    // The listener is dropped before the bell, because it rings the bell.
     listener: S::Listener,
     bell: Bell,
 }
@@ -62,7 +62,8 @@ impl<S: Service> Ops<S> {
         xpo_accept: Some(Self::accept),
         xpo_detach: Some(Self::detach_listener),
         xpo_free: Some(Self::free_listener),
-        // A thread calls this at the end of each pass, even if the pass has served a listener.
+        // A thread calls this function at the end of each pass, even if the pass has served a
+        // listener.
         xpo_release_ctxt: Some(Self::release_none),
         ..Self::COMMON
     };
@@ -154,7 +155,8 @@ impl<S: Service> Ops<S> {
         // reference to it.
         let of_us = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         let sender = S::sender(&of_us.connection);
-        // SAFETY: By this function's contract, and because `line` belongs to that connection.
+        // SAFETY: This function's contract covers `args`, and `line` belongs to the connection in
+        // them.
         unsafe { reverse::make(args, &of_us.line, sender) }
     }
 
@@ -195,8 +197,8 @@ impl<S: Service> Ops<S> {
         with_raw(&peer, |addr| unsafe {
             bindings::svcrdma_set_remote(new.as_ptr(), addr)
         });
-        // The first flag says that the transport has congestion control, which NFSv4 requires. With
-        // the second flag the RPC server caches the client's credentials.
+        // The first flag says that the transport has congestion control, which NFSv4 requires. The
+        // second flag makes the RPC server cache the client's credentials.
         for flag in [bindings::XPT_CONG_CTRL, bindings::XPT_CACHE_AUTH] {
             // SAFETY: The transport is valid, and no other code has it yet.
             unsafe { bindings::svcrdma_set_flag(new.as_ptr(), flag) };
@@ -230,7 +232,8 @@ impl<S: Service> Ops<S> {
         // SAFETY: The RPC server calls this for a transport that is busy, and only this call ends
         // that state.
         unsafe { bindings::svc_xprt_received(xprt) };
-        // No page for replies is used yet, so a pass without a call leaves all pages to the thread.
+        // No page has been used for a reply yet. So if no call waits, the thread keeps all its
+        // pages.
         // SAFETY: The thread owns its request.
         unsafe { (*rqstp).rq_next_page = (*rqstp).rq_respages };
         let Some(mut context) = context else {
@@ -283,7 +286,7 @@ impl<S: Service> Ops<S> {
         let pages = unsafe { (*rqstp).rq_next_page.offset_from((*rqstp).rq_respages) };
         if pages == 1 {
             // The reply was copied, so the thread may keep its first page, which never belongs to a
-            // file. If more pages were used, the RPC server replaces all used pages.
+            // file. If the reply used more pages, the RPC server replaces all used pages.
             // SAFETY: The thread owns its request.
             unsafe { (*rqstp).rq_next_page = (*rqstp).rq_respages };
         }
@@ -343,7 +346,8 @@ impl<S: Service> Ops<S> {
         unsafe { SvcXprt::<Connection<S>>::free(xprt) }
     }
 
-    /// Always returns true, because a full send queue must not stop the receipt of calls.
+    /// Always returns true, because a full send queue must not prevent the server from receiving
+    /// calls.
     unsafe extern "C" fn has_wspace(_xprt: *mut bindings::svc_xprt) -> c_int {
         1
     }

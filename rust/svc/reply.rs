@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A message to be sent ([`Encoded`]), and a reply, of which pages may be kept ([`Reply`]).
+//! A message to be sent ([`Encoded`]), and a reply whose pages may be taken ([`Reply`]).
 
 use core::{
     ops::Range,
@@ -20,10 +20,11 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// - `message` is the reply of the thread with `request`, as for [`Encoded`]. Its middle part is
-///   in pages, the other parts are not.
-/// - The elements `taken` of the array of the middle part, which are of the thread's own array,
-///   have given up their references. Nothing uses the middle part then.
+/// - `message` is the reply in `request`, which belongs to the current thread, and fulfils the
+///   invariant of [`Encoded`]. Its middle part is in pages, the other parts are not.
+/// - `taken` are indices in the array of the middle part. The references of these elements were
+///   given up. The elements are also in the thread's own array of pages. If `taken` is not empty,
+///   nothing uses the middle part.
 pub struct Reply<'a> {
     message: Encoded<'a>,
     request: *mut bindings::svc_rqst,
@@ -33,12 +34,13 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     /// # Safety
     ///
-    /// The caller is the thread, its reply is complete, and it changes neither the reply nor its
-    /// array of pages for `'a`.
+    /// The caller is the thread to which `request` belongs. Its reply is complete. During `'a` the
+    /// thread changes neither the reply nor its array of pages.
     pub(crate) unsafe fn of(request: *mut bindings::svc_rqst) -> Self {
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract the reply is complete and does not change.
         let message = unsafe { Encoded::from_raw(&(*request).rq_res) };
-        // INVARIANT: By this function's contract.
+        // INVARIANT: This function's contract guarantees the first invariant, and no page was
+        // taken.
         Self {
             message,
             request,
@@ -46,24 +48,24 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Returns the bytes of the message.
+    /// Returns the length of the message in bytes.
     pub fn len(&self) -> u32 {
         self.message.len()
     }
 
-    /// Returns whether the message has no bytes, which is never so.
+    /// Returns true if the message is empty, which cannot happen.
     pub fn is_empty(&self) -> bool {
         self.message.is_empty()
     }
 
-    /// Returns whether one of these bytes is in the middle part, which is in pages.
+    /// Returns whether at least one of these bytes is in the middle part, which is in pages.
     pub fn is_in_pages(&self, from: u32, len: u32) -> bool {
         let (begin, end) = self.middle();
         len != 0 && from < end && from.saturating_add(len) > begin
     }
 
-    /// Copies the bytes from the byte `from` on. `EINVAL`: the message does not have them, or
-    /// their pages were taken. Does not sleep.
+    /// Copies bytes of the message, from offset `from` on. Returns `EINVAL` if the message is too
+    /// short, or if the pages of these bytes were taken. Does not sleep.
     pub fn copy(&self, from: u32, to: &mut [u8]) -> Result {
         let len = u32::try_from(to.len())?;
         if !self.taken.is_empty() && self.is_in_pages(from, len) {
@@ -72,19 +74,19 @@ impl<'a> Reply<'a> {
         self.message.copy(from, to)
     }
 
-    /// Takes the pages of the bytes from `from` on, which are in the middle part. No byte of that
-    /// part can be copied any more. Their addresses go to the memory of `list`. `None`: they cannot
-    /// be taken. May sleep for memory.
+    /// Takes over the pages of `len` bytes from offset `from` on, which must be in the middle part.
+    /// Stores the addresses of the pages in `list`. Afterwards no byte of the middle part can be
+    /// copied. Returns `None` if the pages cannot be taken. May sleep for memory.
     pub fn take_pages(&mut self, from: u32, len: u32, list: &mut PageList) -> Option<PageRefs> {
         let (begin, end) = self.middle();
         if !self.taken.is_empty() || from < begin || from.checked_add(len)? > end {
             return None;
         }
         let raw = self.message.0;
-        // SAFETY: The thread is the caller, see the type invariant.
+        // SAFETY: By the type invariant the request belongs to the current thread.
         let (first, next) = unsafe { ((*self.request).rq_respages, (*self.request).rq_next_page) };
-        // The thread has the references of its own array alone; and the ends of the message are
-        // in the first page of that.
+        // The thread owns references only to the pages in its own array. The head and the tail of
+        // the message must be in the first of these pages, which is not taken.
         let (first, next, array) = (first.addr(), next.addr(), raw.pages.addr());
         let offset = (raw.page_base as usize).checked_add(from.checked_sub(begin)? as usize)?;
         let count = offset.checked_add(len as usize)?.div_ceil(PAGE_SIZE);
@@ -95,25 +97,25 @@ impl<'a> Reply<'a> {
         if !self.ends_are_in_first_page() {
             return None;
         }
-        // SAFETY: The elements are of the thread's array, in the part that it uses for this reply,
-        // so each is a page to which it has a reference. It gives the references up: `end` removes
-        // them from the array, and until then nothing uses the middle part.
+        // SAFETY: The elements are in the part of the thread's array that it uses for this reply.
+        // So each is a page to which the thread has a reference. The thread gives these references
+        // up: `end` removes the pages from the array, and until then nothing uses the middle part.
         let refs = unsafe { PageRefs::take(raw.pages, offset, len as usize, list) }.ok()?;
-        // INVARIANT: Taken just now.
+        // INVARIANT: The references of these elements were taken above.
         self.taken = offset / PAGE_SIZE..count;
         Some(refs)
     }
 
-    /// Removes the pages that were taken from the thread's array, which gets others for them.
+    /// Removes the taken pages from the thread's array. The RPC server replaces them by new pages.
     pub(crate) fn end(self) {
         for index in self.taken {
-            // SAFETY: By the type invariant it is an element of the thread's array, and the thread
-            // is the caller. The RPC server accepts null there: it allocates another page.
+            // SAFETY: By the type invariant this is an element of the current thread's array. The
+            // RPC server accepts a null pointer in it, and then allocates another page.
             unsafe { *self.message.0.pages.add(index) = ptr::null_mut() };
         }
     }
 
-    /// Returns where the middle part of the message begins and ends.
+    /// Returns the offsets at which the middle part of the message begins and ends.
     fn middle(&self) -> (u32, u32) {
         let raw = self.message.0;
         // CAST: A message in memory, of a few megabytes.
@@ -121,21 +123,23 @@ impl<'a> Reply<'a> {
         (begin, begin.saturating_add(raw.page_len))
     }
 
-    /// Returns whether the other parts are in the first page of the thread's array.
+    /// Returns whether the head and the tail of the message are in the first page of the thread's
+    /// array.
     fn ends_are_in_first_page(&self) -> bool {
-        // SAFETY: The thread is the caller, and a reply begins in its first page.
+        // SAFETY: By the type invariant the request belongs to the current thread. A reply begins
+        // in the thread's first page.
         let page = unsafe { *(*self.request).rq_respages };
         if page.is_null() {
             return false;
         }
-        // SAFETY: A page of the thread, which the kernel can address.
+        // SAFETY: The page belongs to the thread, and the kernel can address it.
         let first = unsafe { bindings::xprtrdma_page_address(page) }.addr();
         let raw = self.message.0;
         [raw.head, raw.tail].iter().flatten().all(|part| {
             let begin = part.iov_base.addr();
             part.iov_len == 0
                 || (begin >= first
-                    // NO-OVERFLOW: Memory does not wrap around the end of the addresses.
+                    // NO-OVERFLOW: Memory does not wrap around the end of the address space.
                     && begin.wrapping_add(part.iov_len) <= first.wrapping_add(PAGE_SIZE))
         })
     }
@@ -153,7 +157,7 @@ impl<'a> Encoded<'a> {
     ///
     /// The type invariant must hold for `'a`.
     pub(crate) unsafe fn from_raw(raw: &'a bindings::xdr_buf) -> Self {
-        // INVARIANT: By this function's contract.
+        // INVARIANT: This function's contract guarantees the type invariant.
         Self(raw)
     }
 

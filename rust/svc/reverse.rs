@@ -5,8 +5,8 @@
 //! nfsd creates an RPC client whose transport uses an existing connection. Such a transport cannot
 //! connect, and closes when the connection ends.
 //!
-//! nfsd holds references to the transport and to the connection, so either of them may be freed
-//! first. Therefore neither refers to the other directly: both refer to the [`Line`].
+//! nfsd holds references to the transport and to the connection, so either may be freed first.
+//! Therefore neither refers to the other directly: both refer to the [`Line`].
 
 mod ops;
 
@@ -34,7 +34,8 @@ pub(crate) use ops::make;
 /// Why a call to a client was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSent {
-    /// The send queue has no space, or the client accepts no more calls now. The call is retried.
+    /// The send queue has no space, or the client accepts no more calls at present. The RPC client
+    /// retries the call.
     Busy,
     /// The call is longer than the limit for calls to this client. It fails.
     TooLong,
@@ -73,7 +74,7 @@ struct State<S: Service> {
     xprt: Option<NonNull<bindings::rpc_xprt>>,
     /// The sender of calls. `None` before the transport is made, and after the connection closes.
     sender: Option<S::Sender>,
-    /// The connection has ended, and no calls can be sent any more.
+    /// Whether the connection has ended, so that no calls can be sent any more.
     ended: bool,
 }
 
@@ -84,7 +85,7 @@ unsafe impl<S: Service> Send for State<S> {}
 ///
 /// # Invariants
 ///
-/// Allocated by `xprt_alloc` with `xprt` at offset 0.
+/// The transport was allocated by `xprt_alloc`, with `xprt` at offset 0.
 #[repr(C)]
 struct ReverseXprt<S: Service> {
     xprt: Opaque<bindings::rpc_xprt>,
@@ -139,8 +140,9 @@ impl<S: Service> Line<S> {
         unsafe { bindings::xprt_pin_rqst(rqst) };
         drop(guard);
 
-        // SAFETY: The request is pinned and waits for its reply, so its memory is there, and no
-        // other thread completes it: only this function does, under the lock of the line.
+        // SAFETY: The request is pinned and waits for its reply, so its memory exists. Only this
+        // function completes requests, under the lock of the line, so no other thread completes
+        // this one.
         let copied = unsafe { take_reply(rqst, message) };
         let calls = window();
         let guard = transport.lock();
@@ -168,15 +170,16 @@ impl<S: Service> Line<S> {
         state.ended = true;
         let sender = state.sender.take();
         if let Some(xprt) = state.xprt {
-            // SAFETY: Valid by the type invariant, as long as the lock is held.
+            // SAFETY: By the type invariant the transport is valid as long as the lock is held.
             unsafe { bindings::xprt_disconnect_done(xprt.as_ptr()) };
         }
         drop(state);
-        // The drop may free other objects as well.
+        // The lock is not held here, because this drop may free other objects as well.
         drop(sender);
     }
 
-    /// Forgets the transport: the connection is about to be freed. May sleep.
+    /// Drops the reference to the transport, because the connection is about to be freed. May
+    /// sleep.
     pub(crate) fn forget(&self) {
         let xprt = self.0.state.lock().xprt.take();
         let Some(xprt) = xprt.map(NonNull::as_ptr) else {
@@ -190,8 +193,8 @@ impl<S: Service> Line<S> {
     }
 }
 
-/// Number of bits by which a number of calls is shifted to get the RPC client's congestion window:
-/// 256 for each call.
+/// The RPC client's congestion window is 256 for each call. A number of calls is shifted by this
+/// number of bits to get the window.
 const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 
 /// Copies a reply to the buffer in which the RPC client decodes it. Returns the number of copied
@@ -202,7 +205,7 @@ const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 /// `rqst` is pinned and waits for its reply, and no other thread completes it.
 unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
     // The RPC client compares the two buffers, so every transport must copy one to the other.
-    // SAFETY: By this function's contract both buffers exist, and nothing else uses the private
+    // SAFETY: By this function's contract both buffers exist, and no other code uses the private
     // one.
     unsafe {
         ptr::copy_nonoverlapping(
@@ -211,7 +214,7 @@ unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
             1,
         );
     }
-    // SAFETY: By this function's contract both buffers exist, and nothing else uses the private
+    // SAFETY: By this function's contract both buffers exist, and no other code uses the private
     // one.
     let head = unsafe { (*rqst).rq_private_buf.head[0] };
     let copied = message.len().min(head.iov_len);

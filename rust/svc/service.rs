@@ -50,7 +50,7 @@ pub struct Accepted<S: Service> {
 /// All methods are called in process context and may sleep. Several methods may run at the same
 /// time for one connection, even during `detach`.
 pub trait Service: Sized + Send + Sync + 'static {
-    /// A listener. Its drop must release everything that belongs to it.
+    /// A listener. Dropping it must release everything that belongs to it.
     type Listener: Send + Sync;
     /// A connection. It is dropped when the RPC server does not use it any more.
     type Connection: Send + Sync;
@@ -64,9 +64,9 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// open.
     type Sender: Clone + Send + Sync + Unpin;
 
-    /// Maximum number of calls to a client in flight.
+    /// Maximum number of calls in flight to one client.
     const CALLS: u32;
-    /// The values that the sysctls show.
+    /// The sizes that the sysctls show.
     const SIZES: Sizes;
 
     /// Listens at an address of a namespace. The driver must ring `bell` for each connection
@@ -92,17 +92,17 @@ pub trait Service: Sized + Send + Sync + 'static {
         reply: &mut Reply<'_>,
     ) -> Result;
 
-    /// Marks a result of the reply, `len` bytes from offset `from` on, that may be sent in a Write
-    /// chunk. `front` is the same as for [`Service::reply`]. After an error the RPC server fails
-    /// the operation.
+    /// Marks `len` bytes of the reply, from offset `from` on, as a result that may be sent in a
+    /// Write chunk. `front` is the same as for [`Service::reply`]. After an error the RPC server
+    /// fails the operation.
     fn result(call: &mut Self::Call, front: &[u8], from: u32, len: u32) -> Result;
 
-    /// Finishes a call that was or was not replied to. The buffer in which the call arrived is
+    /// Finishes a call, whether or not a reply was sent. The buffer in which the call arrived is
     /// dropped after this method.
     fn over(connection: &Self::Connection, call: Self::Call);
 
-    /// Ends a connection. After the return the device accesses no memory of the connection. Calls
-    /// may still be in process; their replies then fail.
+    /// Ends a connection. When this method returns, the device no longer accesses memory of the
+    /// connection. Calls may still be in process; their replies then fail.
     fn detach(connection: &Self::Connection);
 
     /// Returns the object that sends calls to the client, and allows such calls from now on.

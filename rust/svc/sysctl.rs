@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The files in `/proc/sys/sunrpc/svc_rdma`, under the names of the in-tree server's files.
+//! The files in `/proc/sys/sunrpc/svc_rdma`. They have the names of the in-tree server's files.
 
 use xprtrdma_bindings as bindings;
 
@@ -59,8 +59,8 @@ impl Version {
     }
 }
 
-/// The registration of the files. The files do not exist if memory for them was not available, or
-/// if another module has registered them.
+/// The registration of the files. The files are missing if there was no memory for them, or if
+/// another module has registered them.
 pub(crate) struct Table(());
 
 impl Table {

@@ -3,9 +3,9 @@
 //! The tracepoints of the server, `svcrdma_rs:*` in tracefs.
 //!
 //! A tracepoint that is off costs one branch that is not taken. `peer` is the client's address.
-//! Xids are in host byte order and lengths in bytes. All functions may be called in any context.
-//! Tracepoints on the path of every RPC take a closure, so that their arguments are computed only
-//! while the tracepoint is on.
+//! Xids are in host byte order, and lengths are in bytes. All functions may be called in any
+//! context. Tracepoints on the path of every RPC take a closure, so that their arguments are
+//! computed only while the tracepoint is on.
 
 use core::net::SocketAddr;
 use kernel::{
@@ -32,8 +32,8 @@ macro_rules! trace {
     };
 }
 
-/// Records that a connection is about to be accepted: the device, the maximum sizes of messages in
-/// each direction without RDMA, and how many RDMA Reads may be under way.
+/// Records that a connection is about to be accepted. The values are the device, the maximum sizes
+/// of messages in each direction without RDMA, and the maximum number of RDMA Reads in flight.
 #[inline(always)]
 pub fn accepted(peer: &SocketAddr, device: &str, call_max: u32, reply_max: u32, reads: u32) {
     trace!(
@@ -44,8 +44,8 @@ pub fn accepted(peer: &SocketAddr, device: &str, call_max: u32, reply_max: u32, 
     );
 }
 
-/// Records that a connection request is rejected by a rule (`None`), or that a connection could not
-/// be accepted.
+/// Records that a connection request is rejected by a rule (`None`), or that the connection could
+/// not be accepted because of an error.
 #[inline(always)]
 pub fn rejected(peer: &SocketAddr, error: Option<Error>) {
     trace!(
@@ -92,7 +92,7 @@ pub fn read(peer: &SocketAddr, what: impl FnOnce() -> (u32, u32, u32)) {
 }
 
 /// Records that a reply is about to be posted. The values are the xid, the length of the RPC
-/// message, how much of it RDMA Writes carry, and the key that is invalidated, or 0.
+/// message, the number of its bytes that RDMA Writes carry, and the invalidated key, or 0.
 #[inline(always)]
 pub fn reply(peer: &SocketAddr, what: impl FnOnce() -> (u32, u32, u32, u32)) {
     trace!(
@@ -103,7 +103,7 @@ pub fn reply(peer: &SocketAddr, what: impl FnOnce() -> (u32, u32, u32, u32)) {
     );
 }
 
-/// Records that a call is about to be answered by an error of the transport.
+/// Records that a call is about to be answered by an RDMA error.
 #[inline(always)]
 pub fn refused(peer: &SocketAddr, xid: u32, fault: &str) {
     trace!(
@@ -114,8 +114,8 @@ pub fn refused(peer: &SocketAddr, xid: u32, fault: &str) {
     );
 }
 
-/// Records that a message is dropped without an answer. The xid is the first word of the message,
-/// or 0 if the message is shorter.
+/// Records that a message is dropped without an answer. The recorded xid is the first word of the
+/// message, or 0 if the message is shorter.
 #[inline(always)]
 pub fn dropped(peer: &SocketAddr, message: &[u8]) {
     trace!(

@@ -25,7 +25,7 @@ pub(crate) struct SvcXprt<T> {
     inner: T,
 }
 
-/// Memory for a [`SvcXprt`], which is allocated early so that later steps cannot fail.
+/// Memory for a [`SvcXprt`]. It is allocated early, so that later steps cannot fail.
 pub(crate) struct Place<T>(KBox<MaybeUninit<SvcXprt<T>>>);
 
 impl<T> Place<T> {
@@ -34,7 +34,7 @@ impl<T> Place<T> {
         Ok(Self(KBox::new_uninit(GFP_KERNEL)?))
     }
 
-    /// Creates a transport in the namespace and for the service, with these operations. The RPC
+    /// Creates a transport for `serv` in the namespace `net`, with the operations `ops`. The RPC
     /// server must free the transport with [`SvcXprt::free`]. The transport is busy until the RPC
     /// server has received it.
     ///
@@ -78,7 +78,8 @@ impl<T> SvcXprt<T> {
     ///
     /// [`Place<T>::make`] created `raw`, which is not freed during `'a`.
     pub(crate) unsafe fn inner<'a>(raw: *mut bindings::svc_xprt) -> &'a T {
-        // SAFETY: By this function's contract. `raw` is the first member.
+        // SAFETY: By this function's contract `make` created the transport. `raw` is its first
+        // member.
         unsafe { &(*raw.cast::<Self>()).inner }
     }
 

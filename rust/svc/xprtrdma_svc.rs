@@ -2,8 +2,9 @@
 
 //! Safe abstractions over the kernel's RPC server: transport classes, transports, calls.
 //!
-//! Written as if for `rust/kernel`. This crate does not depend on RDMA. A driver implements
-//! [`Service`](service::Service) and registers it with a [`Registration`](class::Registration).
+//! The crate is written in the style of `rust/kernel`, and does not depend on RDMA. A driver
+//! implements [`Service`](service::Service) and registers it with a
+//! [`Registration`](class::Registration).
 //!
 //! | Module | Concept | C structure |
 //! | --- | --- | --- |
@@ -18,9 +19,9 @@
 //! | [`reverse`] | calls to the client of a connection | `rpc_xprt` |
 //! | [`trace`] | tracepoints | `tracepoint` |
 //!
-//! The RPC server's threads take transports, not calls, off a queue. The flag `XPT_BUSY` says that
-//! a transport is queued or that a thread has it. Drivers do not handle this flag: on every path
-//! `ops` takes a call from the inbox and clears the flag once.
+//! The RPC server's threads take transports, not calls, from a queue. The flag `XPT_BUSY` says that
+//! a transport is queued or that a thread has taken it. Drivers do not handle this flag: `ops`
+//! takes a call from the inbox and clears the flag exactly once, on every path.
 //!
 //! Lock order (outer first): the lock of an inbox or a bell, the queues of the RPC server; the lock
 //! of a line, `queue_lock` or `transport_lock` of its `rpc_xprt`.
@@ -28,8 +29,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, measurements, debugfs files, memory, pages, network namespaces, time and work queues,
-/// for driver crates, which do not depend on `base`.
+/// Logging, measurements, debugfs files, memory, pages, network namespaces, time and work queues.
+/// Driver crates import these from here, because they do not depend on `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{

@@ -37,8 +37,8 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
         prepare_pages(slot, buf)?;
     }
     if buf.head[0].iov_len >= START_LEN {
-        // Cleared, so that old bytes cannot be mistaken for a reply; see [`Pinned::placed_start`]
-        // (V1-070).
+        // The bytes are zeroed, so that old bytes cannot be mistaken for a reply; see
+        // [`Pinned::placed_start`] (V1-070).
         // SAFETY: The head has at least `START_LEN` bytes, which are not lent by the caller's
         // contract.
         unsafe { clear_start(buf) };
@@ -74,11 +74,13 @@ fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated
     Ok(())
 }
 
-/// Length below which a head is never sent in a Read chunk, in bytes: the smallest inline message
-/// (V1-025) less the shortest header, which has seven words (RFC 8166, 4.2).
+/// A head shorter than this, in bytes, is never sent in a Read chunk. It is the length of the
+/// smallest inline message (V1-025) less that of the shortest header, which has seven words (RFC
+/// 8166, 4.2).
 const LONG_HEAD: usize = 1024 - 28;
 
-/// Makes the next encoding of a call use other memory, if the head of the call may be lent. Sleeps.
+/// If the head of the call may be lent, makes the next encoding of the call use other memory.
+/// Sleeps.
 ///
 /// The RPC client may encode a call again without asking the transport. With `sec=krb5p` it writes
 /// the arguments into the head in plain text and encrypts them there. The region that was
@@ -125,7 +127,7 @@ fn use_other<T: Transport>(slot: &Slot<T>) -> Result {
 /// The head has at least `START_LEN` bytes, and no other thread reads or writes them.
 #[inline]
 pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
-    // SAFETY: By the caller's contract.
+    // SAFETY: By the caller's contract the head has at least `START_LEN` bytes.
     unsafe {
         let head = (*buf).head[0].iov_base;
         head.cast::<[u8; START_LEN]>().write([0; START_LEN]);
@@ -133,7 +135,7 @@ pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
 }
 
 /// Prepares the memory of a reply that has pages. Allocates missing pages. If the reply is not that
-/// of a READ, moves head and tail next to the pages where possible.
+/// of a READ, moves the head and the tail directly before and behind the pages where possible.
 #[inline(never)]
 fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
     if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
@@ -152,8 +154,9 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
             }
         }
     }
-    // The peer places a reply with pages as a whole unless it is the reply to a READ. If head and
-    // tail meet the pages at page boundaries, a single region covers all three.
+    // Unless the reply is that of a READ, the peer places a reply with pages as a whole. If the
+    // head ends and the tail begins at a page boundary, a single region covers head, pages and
+    // tail.
     let head = buf.head[0].iov_len;
     let page_end = buf.page_base as usize + buf.page_len as usize;
     if buf.flags & bindings::XDRBUF_READ == 0

@@ -17,10 +17,10 @@ use xprtrdma_bindings as bindings;
 /// when a part of the call is lent ([`Call::lend`](super::Call::lend)). Waits until the peer can no
 /// longer access the pages, then releases them. Sleeps.
 ///
-/// It has two callers, both in the request's own task without locks. The first is the RPC client
-/// when it encodes the request again. This comes long before `prepare_request`, which may never be
-/// called, as encoding may fail and be repeated later. The second caller is the end of the request,
-/// which has waited for the leases already.
+/// This function has two callers. Both run in the request's own task without locks. The first is
+/// the RPC client when it encodes the request again. That is long before `prepare_request`, which
+/// may never be called, because encoding may fail and be repeated later. The second caller is the
+/// end of the request, which has already waited for the leases.
 ///
 /// # Safety
 ///

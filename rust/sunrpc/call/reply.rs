@@ -178,14 +178,15 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Completes the request with a reply of `len` bytes, which the caller has placed. A byte that
-    /// was not placed is zero or belongs to an earlier reply, as the slot's buffers are allocated
-    /// with zeroes. (Pages belong to the upper layer, which then only reads back its own bytes.)
+    /// Completes the request with a reply of `len` bytes, which the caller has placed. Bytes that
+    /// were not placed are zero or belong to an earlier reply, because the slot's buffers are
+    /// allocated with zeroes. (Pages belong to the upper layer. Where no reply was placed, it reads
+    /// back its own bytes.)
     ///
     /// # Errors
     ///
-    /// Returns `self` while memory of the request is lent, because such a request cannot end, and
-    /// if `len` exceeds the memory for the reply.
+    /// Returns `self` in two cases: memory of the request is lent, so that the request cannot end;
+    /// or `len` exceeds the memory for the reply.
     #[inline(always)]
     pub fn complete(self, len: usize) -> Result<(), Self> {
         if self.slot().is_leased() || len > self.reply().part_len(Part::Whole) {
@@ -199,11 +200,11 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Ends the request, which was passed to [`Transport::send`], with an error. Returns `self`
-    /// while memory of the request is lent.
+    /// Ends the request with an error. The request was passed to [`Transport::send`] before.
+    /// Returns `self` while memory of the request is lent.
     ///
-    /// The error reaches the task whether or not the task sleeps already. A task that does not
-    /// sleep yet encodes the request again, and this step returns the error.
+    /// The error reaches the task whether or not the task already sleeps. A task that does not
+    /// sleep yet encodes the request again, and that step returns the error.
     pub fn fail(self, error: Error) -> Result<(), Self> {
         if self.slot().is_leased() {
             return Err(self);
@@ -250,8 +251,8 @@ impl<T: Transport> Pinned<T> {
 }
 
 // By their contract, all functions that change the number of a request's pins are called with the
-// queue lock held. So they need no atomic read-modify-write instruction. The waiting task reads the
-// number without the lock.
+// queue lock held. So these functions need no atomic read-modify-write instruction. The waiting
+// task reads the number without the lock.
 
 /// Returns the number of a request's pins.
 ///
@@ -271,9 +272,9 @@ unsafe fn pins<'a>(rqst: *mut bindings::rpc_rqst) -> &'a AtomicI32 {
 /// The caller holds the queue lock, and `rqst` is on a queue.
 #[inline(always)]
 unsafe fn pin(rqst: *mut bindings::rpc_rqst) {
-    // SAFETY: By the caller's contract.
+    // SAFETY: By the caller's contract `rqst` is on a queue, so it is valid.
     let pins = unsafe { pins(rqst) };
-    // NO-OVERFLOW: A request has at most two pins: the sender's, and that of a `Pinned`.
+    // NO-OVERFLOW: A request has at most two pins: one of the sender, and one of a `Pinned`.
     pins.store(
         pins.load(Ordering::Relaxed).wrapping_add(1),
         Ordering::Relaxed,
@@ -289,7 +290,7 @@ unsafe fn pin(rqst: *mut bindings::rpc_rqst) {
 #[inline(always)]
 unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     if state.is_awaited() {
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract the caller owns a pin and holds the queue lock.
         return unsafe { bindings::xprt_unpin_rqst(rqst) };
     }
     // SAFETY: `rqst` is valid, because the caller has pinned it.
@@ -303,10 +304,10 @@ unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     );
 }
 
-// Rare steps are in functions without a `Pinned` parameter, so that the usual path can keep the
-// `Pinned` in registers.
+// Rare steps are in functions without a `Pinned` parameter. So the compiler can keep the `Pinned`
+// in registers on the usual path.
 
-/// Does what [`Pinned::place_inline`] does, for a reply that is longer than its head.
+/// Copies a reply that is longer than its head, as [`Pinned::place_inline`] does.
 ///
 /// # Safety
 ///
@@ -336,7 +337,7 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
     }
 }
 
-/// Does what [`Pinned::place_around`] does, for a reply of any length.
+/// Copies a reply of any length, as [`Pinned::place_around`] does.
 ///
 /// # Safety
 ///
@@ -344,14 +345,14 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
 #[inline(never)]
 unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data: usize) -> Result {
     // SAFETY: By the caller's contract the buffer is valid, and no other thread or device writes to
-    // it. The RPC client has two copies of the buffer structure and compares their lengths, so both
-    // copies are changed in the same way.
+    // it. The RPC client has two copies of the buffer structure and compares their lengths, so this
+    // code changes both in the same way.
     unsafe {
         let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
-            // Bytes that follow a short data item would belong into the pages behind it. Only a
-            // reply without a data item may have such bytes.
+            // Bytes behind a short data item would belong in the rest of the pages. So only a reply
+            // without a data item may have such bytes.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {

@@ -54,7 +54,7 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// Makes the reason "the request is encoded again": its task must not wait.
+    /// Makes the reason "the request is encoded again". In this case the task must not wait.
     pub(crate) fn to_be_encoded() -> Self {
         Self {
             task: ptr::null_mut(),

@@ -76,8 +76,8 @@ impl<T: Transport> Ops<T> {
                 let procedure = unsafe { (*(*task).tk_msg.rpc_proc).p_statidx };
                 // SAFETY: The task's request belongs to a transport of class `T`.
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
-                // A request that still has its buffers, for example one that is sent again from the
-                // start, does not get here: it keeps its xid.
+                // This code is not reached if a request still has its buffers, for example because
+                // it is sent again from the start. Such a request keeps its xid.
                 // SAFETY: The field belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };
                 xids.renumber(&mut xid, procedure);
@@ -94,7 +94,8 @@ impl<T: Transport> Ops<T> {
         rqst: *mut bindings::rpc_rqst,
         buf: *mut bindings::xdr_buf,
     ) -> c_int {
-        // The RPC client ignores an error about the buffer of the call, so none is reported.
+        // The RPC client ignores an error about the call's buffer, so this function does nothing
+        // for that buffer.
         // SAFETY: The RPC client passes a request of a transport of class `T`.
         if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || is_callback(rqst) } {
             return 0;
@@ -106,7 +107,8 @@ impl<T: Transport> Ops<T> {
 
     /// Prepares a request to be queued. Returns 0 or a negative errno. Sleeps.
     ///
-    /// Not inlined: half of the calls of `prepare_request` return before they need a stack frame.
+    /// This function is not inlined, because half of the calls of `prepare_request` return before
+    /// they need a stack frame.
     ///
     /// # Safety
     ///
@@ -129,9 +131,11 @@ impl<T: Transport> Ops<T> {
             T::revoke(xprt, &call, Leaving::to_be_encoded());
         }
         slot.leases.wait();
-        // SAFETY: By the caller's contract, and the request has no lease.
+        // SAFETY: By the caller's contract the task is about to queue the request, which has no
+        // lease.
         let result = unsafe { part_encodings(slot) }
-            // SAFETY: By the caller's contract, and the request has no lease.
+            // SAFETY: By the caller's contract the task is about to queue the request, which has no
+            // lease.
             .and_then(|()| unsafe { prepare_reply(slot) })
             .and_then(|()| T::check(xprt, &call));
         result.err().map_or(0, Error::to_errno)
@@ -151,8 +155,8 @@ impl<T: Transport> Ops<T> {
         let sent = if callback {
             // SAFETY: The request is a callback, so it is in a slot of `Backchannel`.
             let callback = unsafe { Callback::new(rqst) };
-            // Called before the reply is sent, because the server may send its next callback at
-            // once.
+            // The slot is counted as answered before the reply is sent, because the server may send
+            // its next callback at once.
             xprt.inner.backchannel.answering(callback.slot());
             T::send_callback_reply(&mut lock, &callback)
         } else {
@@ -210,7 +214,7 @@ impl<T: Transport> Ops<T> {
             if xprt.sender_may_wait() {
                 bindings::xprt_release_rqst_cong(task);
             } else {
-                // Does what `xprt_release_rqst_cong` does if no task waits, but without its four
+                // Does what `xprt_release_rqst_cong` does when no task waits, but without its four
                 // atomic instructions.
                 (*rqst).rq_cong = 0;
                 let cong = &mut (*xprt.as_raw()).cong;

@@ -19,8 +19,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Minimum remaining time before a request times out, in jiffies: below it,
-/// [`Transport::busy_poll`] is not called.
+/// [`Transport::busy_poll`] is called only if at least this time remains before the request times
+/// out, in jiffies.
 const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
 
 #[expect(
@@ -28,11 +28,11 @@ const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
     reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
 )]
 impl<T: Transport> Ops<T> {
-    /// Makes an additional step the next step of the task, if the sent request is the task's own
-    /// and
+    /// Adds a step to the task of the request that was just sent, if that is the task that sent it.
+    /// The step is added in two cases:
     ///
-    /// - sending the request has failed: the step then detaches the request from the connection, or
-    /// - the task waits for the reply and no other request is in flight: the step may then wait for
+    /// - Sending the request has failed. The step then detaches the request from the connection.
+    /// - The task waits for the reply and no other request is in flight. The step may then wait for
     ///   the reply in [`Transport::busy_poll`].
     ///
     /// # Safety
@@ -54,8 +54,8 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Returns whether the RPC client can do without the task of a request for a while, and no
-    /// other request is in flight.
+    /// Returns whether no other request is in flight, and whether the RPC client can do without the
+    /// task of this request for a while.
     ///
     /// # Safety
     ///
@@ -74,7 +74,7 @@ impl<T: Transport> Ops<T> {
 
     /// The additional step of a task whose request failed while it was being sent. After
     /// [`Pinned::fail`](crate::call::Pinned::fail) the RPC client has recorded the current
-    /// connection in the request, and would close that connection.
+    /// connection in the request, and without this step would close that connection.
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client calls this as the task's next step, and the task has a request.
         unsafe {

@@ -26,7 +26,7 @@ struct Served {
     answered: bool,
 }
 
-/// Pseudo-random numbers that are the same in every run.
+/// Returns a pseudo-random number. The numbers are the same in every run.
 fn roll(state: &mut u64, sides: usize) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -56,7 +56,7 @@ mod suite {
         for _ in 0..3 {
             ensure!(backchannel.take(1).is_none());
         }
-        // Each callback that has ended frees a slot.
+        // When a callback ends, its slot can be used again.
         for _ in 0..2 * MOST {
             let slot = taken.remove(0).map_err(|_| EINVAL)?;
             backchannel.put(slot);
@@ -98,8 +98,8 @@ mod suite {
                         };
                         served.push(served_now, GFP_KERNEL)?;
                     }
-                    // There is no credit, or the callback service still uses every slot, for this
-                    // connection or for others.
+                    // The connection has no credit left, or the callback service still uses every
+                    // slot, for this connection or for earlier ones.
                     None if count >= MOST => refused += 1,
                     None => {
                         ensure_eq!(served.len(), 2 * MOST);

@@ -39,7 +39,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Replies to every call that was kept, with `rest` behind the header.
+/// Replies to every call that the driver kept, with `rest` behind the header.
 fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
     let kept = client.xprt().data().take_kept();
     for xid in &kept {
@@ -51,7 +51,7 @@ fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
     Ok(kept.len())
 }
 
-/// Returns the only call that was kept.
+/// Returns the xid of the only call that the driver kept.
 fn only(client: &Client) -> Result<u32> {
     client.wait_kept(1)?;
     let kept = client.xprt().data().take_kept();
@@ -171,7 +171,7 @@ mod suite {
     fn tasks_without_a_slot_get_one_in_turn() -> Test {
         calm();
         let class = Registration::<Driver>::new()?;
-        // The last ids need more than one word of the bitmap.
+        // The last slot numbers need more than one word of the bitmap.
         for (slots, calls) in [(1u16, 12), (2, 12), (3, 12), (66, 70)] {
             driver::slots(slots);
             let client = Client::new(false)?;
@@ -214,9 +214,10 @@ mod suite {
         client.wait_kept(RESERVE + 4)?;
         let all = client.xprt().buffered();
         let each = all / (RESERVE + 4);
-        // The call, the reply, and two pages whose border is the border of head and tail.
+        // The memory of a slot: the call, the reply, and two pages. Head and tail meet at the
+        // border between these pages.
         ensure!(each >= 512 + 512 + 2 * PAGE_SIZE);
-        // Nothing rests.
+        // Trimming frees nothing while no slot is idle.
         client.xprt().trim_slots();
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), all);
@@ -234,12 +235,12 @@ mod suite {
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
-        // This slot was used.
+        // One slot was used since the last call.
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), RESERVE * each);
-        // A slot that was used keeps its buffers no longer than other slots.
+        // A used slot keeps its buffers no longer than other slots.
         let mut pending = KVec::new();
         for _ in 0..RESERVE + 2 {
             pending.push(client.null()?, GFP_KERNEL)?;
@@ -282,12 +283,12 @@ mod suite {
         let pending = client.null()?;
         let xid = only(&client)?;
         ensure!(client.xprt().lookup(xid.wrapping_add(1)).is_none());
-        // The drop of a pin has no effect.
+        // Dropping a pin leaves the call pending.
         for _ in 0..3 {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             ensure_eq!(pinned.xid(), xid);
         }
-        // There is only one lease, so the caller may write.
+        // There is only one lease, so the pinning thread may write.
         let answer = reply(xid, &[])?;
         let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         ensure!(client.xprt().lookup(xid).is_none());
@@ -382,7 +383,7 @@ mod suite {
             let xid = only(&client)?;
             let answer = reply(xid, &[])?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-            // The same memory.
+            // The second encoding uses the same memory.
             ensure_eq!(
                 *index.get_or_insert(pinned.slot().index()),
                 pinned.slot().index()
@@ -409,7 +410,7 @@ mod suite {
         };
         let revokes = driver::REVOKES.load(Relaxed);
         client.kill();
-        // The task has requested its memory, and waits.
+        // The driver has revoked the access to the memory, and the task waits.
         wait_until(|| driver::REVOKES.load(Relaxed) > revokes)?;
         drop(lease);
         ensure_eq!(pending.wait(), Err(ERESTARTSYS));
@@ -518,7 +519,8 @@ mod suite {
     fn replies_go_where_they_belong() -> Test {
         let client = Alone::new()?;
         fate(Fate::Kept);
-        // Columns: base and length of the pages, number of data bytes, READ or not, sparse or not.
+        // Columns: base and length of the pages, number of data bytes, whether it is a READ,
+        // whether pages are missing.
         for (base, len, data, read, sparse) in [
             (0, 100, 100, false, false),
             (0, 100, 3, false, false),
@@ -597,7 +599,7 @@ mod suite {
         let client = Alone::new()?;
         fate(Fate::Kept);
         let data = 5000usize;
-        // A server can make the head longer by at most 102 words; longer heads are tested as well.
+        // A server can make the head longer by at most 102 words. The test also uses longer heads.
         for (read, words) in [(true, 102), (false, 102), (true, 200), (false, 0)] {
             let memory = Memory::new(0, data, false)?.with_longer_head(words);
             let mut memory = if read { memory.of_read() } else { memory };
@@ -611,8 +613,8 @@ mod suite {
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             let shape = pinned.reply();
             ensure_eq!(shape.head_len(), answer.len() + 4 * words as usize);
-            // The padding and the bytes behind the data. Without the repair the length was almost 4
-            // GiB.
+            // The tail has the padding and the bytes behind the data. Before the head was
+            // lengthened, its computed length was almost 4 GiB.
             ensure_at_least!(shape.tail_len(), 4);
             ensure_at_least!(PAGE_SIZE, shape.tail_len());
             ensure_eq!(
@@ -661,7 +663,7 @@ mod suite {
     // other users.
     #[test]
     fn a_reply_that_was_not_placed_is_zero() -> Test {
-        // The slots have their first calls, so that their buffers are new.
+        // Each slot is used for the first time, so its buffers are new.
         let client = Alone::new()?;
         fate(Fate::Kept);
         let memory = Memory::new(0, 2 * PAGE_SIZE, true)?;

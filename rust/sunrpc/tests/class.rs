@@ -40,7 +40,7 @@ use xprtrdma_bindings as bindings;
 /// Minimum number of failures, to show that the injected faults reach the code.
 const FEW: usize = 4;
 
-/// Numbers of transports and slots that exist.
+/// Returns the numbers of transports and slots that exist.
 fn alive() -> (i32, i32) {
     (driver::DRIVERS.load(Relaxed), driver::CALLS.load(Relaxed))
 }
@@ -80,7 +80,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The work queues and the shared objects.
+        // At least three allocations: the work queues and the shared objects.
         ensure_at_least!(errors, 3);
         // None of these objects exists any more.
         drop(Registration::<Driver>::new()?);
@@ -242,9 +242,9 @@ mod suite {
                     Ok(())
                 },
             )?;
-            // The transport, four names with two allocations each, the slots and their lists. The
-            // number of allocations that fail differs between runs (8 to 12 were seen), for an
-            // unknown reason.
+            // The allocations: the transport, four names with two allocations each, the slots and
+            // their lists. The number of allocations that fail differs between runs (8 to 12 were
+            // seen), for an unknown reason.
             ensure_at_least!(errors, FEW);
         }
         drop(class);
@@ -373,7 +373,8 @@ mod suite {
                 Ok(())
             },
         )?;
-        // Two buffers and a slot for each of three callbacks, and the list of slots.
+        // The allocations: two buffers and a slot for each of three callbacks, and the list of
+        // slots.
         ensure_at_least!(errors, FEW);
         drop(class);
         Ok(())
@@ -394,7 +395,7 @@ mod suite {
             .queue()
             .enqueue(work.clone())
             .map_err(|_| EBUSY)?;
-        // Returns only after the work item has dropped its reference.
+        // This drop returns only after the work item has dropped its reference.
         drop(lone);
         ensure!(work.is_done());
         drop(work);

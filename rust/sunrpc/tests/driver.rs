@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A driver without a connection. It replies to calls itself, at once or when a test requests it,
-//! and fails where a test requests it.
+//! A driver without a connection. It replies to calls itself, at once or when a test requests it.
+//! It fails where a test requests it.
 
 use super::wait::wait_until;
 use crate::{
@@ -63,7 +63,7 @@ pub(super) const REFUSED: &str = "refused";
 pub(super) enum Step {
     Limits,
     New,
-    /// A slot with its number.
+    /// The creation of the slot with this number.
     Call(i32),
     Start,
 }
@@ -108,7 +108,7 @@ static FAIL_CONNECTS: Atomic<i32> = Atomic::new(0);
 static SLOTS: Atomic<i32> = Atomic::new(4);
 static LINGER_MS: Atomic<i32> = Atomic::new(0);
 
-/// Numbers that the driver counts.
+/// Numbers of calls and objects that the driver counts.
 pub(super) static DRIVERS: Atomic<i32> = Atomic::new(0);
 pub(super) static CALLS: Atomic<i32> = Atomic::new(0);
 pub(super) static STARTS: Atomic<i32> = Atomic::new(0);
@@ -144,21 +144,22 @@ pub(super) fn calm() {
         one.store(0, Relaxed);
     }
     SLOTS.store(4, Relaxed);
-    // Longer than any test waits, because only calls of processes have a limit.
+    // Limit in milliseconds that is longer than any test waits. It applies only to calls of
+    // processes.
     linger(600_000);
 }
 
-/// How long calls that end wait for their memory, in milliseconds.
+/// Sets how long calls that end wait for their memory, in milliseconds.
 pub(super) fn linger(ms: i32) {
     LINGER_MS.store(ms, Relaxed);
 }
 
-/// Number of slots of transports that are created from now on.
+/// Sets the number of slots of transports that are created from now on.
 pub(super) fn slots(count: u16) {
     SLOTS.store(count.into(), Relaxed);
 }
 
-/// Makes the step fail once from now on.
+/// Makes this step fail once.
 pub(super) fn fail(step: Step) {
     match step {
         Step::Limits => FAIL_LIMITS.store(1, Relaxed),
@@ -178,7 +179,7 @@ pub(super) fn fate(fate: Fate) {
     FATE.store(fate as i32, Relaxed);
 }
 
-/// Returns true if a countdown has reached zero.
+/// Counts down. Returns an error when the countdown reaches zero.
 fn due(countdown: &Atomic<i32>) -> Result {
     if countdown.load(Relaxed) > 0 && countdown.fetch_sub(1, Relaxed) == 1 {
         Err(EXDEV)
@@ -258,7 +259,7 @@ impl Lent {
         let loan = call.lend(Message::Call, Part::Pages)?;
         let mut pages = KVec::new();
         loan.pieces(0, |piece| {
-            // A test that does not find a page fails.
+            // If the push fails, the test does not find the page and fails.
             pages.push(piece.page, GFP_ATOMIC).is_ok()
                 && pages.extend_from_slice(piece.more, GFP_ATOMIC).is_ok()
         });
@@ -288,7 +289,7 @@ impl Driver {
         self.lent.lock().take()
     }
 
-    /// Returns the number of pages.
+    /// Returns the number of kept calls.
     pub(super) fn kept(&self) -> usize {
         self.kept.lock().len()
     }
@@ -378,7 +379,7 @@ impl Transport for Driver {
         match fate.unwrap_or(Fate::Answered) {
             Fate::Answered => answer(xprt, call),
             Fate::Kept => {
-                // A test that does not find a call fails.
+                // If the push fails, the test does not find the call and fails.
                 let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
                 Ok(())
             }
@@ -390,7 +391,7 @@ impl Transport for Driver {
             Fate::Waits => {
                 FATE.store(0, Relaxed);
                 xprt.stop_senders();
-                // Space is available at once.
+                // Space is already available again.
                 xprt.wake_senders();
                 Err(NotSent::Wait)
             }

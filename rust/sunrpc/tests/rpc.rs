@@ -34,7 +34,8 @@ pub(super) fn wait_gone() -> Result {
     wait_until(|| driver::DRIVERS.load(Relaxed) == 0 && driver::CALLS.load(Relaxed) == 0)
 }
 
-/// Returns how often copies of a call's pages were freed since the last call of this function.
+/// Returns the number of times that copies of a call's pages were freed since the last call of this
+/// function.
 pub(super) fn releases() -> i32 {
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_releases() }
@@ -122,7 +123,7 @@ impl Lone {
         unsafe extern "C" fn deliver(xprt: *mut bindings::rpc_xprt) {
             // SAFETY: By the caller's contract.
             let xprt = unsafe { Xprt::<Driver>::from_raw(NonNull::new_unchecked(xprt)) };
-            // A test that delivers no callback fails.
+            // If no callback is delivered, the test fails.
             let _ = xprt.deliver_callback(&[7; 40]);
         }
 
@@ -138,7 +139,8 @@ impl Lone {
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
     }
 
-    /// Returns the maximum number of callbacks in process that the RPC client is told.
+    /// Returns the maximum number of callbacks in progress that the RPC client reads from the
+    /// transport.
     pub(super) fn callback_slots(&self) -> u32 {
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::fake_callback_slots(self.0.as_ptr()) }
@@ -159,8 +161,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Creates `len` bytes in pages, which begin `base` bytes after the start of the first page.
-    /// `sparse`: the pages are not allocated yet.
+    /// Creates memory of `len` bytes, which begin `base` bytes after the start of the first page.
+    /// If `sparse` is true, the pages are not allocated yet.
     pub(super) fn new(base: usize, len: usize, sparse: bool) -> Result<KBox<Self>> {
         let mut pages = KVec::new();
         for _ in 0..(base + len).div_ceil(PAGE_SIZE) {
@@ -182,26 +184,26 @@ impl Memory {
         Ok(KBox::new(Self { pages, io }, GFP_KERNEL)?)
     }
 
-    /// The pages are the data item of a READ.
+    /// Marks the pages as the data item of a READ.
     pub(super) fn of_read(mut self: KBox<Self>) -> KBox<Self> {
         self.io.read_data = true;
         self
     }
 
-    /// Number of words by which the expected head of the reply has grown since its memory was
-    /// allocated.
+    /// Sets the number of words by which the expected head of the reply has grown since its memory
+    /// was allocated.
     pub(super) fn with_longer_head(mut self: KBox<Self>, words: u32) -> KBox<Self> {
         self.io.longer = words;
         self
     }
 
-    /// Whether copies of the pages are sent, which are freed when the call is encoded again.
+    /// Makes the client send copies of the pages, which are freed when the call is encoded again.
     pub(super) fn wrapped(mut self: KBox<Self>) -> KBox<Self> {
         self.io.wrapped = true;
         self
     }
 
-    /// Number of bytes that arrived.
+    /// Returns the number of bytes that arrived.
     pub(super) fn got(&self) -> usize {
         self.io.got as usize
     }
@@ -254,13 +256,13 @@ impl Drop for Memory {
 pub(super) struct Client(NonNull<bindings::rpc_clnt>);
 
 impl Client {
-    /// Creates a client. `soft`: calls without a reply fail after half a second.
+    /// Creates a client. If `soft` is true, calls without a reply fail after half a second.
     pub(super) fn new(soft: bool) -> Result<Self> {
         Self::create(soft, false)
     }
 
-    /// Creates a client like that of NFSv4: it repeats a call only on a new connection, and closes
-    /// the current connection for that.
+    /// Creates a client like that of NFSv4. It repeats a call only on a new connection, and closes
+    /// the current connection before that.
     pub(super) fn of_nfs4() -> Result<Self> {
         Self::create(false, true)
     }

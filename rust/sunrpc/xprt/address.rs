@@ -33,7 +33,7 @@ fn kstring(text: fmt::Arguments<'_>) -> Result<*const c_char> {
 ///
 /// `raw` is a transport that is being created, so no other thread uses it.
 pub(crate) unsafe fn set_strings(raw: *mut bindings::rpc_xprt, peer: &SocketAddr) -> Result {
-    // SAFETY: By the caller's contract.
+    // SAFETY: By the caller's contract no other thread uses the transport.
     let strings = unsafe { &mut (*raw).address_strings };
     let mut set = |which: bindings::rpc_display_format_t, text: *const c_char| {
         if let Some(entry) = strings.get_mut(which as usize) {

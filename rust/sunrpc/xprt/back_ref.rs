@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! References to the transport, held by objects of the driver.
+//! References to the transport that objects of the driver hold.
 
 use super::Xprt;
 use crate::transport::Transport;

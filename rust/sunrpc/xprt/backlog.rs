@@ -23,7 +23,7 @@ impl<T: Transport> Xprt<T> {
     /// Called only as `rpc_xprt_ops::alloc_slot` of this transport.
     pub(crate) unsafe fn alloc_slot(&self, task: *mut bindings::rpc_task) {
         let Some(slot) = self.pool().pop() else {
-            // SAFETY: By the caller's contract.
+            // SAFETY: The contract of this function is that of the callee.
             return unsafe { self.wait_for_slot(task) };
         };
         // SAFETY: During the call only this thread uses the task.
@@ -37,7 +37,7 @@ impl<T: Transport> Xprt<T> {
     ///
     /// # Safety
     ///
-    /// As for [`Xprt::alloc_slot`].
+    /// The contract is that of [`Xprt::alloc_slot`].
     #[cold]
     unsafe fn wait_for_slot(&self, task: *mut bindings::rpc_task) {
         // SAFETY: Only this thread uses the task until the callee queues it.
@@ -56,7 +56,7 @@ impl<T: Transport> Xprt<T> {
     ///
     /// `rqst` is embedded in a slot of this transport, and no thread uses it any more.
     pub(crate) unsafe fn free_slot(&self, rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract the request is in a slot of this transport.
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
         slot.verdict.write_once(0);
         if !self.is_backlog_empty() {
@@ -82,7 +82,7 @@ impl<T: Transport> Xprt<T> {
     /// once more. So the later one finds the earlier one, and no task waits while a slot is free.
     ///
     /// ORDERING: The caller has made its own change (pushed a slot, or queued a task) before a full
-    /// barrier, and this function looks at the other list after it. Both callers do the same.
+    /// barrier. After the barrier, this function checks the other list. Both callers do the same.
     #[cold]
     pub(super) fn feed_backlog(&self) {
         while !self.is_backlog_empty() {
@@ -92,9 +92,9 @@ impl<T: Transport> Xprt<T> {
             // SAFETY: The slot was free, and this thread has taken it, so it may give the request
             // away.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
-                // Another thread has just served the last task on the backlog. Until the slot is
-                // returned, a new task may find the pool empty. So the loop looks at the backlog
-                // once more.
+                // Another thread has just served the last task on the backlog. Until this thread
+                // returns the slot, a new task may find the pool empty. So the loop checks the
+                // backlog once more.
                 // ORDERING: `push` is a full barrier.
                 self.pool().push(slot);
             }

@@ -20,7 +20,7 @@ use xprtrdma_bindings as bindings;
 ///
 /// Called once, as `rpc_xprt_ops::destroy`, for a transport that the class's set-up function made.
 pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
-    // SAFETY: By the caller's contract.
+    // SAFETY: By the caller's contract the transport is valid.
     let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
     // SAFETY: The RPC client holds the send lock and does not release it.
     T::stop(&mut unsafe { SendLock::new(xprt) });

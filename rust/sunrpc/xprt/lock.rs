@@ -25,7 +25,7 @@ impl<T: Transport> Xprt<T> {
         task: *mut bindings::rpc_task,
     ) -> Option<ConnectLock<T>> {
         let cookie = ptr::from_ref(&self.inner).cast_mut().cast();
-        // SAFETY: By the caller's contract.
+        // SAFETY: By the caller's contract the RPC client called this for `task`.
         if !unsafe { bindings::xprt_lock_connect(self.as_raw(), task, cookie) } {
             return None;
         }

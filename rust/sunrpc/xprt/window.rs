@@ -30,8 +30,8 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
-    /// Wakes one waiting sender to look at the window again. Needed if no request will end soon and
-    /// wake a sender.
+    /// Wakes one waiting sender, which then checks the window again. Needed if no request will end
+    /// soon and wake a sender.
     pub fn nudge_senders(&self) {
         self.stop_senders();
         self.wake_senders();
@@ -84,9 +84,10 @@ impl<T: Transport> Xprt<T> {
     #[inline]
     pub(crate) unsafe fn sender_may_wait(&self) -> bool {
         let xprt = self.as_raw();
-        // SAFETY: Words of a valid transport, each read once. Other threads may write them at the
-        // same time: a waiting task may leave, and other bits of the state may change. But only the
-        // holder of the transport's lock increases the queue length or sets the tested bit.
+        // SAFETY: These are words of a valid transport, each read once. Other threads may write
+        // them at the same time: a waiting task may leave, and other bits of the state may change.
+        // But only the holder of the transport's lock increases the queue length or sets the tested
+        // bit.
         let (waiting, state) = unsafe {
             (
                 ptr::read_volatile(&raw const (*xprt).sending.qlen),
@@ -98,7 +99,7 @@ impl<T: Transport> Xprt<T> {
 
     /// Returns whether a request is in flight. Only a hint: it may have changed already.
     pub fn is_busy(&self) -> bool {
-        // SAFETY: One word of a valid transport, read once.
+        // SAFETY: The field is one word of a valid transport, and is read once.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
     }
 
@@ -106,7 +107,8 @@ impl<T: Transport> Xprt<T> {
     /// hint: it may have changed already.
     #[inline]
     pub fn has_others(&self) -> bool {
-        // SAFETY: One word of a valid transport, read once. Its unit is 1/256 request.
+        // SAFETY: The field is one word of a valid transport, and is read once. Its unit is 1/256
+        // request.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) > 1 << 8 }
     }
 }

@@ -72,20 +72,22 @@ impl<S: Service> Ops<S> {
     ///
     /// `raw` is a transport of this class, and is valid during `'a`.
     unsafe fn line<'a>(raw: *mut bindings::rpc_xprt) -> &'a Line<S> {
-        // SAFETY: By this function's contract. `raw` is the first member of the whole transport.
+        // SAFETY: By this function's contract the transport is valid and of this class. `raw` is
+        // its first member.
         unsafe { &(*raw.cast::<ReverseXprt<S>>()).line }
     }
 
     /// Refuses to connect, because the transport only uses a connection that the client opened. The
     /// tasks of nfsd do not request a connection.
     unsafe extern "C" fn connect(raw: *mut bindings::rpc_xprt, _task: *mut bindings::rpc_task) {
-        // SAFETY: Called by the RPC client, for a task that waits for a connection.
+        // SAFETY: The RPC client calls this for a task that waits for a connection.
         unsafe { bindings::svcrdma_refuse_to_connect(raw) };
     }
 
     /// Allocates memory for a call and its reply.
     unsafe extern "C" fn buf_alloc(task: *mut bindings::rpc_task) -> c_int {
-        // SAFETY: Called by the RPC client for a task that has a request, whose fields these are.
+        // SAFETY: The RPC client calls this for a task that has a request. The fields belong to
+        // that request.
         let (rqst, call_len, reply_len) = unsafe {
             let rqst = (*task).tk_rqstp;
             (rqst, (*rqst).rq_callsize, (*rqst).rq_rcvsize)
@@ -107,9 +109,11 @@ impl<S: Service> Ops<S> {
     }
 
     unsafe extern "C" fn buf_free(task: *mut bindings::rpc_task) {
-        // SAFETY: The RPC client calls this for a task that has a request, whose fields these are.
+        // SAFETY: The RPC client calls this for a task that has a request. The field belongs to
+        // that task.
         let rqst = unsafe { (*task).tk_rqstp };
-        // SAFETY: Null, or allocated by `buf_alloc`. The request is on no queue and not pinned.
+        // SAFETY: The pointer is null or was allocated by `buf_alloc`. The request is on no queue
+        // and not pinned.
         unsafe { kernel::bindings::kfree((*rqst).rq_buffer) };
         // SAFETY: The fields belong to the task, which the RPC client passed to this function.
         unsafe {
@@ -119,10 +123,10 @@ impl<S: Service> Ops<S> {
     }
 
     unsafe extern "C" fn send_request(rqst: *mut bindings::rpc_rqst) -> c_int {
-        // SAFETY: Called by the RPC client with the transport's send lock held, for a request that
-        // is encoded, and pinned or in the hands of the caller.
+        // SAFETY: The RPC client calls this with the transport's send lock held. The request is
+        // encoded, and it is pinned or only the caller uses it.
         let (raw, xid) = unsafe { ((*rqst).rq_xprt, u32::from_be((*rqst).rq_xid)) };
-        // SAFETY: A transport of this class. The request's task holds a reference to it.
+        // SAFETY: The transport is of this class, and the request's task holds a reference to it.
         let line = unsafe { Self::line(raw) };
         // SAFETY: The field belongs to the transport until the request is sent.
         unsafe { (*rqst).rq_xtime = kernel::bindings::ktime_get() };
@@ -132,7 +136,7 @@ impl<S: Service> Ops<S> {
             message: unsafe { Encoded::from_raw(&(*rqst).rq_snd_buf) },
         };
         let len = outgoing.message.len();
-        // SAFETY: Called with the transport's send lock held, for a request that is on its queue.
+        // SAFETY: The transport's send lock is held, and the request is on its queue.
         if !unsafe { bindings::xprt_request_get_cong(raw, rqst) } {
             // The client accepts no more calls now. The task waits until a call completes.
             return compat::EBADSLT;
@@ -144,7 +148,7 @@ impl<S: Service> Ops<S> {
         match sent {
             Ok(()) => {
                 // CAST: `usize` is at least as wide as `u32`.
-                // NO-OVERFLOW: A statistic, which may wrap.
+                // NO-OVERFLOW: This is a statistic, which may wrap.
                 // SAFETY: The request is valid. Only the holder of the send lock changes the field.
                 unsafe {
                     (*rqst).rq_xmit_bytes_sent =
@@ -156,7 +160,8 @@ impl<S: Service> Ops<S> {
             Err(NotSent::Busy) => compat::ENOBUFS,
             Err(NotSent::TooLong) => EMSGSIZE.to_errno(),
             Err(NotSent::Closed) => {
-                // If the transport stayed connected, the task would try again at once.
+                // The transport is closed. If it stayed connected, the task would try again at
+                // once.
                 // SAFETY: The request's task holds a reference to the transport.
                 unsafe { Self::close(raw) };
                 compat::ENOTCONN
@@ -166,7 +171,7 @@ impl<S: Service> Ops<S> {
 
     /// Fails the calls in flight, and closes the connection: no more calls can be sent on it.
     unsafe extern "C" fn close(raw: *mut bindings::rpc_xprt) {
-        // SAFETY: Called by the RPC client or the RPC server for a transport of ours.
+        // SAFETY: The RPC client or the RPC server calls this for a transport of this class.
         unsafe { bindings::xprt_disconnect_done(raw) };
         // SAFETY: The caller passes a valid transport of this class.
         if let Some(sender) = unsafe { Self::line(raw) }.sender() {
@@ -175,10 +180,11 @@ impl<S: Service> Ops<S> {
     }
 
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
-        // SAFETY: The transport is valid; the count is read as an atomic.
+        // SAFETY: The transport is valid, and the count is read as an atomic variable.
         if !unsafe { bindings::xprtrdma_is_dying(raw) } {
             // The RPC client found no memory for the transport's name. It destroys the transport
-            // although references to the transport exist. The last reference will free it.
+            // although other references to it exist. So the transport is freed when the last
+            // reference is dropped.
             // SAFETY: The caller holds the send lock and does nothing more with the transport.
             unsafe { bindings::svcrdma_unlock_reverse(raw) };
             // SAFETY: This is the first reference. The caller gave it up when it called `destroy`.
@@ -190,7 +196,7 @@ impl<S: Service> Ops<S> {
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
         // SAFETY: This is the last call for this transport, and no references to it are left.
         unsafe { bindings::svcrdma_free_reverse(raw) };
-        // SAFETY: The reference to the module that the transport held, put once, here.
+        // SAFETY: The transport held this reference to the module, which is dropped only here.
         unsafe { kernel::bindings::module_put(bindings::svcrdma_reverse_class.owner) };
     }
 
@@ -221,10 +227,10 @@ pub(crate) unsafe fn make<S: Service>(
     let raw =
         unsafe { bindings::xprt_alloc(args.net, size_of::<ReverseXprt<S>>(), S::CALLS, S::CALLS) };
     let xprt = NonNull::new(raw).ok_or(ENOMEM)?;
-    // SAFETY: A member of memory that was allocated above and that no other thread knows.
+    // SAFETY: The field is in memory that was allocated above, and no other thread knows it.
     unsafe { (&raw mut (*raw.cast::<ReverseXprt<S>>()).line).write(line.clone()) };
     let guard = ScopeGuard::new(move || {
-        // SAFETY: The line was initialised just now, and is dropped once.
+        // SAFETY: The line was initialised above, and is dropped only once.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
         // SAFETY: No other code has the transport. Its strings are null or were allocated for it.
         unsafe { bindings::svcrdma_free_reverse(raw) }
@@ -256,7 +262,7 @@ pub(crate) unsafe fn make<S: Service>(
         return Err(ENODEV);
     }
     let module = ScopeGuard::new(|| {
-        // SAFETY: The reference was taken just now.
+        // SAFETY: The reference was taken above.
         unsafe { kernel::bindings::module_put(bindings::svcrdma_reverse_class.owner) };
     });
 
@@ -271,12 +277,12 @@ pub(crate) unsafe fn make<S: Service>(
             EAGAIN
         });
     }
-    // INVARIANT: The line takes its own reference here. The first reference is the caller's.
+    // INVARIANT: The line takes its own reference here. The first reference belongs to the caller.
     // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
     state.xprt = Some(xprt);
     state.sender = Some(sender);
-    // The RPC server puts this third reference when it frees the connection.
+    // This is a third reference. The RPC server drops it when it frees the connection.
     // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
     // SAFETY: The connection is valid. The code that closes it reads this field after `Line::end`,
