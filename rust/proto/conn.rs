@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of a transport's connections: events in, actions out, deadlines returned.
+//! The connections of a transport, from the first attempt to the end. Events come in; actions and
+//! deadlines go out.
 //!
-//! [`Conn`] is the machine; its documentation says how to drive it.
+//! [`Conn`] is the machine. Its documentation describes how the driver uses it.
 //!
 //! | Module | Concept |
 //! | --- | --- |
@@ -37,9 +38,9 @@
 //!
 //! # At once or later
 //!
-//! Every user of the mount waits while there is no connection. A delay has two purposes: it reduces
-//! the load on a peer that cannot keep connections, and it spreads the reconnects of the clients
-//! after a server restart.
+//! Every user of the mount waits while there is no connection. Yet attempts are delayed, for two
+//! reasons: a delay reduces the load on a peer that cannot keep connections, and it spreads the
+//! reconnects of the clients after a server restart.
 //!
 //! | The connection                                  | Next attempt                            |
 //! |-------------------------------------------------|-----------------------------------------|
@@ -56,13 +57,13 @@
 //! knfsd accepts connections on a device that is being removed, and the removal then waits for them
 //! for ever.
 //!
-//! Three acts of ours end connections. We retransmit a call. We send a call that leaves the number
-//! of credits unknown. Or we revoke memory, because the process that made the call was killed, and
-//! the server then writes to that memory. In this last case the server sees a refused write, and we
-//! see a flushed queue pair or the peer's disconnect. Only the time distinguishes this case from a
-//! failure of the peer: a loss within five seconds after memory was revoked counts as a consequence
-//! of the revocation ([`Cause::GivenUpCall`]). A server cannot use this rule to drop connections at
-//! will, because each such loss needs a user who kills a process.
+//! Three actions of this host end connections: it retransmits a call; it sends a call that leaves
+//! the number of credits unknown; or it revokes memory, because the process that made the call was
+//! killed, and the server then writes to that memory. In this last case the server sees a refused
+//! write, and this host sees a flushed queue pair or the peer's disconnect. Only the time
+//! distinguishes this case from a failure of the peer: a loss within five seconds after memory was
+//! revoked counts as a consequence of the revocation ([`Cause::GivenUpCall`]). A server cannot use
+//! this rule to drop connections at will, because each such loss needs a user who kills a process.
 
 mod action;
 mod api;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can go wrong, which errno it becomes, and the counters.
+//! The errors of RPCs and connection attempts, their errnos, and the counters.
 
-/// Error numbers of Linux that the RPC client understands, positive.
+/// The Linux error numbers that the RPC client understands, as positive numbers.
 pub mod errno {
     /// Local failure that ends the RPC.
     pub const EIO: i32 = 5;
     /// There is no RDMA device. This errno would end the I/O of a hard mount, so it is used only
     /// for the first mount.
     pub const ENODEV: i32 = 19;
-    /// The peer does not support our version.
+    /// The peer does not support this host's protocol version.
     pub const EPROTONOSUPPORT: i32 = 93;
     /// No RDMA device or route, on an established mount.
     pub const ENETUNREACH: i32 = 101;
@@ -27,7 +27,7 @@ pub mod errno {
     pub const EREMOTEIO: i32 = 121;
 }
 
-/// Why an RPC or a connection attempt did not go through.
+/// Why an RPC or a connection attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// The header does not fit into the buffer given for it.
@@ -36,15 +36,16 @@ pub enum Error {
     TooComplex,
     /// A segment is empty, or a position is not a multiple of four or out of order.
     BadChunk,
-    /// No combination of chunks lets this call travel within the thresholds (V1-097).
+    /// No combination of chunks fits this call into the thresholds (V1-097).
     Unbuildable,
     /// The device cannot map the memory of this call; a retry would fail in the same way.
     Unmappable,
-    /// RDMA_ERROR: the peer could not process our chunk lists.
+    /// The peer could not process this host's chunk lists, and sent RDMA_ERROR.
     RemoteChunk,
-    /// RDMA_ERROR: the peer does not support the version of the call.
+    /// The peer does not support the version of the call, and sent RDMA_ERROR.
     RemoteVersion,
-    /// Data came inline that belongs in a chunk, or in a chunk that belongs inline (V1-101).
+    /// Data that belongs in a chunk arrived inline, or data that belongs inline arrived in a chunk
+    /// (V1-101).
     DdpViolation,
     /// The Reply chunk does not hold a Reply to this call (V1-070).
     BadPayload,
@@ -67,7 +68,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno for the RPC task, negative as the kernel passes it.
+    /// Returns the errno for the RPC task. It is negative, as the kernel passes it.
     pub const fn to_errno(self) -> i32 {
         use errno::*;
         let number = match self {
@@ -103,7 +104,7 @@ macro_rules! counters {
             /// Number of counters.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// The name shown to the administrator.
+            /// Returns the name shown to the administrator.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Counter::$variant => $name,)+
@@ -114,11 +115,11 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Message shorter than its header; dropped.
+    /// A message shorter than its header; dropped.
     ShortMsg = "short_msg",
-    /// Wrong protocol version; dropped.
+    /// A message with the wrong protocol version; dropped.
     BadVers = "bad_vers",
-    /// Unknown or obsolete procedure; dropped.
+    /// A message with an unknown or obsolete procedure; dropped.
     BadProc = "bad_proc",
     /// A reply to a request that is neither waiting nor abandoned; dropped.
     BadXid = "bad_xid",
@@ -129,7 +130,7 @@ counters! {
     /// A payload that is neither an RPC call nor an RPC reply; dropped, or the request fails with
     /// `EIO` if the payload was in a Reply chunk.
     BadPayload = "bad_payload",
-    /// Too short for an RPC message, or a callback that is too long; dropped.
+    /// A message too short for an RPC message, or a callback that is too long; dropped.
     BadPayloadLen = "bad_payload_len",
     /// The XID of the RPC message differs from the XID of the transport header; dropped.
     XidMismatch = "xid_mismatch",
@@ -147,7 +148,7 @@ counters! {
     StaleEpoch = "stale_epoch",
     /// The server granted zero credits; counted as a grant of one credit.
     CreditZero = "credit_zero",
-    /// The server granted more credits than we asked for; the grant was reduced. Harmless.
+    /// The server granted more credits than this host requested; the grant was reduced. Harmless.
     CreditClamped = "credit_clamped",
     /// The server did not return a Write chunk that it did not use. Harmless.
     WlistMissing = "wlist_missing",
@@ -167,7 +168,7 @@ counters! {
     /// with a message that was dropped; disconnected. From the third time on, the server is not
     /// asked to invalidate regions.
     ReminvWrong = "reminv_wrong",
-    /// Regions that we invalidated, because the server did not, or because its reply did not
+    /// Regions that this host invalidated, because the server did not, or because its reply did not
     /// prove that it did. Not a fault.
     LocalInv = "local_inv",
     /// Connections that were lost because the device (rxe) executed a registration twice. After
@@ -185,7 +186,8 @@ counters! {
     /// Connections that send at most 1024 bytes per message. This holds for ten minutes after two
     /// connections ended within two seconds of their first larger message.
     CmFallback = "cm_fallback",
-    /// Version 2 only: unknown options arrived faster than we could refuse them; disconnected.
+    /// Version 2 only: unknown options arrived faster than this host could refuse them;
+    /// disconnected.
     OptFlood = "opt_flood",
     /// Version 2 only: an option in a reply; dropped.
     OptReply = "opt_reply",
@@ -211,7 +213,7 @@ const _: () = assert!(Counter::COUNT <= 64);
 pub struct Notes(u64);
 
 impl Notes {
-    /// The empty set: there is nothing to count.
+    /// The empty set, for which there is nothing to count.
     pub const NONE: Self = Self(0);
 
     /// Adds a counter.
@@ -221,20 +223,20 @@ impl Notes {
         self.0 |= 1u64.wrapping_shl(counter as u32);
     }
 
-    /// True if `counter` is in the set.
+    /// Returns true if `counter` is in the set.
     #[inline]
     pub const fn contains(self, counter: Counter) -> bool {
         // CAST: `Counter` is `repr(u8)`, and there are at most 64 counters.
         self.0 & 1u64.wrapping_shl(counter as u32) != 0
     }
 
-    /// True if there is nothing to count; the usual case.
+    /// Returns true if there is nothing to count, which is the usual case.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The counters, in index order.
+    /// Returns the counters, in index order.
     pub fn iter(self) -> impl Iterator<Item = Counter> {
         Counter::ALL
             .iter()

@@ -4,7 +4,7 @@
 
 use crate::time::Millis;
 
-/// SplitMix64: enough to spread clients, not meant to be unpredictable.
+/// The SplitMix64 generator. It suffices to spread clients, but its numbers are predictable.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -14,7 +14,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Returns a number below `end`; zero if that is zero.
+    /// Returns a number below `end`, or zero if `end` is zero.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next().checked_rem(end).unwrap_or(0)
     }

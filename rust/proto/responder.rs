@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The Responder's half of RPC-over-RDMA: from a received message to its response.
+//! The Responder's half of RPC-over-RDMA, from a received message to its response.
 //!
 //! The server's kernel module compiles this module; the client's kernel module does not.
 //!

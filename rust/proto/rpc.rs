@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One RPC: how its call travels, and what its reply must look like.
+//! The processing of one RPC: how its call is sent, and which replies to it are valid.
 //!
 //! | Module | Concept |
 //! | --- | --- |

@@ -33,8 +33,9 @@ pub const MAP_WORDS: usize = 1024;
 ///
 /// # Invariants
 ///
-/// - RDS owns a reference, made with [`Arc::into_raw`], from its `conn_alloc` to its `conn_free`.
-///   During that time `node` is in the list of connections and refers to the `rds_connection`.
+/// - RDS owns a reference, made with [`Arc::into_raw`], from its call of `conn_alloc` to its call
+///   of `conn_free`. During that time `node` is in the list of connections and refers to the
+///   `rds_connection`.
 /// - The `rds_connection` is valid while `gate` is open.
 #[pin_data]
 pub struct Connection<T: Transport> {
@@ -64,11 +65,11 @@ impl<T: Transport> Connection<T> {
     /// RDS is creating the connection `raw`, and has set its addresses. The transport is registered
     /// for driver `T`.
     pub(crate) unsafe fn create(raw: *mut bindings::rds_connection) -> Result<Arc<Self>> {
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract `raw` is valid, and its addresses are set.
         let local = unsafe { address(&raw const (*raw).c_laddr) };
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract `raw` is valid, and its addresses are set.
         let peer = unsafe { address(&raw const (*raw).c_faddr) };
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract `raw` is valid.
         let tos = unsafe { (*raw).c_tos };
         // SAFETY: By this function's contract the transport is registered for driver `T`.
         let driver = unsafe { driver::get::<T>() };
@@ -118,16 +119,17 @@ impl<T: Transport> Connection<T> {
     /// destroyed. Does not sleep.
     pub fn enter(&self) -> Option<Entered<'_>> {
         let inside = self.gate.enter()?;
-        // SAFETY: `conn` is constant from the time when the object was added to the list.
+        // SAFETY: `conn` has been constant since the object was added to the list.
         let conn = unsafe { (*self.node.get()).conn };
-        // INVARIANT: The gate stays open while `inside` exists.
+        // INVARIANT: RDS does not free the connection before the gate is closed, which waits for
+        // `inside`.
         Some(Entered {
             conn: NonNull::new(conn)?,
             _inside: inside,
         })
     }
 
-    /// Drops the connection, unless it is being destroyed: RDS will call [`Transport::shut_down`].
+    /// Drops the connection, unless it is being destroyed. RDS then calls [`Transport::shut_down`].
     /// Does not sleep.
     pub fn drop_path(&self) {
         if let Some(entered) = self.enter() {
@@ -173,7 +175,7 @@ impl Entered<'_> {
         }
     }
 
-    /// Starts to connect because the peer has requested a connection. Returns false if the
+    /// Starts to connect, because the peer has requested a connection. Returns false if the
     /// connection is not down. May sleep.
     pub fn begin_connecting(&self) -> bool {
         // SAFETY: Valid by the type invariant.
@@ -181,7 +183,7 @@ impl Entered<'_> {
     }
 
     /// Tells RDS that the connection is up and uses this protocol version. If the connection was
-    /// dropped since it began to connect, it is dropped again.
+    /// dropped while it was being set up, it is dropped again.
     pub fn connected(&self, version: u32) {
         let conn = self.conn.as_ptr();
         if self.state() != State::Connecting {
@@ -194,7 +196,7 @@ impl Entered<'_> {
         unsafe { bindings::rds_connect_complete(conn) };
     }
 
-    /// Drops the connection: RDS will shut it down. Does not sleep.
+    /// Drops the connection. RDS then shuts it down. Does not sleep.
     pub fn drop_path(&self) {
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::rds_conn_drop(self.conn.as_ptr()) };
@@ -208,13 +210,13 @@ impl Entered<'_> {
 
     /// Tells RDS that the peer has received all messages up to this sequence number. May sleep.
     pub fn acknowledged(&self, sequence: u64) {
-        // SAFETY: Valid by the type invariant. `None` is allowed: RDS then compares sequence
-        // numbers.
+        // SAFETY: The connection is valid by the type invariant. `None` is allowed: RDS then
+        // compares sequence numbers.
         unsafe { bindings::rds_send_drop_acked(self.conn.as_ptr(), sequence, None) };
     }
 
-    /// Delivers a message with this header. The caller must deliver one message of a connection at
-    /// a time. May sleep.
+    /// Delivers a message with this header to RDS. The caller must deliver the messages of a
+    /// connection one after the other. May sleep.
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {
         let conn = self.conn.as_ptr();
         let inc: *mut bindings::rds_incoming = KBox::into_raw(message).cast();
@@ -238,7 +240,7 @@ impl Entered<'_> {
     }
 
     /// Tells programs that the peer's congestion map may have changed. Used if both ends of the
-    /// connection have the same address, and so share one map.
+    /// connection have the same address, because then they share one map.
     pub fn same_congestion(&self) {
         // SAFETY: Valid by the type invariant; the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_fcong };
@@ -246,9 +248,9 @@ impl Entered<'_> {
         unsafe { bindings::rds_cong_map_updated(map, u64::MAX) };
     }
 
-    /// Replaces the congestion map of the peer. `opened` gets the old and the new value of a word,
-    /// and returns the bits of the ports that can receive again. Programs that wait for one of
-    /// these ports are woken.
+    /// Replaces the congestion map of the peer. `opened` receives the old and the new value of a
+    /// word, and returns the bits of the ports that can receive again. Programs that wait for one
+    /// of these ports are woken.
     pub fn congestion(&self, words: impl Iterator<Item = u64>, opened: impl Fn(u64, u64) -> u64) {
         // SAFETY: Valid by the type invariant; the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_fcong };
@@ -270,7 +272,8 @@ impl Entered<'_> {
 ///
 /// `addr` is valid.
 pub(crate) unsafe fn address(addr: *const bindings::in6_addr) -> IpAddr {
-    // SAFETY: By this function's contract. All members of the union are plain bytes.
+    // SAFETY: By this function's contract the address is valid. All members of the union are plain
+    // bytes.
     let v6 = Ipv6Addr::from(unsafe { (*addr).in6_u.u6_addr8 });
     match v6.to_ipv4_mapped() {
         Some(v4) => v4.into(),

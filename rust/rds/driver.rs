@@ -35,7 +35,8 @@ pub(crate) fn set<T>(driver: Arc<T>) {
 pub(crate) unsafe fn get<T>() -> Arc<T> {
     // ORDERING: Pairs with the release in `set`.
     let raw: *const T = DRIVER.load(Acquire).cast_const().cast();
-    // SAFETY: By this function's contract. `ManuallyDrop` leaves the stored reference in place.
+    // SAFETY: By this function's contract `set` stored a pointer of this type. `ManuallyDrop`
+    // leaves the stored reference in place.
     let kept = ManuallyDrop::new(unsafe { Arc::from_raw(raw) });
     Arc::clone(&kept)
 }
@@ -49,6 +50,7 @@ pub(crate) unsafe fn get<T>() -> Arc<T> {
 pub(crate) unsafe fn take_back<T>() -> Arc<T> {
     // ORDERING: Pairs with the release in `set`.
     let raw: *const T = DRIVER.load(Acquire).cast_const().cast();
-    // SAFETY: By this function's contract.
+    // SAFETY: By this function's contract `set` stored a pointer of this type, and this is its last
+    // use.
     unsafe { Arc::from_raw(raw) }
 }

@@ -36,7 +36,7 @@ impl Gate {
         })
     }
 
-    /// Opens the gate, unless it was closed.
+    /// Opens the gate, unless it was closed already.
     pub(crate) fn open(&self) {
         let mut phase = self.phase.lock();
         if *phase == Phase::New {
@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// Enters, if the gate is open. Does not sleep.
+    /// Enters the gate if it is open. Does not sleep.
     pub(crate) fn enter(&self) -> Option<Inside<'_>> {
         let phase = self.phase.lock();
         if *phase != Phase::Open {

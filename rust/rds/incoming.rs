@@ -12,16 +12,16 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Number of bytes of a unit. The memory of received messages is counted in units.
+/// Number of bytes in a unit. The memory of received messages is counted in units.
 const UNIT: usize = 4096;
 
-/// Number of units of all received messages that exist.
+/// Number of units that all existing received messages use.
 static KEPT: Atomic<usize> = Atomic::new(0);
 
-/// The units of one message. Its drop subtracts them from the total.
+/// The units that one message uses. Dropping this object subtracts them from the total.
 ///
-/// No other limit applies to the messages that wait: programs may read slowly, and a peer may send
-/// to a congested port.
+/// There is no other limit on messages that wait to be read: programs may read slowly, and a peer
+/// may send to a congested port.
 struct Units(usize);
 
 impl Units {
@@ -30,9 +30,9 @@ impl Units {
     fn take(len: usize) -> Result<Self> {
         let units = len.div_ceil(UNIT).max(1);
         let taken = Self(units);
-        // ORDERING: The number protects no other data.
+        // ORDERING: The total protects no other data.
         let before = KEPT.fetch_add(units, Relaxed);
-        // SAFETY: No requirements.
+        // SAFETY: The function has no requirements.
         let most = unsafe { bindings::rdsrdma_max_recv_allocation() };
         if before.saturating_add(units) > most {
             return Err(ENOBUFS);
@@ -43,7 +43,7 @@ impl Units {
 
 impl Drop for Units {
     fn drop(&mut self) {
-        // ORDERING: The number protects no other data.
+        // ORDERING: The total protects no other data.
         KEPT.fetch_sub(self.0, Relaxed);
     }
 }

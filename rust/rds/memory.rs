@@ -32,8 +32,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// The pages are pinned until the last reference is dropped. If `owned` is set by then, the pages
-/// and the table `sg` belong to this object.
+/// The pages are pinned until the last reference is dropped. If `owned` is set at that time, the
+/// pages and the table `sg` belong to this object.
 struct Pinned {
     pages: KVec<*mut page>,
     sg: NonNull<scatterlist>,
@@ -49,23 +49,24 @@ unsafe impl Sync for Pinned {}
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // ORDERING: `owned` was set before its thread dropped its reference, and the reference
-        // count orders that before this drop.
+        // ORDERING: `owned` was set before that thread dropped its reference, and the reference
+        // count orders that drop before this one.
         if self.owned.load(Relaxed) {
             let pages = self.pages.as_mut_ptr();
             // SAFETY: By the type invariant all pages are pinned, and the table belongs to this
-            // object. Neither is used again. The call may sleep, as the drop of [`Memory`] may.
+            // object. Neither is used again. The call may sleep, because the drop of [`Memory`] may
+            // sleep.
             unsafe { bindings::rdsrdma_unpin(pages, self.pages.len(), self.sg.as_ptr()) };
         }
     }
 }
 
-/// Memory of a program, which stays pinned until this object is dropped. The drop may sleep.
+/// Memory of a program, which stays pinned until this object is dropped. Dropping it may sleep.
 ///
 /// # Invariants
 ///
-/// The memory begins `first` bytes after the beginning of the first page. It touches all of the
-/// pages, and there is at least one page.
+/// The memory begins `first` bytes after the beginning of the first page. It uses at least one byte
+/// of each page, and there is at least one page.
 pub struct Memory {
     pinned: Arc<Pinned>,
     first: usize,
@@ -75,7 +76,8 @@ pub struct Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // ORDERING: The thread that passed the memory to the driver reads this flag after the
-        // driver has returned, so the drop is seen if it happened in that call.
+        // driver has returned. So if the driver dropped the memory during that call, the thread
+        // sees the flag.
         self.pinned.free.store(true, Relaxed);
     }
 }
@@ -84,7 +86,8 @@ impl Drop for Memory {
 pub(crate) struct Claim(Arc<Pinned>);
 
 impl Claim {
-    /// Takes over the pages from RDS: the last reference to them unpins them.
+    /// Takes over the pages from RDS. From then on the last reference to the `Pinned` object unpins
+    /// them.
     pub(crate) fn claim(self) {
         // ORDERING: Pairs with the reference count of `Pinned`.
         self.0.owned.store(true, Relaxed);
@@ -117,7 +120,8 @@ impl Memory {
         first: usize,
         len: usize,
     ) -> Result<(Self, Claim)> {
-        // SAFETY: By this function's contract. Nothing writes to the table during the call.
+        // SAFETY: By this function's contract the table has `count` entries. Nothing writes to the
+        // table during the call.
         let entries = unsafe { slice::from_raw_parts(sg.as_ptr().cast_const(), count) };
         let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
         for entry in entries {
@@ -135,7 +139,7 @@ impl Memory {
             free: Atomic::new(false),
         };
         let pinned = Arc::new(pinned, GFP_KERNEL)?;
-        // INVARIANT: The number of touched pages was checked above.
+        // INVARIANT: The number of pages was checked above.
         let memory = Self {
             pinned: pinned.clone(),
             first,
@@ -144,7 +148,7 @@ impl Memory {
         Ok((memory, Claim(pinned)))
     }
 
-    /// Returns the number of pages that the memory touches.
+    /// Returns the number of pages that contain bytes of the memory.
     pub fn pages(&self) -> u32 {
         // CAST: RDS limits the memory to a mebibyte, so the number is small.
         self.pinned.pages.len() as u32

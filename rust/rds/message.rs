@@ -31,7 +31,7 @@ pub struct Operation {
     pub bytes: u32,
     /// Number of pieces of the program's memory.
     pub pieces: u32,
-    /// Whether the bytes are written to the peer's memory, rather than read from it.
+    /// Whether the bytes are written to the peer's memory. If not, they are read from it.
     pub writes: bool,
     /// Whether the message must be sent only after the operation has completed.
     pub fence: bool,
@@ -39,11 +39,11 @@ pub struct Operation {
     pub notify: bool,
     /// Whether the program is told if the operation fails.
     pub failures: bool,
-    /// Whether no message follows the operation if the message has no payload.
+    /// Whether the peer receives no message after the operation, if the message has no payload.
     pub silent: bool,
 }
 
-/// The properties of a message that the transport needs for sending it.
+/// The properties of a message that the transport needs to send it.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Whether the peer must acknowledge the message at once.
@@ -71,14 +71,14 @@ impl Message<'_> {
     ///
     /// `raw` is valid, and the caller holds a reference to it for the whole lifetime.
     pub(crate) unsafe fn from_raw(raw: NonNull<bindings::rds_message>) -> Self {
-        // INVARIANT: By this function's contract.
+        // INVARIANT: By this function's contract the message is valid.
         Self {
             raw,
             _rds: PhantomData,
         }
     }
 
-    /// Returns the header of the message as RDS made it.
+    /// Returns the header of the message, as RDS made it.
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         // SAFETY: Valid by the type invariant. Nothing writes to the header after the first send.
         let header = unsafe { &raw const (*self.raw.as_ptr()).m_inc.i_hdr };
@@ -112,7 +112,7 @@ impl Message<'_> {
     /// Copies bytes of the payload from offset `at` on. Returns `EINVAL` if the payload is too
     /// short. Does not sleep.
     pub fn copy(&self, at: u32, to: &mut [u8]) -> Result {
-        // SAFETY: Valid by the type invariant; `to` may be written.
+        // SAFETY: The message is valid by the type invariant, and the callee may write to `to`.
         let copied = unsafe {
             bindings::rdsrdma_copy_payload(
                 self.raw.as_ptr(),
@@ -137,8 +137,8 @@ impl Message<'_> {
     }
 }
 
-/// A reference to a message and to the memory of its operation. The drop may sleep, so it must not
-/// happen under a spin lock.
+/// A reference to a message and to the memory of its operation. Dropping it may sleep, so it must
+/// not be dropped under a spin lock.
 ///
 /// # Invariants
 ///
@@ -206,13 +206,13 @@ impl Held {
         unsafe { bindings::rds_message_unmapped(self.0.as_ptr()) };
     }
 
-    /// Reports this `RDS_RDMA_*` status to the program, if the program wants to be told.
+    /// Reports this `RDS_RDMA_*` status to the program, if the program has requested reports.
     pub fn tell(&self, status: i32) {
         // SAFETY: Valid by the type invariant; the callee takes the locks that it needs.
         unsafe { bindings::rds_rdma_send_complete(self.0.as_ptr(), status) };
     }
 
-    /// Sets the `RDS_RDMA_*` status that the program is told when RDS discards the message.
+    /// Sets the `RDS_RDMA_*` status that RDS reports to the program if it discards the message.
     pub fn tell_when_dropped(&self, status: i32) {
         // SAFETY: Valid by the type invariant; the callee takes the lock that it needs.
         unsafe { bindings::rdsrdma_set_failure(self.0.as_ptr(), status) };
@@ -220,7 +220,7 @@ impl Held {
 }
 
 /// Memory of a program that an RDMA operation accesses. The memory stays pinned while the message
-/// exists. The drop may sleep.
+/// exists. Dropping this object may sleep.
 pub struct OperationMemory(Held);
 
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
@@ -240,7 +240,8 @@ unsafe impl Table for OperationMemory {
         unsafe { slice::from_raw_parts(table, count) }
     }
 
-    /// RDS pins the memory for reading only if the operation writes to the peer.
+    /// Returns true unless the operation writes to the peer: for such an operation RDS pins the
+    /// memory for reading only.
     fn is_writable(&self) -> bool {
         self.0.operation().is_some_and(|asked| !asked.writes)
     }

@@ -57,7 +57,7 @@ impl<T: Transport> Ops<T> {
     ///
     /// `raw` is valid, and nothing else uses it.
     pub(crate) unsafe fn fill(raw: *mut bindings::rds_transport) {
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract `raw` is valid, and nothing else uses it.
         let raw = unsafe { &mut *raw };
         raw.laddr_check = Some(Self::laddr_check);
         raw.conn_alloc = Some(Self::conn_alloc);
@@ -109,8 +109,9 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn conn_free(data: *mut c_void) {
-        // SAFETY: This takes back, once, the reference that `conn_alloc` created. The gate is
-        // closed, because RDS has shut the connection down or has never used it.
+        // SAFETY: This takes back the reference that `conn_alloc` created, and RDS calls this
+        // function once. The gate is closed, because RDS has shut the connection down or has never
+        // used it.
         let connection = unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) };
         // SAFETY: By the type invariant the node is in the list since `conn_alloc`.
         unsafe { bindings::rdsrdma_node_del(connection.node.get()) };
@@ -120,7 +121,7 @@ impl<T: Transport> Ops<T> {
     ///
     /// `path` is the path of a connection that RDS does not free during `'a`.
     unsafe fn of_path(path: *mut bindings::rds_conn_path) -> ManuallyDrop<Arc<Connection<T>>> {
-        // SAFETY: By this function's contract.
+        // SAFETY: By this function's contract `path` is valid.
         let data = unsafe { (*path).cp_transport_data };
         // SAFETY: `conn_alloc` created the reference. It stays with RDS, because `ManuallyDrop`
         // does not drop this copy.
@@ -223,7 +224,7 @@ impl<T: Transport> Ops<T> {
         on_demand: c_int,
     ) -> *mut c_void {
         if on_demand != 0 {
-            // Memory that is paged on demand cannot be pinned.
+            // Memory that is paged on demand cannot be pinned, so it is refused.
             return EOPNOTSUPP.to_ptr();
         }
         // SAFETY: RDS passes the arguments of `get_mr`, and has pinned the pages.
@@ -295,7 +296,7 @@ impl<T: Transport> Ops<T> {
         T::release(unsafe { KBox::from_raw(region.cast::<T::Region>()) });
     }
 
-    /// Does nothing, because no peer can access a released region. The operation must exist
-    /// nevertheless: without it RDS assumes that the transport has no regions.
+    /// Does nothing, because no peer can access a released region. The operation must exist:
+    /// without it RDS would assume that the transport has no regions.
     unsafe extern "C" fn flush_mrs() {}
 }

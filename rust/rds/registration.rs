@@ -34,8 +34,8 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// The registered sysctls. Only one module can register them, so they also show that the transport
-/// is not in use.
+/// The registered sysctls. Only one module can register them. So if this module has registered
+/// them, no other module provides the transport.
 struct Sysctls;
 
 impl Sysctls {
@@ -62,11 +62,12 @@ pub fn flow_control() -> bool {
 /// The registration of the module's only transport, for driver `T`.
 ///
 /// Peers can connect as soon as this object exists. Programs find the transport after
-/// [`Registration::open`], which must be the last step of loading the module: a program with a
-/// socket holds a reference to the module, but a module that fails to load is freed in spite of
-/// references.
+/// [`Registration::open`], which must be the last step of loading the module. A program with a
+/// socket holds a reference to the module. But if the module fails to load, the kernel frees it
+/// even if references to it exist.
 ///
-/// The drop destroys all connections. It must happen when no program has a socket of the transport.
+/// Dropping this object destroys all connections. It must be dropped when no program has a socket
+/// of the transport.
 ///
 /// # Invariants
 ///
@@ -81,7 +82,8 @@ pub struct Registration<T: Transport> {
 impl<T: Transport> Registration<T> {
     /// Prepares the transport for InfiniBand with this driver. May sleep.
     ///
-    /// Returns `EBUSY` if another module provides this transport. RDS itself would not report that.
+    /// Returns `EBUSY` if another module provides this transport. RDS itself would not report that
+    /// error.
     pub fn new(driver: Arc<T>) -> Result<Self> {
         let sysctls = Sysctls::register()?;
         let raw = &raw mut bindings::rdsrdma_transport;
@@ -107,8 +109,8 @@ impl<T: Transport> Registration<T> {
         unsafe { bindings::rds_trans_register(&raw mut bindings::rdsrdma_transport) };
     }
 
-    /// Counts the connections: says whether one exists between these addresses, how many exist with
-    /// this peer, and how many exist in all.
+    /// Counts connections. Returns whether there is one between these addresses, the number of
+    /// connections with this peer, and the total number.
     pub fn count(&self, local: IpAddr, peer: IpAddr, tos: u8) -> (bool, usize, usize) {
         let (local, peer) = (raw_address(local), raw_address(peer));
         let mut count = bindings::rdsrdma_count::default();
@@ -135,13 +137,13 @@ impl<T: Transport> Registration<T> {
                 0,
             )
         })?;
-        // SAFETY: The drop of this object destroys connections, and the object is borrowed.
+        // SAFETY: Only the drop of this object destroys connections, and the object is borrowed.
         let trans = unsafe { (*conn).c_trans };
         if trans != &raw mut bindings::rdsrdma_transport {
             // The peer is this host, and another transport carries its messages.
             return Err(EOPNOTSUPP);
         }
-        // SAFETY: The drop of this object destroys connections, and the object is borrowed.
+        // SAFETY: Only the drop of this object destroys connections, and the object is borrowed.
         let data = unsafe { (*(*conn).c_path).cp_transport_data };
         // SAFETY: `conn_alloc` created this reference. It stays with RDS.
         let found = unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) };
@@ -166,11 +168,10 @@ impl<T: Transport> Drop for Registration<T> {
             if node.is_null() {
                 break;
             }
-            // SAFETY: A node is in the list until RDS frees its connection. From now on only the
-            // call below frees connections: no new connection is created, so none is freed because
-            // it lost a race.
+            // SAFETY: A node is in the list until RDS frees its connection. From now on no
+            // connection is created, so only the call below frees connections.
             let conn = unsafe { (*node).conn };
-            // SAFETY: The connection exists, as said above for its node. It has one path.
+            // SAFETY: The connection exists, as the comment above says. It has one path.
             let data = unsafe { (*(*conn).c_path).cp_transport_data };
             // SAFETY: `conn_alloc` created this reference. It stays with RDS.
             let connection = unsafe { &*data.cast::<Connection<T>>().cast_const() };

@@ -21,7 +21,7 @@ pub struct Range {
     pub start: u64,
     /// The length of the memory, in bytes.
     pub len: u64,
-    /// Whether the region is released when its RDMA ACK arrives.
+    /// Whether the region is released when the RDMA ACK for it arrives.
     pub use_once: bool,
     /// Whether the release of the region ends the access of peers.
     pub invalidate: bool,
@@ -30,7 +30,7 @@ pub struct Range {
 /// The result of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The header and this number of bytes of payload were sent.
+    /// The header and this number of bytes of the payload were sent.
     Some(u32),
     /// Nothing was sent. RDS tries again soon, or when
     /// [`wake_sender`](crate::connection::Entered::wake_sender) is called.
@@ -47,7 +47,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// The driver's state of a connection.
     type Connection: Send + Sync;
 
-    /// Memory of a program that peers can access. Its drop ends the access, and may sleep.
+    /// Memory of a program that peers can access. Dropping it ends the access, and may sleep.
     type Region: Send + Sync;
 
     /// Creates the driver's state of a connection. Must not sleep.
@@ -59,11 +59,12 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Connects to the peer. After an error RDS tries again, with longer and longer pauses.
     fn connect(connection: &Arc<Connection<Self>>) -> Result;
 
-    /// Disconnects from the peer. After the return, no message is received, and no memory of a
-    /// message is used. Also called if the connection is not connected.
+    /// Disconnects from the peer. When this method returns, no message is received any more, and no
+    /// memory of a message is used. RDS also calls this method if the connection is not connected.
     fn shut_down(connection: &Connection<Self>);
 
-    /// Sends the payload from offset `at` on. `begun`: a part of the message was sent before.
+    /// Sends the payload from offset `at` on. `begun` says whether a part of the message was sent
+    /// before.
     fn transmit(
         connection: &Arc<Connection<Self>>,
         message: &Message<'_>,
@@ -75,7 +76,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// try again soon.
     fn operate(connection: &Arc<Connection<Self>>, message: &Message<'_>) -> bool;
 
-    /// Records that RDS has nothing more to send for now.
+    /// Called when RDS has nothing more to send for now.
     fn sent(connection: &Arc<Connection<Self>>);
 
     /// Makes memory of a program accessible to peers, for a socket with this local address. Returns
@@ -93,7 +94,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// method has returned.
     fn acknowledged(region: &Self::Region);
 
-    /// Records that a program is about to send the handle of the region to a peer. The program may
+    /// Called when a program is about to send the handle of the region to a peer. The program may
     /// have written to the memory before.
     fn offered(region: &Self::Region);
 

@@ -2,8 +2,8 @@
 
 //! Safe abstractions over the kernel's RDS: the transport, its connections, messages.
 //!
-//! Written as if for `rust/kernel`. This crate does not depend on RDMA. A driver implements
-//! [`Transport`](transport::Transport) and registers it with a
+//! The crate is written in the style of `rust/kernel`, and does not depend on RDMA. A driver
+//! implements [`Transport`](transport::Transport) and registers it with a
 //! [`Registration`](registration::Registration).
 //!
 //! | Module | Concept | C structure |
@@ -28,8 +28,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, network namespaces, work queues and spin locks, for driver crates, which do not depend
-/// on `base`.
+/// Logging, network namespaces, work queues and spin locks. Driver crates import these from here,
+/// because they do not depend on `base`.
 pub mod util {
     pub use xprtrdma_base::{
         log::*,
@@ -39,7 +39,7 @@ pub mod util {
 
     /// Returns the initial network namespace, which contains all connections.
     pub fn init_net() -> &'static Net {
-        // SAFETY: No requirements.
+        // SAFETY: The function has no requirements.
         let raw = unsafe { xprtrdma_bindings::rdsrdma_init_net() };
         // SAFETY: The initial namespace is never freed.
         unsafe { Net::from_raw(raw) }

@@ -3,7 +3,7 @@
 //! Sequence numbers that this end has received ([`Owed`]), and sequence numbers that the peer has
 //! acknowledged ([`Acknowledged`]).
 
-/// The acknowledgements that a connection owes to the peer.
+/// The acknowledgements that this end still has to send on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
     received: u64,
@@ -18,14 +18,15 @@ impl Owed {
         self.wanted |= ack_required;
     }
 
-    /// Returns the sequence number to acknowledge in the header of a frame that is sent anyway.
+    /// Returns the sequence number to acknowledge in the header of a frame that is sent for another
+    /// reason.
     pub fn piggyback(&mut self) -> u64 {
         self.wanted = false;
         self.received
     }
 
-    /// Returns the sequence number for a frame that only acknowledges. `None` if the peer wants no
-    /// acknowledgement, or if such a frame is being sent already.
+    /// Returns the sequence number for a frame that only acknowledges. Returns `None` if the peer
+    /// needs no acknowledgement, or if such a frame is already being sent.
     pub fn frame(&mut self) -> Option<u64> {
         if !self.wanted || self.sending {
             return None;
@@ -34,8 +35,9 @@ impl Owed {
         Some(self.piggyback())
     }
 
-    /// Records that the frame that only acknowledges was sent or has failed: the next one may
-    /// follow. `again`: the frame was not sent, and the acknowledgement is still wanted.
+    /// Records that a frame that only acknowledges was sent or has failed, so that another may
+    /// follow. `again` says that the frame was not sent and the peer still needs the
+    /// acknowledgement.
     pub fn frame_over(&mut self, again: bool) {
         self.sending = false;
         self.wanted |= again;
@@ -44,8 +46,8 @@ impl Owed {
 
 /// The sequence numbers that the peer has acknowledged.
 ///
-/// An acknowledgement frees the memory of a message and of its operation. A Read of the operation
-/// may still be in flight when the acknowledgement of its message arrives (RDS-59), so
+/// When a message is acknowledged, the memory of the message and of its operation is freed. A Read
+/// of the operation may still be in flight when the acknowledgement arrives (RDS-59). So
 /// [`Self::advance`] returns only numbers below those of all operations that have not completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
@@ -62,13 +64,13 @@ impl Acknowledged {
         self.heard = self.heard.max(ack.min(sent));
     }
 
-    /// Returns the sequence number up to which messages, with their operations, are complete.
+    /// Returns the sequence number up to which messages are complete, including their operations.
     #[must_use]
     pub const fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Returns the sequence number up to which messages are complete, if it has grown since the
+    /// Returns the sequence number up to which messages are complete, if it has increased since the
     /// last call. `under_way` is the lowest sequence number of a message whose operation has not
     /// completed.
     pub fn advance(&mut self, under_way: Option<u64>) -> Option<u64> {

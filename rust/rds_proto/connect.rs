@@ -45,7 +45,7 @@ pub struct Hello {
     pub from: IpAddr,
     /// The address of the end that receives the private data.
     pub to: IpAddr,
-    /// The version of the protocol. In a request: the highest version that is offered.
+    /// The version of the protocol. In a request it is the highest offered version.
     pub version: Version,
     /// The offered minor versions, one bit for each.
     pub minors: u16,
@@ -54,7 +54,7 @@ pub struct Hello {
     /// The highest sequence number that the sender has received. This end sends zero, because
     /// sequence numbers start again on each connection.
     pub ack: u64,
-    /// Number of posted Receives; zero if the sender uses no credits.
+    /// Number of posted Receives; zero if the sender does not use credits.
     pub credit: u32,
 }
 
@@ -110,8 +110,8 @@ impl Hello {
         (data, len)
     }
 
-    /// Decodes private data; its addresses are IPv6 addresses if `v6`. Zeroes may follow the last
-    /// field. Returns `None` if the data is too short.
+    /// Decodes private data. If `v6` is true, the data contains IPv6 addresses. Zeroes may follow
+    /// the last field. Returns `None` if the data is too short.
     #[must_use]
     pub fn decode(data: &[u8], v6: bool) -> Option<Self> {
         let mut fields = Fields(data);
@@ -156,7 +156,7 @@ fn v6(addr: IpAddr) -> [u8; 16] {
 ///
 /// # Errors
 ///
-/// A [`Refusal`].
+/// Returns a [`Refusal`] if the request must not be accepted.
 pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> {
     let hello = Hello::decode(data, own.is_ipv6()).ok_or(Refusal::Nothing)?;
     if hello.version.major == 0 {
@@ -171,10 +171,10 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
     Ok(hello)
 }
 
-/// The number of connections on this host when a peer requests a connection.
+/// The numbers of connections on this host at the time when a peer requests a connection.
 ///
-/// Connections are objects of the socket layer, which keeps them until the module is unloaded, even
-/// if the peer used them for a short time only.
+/// Connections are objects of the socket layer. It keeps them until the module is unloaded, even if
+/// the peer used them only for a short time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
     /// Whether the requested connection already exists.
@@ -200,12 +200,12 @@ impl Crowd {
     }
 }
 
-/// Decides whether to accept the private data with which the peer answers our connection request.
+/// Checks the private data in the peer's answer to a connection request of this host.
 ///
 /// # Errors
 ///
-/// A [`Refusal`]. The addresses in the data are not checked: the connection manager has connected
-/// this end to the right peer.
+/// Returns a [`Refusal`] if the connection must not be used. The addresses in the data are not
+/// checked: the connection manager has connected this end to the right peer.
 pub fn accepted(data: &[u8], v6: bool) -> Result<Hello, Refusal> {
     let hello = Hello::decode(data, v6).ok_or(Refusal::Nothing)?;
     match hello.version {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flow control by credits. Each credit corresponds to a Receive that the other end has posted.
+//! Flow control by credits. Each credit corresponds to a Receive that the peer has posted.
 //!
 //! Both ends offer credits in the private data of the connection. Without credits, a sender relies
 //! on the retries of its device.
@@ -9,16 +9,16 @@ use crate::header::Fault;
 
 /// Maximum number of credits that one header can advertise.
 const MOST: u16 = u8::MAX as u16;
-/// Number of newly posted Receives that are worth a frame that only advertises credits.
+/// After this number of newly posted Receives, this end sends a frame that only advertises credits.
 const ENOUGH: u16 = 16;
 
 /// The credits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
     used: bool,
-    /// Receives that the peer has posted and that this end has not used.
+    /// Number of Receives that the peer has posted and this end has not used.
     theirs: u32,
-    /// Receives that this end has posted and not yet advertised to the peer.
+    /// Number of Receives that this end has posted but not advertised to the peer.
     ours: u16,
     /// Maximum number of Receives that the peer can have.
     bound: u32,
@@ -41,7 +41,7 @@ impl Credits {
     }
 
     /// Adds the credits that the peer grants when it accepts the connection. Zero means that the
-    /// peer uses no credits.
+    /// peer does not use credits.
     pub fn agreed(&mut self, wanted: bool, granted: u32) {
         self.theirs = self.theirs.saturating_add(granted).min(self.bound);
         self.used = wanted && granted != 0;
@@ -57,7 +57,7 @@ impl Credits {
     ///
     /// # Errors
     ///
-    /// [`Fault::Number`]: the peer has granted more credits than the limit.
+    /// Returns [`Fault::Number`] if the peer has granted more credits than the limit.
     pub fn granted(&mut self, credits: u8) -> Result<(), Fault> {
         let theirs = self.theirs.saturating_add(credits.into());
         if self.used && theirs > self.bound {
@@ -72,11 +72,11 @@ impl Credits {
         self.ours = self.ours.saturating_add(receives);
     }
 
-    /// Takes a credit for a frame. Returns the number of credits that its header advertises.
-    /// `None`: the frame must wait.
+    /// Takes a credit for a frame. Returns the number of credits that the frame's header
+    /// advertises, or `None` if the frame must wait.
     ///
-    /// Only a frame that advertises credits may use the last credit. If any frame could, both ends
-    /// could wait for each other.
+    /// Only a frame that advertises credits may use the last credit. Otherwise both ends could use
+    /// their last credits, and then wait for each other.
     pub fn spend(&mut self) -> Option<u8> {
         if !self.used {
             return Some(0);
@@ -93,7 +93,7 @@ impl Credits {
         Some(told as u8)
     }
 
-    /// Returns whether enough Receives were posted to advertise them in a frame without data.
+    /// Returns whether enough Receives were posted to send a frame that only advertises them.
     #[must_use]
     pub fn is_worth_a_frame(&self) -> bool {
         self.used && self.ours >= ENOUGH

@@ -19,7 +19,7 @@ const PATHS: u8 = 5;
 const GENERATION: u8 = 6;
 const PORT_INDEX: u8 = 8;
 
-/// The direction in [`Extension::RdmaBytes`].
+/// Value of the direction field in [`Extension::RdmaBytes`].
 const WRITTEN: u8 = 1;
 const READ: u8 = 2;
 
@@ -45,8 +45,8 @@ pub enum Extension {
     RdmaBytes {
         /// The number of bytes.
         bytes: u32,
-        /// Whether the bytes were written to the memory of the message's receiver, rather than read
-        /// from it.
+        /// Whether the bytes were written to the memory of the message's receiver. If not, they
+        /// were read from it.
         written: bool,
     },
     /// The number of paths that the peer has. RDMA connections have one.
@@ -111,7 +111,7 @@ pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
     true
 }
 
-/// Returns the type, the bytes, and the number of bytes.
+/// Returns the type of an extension, its bytes, and the number of bytes.
 fn encoded(extension: Extension) -> (u8, [u8; 8], usize) {
     let mut body = [0; 8];
     let mut writer = Writer(&mut body);

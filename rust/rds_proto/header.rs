@@ -29,7 +29,7 @@ pub const RETRANSMITTED: u8 = 0x04;
 /// Flag: the header contains an extension of type [`RDMA_BYTES`](crate::extension).
 pub const HAS_RDMA_BYTES: u8 = 0x20;
 
-/// A protocol error of the peer, for which the connection is closed.
+/// A protocol error of the peer, after which the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The fragment is shorter than a header.
@@ -76,8 +76,8 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`Fault::Short`] and [`Fault::Checksum`]. A checksum of zero means that the sender has
-    /// computed none, so it is not checked.
+    /// Returns [`Fault::Short`] or [`Fault::Checksum`]. A checksum of zero means that the sender
+    /// has not computed one, so it is not checked.
     pub fn decode(fragment: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let (head, payload) = fragment
             .split_first_chunk::<HEADER_BYTES>()
@@ -89,7 +89,7 @@ impl Header {
         Ok((header, payload))
     }
 
-    /// Decodes a header of this host, which has no checksum yet.
+    /// Decodes a header that this host made, and that has no checksum yet.
     #[must_use]
     pub fn of_own(head: &[u8; HEADER_BYTES]) -> Self {
         Self::fields(head).map_or(Self::default(), |(header, _)| header)

@@ -51,12 +51,12 @@ impl Assembly {
     ///
     /// # Errors
     ///
-    /// A [`Fault`], for which the caller must close the connection. The length of a message is
-    /// checked before its first fragment is kept, so a peer cannot make this host keep more than
-    /// [`MESSAGE_BYTES`].
+    /// Returns a [`Fault`], after which the caller must close the connection. The length of a
+    /// message is checked before its first fragment is kept, so a peer cannot make this host keep
+    /// more than [`MESSAGE_BYTES`].
     ///
     /// After a fault no fragment is accepted any more, because the acknowledgement of a later
-    /// message would include the lost one.
+    /// message would also acknowledge the lost one.
     pub fn take(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         if self.ended {
             return Err(Fault::Ended);
@@ -129,8 +129,8 @@ fn message(header: &Header) -> (u64, u32, u16, u16, u8) {
     (sequence, len, sport, dport, flags)
 }
 
-/// Returns the bits of a congestion map's word that were set before and are clear now: the ports
-/// that can receive again.
+/// Returns the bits of a word of a congestion map that were set before and are clear now. They
+/// stand for the ports that can receive again.
 #[must_use]
 pub fn opened(before: u64, after: u64) -> u64 {
     before & !after

@@ -44,25 +44,25 @@ pub enum Completion {
 /// report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
-    /// Report nothing now. Success is reported when the peer acknowledges the message, because
+    /// Nothing is reported now. Success is reported when the peer acknowledges the message, because
     /// message and operation are one unit (RDS-05). For a flushed operation the socket layer
     /// reports "dropped" or "cancelled".
     Later,
-    /// Report this status now.
+    /// This status is reported now.
     Now(Status),
-    /// Report this status in place of "dropped" when the socket layer discards the message, because
-    /// the program asked to be told only of failures (RDS-15, RDS-18).
+    /// If the socket layer discards the message, it reports this status in place of "dropped". The
+    /// reason is that the program asked for reports of failures only (RDS-15, RDS-18).
     WhenDropped(Status),
 }
 
 /// The notifications that a program wants for an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// The program is told of success and of failure (RDS-35).
+    /// Whether the program receives a report of success and of failure (RDS-35).
     pub notify: bool,
-    /// The program is told of failure (RDS-15).
+    /// Whether the program receives a report of failure (RDS-15).
     pub failures: bool,
-    /// The operation has no message that the peer could acknowledge.
+    /// Whether the operation has no message that the peer could acknowledge.
     pub unacknowledged: bool,
 }
 
@@ -84,8 +84,8 @@ impl Operation {
     }
 
     /// Records that one work request has completed, or all remaining ones if only the last one is
-    /// signaled. The program is told of the first failure only, because the work requests behind it
-    /// are flushed.
+    /// signalled. The program receives a report of the first failure only, because the work
+    /// requests behind it are flushed.
     pub fn completed(&mut self, completion: Completion) {
         self.left = self.left.saturating_sub(1);
         if completion != Completion::Done {

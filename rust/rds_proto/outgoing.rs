@@ -16,16 +16,16 @@ use crate::{
     region::Cookie, //
 };
 
-/// The RDMA operation that a message follows; the message is its RDMA ACK.
+/// The RDMA operation that precedes a message. The message is the RDMA ACK of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chased {
     /// The key of the receiver's region.
     pub key: u32,
     /// Number of bytes that the operation moves.
     pub bytes: u32,
-    /// Whether the operation writes to the receiver's memory, rather than reads from it.
+    /// Whether the operation writes to the receiver's memory. If not, it reads from it.
     pub written: bool,
-    /// Whether the program is told when the operation has completed (RDS-35).
+    /// Whether the program receives a report when the operation has completed (RDS-35).
     pub notify: bool,
 }
 
@@ -43,12 +43,12 @@ pub struct Facts {
 }
 
 /// Completes the header that the socket layer has made for a message. May be called again before
-/// the message is sent again: an existing extension is not added twice.
+/// the message is retransmitted: an existing extension is not added twice.
 ///
-/// A message with a handle requests an acknowledgement, so that the socket layer drops its
-/// reference to the region after one round trip. FREE_MR then drops the last reference (RDS-47). A
-/// message whose operation is reported requests an acknowledgement as well, because success is
-/// reported only when the acknowledgement arrives (RDS-05).
+/// A message with a handle requests an acknowledgement. So the socket layer drops its reference to
+/// the region after one round trip, and FREE_MR then drops the last reference (RDS-47). A message
+/// whose operation is reported requests an acknowledgement as well, because success is reported
+/// only when the acknowledgement arrives (RDS-05).
 pub fn complete(header: &mut Header, facts: &Facts) {
     let reported = facts.operation.is_some_and(|operation| operation.notify);
     if facts.ack_required || facts.cookie.is_some() || reported {
@@ -71,7 +71,7 @@ pub fn complete(header: &mut Header, facts: &Facts) {
         }
     }
     if let Some(cookie) = facts.cookie {
-        // There is no space for a handle beside an operation, so the socket layer refuses such a
+        // This fails only if the message has an operation too, and the socket layer refuses such a
         // message.
         let _ = add(
             &mut header.extensions,

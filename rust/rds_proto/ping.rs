@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The limit on pings from a peer whose answers have not been acknowledged ([`Pings`]).
+//! The limit on unacknowledged answers to a peer's pings ([`Pings`]).
 //!
-//! A ping is a message to port zero. The socket layer answers a ping with a message of its own, and
-//! keeps the answer until the peer has acknowledged it. No program has to read anything. So a peer
-//! that sends pings and acknowledges no answer would fill this host's memory.
+//! A ping is a message to port zero. The socket layer answers a ping with another message, and
+//! keeps the answer until the peer has acknowledged it. No program is involved. So without a limit,
+//! a peer that sends pings and acknowledges no answer could fill this host's memory.
 
 use crate::header::Header;
 
@@ -15,7 +15,8 @@ pub const MOST: u32 = 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pings {
     open: u32,
-    /// Number of these pings whose answer was sent, and sequence number of the last such answer.
+    /// Number of these pings whose answer was sent. The next field is the sequence number of the
+    /// last such answer.
     sent: u32,
     last: u64,
 }
@@ -33,10 +34,10 @@ pub fn is_answer(header: &Header) -> bool {
 }
 
 impl Pings {
-    /// Records that a ping arrived. Returns false if the ping must not be answered. `idle`:
-    /// messages were sent on this connection, and the peer has acknowledged all of them. In that
-    /// case no answer waits for an acknowledgement, so the counted answers were never made, and the
-    /// count starts again.
+    /// Records that a ping arrived. Returns false if the ping must not be answered. `idle` says
+    /// that messages were sent on this connection, and that the peer has acknowledged all of them.
+    /// In that case no answer waits for an acknowledgement, so the counted answers were never sent,
+    /// and the count restarts at zero.
     #[must_use]
     pub fn ping(&mut self, idle: bool) -> bool {
         if self.open >= MOST {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory that a handle covers, the time for which the peer can reach it, and the limit on the
-//! number of regions.
+//! The memory that a handle covers, the time during which the peer can access it, and the limit on
+//! the number of regions.
 
 /// Page size of the protocol, in bytes. The offset in a handle is less than this.
 pub const PAGE_BYTES: u64 = 4096;
@@ -35,12 +35,12 @@ impl Cookie {
     }
 }
 
-/// Why memory is not mapped.
+/// Why memory cannot be made accessible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The limit on the number of regions is reached (RDS-49): EAGAIN.
+    /// The limit on the number of regions is reached (RDS-49). The errno is `EAGAIN`.
     Limit,
-    /// The range is empty, too long, or not inside the pages (RDS-51): EINVAL.
+    /// The range is empty, too long, or not inside the pages (RDS-51). The errno is `EINVAL`.
     Range,
 }
 
@@ -61,9 +61,9 @@ impl Extent {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Range`] if the range is empty, not inside the pages, or longer than
-    /// [`REGION_BYTES`]. A range of the maximum length may begin anywhere in a page, so that it
-    /// touches one page more.
+    /// Returns [`Refusal::Range`] if the range is empty, not inside the pages, or longer than
+    /// [`REGION_BYTES`]. A range of the maximum length may begin anywhere in a page, so it may need
+    /// one page more.
     pub fn new(start: u64, len: u64, pages: u64) -> Result<Self, Refusal> {
         if len == 0 || len > REGION_BYTES {
             return Err(Refusal::Range);
@@ -86,16 +86,16 @@ impl Extent {
 /// How a program wants a region to end (RDS-24, RDS-27).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The region is released when the RDMA ACK arrives.
+    /// Whether the region is released when the RDMA ACK arrives.
     pub use_once: bool,
-    /// The release of the region revokes the peer's access.
+    /// Whether the release of the region revokes the peer's access.
     pub invalidate: bool,
 }
 
-/// What the driver must do before it returns to the socket layer.
+/// The driver's required action before it returns to the socket layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing.
+    /// No action is required.
     Nothing,
     /// Revoke the peer's access.
     Revoke,
@@ -109,7 +109,7 @@ pub struct Life {
 }
 
 impl Life {
-    /// Returns a region that the peer can reach from now on.
+    /// Returns a region that the peer can access from now on.
     #[must_use]
     pub const fn new(wanted: Wanted) -> Self {
         Self {
@@ -119,15 +119,15 @@ impl Life {
     }
 
     /// Records that the RDMA ACK has arrived, which the program can soon read. A region that is
-    /// used once and invalidated must be revoked before that, because a message may hold the last
-    /// reference for longer.
+    /// used once and invalidated must be revoked before the program reads the ACK, because a
+    /// message may hold the last reference for longer.
     #[must_use]
     pub const fn acknowledged(&self) -> Due {
         self.due(self.wanted.use_once && self.wanted.invalidate)
     }
 
     /// Records that the last reference was dropped, because of FREE_MR, the RDMA ACK, or the end of
-    /// the socket (RDS-25). The peer's access must be revoked even if the program did not ask for
+    /// the socket (RDS-25). The peer's access must be revoked even if the program did not request
     /// that (RDS-26, RDS-46, RDS-47). So FREE_MR without a handle never finds a released region
     /// that is still accessible (RDS-48).
     #[must_use]
@@ -173,7 +173,7 @@ impl Limit {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Limit`].
+    /// Returns [`Refusal::Limit`] if the limit is reached.
     pub fn map(&mut self) -> Result<(), Refusal> {
         if self.mapped >= self.most {
             return Err(Refusal::Limit);

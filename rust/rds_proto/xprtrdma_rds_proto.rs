@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The core of RDS over RDMA: everything about the protocol, nothing about the kernel.
+//! The core of RDS over RDMA. It contains everything about the protocol and nothing about the
+//! kernel.
 //!
-//! Bytes and numbers come in; bytes, verdicts and numbers go out. Nothing here locks, allocates,
-//! logs or can panic. RDS-01 to RDS-60 are the requirements of rds-rdma(7).
+//! The inputs are bytes and numbers; the outputs are bytes, decisions and numbers. No code in this
+//! crate locks, allocates, logs or can panic. RDS-01 to RDS-60 are the requirements of rds-rdma(7).
 //!
 //! | Module | Concept |
 //! | --- | --- |

@@ -16,7 +16,7 @@ use xprtrdma_rds::util::WorkQueue;
 /// The state that all connections of the module share.
 #[pin_data]
 pub(crate) struct Rds {
-    /// The work queue on which completions are handled.
+    /// The work queue that handles completions.
     pub(crate) completions: Arc<WorkQueue>,
     /// The work queue that accepts connection requests and releases removed devices.
     pub(crate) accepts: WorkQueue,

@@ -51,8 +51,8 @@ use xprtrdma_rds_proto::{
     credit::Credits, //
 };
 
-/// A queue pair of a connection. Its drop disconnects the queue pair, and waits until no completion
-/// handler runs.
+/// A queue pair of a connection. Dropping it disconnects the queue pair, and waits until no
+/// completion handler runs.
 pub(crate) struct Endpoint {
     _owner: QpOwner<Handler>,
     events: Arc<Events>,
@@ -150,10 +150,10 @@ impl Endpoint {
         let (data, len) = answer.encode();
         id.grant(&Terms {
             private_data: data.get(..len).unwrap_or(&[]),
-            // The limit on RDMA Reads must not exceed what the request allows. The peer takes its
-            // own limit from the answer. The number is at least one: a Read on a queue pair with a
-            // limit of zero would wait for ever, but a Read that the peer does not serve ends the
-            // connection.
+            // The limit on RDMA Reads must not exceed the number in the request. The peer takes its
+            // own limit from the answer. The number is at least one: on a queue pair with a limit
+            // of zero, a Read would wait for ever. If the peer serves no Reads, a Read ends the
+            // connection instead.
             reads: reads.min(served).max(1),
             retry_count: RETRIES,
         })?;

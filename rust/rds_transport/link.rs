@@ -33,7 +33,7 @@ pub(crate) struct Posted {
     pub(crate) operation: Operation,
     pub(crate) wishes: Wishes,
     pub(crate) bytes: u32,
-    /// Whether the message of the operation must not be sent before the operation has completed.
+    /// Whether the message of the operation may be sent only after the operation has completed.
     pub(crate) holds_message: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) sent: u64,
     /// The posted operations, in the order in which they were posted and complete.
     pub(crate) posted: KVec<Posted>,
-    /// How the first failed work request completed.
+    /// The completion of the first work request that failed.
     pub(crate) failure: Option<Completion>,
 }
 
@@ -79,7 +79,7 @@ impl<H: QpHandler> Link<H> {
         }
     }
 
-    /// Returns the sequence number up to which messages are complete, if it has grown since the
+    /// Returns the sequence number up to which messages are complete, if it has increased since the
     /// last call.
     pub(crate) fn advance(&mut self) -> Option<u64> {
         let first = self.posted.first().map(|posted| posted.sequence);
@@ -94,8 +94,8 @@ impl<H: QpHandler> Link<H> {
         self.pings.ping(idle)
     }
 
-    /// Reports the status of all operations that have not completed. The queue pair must be shut
-    /// down. May sleep.
+    /// Reports the status of all operations that have not completed. Must be called after the queue
+    /// pair was shut down. May sleep.
     pub(crate) fn end(self) {
         let mut completion = self.failure.unwrap_or(Completion::Flushed);
         for posted in self.posted {

@@ -69,7 +69,7 @@ impl ListenHandler for Door {
     }
 
     fn arrived(&self) {
-        // An error means that the work item is already queued and has not started.
+        // If this fails, the work item is already queued and has not started.
         let _ = self.0.driver.accepts.queue().enqueue(self.0.clone());
     }
 }
@@ -124,8 +124,8 @@ impl Requests {
             }
             return Err(EBUSY);
         }
-        // The lock is taken only now, because a thread that connects holds the lock while it waits
-        // for the peer, and the peer may wait for the answer of this thread.
+        // The lock is taken only now. A thread that connects holds this lock while it waits for the
+        // peer, and the peer may wait for an answer of this thread.
         let mut place = connection.data().endpoint.lock();
         // RDS may have dropped the connection and shut it down before this thread took the lock.
         let former = place.take();
@@ -147,7 +147,7 @@ impl Requests {
     }
 }
 
-/// A port at which peers connect. Its drop waits until no connection request is being handled.
+/// A port at which peers connect. Dropping it waits until no connection request is being handled.
 pub(crate) struct Doorway(Arc<Requests>);
 
 impl Doorway {
@@ -169,7 +169,7 @@ impl Doorway {
         let door = Door(requests.clone());
         let listener = Listener::new(init_net(), addr, REQUESTS, door)?;
         *requests.listener.lock() = Some(listener);
-        // Handles requests that arrived before the listener was stored.
+        // The work item handles requests that arrived before the listener was stored.
         let _ = driver.accepts.queue().enqueue(requests.clone());
         Ok(Self(requests))
     }
@@ -178,7 +178,7 @@ impl Doorway {
 impl Drop for Doorway {
     fn drop(&mut self) {
         let listener = self.0.listener.lock().take();
-        // The drop of the listener also drops its handler, which refers to `Requests`.
+        // Dropping the listener also drops its handler, which refers to `Requests`.
         drop(listener);
         self.0.driver.accepts.flush();
     }

@@ -3,8 +3,8 @@
 //! RDMA operations.
 //!
 //! An operation moves bytes between the peer's memory region and the program's memory. If the
-//! program's memory has more pieces than the work requests can take, the device accesses pages of
-//! this driver instead, and the driver copies the bytes.
+//! program's memory has more pieces than the work requests can describe, the device accesses pages
+//! of this driver instead, and the driver copies the bytes.
 
 use crate::{
     driver::Rds,
@@ -106,7 +106,8 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         false => copy(&qp, &posted.message, &asked)?,
     };
     let wrs = transfer.wrs();
-    // If nothing is posted, both are dropped outside of the lock, since the drop may sleep.
+    // If nothing is posted, both objects are dropped outside the lock, because dropping them may
+    // sleep.
     let mut transfer = Some(KBox::new(transfer, GFP_KERNEL)?);
     let mut posted = Some(posted);
     let post = |link: &mut Link<_>| -> Result {

@@ -68,7 +68,7 @@ pub(crate) struct Handler {
     queue: Arc<WorkQueue>,
 }
 
-/// The fragments of a message that have arrived so far.
+/// The fragments of an incomplete message that have arrived so far.
 #[derive(Default)]
 struct Inflow {
     assembly: Assembly,
@@ -112,9 +112,9 @@ impl Handler {
         let part = inflow.assembly.take(&header, payload.len());
         let part = part.map_err(|_| EPROTO)?;
         let entered = self.connection.enter().ok_or(ENOTCONN)?;
-        // The header is handled before the message is delivered. The message may speak of a region
+        // The header is handled before the message is delivered. The message may refer to a region
         // to which an earlier message still holds a reference, and the header may acknowledge that
-        // message.
+        // earlier message.
         self.heard(&entered, &header)?;
         match part {
             Part::Acknowledgement => {}
@@ -192,7 +192,7 @@ impl QpHandler for Handler {
                 Err(EPROTO)
             }
         };
-        // The drop posts the buffer again.
+        // Dropping the message posts its buffer again.
         drop(message);
         if taken.is_err() {
             this.connection.drop_path();
@@ -263,8 +263,9 @@ impl QpHandler for Handler {
     }
 }
 
-/// Converts the status of the work request that failed first. If the peer refused an operation, the
-/// program is told so. If the connection failed, RDS discards the operations that were in flight.
+/// Converts the status of the first work request that failed. If the peer refused an operation, the
+/// program receives that status. If the connection failed, RDS discards the operations that were in
+/// flight.
 fn completion(status: WcStatus) -> Completion {
     match status {
         WcStatus::REMOTE_ACCESS | WcStatus::REMOTE_INVALID_REQUEST => Completion::Refused,

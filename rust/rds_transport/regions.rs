@@ -71,8 +71,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // The peer's access ends even if the program did not ask for that: no released region stays
-        // accessible.
+        // The peer's access ends even if the program did not request that, because no released
+        // region may stay accessible.
         self.slot.revoke(|life| life.released());
         self.driver.table.lock().remove(&self.slot);
     }
@@ -175,8 +175,8 @@ impl Rds {
         self.accepts.flush();
     }
 
-    /// Opens memory to peers, see [`Transport::expose`](xprtrdma_rds::transport::Transport). May
-    /// sleep.
+    /// Makes memory accessible to peers, see
+    /// [`Transport::expose`](xprtrdma_rds::transport::Transport). May sleep.
     pub(crate) fn open(
         self: &Arc<Self>,
         local: IpAddr,
@@ -194,7 +194,7 @@ impl Rds {
             Slot::new(region, device.clone(), life)
         };
         let slot = self.table.lock().open(&device, make)?;
-        // From now on the drop of `Region` removes the slot from the table.
+        // From now on dropping the `Region` removes the slot from the table.
         let key = slot.key();
         let driver = self.clone();
         Ok((KBox::new(Region { slot, driver }, GFP_KERNEL)?, key))

@@ -140,7 +140,8 @@ pub(crate) fn transmit(
     if !header.has(CONGESTION_MAP) {
         complete(&mut header, &facts(message));
     } else if connection.local() == connection.peer() {
-        // Both ends share one map. The received copy would replace the map with an older state.
+        // Both ends share one map. A received copy would overwrite the map with an older state, so
+        // none is sent.
         if let Some(entered) = connection.enter() {
             entered.same_congestion();
         }
@@ -163,7 +164,7 @@ pub(crate) fn transmit(
     }
 }
 
-/// Returns the facts on which the header of a message depends.
+/// Returns the facts that determine the header of a message.
 fn facts(message: &Message<'_>) -> Facts {
     let asked = message.asked();
     Facts {
@@ -179,9 +180,9 @@ fn facts(message: &Message<'_>) -> Facts {
     }
 }
 
-/// Sends an acknowledgement or credits in a frame of its own, if the peer needs them. If the send
-/// queue is full, the caller must call this again when the queue has space. `posted` is the number
-/// of Receives that were posted since the last call.
+/// Sends an acknowledgement or credits in a separate frame, if the peer needs them. If the send
+/// queue is full, the caller must call this function again when the queue has space. `posted` is
+/// the number of Receives that were posted since the last call.
 pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>, posted: u16) {
     let alive = connection.data().with_link(|link| {
         link.credits.posted(posted);

@@ -56,7 +56,7 @@ use xprtrdma_rds_proto::{
 /// between two checks.
 const LOOKS: u32 = 100;
 const PAUSE: Delta = Delta::from_millis(5);
-/// Time for which a connection that was ended by the device or the peer is kept.
+/// A connection that the device or the peer has ended is kept for this time.
 const GRACE: Delta = Delta::from_millis(50);
 
 /// The driver's state of a connection.
@@ -66,10 +66,11 @@ const GRACE: Delta = Delta::from_millis(50);
 pub(crate) struct State {
     #[pin]
     pub(crate) endpoint: Mutex<Option<Endpoint>>,
-    /// Present while an endpoint exists or is being created.
+    /// The link, which exists while an endpoint exists or is being created.
     #[pin]
     pub(crate) link: SpinLock<Option<Link<Handler>>>,
-    /// The ping state of the last link. It outlives the link, because the answers to pings do.
+    /// The ping state of the last link. It outlives the link, because answers to pings outlive it
+    /// too.
     #[pin]
     pings: Mutex<Pings>,
 }
@@ -96,8 +97,8 @@ impl State {
 
     /// Waits for a short time until the operations in flight have completed. If the peer refused an
     /// operation, the peer ends the connection, and this device may still have to report how the
-    /// operation failed. If this end refused an operation of the peer, the peer's device may still
-    /// have to be told. May sleep.
+    /// operation failed. If this end refused an operation of the peer, this device may still have
+    /// to tell the peer's device. May sleep.
     fn settle(&self) {
         let flushed = |link: &mut Link<Handler>| link.failure == Some(Completion::Flushed);
         if self.with_link(flushed) == Some(true) {
@@ -115,7 +116,7 @@ impl State {
 
     /// Destroys the endpoint and the link of the connection. May sleep.
     pub(crate) fn end(&self, endpoint: Option<Endpoint>) {
-        // After the drop no completion handler runs.
+        // Dropping the endpoint waits until no completion handler runs.
         drop(endpoint);
         let link = self.link.lock().take();
         if let Some(link) = link {
@@ -156,8 +157,8 @@ impl Transport for Rds {
 
     fn connect(connection: &Arc<Connection<Self>>) -> Result {
         let mut place = connection.data().endpoint.lock();
-        // A former endpoint belongs to a request of the peer. The connection was dropped while the
-        // request was being accepted.
+        // If there is an endpoint already, it belongs to a request of the peer: the connection was
+        // dropped while that request was being accepted.
         let former = place.take();
         connection.data().end(former);
         match Endpoint::connect(connection) {

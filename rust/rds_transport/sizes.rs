@@ -17,7 +17,7 @@ const RECV_BATCH: u16 = 16;
 /// Maximum number of frames in the send queue.
 const FRAMES: usize = 64;
 /// Number of work requests in the send queue. It suffices for all frames and for the longest
-/// operation on a device that takes one SGE for each work request.
+/// operation, even if the device takes only one SGE for each work request.
 const SEND_WRS: u32 = 512;
 /// Maximum number of work requests for an operation that accesses the program's memory directly.
 pub(crate) const LENT_WRS: u32 = 400;

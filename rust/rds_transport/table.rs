@@ -108,16 +108,16 @@ impl Table {
         }
     }
 
-    /// Removes all devices. No device can be found or added from then on.
+    /// Removes all devices. Afterwards no device can be found or added.
     pub(crate) fn close(&mut self) -> KVec<Arc<Device>> {
         self.closed = true;
         core::mem::take(&mut self.devices)
     }
 
-    /// Adds the region that `make` creates on a device. `make` receives a function that tells
-    /// whether a key is in use, because RDS finds regions by their keys, whatever device they are
-    /// on. The error `ENODEV` means that the device was removed: its regions have been revoked, and
-    /// a new region would never be.
+    /// Adds the region that `make` creates on a device. RDS finds regions by their keys, whatever
+    /// device they are on. So `make` receives a function that returns whether a key is in use. The
+    /// error `ENODEV` means that the device was removed: its regions have been revoked, and a new
+    /// region would never be revoked.
     pub(crate) fn open(
         &mut self,
         device: &Arc<Device>,
@@ -138,7 +138,7 @@ impl Table {
         added
     }
 
-    /// Removes a region to which the peers' access has ended.
+    /// Removes a region that peers can no longer access.
     pub(crate) fn remove(&mut self, region: &Arc<Slot>) {
         self.regions.retain(|slot| !Arc::ptr_eq(slot, region));
         self.limit.unmap();
@@ -163,7 +163,7 @@ pub(crate) struct Slot {
 
 struct Opened {
     /// The region and its device; `None` after the peers' access has ended. The removal of the
-    /// device waits until this is `None`.
+    /// device waits until the field is `None`.
     on: Option<(Region<Memory>, Arc<Device>)>,
     life: Life,
 }

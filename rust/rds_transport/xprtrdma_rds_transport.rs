@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver of RDS: carries the messages of RDS sockets over RDMA.
+//! The RDS driver, which carries the messages of RDS sockets over RDMA.
 //!
 //! The rules of the protocol are in `xprtrdma_rds_proto`. The interfaces to the kernel are in
 //! `xprtrdma_rds` and `xprtrdma_rdma`. This crate moves the bytes.
@@ -65,7 +65,7 @@ module! {
     license: "GPL",
 }
 
-/// Its drop releases all devices of the driver.
+/// Dropping this object releases all devices of the driver.
 struct Devices(Arc<Rds>);
 
 impl Drop for Devices {
@@ -100,10 +100,10 @@ impl kernel::Module for RdsRdma {
         let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT_V4));
         let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_V6));
         let v4 = Doorway::open(&v4, &registration, &driver)?;
-        // A kernel without IPv6 does not have this port.
+        // This port does not exist in a kernel without IPv6, so an error is ignored.
         let v6 = Doorway::open(&v6, &registration, &driver).ok();
-        // Opened last: from now on programs hold references to the module, so no later step may
-        // fail.
+        // The transport is opened last: from now on programs hold references to the module, so no
+        // later step may fail.
         registration.open();
         pr_info!("RDS over RDMA registered, version {}\n", version());
         Ok(Self {

@@ -63,7 +63,7 @@ struct Shape {
     call: CallShape,
     reply: ReplyShape,
     counts: SegmentCounts,
-    /// Number of bytes of the reply that arrive inline, and in chunks.
+    /// Numbers of bytes of the reply that arrive inline and in chunks.
     inline: usize,
     chunk: u32,
 }

@@ -18,42 +18,42 @@ use crate::{
 /// An action that the driver has to perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Create a CM id for this epoch and resolve the server's address. The action may come again
-    /// for the same epoch; the new CM id replaces the previous CM id.
+    /// Create a CM id for this epoch and resolve the server's address. If the same action comes
+    /// again for this epoch, the new CM id replaces the previous one.
     ResolveAddr {
-        /// Which attempt.
+        /// The epoch of the attempt.
         epoch: Epoch,
         /// The timeout to pass to the connection manager.
         timeout: Millis,
     },
     /// Resolve the route.
     ResolveRoute {
-        /// Which attempt.
+        /// The epoch of the attempt.
         epoch: Epoch,
         /// The timeout to pass to the connection manager.
         timeout: Millis,
     },
     /// Create PD, CQs and QP, and post the Receives.
     CreateQp {
-        /// Which attempt.
+        /// The epoch of the attempt.
         epoch: Epoch,
     },
-    /// Send the connect request with our private data.
+    /// Send the connect request with this host's private data.
     Connect {
-        /// Which attempt.
+        /// The epoch of the attempt.
         epoch: Epoch,
-        /// Upper limit of the call threshold on this connection, even if the peer announces more
-        /// (CM-24).
+        /// Upper limit of the call threshold on this connection. It applies even if the peer
+        /// announces more (CM-24).
         inline_cap: Option<u32>,
     },
     /// Send the version 2 probe as the only message, with one credit.
     SendVersionProbe {
-        /// Which attempt.
+        /// The epoch of the attempt.
         epoch: Epoch,
     },
     /// The connection is ready. Set the cookie, reset the credits to one, wake the RPC tasks.
     Established {
-        /// Which connection.
+        /// The epoch of the connection.
         epoch: Epoch,
         /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,
@@ -63,7 +63,7 @@ pub enum Action {
     /// Release all objects of a failed attempt, then report
     /// [`Event::TornDown`](super::event::Event::TornDown).
     TearDown {
-        /// Which attempt.
+        /// The epoch of the attempt.
         epoch: Epoch,
     },
     /// The attempt has ended and all of its objects are released: wake the RPC tasks with this
@@ -76,13 +76,13 @@ pub enum Action {
     },
     /// Post one keepalive probe. If posting fails, report [`Cause::PostFailed`].
     Keepalive {
-        /// Which connection.
+        /// The epoch of the connection.
         epoch: Epoch,
     },
     /// End the connection: set the cookie, disconnect, drain, then report
     /// [`Event::TornDown`](super::event::Event::TornDown).
     Disconnect {
-        /// Which connection.
+        /// The epoch of the connection.
         epoch: Epoch,
         /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,
@@ -94,7 +94,7 @@ pub enum Action {
 /// State of the transport, for logs and debugfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// No connection, and none is wanted.
+    /// There is no connection, and none is wanted.
     Down,
     /// An attempt waits for the back-off.
     Waiting,

@@ -134,7 +134,8 @@ impl Conn {
         self.machine.poll_action()
     }
 
-    /// When [`Event::Tick`] must be delivered at the latest; `None` if there is no limit.
+    /// Returns the time at which [`Event::Tick`] must be delivered at the latest, or `None` if
+    /// there is no limit.
     pub fn deadline(&self) -> Option<Time> {
         self.machine.deadline()
     }
@@ -161,47 +162,48 @@ impl Conn {
         self.machine.state().phase()
     }
 
-    /// Whether the machine has asked for the end of `epoch`, and the driver has not yet reported
-    /// that end. Hold the driver's lock from this call until the end is ordered; a later order
-    /// could end the next connection.
+    /// Returns whether the machine has requested the end of `epoch`, and the driver has not yet
+    /// reported that end. The caller must hold the driver's lock from this call until it has
+    /// requested the end itself. If it released the lock, a later request could end the next
+    /// connection.
     #[inline]
     pub fn is_ending(&self, epoch: Epoch) -> bool {
         epoch == self.epoch() && self.machine.state().is_closing()
     }
 
-    /// The epoch of the present or the last attempt.
+    /// Returns the epoch of the present or the last attempt.
     #[inline]
     pub const fn epoch(&self) -> Epoch {
         self.machine.epoch()
     }
 
-    /// A number that changes whenever a connection is established or lost.
+    /// Returns a number that changes whenever a connection is established or lost.
     #[inline]
     pub const fn cookie(&self) -> u32 {
         self.machine.cookie()
     }
 
-    /// The connections that ended, for debugfs.
+    /// Returns the connections that ended, for debugfs.
     pub const fn history(&self) -> &History {
         self.machine.peer().history()
     }
 
-    /// The last failed attempt.
+    /// Returns the last failed attempt.
     pub const fn last_failure(&self) -> Option<Failure> {
         self.machine.peer().last_failure()
     }
 
-    /// Failures in a row since the last reply.
+    /// Returns the number of failures in a row since the last reply.
     pub const fn failures(&self) -> u32 {
         self.machine.peer().failures()
     }
 
-    /// Which versions may be spoken.
+    /// Returns which protocol versions may be used.
     pub const fn version_policy(&self) -> VersionPolicy {
         self.machine.config().version
     }
 
-    /// What is known of the peer's version 2.
+    /// Returns what is known about the peer's support for version 2.
     pub const fn version_known(&self) -> Known {
         self.machine.peer().version.known()
     }

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// The step an attempt is in.
+/// The step of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The address is being resolved.
@@ -43,7 +43,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// The step, for logs and debugfs.
+    /// Returns the step, for logs and debugfs.
     pub(super) const fn phase(self) -> Phase {
         match self {
             Self::Address => Phase::Address,
@@ -96,11 +96,11 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     stage: Stage,
-    /// When this step is overdue.
+    /// Time limit of this step.
     stage_end: Time,
-    /// When the whole attempt is overdue.
+    /// Time limit of the whole attempt.
     end: Time,
-    /// Whether the attempt has got more time because the machine was called late.
+    /// Whether the attempt has received more time, because the machine was called late.
     excused: bool,
 }
 
@@ -116,19 +116,19 @@ impl Attempt {
         }
     }
 
-    /// The present step.
+    /// Returns the present step.
     pub(super) const fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// When this step or the attempt is overdue, whichever comes first.
+    /// Returns the time limit of this step or of the whole attempt, whichever comes first.
     pub(super) fn deadline(&self) -> Time {
         self.stage_end.min(self.end)
     }
 
-    /// Whether the machine was called so late that this host must have been suspended or stalled.
-    /// An answer may then have arrived that was not processed yet. So the attempt gets one more
-    /// second, but only a single time.
+    /// Returns whether the machine was called so late that this host must have been suspended or
+    /// stalled. An answer may then have arrived that was not processed yet. So the attempt gets one
+    /// more second, but only once.
     pub(super) fn excuses(&mut self, now: Time) -> bool {
         let late = now.since(self.deadline()) >= LATE;
         if !late || self.excused {

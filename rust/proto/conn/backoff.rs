@@ -21,7 +21,7 @@ pub struct BackoffConfig {
 }
 
 impl Default for BackoffConfig {
-    /// Half a second, doubling up to thirty seconds.
+    /// The first delay is at most half a second. The limit doubles up to thirty seconds.
     fn default() -> Self {
         Self {
             first: Millis::new(500),
@@ -106,13 +106,13 @@ impl Backoff {
         self.bound = bound;
     }
 
-    /// The earliest start of the next attempt.
+    /// Returns the earliest start of the next attempt.
     #[inline]
     pub const fn not_before(&self) -> Time {
         self.not_before
     }
 
-    /// Failures in a row since the last reply.
+    /// Returns the number of failures in a row since the last reply.
     #[inline]
     pub const fn failures(&self) -> u32 {
         self.failures
@@ -128,7 +128,7 @@ impl Backoff {
     }
 }
 
-/// A delay doubled `times` times.
+/// Returns a delay that is doubled `times` times.
 fn doubled(delay: Millis, times: u32) -> Millis {
     // A shift of 20 already turns one millisecond into a quarter of an hour.
     let factor = 1u64.checked_shl(times.min(20)).unwrap_or(u64::MAX);

@@ -27,7 +27,7 @@ pub enum Cause {
     BadReplies,
     /// An unusable reply arrived for a call that is still pending.
     BadReply,
-    /// The server sent more callbacks than we granted reverse credits (MAL-111).
+    /// The server sent more callbacks than the reverse credits that this host granted (MAL-111).
     BackchannelOverflow,
     /// The reply to a callback does not fit into a message (MAL-131).
     BackchannelReplyTooBig,
@@ -41,11 +41,11 @@ pub enum Cause {
     Unserved,
     /// The RPC layer wants to retransmit a call; one connection must not carry the same call twice.
     Retransmit,
-    /// The number of free credits is unknown, because a call that gets no reply was sent, or calls
-    /// were abandoned long ago.
+    /// The number of free credits is unknown: this host sent a call that gets no reply, or
+    /// abandoned calls long ago.
     CreditResync,
-    /// The server wrote to memory that we had revoked, because the process that made the call was
-    /// killed or the RPC client abandoned the call.
+    /// The server wrote to memory that this host had revoked, because the process that made the
+    /// call was killed or the RPC client abandoned the call.
     GivenUpCall,
     /// The keepalive probe stayed unanswered.
     PeerDead,
@@ -70,7 +70,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether we ended a healthy connection on purpose, so that no back-off is due.
+    /// Returns whether this host ended a healthy connection on purpose, so that no back-off is due.
     pub const fn is_clean(self) -> bool {
         matches!(
             self,
@@ -78,11 +78,11 @@ impl Cause {
         )
     }
 
-    /// Whether the rail of the connection is to blame: no packet gets through, or the port or
-    /// device is going away. A peer that closed a connection reached us over the rail; see
-    /// [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail). A server that does not answer
-    /// calls does not prove a bad rail, because its adapter may have answered all probes. If the
-    /// adapter does not answer probes, the connection ends as [`Cause::PeerDead`].
+    /// Returns whether the rail of the connection is to blame: no packet gets through, or the port
+    /// or device is going away. If the peer closed the connection, its request arrived over the
+    /// rail; see [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail). A server that does
+    /// not answer calls does not prove a bad rail, because its adapter may have answered all
+    /// probes. If the adapter does not answer probes, the connection ends as [`Cause::PeerDead`].
     pub(super) const fn blames_rail(self) -> bool {
         self.is_of_this_host()
             || matches!(
@@ -91,7 +91,8 @@ impl Cause {
             )
     }
 
-    /// Whether the port, the address or the device of the connection went away on this host.
+    /// Returns whether the port, the address or the device of the connection went away on this
+    /// host.
     pub const fn is_of_this_host(self) -> bool {
         matches!(
             self,
@@ -99,7 +100,8 @@ impl Cause {
         )
     }
 
-    /// Whether this host ended the connection, which the peer and the network would have kept.
+    /// Returns whether this host ended the connection, although the peer and the network would have
+    /// kept it.
     pub(super) const fn is_our_doing(self) -> bool {
         matches!(
             self,
@@ -107,9 +109,9 @@ impl Cause {
         )
     }
 
-    /// Whether this loss can follow when a peer writes to revoked memory or invalidates its region.
-    /// Our queue pair refuses the access and fails. Devices report this failure differently; some
-    /// report only flushed work requests.
+    /// Returns whether this loss can follow when a peer writes to revoked memory or invalidates its
+    /// region. This host's queue pair refuses the access and fails. Devices report this failure
+    /// differently; some report only flushed work requests.
     pub(super) const fn fits_refused_write(self) -> bool {
         matches!(
             self,
@@ -124,7 +126,7 @@ impl Cause {
         )
     }
 
-    /// Whether this loss can follow a Send larger than the peer's Receive (MAL-149).
+    /// Returns whether this loss can follow a Send larger than the peer's Receive (MAL-149).
     pub(super) const fn fits_oversized_send(self) -> bool {
         matches!(
             self,
@@ -138,7 +140,7 @@ impl Cause {
         )
     }
 
-    /// A short name for logs and debugfs.
+    /// Returns a short name for logs and debugfs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PeerClosed => "peer closed",
@@ -202,11 +204,12 @@ pub enum ConnectError {
     RouteSilent,
     /// The peer did not answer the connection request.
     Unanswered,
-    /// No RDMA device serves the address, or the device lacks a feature that we need.
+    /// No RDMA device serves the address, or the device lacks a feature that this driver needs.
     NoDevice,
     /// The peer rejected the connection request.
     Refused,
-    /// The peer rejected the connection request because it still holds an older connection of ours.
+    /// The peer rejected the connection request because it still holds an older connection of this
+    /// host.
     Stale,
     /// The connection manager reported an error that it does not explain.
     Aborted,
@@ -224,9 +227,9 @@ pub enum ConnectError {
     NoResources,
     /// The peer will never issue RDMA Reads, so no Read chunk can work (MAL-151).
     NoReadCapability,
-    /// We and the peer have no protocol version in common (V2-30).
+    /// This host and the peer have no protocol version in common (V2-30).
     VersionUnsupported,
-    /// We cancelled the attempt.
+    /// This host cancelled the attempt.
     Cancelled,
 }
 
@@ -282,17 +285,18 @@ impl ConnectError {
         }
     }
 
-    /// The error for the RPC tasks that wait for the connection (section 4.7).
+    /// Returns the error for the RPC tasks that wait for the connection (section 4.7).
     ///
-    /// `first_mount` says that this transport was never connected, and that the call which asks
-    /// for the connection fails if the attempt fails. A permanent fault then ends the mount with
-    /// an error that says why. Later the same fault must not end the I/O of a hard mount, because
-    /// the server may be replaced by one that works. The result is then an error
+    /// `first_mount` means that this transport was never connected, and that the call which
+    /// requests the connection fails if the attempt fails. In this case a permanent fault ends the
+    /// mount with an error that says why. Later the same fault must not end the I/O of a hard
+    /// mount, because the server may be replaced by one that works. The result is then an error
     /// that the RPC client retries.
     ///
-    /// A peer that does not answer is *unreachable* to a first mount. After "timed out" the RPC
-    /// client would try again until its own timer has passed, which is three minutes for NFS, even
-    /// for a call that wants to give up. "Unreachable" ends such a call at once, and no other call.
+    /// In a first mount, a peer that does not answer is reported as unreachable. After the error
+    /// "timed out" the RPC client would try again until its own timer has passed, which is three
+    /// minutes for NFS, even for a call that may fail early. The error "unreachable" ends such a
+    /// call at once, and no other call.
     pub const fn error(self, first_mount: bool) -> Error {
         match self {
             Self::AddrSilent | Self::RouteSilent | Self::Unanswered | Self::VersionSilent
@@ -324,7 +328,7 @@ impl ConnectError {
         }
     }
 
-    /// A short name for logs and debugfs.
+    /// Returns a short name for logs and debugfs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TimedOut => "timed out",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the administrator and the driver decide about connections.
+//! Settings for connections that the administrator and the driver choose.
 
 use super::{
     backoff::BackoffConfig,
@@ -33,7 +33,7 @@ pub struct Config {
     pub backoff: BackoffConfig,
     /// Probing of silent peers; `None` switches it off.
     pub keepalive: Option<KeepaliveConfig>,
-    /// Probing of silent peers while there are other rails: it must detect silence before users
+    /// Probing of silent peers when there are other rails. It must detect silence before users
     /// notice a delay.
     pub rail_keepalive: KeepaliveConfig,
     /// The longest delay between the first failed attempts in a row while there are several rails.
@@ -47,7 +47,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// How to probe a connection that uses this rail.
+    /// Returns how to probe a connection that uses this rail.
     pub(super) fn keepalive_of(&self, facts: RailFacts) -> Option<KeepaliveConfig> {
         let of_rails = facts.watched.then_some(self.rail_keepalive);
         self.keepalive.map(|usual| of_rails.unwrap_or(usual))

@@ -8,8 +8,8 @@ use crate::time::{
     Time, //
 };
 
-/// Time within which a failure of a device or port ends its connections: the device's retries and
-/// the keepalive probe take less time.
+/// Maximum time between a failure of a device or port and the end of its connections. The device's
+/// retries and the keepalive probe take less time.
 const NOTICED: Millis = Millis::from_secs(60);
 
 /// An asynchronous event of a device, or of the port that a connection uses.
@@ -54,12 +54,13 @@ impl DeviceEvent {
         }
     }
 
-    /// Whether the event ends connections. Other events may only explain the end of a connection.
+    /// Returns whether the event ends connections. Other events may only explain the end of a
+    /// connection.
     const fn is_grave(self) -> bool {
         matches!(self, Self::Fatal | Self::PortDown)
     }
 
-    /// A short name for logs and debugfs.
+    /// Returns a short name for logs and debugfs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fatal => "device failed",
@@ -75,33 +76,34 @@ impl DeviceEvent {
     }
 }
 
-/// An event, and when it came.
+/// An event, and the time at which it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The event.
     pub event: DeviceEvent,
-    /// When the event came.
+    /// The time at which the event arrived.
     pub at: Time,
 }
 
-/// The newest event of each kind, of whatever device and port the connections of a transport used.
+/// The newest event of each type, from all devices and ports that the connections of a transport
+/// used.
 ///
-/// The log keeps one event of each type. Repeated events of one type displace no other type.
+/// The log keeps one event of each type, so repeated events of one type displace no other type.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLog {
-    /// Newest first.
+    /// The events, newest first.
     ring: [Option<Told>; DeviceEvent::COUNT],
 }
 
 impl DeviceLog {
-    /// A record without events.
+    /// Returns a log without events.
     pub const fn new() -> Self {
         Self {
             ring: [None; DeviceEvent::COUNT],
         }
     }
 
-    /// Notes an event.
+    /// Records an event.
     pub fn told(&mut self, event: DeviceEvent, now: Time) {
         let is_of_kind = |told: &Option<Told>| told.is_none_or(|told| told.event == event);
         // The log always has a slot for the event, because it has one slot for each event type.
@@ -113,7 +115,8 @@ impl DeviceLog {
         *newest = Some(Told { event, at: now });
     }
 
-    /// Forgets all events: a connection was made, so the device and its port work.
+    /// Removes all events. Called when a connection was made, because then the device and its port
+    /// work.
     pub fn forget(&mut self) {
         *self = Self::new();
     }
@@ -124,7 +127,7 @@ impl DeviceLog {
     }
 
     /// Returns the event that may explain the end of a connection that had lasted for `lasted`, and
-    /// how long before the end that event came. An event counts only if it came while the
+    /// the time between that event and the end. An event counts only if it arrived while the
     /// connection existed, and at most `NOTICED` before its end. The newest event that ends
     /// connections is preferred to newer events of other types.
     pub fn explains(&self, ended: Time, lasted: Millis) -> Option<(DeviceEvent, Millis)> {

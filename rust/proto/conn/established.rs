@@ -34,7 +34,7 @@ pub(super) struct Up {
     since: Time,
     /// When the upper layer last used the connection.
     used: Time,
-    /// At least one reply arrived.
+    /// Whether at least one reply arrived.
     useful: bool,
     /// When the memory of an unanswered call was last revoked.
     revoked: Option<Time>,
@@ -48,7 +48,8 @@ pub(super) struct Up {
 }
 
 impl Up {
-    /// A connection that was established at `now`, with a peer that `takes_probes`.
+    /// Returns the state of a connection that was established at `now`. `takes_probes` says whether
+    /// the peer accepts keepalive probes.
     pub(super) fn new(keepalive: Option<KeepaliveConfig>, takes_probes: bool, now: Time) -> Self {
         let unprobed = keepalive.filter(|_| !takes_probes);
         let keepalive = keepalive.filter(|_| takes_probes);
@@ -69,7 +70,7 @@ impl Up {
         self.useful = true;
     }
 
-    /// Whether a reply has arrived.
+    /// Returns whether a reply has arrived.
     pub(super) const fn is_useful(&self) -> bool {
         self.useful
     }
@@ -129,7 +130,7 @@ impl Up {
         }
     }
 
-    /// Whether a probe is in flight.
+    /// Returns whether a probe is in flight.
     pub(super) fn is_probing(&self) -> bool {
         let keepalive = self.keepalive.as_ref();
         keepalive.is_some_and(Keepalive::is_probing)
@@ -166,7 +167,7 @@ impl Up {
         [idle, silent, unprobed].into_iter().flatten().min()
     }
 
-    /// Whether the connection has been unused for `idle_timeout`.
+    /// Returns whether the connection has been unused for `idle_timeout`.
     pub(super) fn is_idle(&self, idle_timeout: Option<Millis>, now: Time) -> bool {
         self.idle_deadline(idle_timeout)
             .is_some_and(|deadline| now >= deadline)
@@ -176,7 +177,7 @@ impl Up {
         idle_timeout.map(|idle| self.used.after(idle))
     }
 
-    /// How long the connection has been established.
+    /// Returns how long the connection has been established.
     pub(super) const fn lasted(&self, now: Time) -> Millis {
         now.since(self.since)
     }
@@ -191,7 +192,8 @@ impl Up {
         }
     }
 
-    /// Whether the next attempt may start at once; see "At once or later" in [`conn`](super).
+    /// Returns whether the next attempt may start at once; see "At once or later" in
+    /// [`conn`](super).
     pub(super) fn is_replaced_at_once(&self, cause: Cause, now: Time) -> bool {
         let at_once = self.lasted(now) >= WORKED || cause.is_our_doing();
         cause.is_clean() || (self.useful && at_once)

@@ -21,16 +21,16 @@ use crate::{
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// Means that there is no connection; no attempt ever gets this number.
+    /// The value for "no connection". No attempt ever gets this number.
     pub const NONE: Self = Self(0);
 
-    /// The number, for work-request identities, logs and debugfs.
+    /// Returns the number, for work-request identities, logs and debugfs.
     #[inline]
     pub const fn raw(self) -> u32 {
         self.0
     }
 
-    /// The epoch of the next attempt, never [`NONE`](Self::NONE).
+    /// Returns the epoch of the next attempt, which is never [`NONE`](Self::NONE).
     pub const fn next(self) -> Self {
         match self.0.wrapping_add(1) {
             0 => Self(1),
@@ -39,11 +39,11 @@ impl Epoch {
     }
 }
 
-/// What the peer said when it accepted the connection.
+/// The peer's values in its acceptance of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// How many RDMA Reads the peer may have outstanding (its initiator depth); `None` if the
-    /// provider does not say.
+    /// Maximum number of RDMA Reads that the peer may have in flight (its initiator depth); `None`
+    /// if the connection manager does not report it.
     pub peer_read_depth: Option<u8>,
 }
 
@@ -62,13 +62,14 @@ pub enum CmEvent {
     RouteSilent,
     /// The peer accepted the connection request.
     Established(Accepted),
-    /// A step of the connection manager failed on our side.
+    /// A step of the connection manager failed on this host.
     ConnectError,
     /// The peer did not answer.
     Unreachable,
     /// The peer rejected the connection request.
     Rejected {
-        /// Whether the peer rejected the request because it holds an older connection of ours.
+        /// Whether the peer rejected the request because it still holds an older connection of this
+        /// host.
         stale: bool,
     },
     /// The connection ended.
@@ -132,7 +133,7 @@ pub enum AddrFault {
 }
 
 impl AddrFault {
-    /// How the attempt fails.
+    /// Returns the reason with which the attempt fails.
     pub(super) const fn reason(self) -> ConnectError {
         match self {
             Self::NoDevice => ConnectError::NoDevice,
@@ -143,12 +144,12 @@ impl AddrFault {
     }
 }
 
-/// What failed on our side when an action was performed.
+/// What failed on this host when an action was performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalFault {
     /// Memory, queue pairs or another resource ran out; a later attempt may succeed.
     NoResources,
-    /// The device lacks something we cannot do without.
+    /// The device lacks a feature that this driver needs.
     DeviceUnsuitable,
     /// The device is gone.
     DeviceGone,
@@ -157,7 +158,7 @@ pub enum LocalFault {
 }
 
 impl LocalFault {
-    /// How the attempt fails.
+    /// Returns the reason with which the attempt fails.
     pub(super) const fn reason(self) -> ConnectError {
         match self {
             Self::NoResources => ConnectError::NoResources,
@@ -198,8 +199,9 @@ pub enum Event {
     /// A Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes was
     /// posted. The driver must report this at least once for each connection.
     LargeSend(Epoch),
-    /// The peer took a Send of more than [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD)
-    /// bytes. The driver must report this at least once for each connection.
+    /// The peer received a Send of more than
+    /// [`MIN_THRESHOLD`](crate::wire::threshold::MIN_THRESHOLD) bytes. The driver must report this
+    /// at least once for each connection.
     LargeSendTaken(Epoch),
     /// The server's access to the memory of an unanswered call is being revoked.
     MemoryRevoked(Epoch),
@@ -211,7 +213,8 @@ pub enum Event {
     /// The connection is unusable: a work request failed, or the peer broke a rule or exceeded a
     /// limit.
     Lost(Epoch, Cause),
-    /// An RPC timer fired for a call that was sent under this cookie.
+    /// An RPC timer fired for a call that was sent while [`Conn::cookie`](super::api::Conn::cookie)
+    /// had this value.
     ///
     /// If replies have arrived, the peer's host is probed, and a slow server keeps its connection.
     /// The connection ends when timers fire repeatedly and no message comes ([`Cause::Unserved`]).
@@ -232,7 +235,7 @@ pub enum Event {
         bound: bool,
     },
     /// The driver disconnects this lost connection now. Later events of the connection manager
-    /// about this connection are consequences of our disconnect.
+    /// about this connection are consequences of that disconnect.
     Disconnecting(Epoch),
     /// The device's report about the end of a lost connection. It follows [`Event::Disconnecting`].
     Seen(Epoch, Seen),
@@ -255,10 +258,10 @@ impl Event {
         }
     }
 
-    /// Returns the epoch of an event that is dropped unless its epoch is the present one.
+    /// Returns the epoch of an event that must be dropped unless that epoch is the present one.
     ///
     /// Returns `None` for [`Event::Seen`], which may arrive after the next attempt has begun. The
-    /// history finds the connection that it describes.
+    /// history then finds the connection that this event describes.
     pub(super) const fn epoch(&self) -> Option<Epoch> {
         match *self {
             Self::Cm(epoch, _)

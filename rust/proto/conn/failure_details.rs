@@ -81,7 +81,7 @@ impl QpEvent {
         }
     }
 
-    /// A short name for logs and debugfs.
+    /// Returns a short name for logs and debugfs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fatal => "fatal error (IB_EVENT_QP_FATAL)",
@@ -97,16 +97,17 @@ impl QpEvent {
 /// earlier failure flushed the queue; the other fields may name that failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// The first work request that failed before we ended the connection.
+    /// The first work request that failed before this host ended the connection.
     pub first: Option<FailedWork>,
     /// The first failed work request whose status is not "flushed".
     pub reason: Option<FailedWork>,
     /// The first asynchronous event that reports a failure of the queue pair or device.
     pub event: Option<QpEvent>,
-    /// The device executed a registration twice, the second time while the region was valid (rxe).
+    /// Whether the device executed a registration twice, the second time while the region was valid
+    /// (rxe).
     pub repeated: bool,
-    /// An event of the device or port, and how long before the connection's end the event came
-    /// ([`DeviceLog::explains`]).
+    /// An event of the device or port, and the time between that event and the end of the
+    /// connection ([`DeviceLog::explains`]).
     ///
     /// [`DeviceLog::explains`]: super::DeviceLog::explains
     pub device: Option<(DeviceEvent, Millis)>,
@@ -119,8 +120,8 @@ impl Seen {
         seen.map(|work| work.class())
     }
 
-    /// Whether work requests failed without a known reason: all were only flushed, and no repeated
-    /// registration was seen.
+    /// Returns whether work requests failed without a known reason: all were only flushed, and no
+    /// repeated registration was seen.
     pub const fn lacks_a_reason(&self) -> bool {
         self.first.is_some() && self.reason.is_none() && !self.repeated
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many attempts follow each other at once, over one rail or several ([`Haste`]).
+//! The limit on attempts that follow each other without a pause, over one rail or several
+//! ([`Haste`]).
 
 use super::cause::ConnectError;
 use crate::rail::MAX_RAILS;
 
-/// Maximum number of connection attempts without a pause between them: a few over each rail.
+/// Maximum number of connection attempts without a pause between them. It allows a few attempts
+/// over each rail.
 const AT_ONCE: usize = 4 * MAX_RAILS;
 
 /// Maximum number of attempts without a pause that fail because the peer still holds an older
@@ -21,7 +23,7 @@ pub struct Haste {
 }
 
 impl Haste {
-    /// Records a failed attempt. Returns whether the next one may follow at once.
+    /// Records a failed attempt. Returns whether the next attempt may follow at once.
     pub fn may_follow(&mut self, reason: ConnectError) -> bool {
         self.failed = self.failed.saturating_add(1);
         if reason == ConnectError::Stale {

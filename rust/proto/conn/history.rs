@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of attempts that failed and of connections that ended.
+//! The record of attempts that failed and of connections that ended.
 
 use super::{
     cause::{
@@ -56,12 +56,12 @@ pub struct Disconnect {
     pub seen: Seen,
 }
 
-/// Time in which a reachable adapter answers a keepalive probe, whatever its host does.
+/// A reachable adapter answers a keepalive probe within this time, even if its host is busy.
 const UNANSWERED: Millis = Millis::from_secs(1);
 
 impl Disconnect {
-    /// Whether the rail of the connection is to blame: because of the cause or of the device's
-    /// report, or because a probe was unanswered. The unanswered probe is the only sign if no
+    /// Returns whether the rail of the connection is to blame, because of the cause, of the
+    /// device's report, or of an unanswered probe. An unanswered probe is the only sign if no
     /// packet reaches the peer and the peer closes the connection first.
     pub fn blames_rail(&self) -> bool {
         let mut statuses = self.seen.statuses();
@@ -71,10 +71,10 @@ impl Disconnect {
             || statuses.any(|status| status == WcStatus::RetryExceeded)
     }
 
-    /// Returns whether the rail of the connection may be at fault without any report, if calls were
-    /// in flight. If the peer's packets reach this host, but this host's packets do not reach the
-    /// peer, the peer's device may give up first. This host then only sees the peer's disconnect
-    /// request, or flushed work requests.
+    /// Returns whether the rail of the connection may be at fault although nothing reports that, if
+    /// calls were in flight. If the peer's packets reach this host, but this host's packets do not
+    /// reach the peer, the peer's device may give up first. This host then only sees the peer's
+    /// disconnect request, or flushed work requests.
     pub fn doubts_rail(&self) -> bool {
         let says_nothing = |status| matches!(status, WcStatus::Flushed | WcStatus::Other);
         let is_unexplained = match self.cause {
@@ -109,7 +109,7 @@ impl History {
         newest.as_mut().filter(|newest| newest.epoch == epoch)
     }
 
-    /// The remembered connections, newest first.
+    /// Returns the remembered connections, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Disconnect> {
         self.ring.iter().flatten()
     }

@@ -14,7 +14,7 @@ use crate::{
 /// Number of losses in a row after which the Receive size that the peer announces is ignored.
 const LOSSES: u8 = 2;
 
-/// A loss that comes later than this after the large Send has another reason.
+/// If a connection is lost later than this after the large Send, the Send is not the reason.
 const IMMEDIATE: Millis = Millis::from_secs(2);
 
 /// How long Sends are limited to [`MIN_THRESHOLD`] before the announced size is tried again.
@@ -77,8 +77,8 @@ impl InlineFallback {
         }
     }
 
-    /// Returns the largest call threshold for a connection requested at `now`, if it has to be
-    /// limited.
+    /// Returns the call threshold to which a connection requested at `now` must be limited, or
+    /// `None` if there is no limit.
     pub fn cap(&self, now: Time) -> Option<u32> {
         match self.until {
             Some(until) if now < until => Some(MIN_THRESHOLD),

@@ -2,10 +2,10 @@
 
 //! Keepalive: detection of a dead peer, without harm to a slow one.
 //!
-//! A reliable connection notices a dead host only when data is sent. The probe is a work
-//! request that the peer's *adapter* acknowledges by itself, without a credit, a Receive or the
-//! server's software (the driver uses an RDMA Write of zero bytes). So a server that is busy for
-//! minutes answers every probe and keeps its connection. A host that is gone is found within twice
+//! A reliable connection notices a dead host only when data is sent. The probe is a work request
+//! that the peer's *adapter* acknowledges by itself, without a credit, a Receive or the server's
+//! software (the driver uses an RDMA Write of zero bytes). So a server that is busy for minutes
+//! answers every probe and keeps its connection. A dead host is found within twice the sum of
 //! `busy_after` and `timeout`.
 //!
 //! Over iWARP the probe's completion proves nothing: an RDMA Write completes when TCP has accepted
@@ -13,7 +13,7 @@
 //! retransmissions time out. With several rails silence is noticed sooner
 //! ([`Rails::watch`](crate::rail::Rails::watch)).
 //!
-//! If our own host was suspended or stalled, it checks late and finds a probe that is long overdue,
+//! If this host was suspended or stalled, it checks late and finds a probe that is long overdue,
 //! although its answer may have arrived. So the probe gets its full time limit once more.
 //!
 //! A Responder need not accept RDMA Writes from a Requester, because a Requester initiates none in
@@ -38,7 +38,8 @@ pub struct KeepaliveConfig {
 }
 
 impl Default for KeepaliveConfig {
-    /// Probes after five seconds when busy and thirty when idle; the answer may take five seconds.
+    /// The driver probes after five seconds of silence if a reply is outstanding, and after thirty
+    /// seconds if not. The answer may take five seconds.
     fn default() -> Self {
         Self {
             busy_after: Millis::from_secs(5),
@@ -48,7 +49,7 @@ impl Default for KeepaliveConfig {
     }
 }
 
-/// What the driver has seen on the connection. After a deadline the driver reads this without a
+/// The driver's observations of the connection. After a deadline the driver reads them without a
 /// lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
@@ -60,7 +61,7 @@ pub struct Activity {
     pub busy: bool,
 }
 
-/// What the keepalive asks for now.
+/// The action that the keepalive requests now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No action is needed; check again at [`Keepalive::deadline`].
@@ -84,12 +85,12 @@ struct Probe {
     /// How long the probe may stay unanswered, counted from `since`.
     limit: Millis,
     since: Time,
-    /// A sign that the peer may be out of reach was seen.
+    /// Whether a sign was seen that the peer may be out of reach.
     suspicious: bool,
-    /// A sign that the peer may be out of reach came after the probe was sent, so the answer to the
-    /// probe may be older than the sign.
+    /// Whether such a sign came after the probe was sent, so that the answer to the probe may be
+    /// older than the sign.
     doubted: bool,
-    /// The probe got more time, because the machine was called late.
+    /// Whether the probe received more time, because the machine was called late.
     excused: bool,
 }
 
@@ -104,17 +105,17 @@ impl Probe {
 pub struct Keepalive {
     config: KeepaliveConfig,
     last_rx: Time,
-    /// When the driver last called [`Keepalive::check`].
+    /// Time at which the driver last called [`Keepalive::check`].
     looked: Time,
     busy: bool,
     probe: Option<Probe>,
-    /// The answer to the last probe may be older than a sign that the peer is out of reach. Such an
-    /// answer proves nothing, so a new probe is due.
+    /// Whether the answer to the last probe may be older than a sign that the peer is out of reach.
+    /// Such an answer proves nothing, so a new probe is due.
     doubtful: bool,
 }
 
 impl Keepalive {
-    /// The state of a connection that was established at `now`.
+    /// Returns the state of a connection that was established at `now`.
     pub const fn new(config: KeepaliveConfig, now: Time) -> Self {
         Self {
             config,
@@ -126,14 +127,14 @@ impl Keepalive {
         }
     }
 
-    /// When [`Keepalive::check`] must be called next.
+    /// Returns the time at which [`Keepalive::check`] must be called next.
     ///
     /// No event says that an idle connection becomes busy, so the check runs every `busy_after`.
     pub fn deadline(&self) -> Time {
         self.due().min(self.looked.after(self.config.busy_after))
     }
 
-    /// Takes note of `activity` and decides what is to be done.
+    /// Records `activity`, and decides what to do.
     pub fn check(&mut self, activity: Activity, now: Time) -> Verdict {
         self.busy = activity.busy;
         self.looked = now;
@@ -147,7 +148,7 @@ impl Keepalive {
         let Some(probe) = &mut self.probe else {
             return self.probe(now);
         };
-        // If this host stalled, the driver may not yet have processed an answer that has arrived.
+        // If this host stalled, an answer may have arrived that the driver has not processed yet.
         let late = now.since(probe.due()) >= probe.limit;
         if late && !probe.excused {
             probe.excused = true;
@@ -209,13 +210,13 @@ impl Keepalive {
         }
     }
 
-    /// Whether a probe is in flight.
+    /// Returns whether a probe is in flight.
     pub const fn is_probing(&self) -> bool {
         self.probe.is_some()
     }
 
-    /// Whether a probe is in flight and has a short time limit because of a sign that the peer may
-    /// be out of reach.
+    /// Returns whether a probe is in flight that has a short time limit because of a sign that the
+    /// peer may be out of reach.
     pub fn is_suspicious(&self) -> bool {
         self.probe.is_some_and(|probe| probe.suspicious)
     }
@@ -229,7 +230,7 @@ impl Keepalive {
     fn received(&mut self, last_rx: Time) {
         self.last_rx = self.last_rx.max(last_rx);
         // A message that was received after the probe was posted counts as an answer, unless there
-        // is a sign that our packets do not reach the peer.
+        // is a sign that this host's packets do not reach the peer.
         let answers = |probe: Probe| last_rx > probe.sent && !probe.suspicious;
         if self.probe.is_some_and(answers) {
             self.probe = None;

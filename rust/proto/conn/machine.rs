@@ -56,8 +56,8 @@ use crate::{
 
 /// Space for all actions of one attempt and its connection, and for the failure of the previous
 /// attempt. The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are
-/// nine actions. The next attempt needs a `TornDown`, which counts only after the driver has taken
-/// the final action and therefore all earlier actions.
+/// nine actions. The next attempt can begin only after `TornDown`, and `TornDown` counts only after
+/// the driver has taken the final action and therefore all earlier actions.
 const ACTIONS: usize = 12;
 
 /// The state of one transport, and the actions that are due.
@@ -350,7 +350,8 @@ impl Machine {
         self.tear_down(Then::Restart(left));
     }
 
-    /// Whether the mount command waits for this attempt and fails with the error of the attempt.
+    /// Returns whether the mount command waits for this attempt and fails with the error of the
+    /// attempt.
     const fn is_first_mount(&self) -> bool {
         self.trial && !self.peer.was_connected()
     }
@@ -410,7 +411,8 @@ impl Machine {
         self.disconnecting = true;
     }
 
-    /// Records an event that explains the end of the connection, unless we disconnected first.
+    /// Records an event that explains the end of the connection, unless this host disconnected
+    /// first.
     fn note_end(&mut self, event: CmEvent) {
         if !self.disconnecting && event.loss().is_some() {
             self.peer.note_end(self.epoch, event);

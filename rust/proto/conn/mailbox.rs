@@ -14,8 +14,8 @@ use crate::time::Time;
 /// event that does not fit can be dropped.
 const ROOM: usize = 16;
 
-/// Maximum number of actions returned at once. One event causes fewer actions, and a worker leaves
-/// fewer actions undone.
+/// Maximum number of actions that are returned at once. Neither the actions that one event causes
+/// nor those that a worker leaves behind exceed this number.
 const ACTIONS: usize = 4;
 
 /// The actions to perform, in this order.
@@ -28,16 +28,16 @@ pub type Actions = [Option<Action>; ACTIONS];
 /// start. So no other thread takes the actions that the worker has to perform.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
-    /// The machine, for the worker and for the task that closes a connection. The worker and that
-    /// task never run at the same time.
+    /// The machine. Only the worker and the task that closes a connection use it, and they never
+    /// run at the same time.
     pub conn: Conn,
-    /// Whether a worker runs; if so, events wait for the worker.
+    /// Whether a worker runs. If so, events wait for the worker.
     worker_active: bool,
     mail: Queue<Event, ROOM>,
 }
 
 impl Mailbox {
-    /// A mailbox without a worker.
+    /// Returns a mailbox without a worker.
     pub const fn new(conn: Conn) -> Self {
         Self {
             conn,
@@ -46,7 +46,7 @@ impl Mailbox {
         }
     }
 
-    /// Starts a worker. From now on later events are stored until the worker takes them.
+    /// Starts a worker. From now on events are stored until the worker takes them.
     pub fn worker_started(&mut self) {
         self.worker_active = true;
     }
@@ -56,8 +56,8 @@ impl Mailbox {
         self.mail.pop()
     }
 
-    /// Ends the worker: the machine handles the events that are left, before any other. Returns the
-    /// actions to perform.
+    /// Ends the worker. The machine handles the remaining events before any other event. Returns
+    /// the actions to perform.
     pub fn worker_left(&mut self, now: Time) -> Actions {
         self.worker_active = false;
         while let Some(event) = self.mail.pop() {
@@ -67,7 +67,7 @@ impl Mailbox {
     }
 
     /// Delivers an event, from any context. Returns the actions to perform, or `None` if the event
-    /// waits for the worker, which the caller has to wake.
+    /// waits for the worker. In that case the caller must wake the worker.
     pub fn deliver(&mut self, event: Event, now: Time) -> Option<Actions> {
         if self.worker_active {
             // If the queue is full the event can be dropped; see `ROOM`.

@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Millis = Millis::from_secs(3600);
 /// attempt lasts a minute, in which the connection request is sent a dozen times.
 const SILENT_ATTEMPTS: u32 = 2;
 
-/// What the log says about a failed attempt.
+/// What the log must say about a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Whether to write a log message.
@@ -37,7 +37,7 @@ pub struct Report {
 pub struct Outage {
     attempts: u32,
     begin: Time,
-    /// When the pause ends; its length is in `pause`.
+    /// Time at which the pause ends. `pause` is the length of the pause.
     next: Time,
     pause: Millis,
     /// The failure reasons that were reported in this pause, one bit for each reason.

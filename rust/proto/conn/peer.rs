@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of the peer from one connection to the next.
+//! The knowledge about the peer that is kept from one connection to the next.
 
 use super::{
     backoff::Backoff,
@@ -91,7 +91,7 @@ impl Peer {
         });
     }
 
-    /// Records a new connection.
+    /// Records that a connection was established.
     pub(super) fn connected(&mut self) {
         self.ever_connected = true;
         self.inline.connected();
@@ -113,8 +113,8 @@ impl Peer {
         self.inline.taken();
     }
 
-    /// Records the loss of connection `up`. `cause` is the apparent cause. Returns the recorded
-    /// cause, which may differ after memory was revoked.
+    /// Records the loss of connection `up`. `cause` is the apparent cause. Returns the cause that
+    /// is recorded. It may differ if memory was revoked before.
     pub(super) fn connection_lost(
         &mut self,
         up: &Up,
@@ -143,7 +143,8 @@ impl Peer {
         if up.is_replaced_at_once(cause, now) {
             self.backoff.closed_cleanly(now);
             if cause == Cause::PeerClosed {
-                // The server may be restarting: then all its clients lose connections at once.
+                // The server may be restarting. In that case all its clients lose their connections
+                // at the same time.
                 self.backoff.spread(now);
             }
         } else {
@@ -221,12 +222,12 @@ impl Peer {
         self.facts
     }
 
-    /// Whether the next attempt may not start yet.
+    /// Returns whether the next attempt must not start yet.
     pub(super) fn must_wait(&self, now: Time) -> bool {
         now < self.not_before() && !self.facts.at_once
     }
 
-    /// When the next attempt may start.
+    /// Returns the earliest start of the next attempt.
     pub(super) const fn not_before(&self) -> Time {
         self.backoff.not_before()
     }
@@ -237,22 +238,22 @@ impl Peer {
         self.inline.cap(now)
     }
 
-    /// Whether there ever was a connection.
+    /// Returns whether there ever was a connection.
     pub(super) const fn was_connected(&self) -> bool {
         self.ever_connected
     }
 
-    /// The connections that ended.
+    /// Returns the connections that ended.
     pub(super) const fn history(&self) -> &History {
         &self.history
     }
 
-    /// The last failed attempt.
+    /// Returns the last failed attempt.
     pub(super) const fn last_failure(&self) -> Option<Failure> {
         self.last_failure
     }
 
-    /// Failures in a row since the last reply.
+    /// Returns the number of failures in a row since the last reply.
     pub(super) const fn failures(&self) -> u32 {
         self.backoff.failures()
     }

@@ -18,7 +18,8 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
     /// Appends `item` unless an equal item is in the queue. The queue must have space for the item.
     pub(super) fn push(&mut self, item: T) {
         let fits = self.offer(item);
-        // The assertion serves tests on the host; the kernel's object file contains no panic.
+        // The assertion is checked only in tests on the host. In the kernel it would be a panic,
+        // which the object file must not contain.
         debug_assert!(fits || cfg!(CONFIG_RUST));
     }
 

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How large the queues of a connection are.
+//! The sizes of a connection's queues.
 
 use crate::wire::header::MAX_SEGMENTS;
 
 /// The largest payload of one request, in bytes: the NFS client's maximum.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Work requests that a call with one region needs: registration, Send, invalidation.
+/// Number of work requests that a call with one region needs: registration, Send, invalidation.
 const CALL_WRS: u32 = 3;
 
-/// Work requests that the longest message needs: one registration for each segment of two chunks
-/// with the maximum number of segments, and the Send.
+/// Number of work requests that the longest message needs: one registration for each segment of two
+/// chunks with the maximum number of segments, and the Send.
 // CAST: `MAX_SEGMENTS` is a small constant that fits into `u16`.
 const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 
-/// Work requests for other purposes: further regions, replies to callbacks, refusals, the probe.
+/// Number of work requests for other purposes: further regions, replies to callbacks, refusals, the
+/// probe.
 const SPARE_WRS: u32 = 160;
 
 /// Minimum number of messages of the largest size that the send ring holds.
@@ -126,8 +127,8 @@ pub fn pages_of(pages: u32, page_size: usize) -> u32 {
     u32::try_from(whole).unwrap_or(u32::MAX)
 }
 
-/// The largest payload that one chunk can carry, in bytes, if a region has at most `pages` pages of
-/// `page_size` bytes.
+/// Returns the largest payload that one chunk can carry, in bytes, if a region has at most `pages`
+/// pages of `page_size` bytes.
 pub fn max_payload(pages: u32, page_size: usize) -> usize {
     let pages = usize::try_from(pages).unwrap_or(usize::MAX);
     // An unaligned payload spans one page more than an aligned payload of the same length.

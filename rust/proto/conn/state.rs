@@ -16,7 +16,7 @@ use crate::time::Millis;
 /// The state of a transport.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// No connection, and none is wanted.
+    /// There is no connection, and none is wanted.
     Down,
     /// An attempt of at most `timeout` waits for the back-off.
     Waiting { timeout: Millis },
@@ -26,7 +26,8 @@ pub(super) enum State {
     Up(Up),
     /// The objects of an attempt or a connection are being released.
     Closing {
-        /// Whether the driver has taken the tear-down action, which it answers with `TornDown`.
+        /// Whether the driver has taken the tear-down action. It answers that action with
+        /// `TornDown`.
         told: bool,
         then: Then,
     },
@@ -37,7 +38,7 @@ pub(super) enum State {
 /// What the machine does after the driver has released the objects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Then {
-    /// Nothing: the RPC layer asks for the next connection when it needs one.
+    /// Do nothing. The RPC layer requests the next connection when it needs one.
     Rest,
     /// Report the failure of the attempt.
     Fail(ConnectError),
@@ -58,7 +59,7 @@ impl State {
         }
     }
 
-    /// The state, for logs and debugfs.
+    /// Returns the state, for logs and debugfs.
     pub(super) const fn phase(&self) -> Phase {
         match self {
             Self::Down => Phase::Down,
@@ -70,7 +71,7 @@ impl State {
         }
     }
 
-    /// The established connection, if there is one.
+    /// Returns the established connection, if there is one.
     pub(super) fn up(&mut self) -> Option<&mut Up> {
         match self {
             Self::Up(up) => Some(up),
@@ -87,7 +88,7 @@ impl State {
         matches!(self, Self::Closing { .. })
     }
 
-    /// Whether an attempt is in this step.
+    /// Returns whether an attempt is in this step.
     pub(super) fn is_in(&self, stage: Stage) -> bool {
         matches!(self, Self::Attempt(attempt) if attempt.stage() == stage)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Finding a server whose software is dead while its adapter answers.
+//! Detection of a server whose software is dead although its adapter still answers.
 //!
 //! A keepalive probe reaches the adapter only, and an NFSv4 client never retransmits on a live
 //! connection. So the client would wait for a hung server for ever, though the server's address may
@@ -44,7 +44,7 @@ pub struct RpcTimer {
     pub heard: Time,
 }
 
-/// The timers that fired on one connection since the last message.
+/// The timers that fired on one connection since its last message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     rounds: u32,
@@ -74,7 +74,7 @@ impl Timers {
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// Makes the initial number, for a server of which nothing is known.
+    /// Returns the initial number, for a server of which nothing is known.
     pub(super) const fn new() -> Self {
         Self(ROUNDS)
     }
@@ -84,8 +84,8 @@ impl Patience {
         rounds >= self.0
     }
 
-    /// Whether a connection to this server ended because the server sent nothing, and no reply has
-    /// arrived since then.
+    /// Returns whether a connection to this server ended because the server sent nothing, and no
+    /// reply has arrived since then.
     pub(super) const fn was_tried(self) -> bool {
         self.0 > ROUNDS
     }

@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// Time for which a rail must have been live to be settled, indexed by its number of deaths in a
+/// Time for which a rail must have been live to be settled. The index is its number of deaths in a
 /// row.
 const HOLD_DOWN: [Millis; 7] = [
     Millis::from_secs(10),
@@ -51,11 +51,11 @@ pub(super) const REST: Millis = Millis::from_secs(60);
 const SPREAD: Millis = Millis::from_secs(12);
 
 /// If connections have used a rail for this long, and for its last hold-down, the count of its
-/// deaths in a row starts again.
+/// deaths in a row restarts at zero.
 const FORGET: Millis = Millis::from_secs(600);
 
-/// Failures of several rails can have one common cause only if no more than this time lies between
-/// them. The time suffices for an attempt over each of the other rails.
+/// Failures of several rails can have one common cause only if they happen within this time of each
+/// other. The time suffices for an attempt over each of the other rails.
 pub(super) const TOGETHER: Millis = Millis::from_secs(120);
 
 /// A connection outlives the failure of another rail only if it receives a message later than this
@@ -68,7 +68,7 @@ const FIRST_PROBE: Millis = Millis::from_secs(1);
 /// The longest pause between two probes.
 const LAST_PROBE: Millis = Millis::from_secs(20);
 
-/// A message that arrives this soon after a rail died may have been sent before.
+/// A message that arrives within this time after a rail died may have been sent before.
 const UNDER_WAY: Millis = Millis::from_secs(1);
 
 /// The state of a dead rail.
@@ -89,7 +89,7 @@ struct Record {
     settles: Time,
     /// Time at which the rail last died after it had worked.
     died: Option<Time>,
-    /// Number of deaths in a row: without a long time of use between them.
+    /// Number of deaths in a row, without a long time of use between them.
     in_a_row: usize,
     /// Time at which a connection first used the rail since it last became live; `None` if none
     /// did.
@@ -159,8 +159,8 @@ impl Health {
         self.record.settles = self.record.settles.max(settles);
     }
 
-    /// Begins or continues the trial of the rail for a failure. Returns the rail's history before
-    /// the failure.
+    /// Begins or continues the trial of the rail because of a failure. Returns the rail's history
+    /// before the failure.
     fn accuse(&mut self, now: Time) -> Record {
         // The rail may fail again while the cause of the first failure is still unknown.
         let open = self.trial.filter(|trial| trial.is_open(now));
@@ -191,7 +191,7 @@ impl Health {
             // Connections had not yet returned to the rail.
             before.in_a_row
         };
-        // Connections never moved away from a rail that never worked.
+        // If the rail never worked, connections never moved away from it.
         if self.proven {
             record.died = Some(now);
         }
@@ -203,7 +203,7 @@ impl Health {
         });
     }
 
-    /// Records that a connection or attempt ended, perhaps because of this rail. `moved`:
+    /// Records that a connection or attempt ended, perhaps because of this rail. `moved` says that
     /// connections leave the rail for that reason.
     pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
@@ -215,8 +215,8 @@ impl Health {
         }
     }
 
-    /// Records that another rail's connection, which exists since `carries`, received a message at
-    /// `heard`.
+    /// Records that another rail's connection, which has existed since `carries`, received a
+    /// message at `heard`.
     pub(super) fn compare(&mut self, carries: Time, heard: Time) {
         let trusted = self.is_trusted();
         let Some(trial) = &mut self.trial else {
@@ -298,8 +298,8 @@ impl Health {
         self.record.used.get_or_insert(now);
     }
 
-    /// Records that a connection was made over this rail. `late`: all rails had failed, and the
-    /// first of them to work again did so more than 30 seconds ago.
+    /// Records that a connection was made over this rail. `late` says that all rails had failed,
+    /// and that the first of them to work again did so more than 30 seconds ago.
     pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();
@@ -350,8 +350,8 @@ impl Health {
         }
     }
 
-    /// Returns true if a message arrived over a dead, doubted or suspected rail, so late that it
-    /// was sent after the rail became dead, doubted or suspected.
+    /// Returns true if a message arrived over a dead, doubted or suspected rail so late that the
+    /// peer must have sent it after the rail got into that state.
     pub(super) fn is_belied(&self, heard: Time) -> bool {
         self.distrusted()
             .is_some_and(|since| heard > since.after(UNDER_WAY))

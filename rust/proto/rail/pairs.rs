@@ -34,7 +34,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// No rails.
+    /// The empty list of rails.
     pub const NONE: Self = Self {
         rails: [None; MAX_RAILS],
         left_out: 0,

@@ -10,7 +10,7 @@
 //! * A connection leaves a rail that died. A healthy connection moves only to balance the rails,
 //!   or if its rail is no longer in the tables. Such moves are limited in rate, idle connections
 //!   move first, and the new rail must have settled ([`health`](super::health)).
-//! * A dead rail is tried by probes, so that no connection in use is risked (`probes`).
+//! * * Probes test a dead rail, so that no connection in use is risked (`probes`).
 //! * A rail is at fault if it fails while other rails work. If all rails fail, no rail is at fault
 //!   (`blame`).
 
@@ -44,16 +44,16 @@ use crate::{
 };
 use core::net::IpAddr;
 
-/// Number of rails that are remembered: twice [`MAX_RAILS`], so that rails are remembered that
-/// left the tables and are still in use, or that leave the tables and return.
+/// Number of rails that are remembered. It is twice [`MAX_RAILS`], because a rail that left the
+/// tables may still be in use, or may return.
 const REMEMBERED: usize = 2 * MAX_RAILS;
 
 /// Maximum duration of an attempt while another rail is trusted. The connection manager repeats a
 /// request after 4.1 to 4.6 seconds. This time is shorter, so that another rail is tried soon. A
 /// timeout of such an attempt does not prove that the rail is dead.
 const SHORT: Millis = Millis::from_secs(4);
-/// How long a connection attempt may take while no other rail is trusted but an untrusted rail
-/// might work: the time suffices for two requests.
+/// Maximum duration of an attempt while no other rail is trusted, but another rail might work. The
+/// time suffices for two requests.
 const LONG: Millis = Millis::from_secs(10);
 
 /// Time without a received message after which a busy connection counts as silent. A busy
@@ -65,7 +65,7 @@ const SILENT: Millis = Millis::new(1500);
 struct Entry {
     rail: Rail,
     health: Health,
-    /// True if the rail is in the tables.
+    /// Whether the rail is in the tables.
     listed: bool,
     /// Number of connections and attempts on this rail, or about to move to it.
     load: u32,
@@ -80,11 +80,12 @@ struct Probes {
     /// Number of probes in flight, and time at which the last one was started.
     under_way: u32,
     last: Option<Time>,
-    /// When the first probe since the last suspicion began, if none was answered since.
+    /// Time at which the first probe since the last suspicion began, if no probe was answered since
+    /// then.
     unanswered: Option<Time>,
-    /// True if a probe has been answered since the last suspicion.
+    /// Whether a probe has been answered since the last suspicion.
     answers: bool,
-    /// True if the completion of a Send on this rail does not mean that the peer received it.
+    /// Whether a Send on this rail may complete before the peer has received it.
     ends_early: bool,
 }
 
@@ -104,7 +105,7 @@ pub struct Rails {
     recovered: Option<Time>,
     /// Time at which rails were last suspected.
     suspected: Option<Time>,
-    /// Begin of the latest probe that was answered since that suspicion.
+    /// Start time of the latest probe that was answered since that suspicion.
     answered: Option<Time>,
 }
 
@@ -129,7 +130,7 @@ impl Rails {
 
     /// Replaces the list of rails by `pairs`.
     pub fn update(&mut self, pairs: &Pairs, now: Time) {
-        // When no rail is left, nothing about them is worth remembering.
+        // If no rail is left, the state of the rails need not be remembered.
         let forget = pairs.iter().next().is_none();
         for place in &mut self.entries {
             if let Some(entry) = place {
@@ -165,7 +166,7 @@ impl Rails {
         };
         let places = entries.iter_mut();
         let usable = places.filter_map(|place| Some((age(&place)?, place)));
-        // If every entry is listed or still referred to, this rail is not added now.
+        // If every entry is in the tables or in use, this rail is not added now.
         if let Some((_, place)) = usable.min_by_key(|(age, _)| *age) {
             *place = Some(Entry {
                 rail,
@@ -181,8 +182,8 @@ impl Rails {
     // Attempts.
 
     /// Chooses a rail for a connection attempt, and releases the seat of the last attempt or
-    /// connection. `after_death`: the last attempt or connection ended because its rail died.
-    /// Returns `None` if there are no rails.
+    /// connection. `after_death` says that the last attempt or connection ended because its rail
+    /// died. Returns `None` if there are no rails.
     pub fn take(
         &mut self,
         last: Option<Seat>,
@@ -205,7 +206,8 @@ impl Rails {
         let mut seat = Seat::new(on);
         seat.hasty = self.others_are(on, Health::is_trusted);
         if in_vain {
-            // The connection has just left a rail that may soon seem to work again.
+            // The connection has just left its rail, which may soon seem to work again. So it must
+            // not return at once.
             seat.rests = now.after(REST);
         }
         self.count(on);
@@ -332,7 +334,7 @@ impl Rails {
         self.entries.iter().flatten().filter(|entry| entry.listed)
     }
 
-    /// Returns true if the condition holds for a rail in the tables other than `than`.
+    /// Returns true if the condition holds for at least one rail in the tables other than `than`.
     fn others_are(&self, than: u8, so: impl Fn(&Health) -> bool) -> bool {
         self.indexed()
             .any(|(index, entry)| index != than && entry.listed && so(&entry.health))

@@ -76,9 +76,9 @@ pub enum Probed {
 /// How a connection moves to another rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// At once: the connection's rail is dead, so waiting is useless.
+    /// The connection moves at once. Its rail is dead, so waiting is useless.
     Flee,
-    /// When no call is in flight on the connection, so that no call is sent twice.
+    /// The connection moves when no call is in flight on it, so that no call is sent twice.
     Shift,
 }
 

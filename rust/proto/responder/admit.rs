@@ -2,11 +2,11 @@
 
 //! Admission: whether a Call may be processed.
 //!
-//! Everything that the message itself shows is checked before the first RDMA operation: the chunk
-//! lists against this server's limits, the Positions against the length of the message, each
-//! segment against the client's address space, and the header of the reply against the inline
-//! threshold. Nothing is allocated, and the work is linear in the length of the message. What only
-//! a Position-Zero chunk shows (the RPC header) is checked when that chunk has been fetched.
+//! Everything that can be checked in the message itself is checked before the first RDMA operation:
+//! the chunk lists against this server's limits, the Positions against the length of the message,
+//! each segment against the client's address space, and the header of the reply against the inline
+//! threshold. Nothing is allocated, and the work is linear in the length of the message. The RPC
+//! header of a message in a Position-Zero chunk is checked when that chunk has been fetched.
 
 use crate::{
     responder::{
@@ -105,8 +105,8 @@ impl<'a> Call<'a, Sorted> {
     ///
     /// # Errors
     ///
-    /// The [`Refusal`] to send if the Call must not be processed. No RDMA operation has been posted
-    /// for the Call.
+    /// Returns the [`Refusal`] to send if the Call must not be processed. No RDMA operation has
+    /// been posted for the Call.
     pub fn admit(self, terms: &Terms) -> Result<Call<'a, Admitted>, Refusal> {
         match check(&self, terms) {
             Ok(stage) => Ok(self.now(stage)),
@@ -128,9 +128,9 @@ impl<'a> Call<'a, Admitted> {
         self.len() == 0
     }
 
-    /// Returns how many bytes of results the Call's Write chunks and Reply chunk can hold, but at
-    /// most [`Terms::longest_call`]. The RDMA Writes of the reply carry no more if the RPC layer
-    /// limits replies to that length.
+    /// Returns how many bytes of results fit into the Call's Write chunks and Reply chunk, but at
+    /// most [`Terms::longest_call`]. If the RPC layer limits replies to that length, the RDMA
+    /// Writes of the reply carry no more bytes.
     pub fn results(&self, terms: &Terms) -> u32 {
         let mut bytes = 0u32;
         for chunk in self.lists.writes.clone().chain(self.lists.reply.clone()) {
@@ -147,7 +147,7 @@ impl<'a> Call<'a, Admitted> {
     ///
     /// # Errors
     ///
-    /// The [`Refusal`] to send if the Call must not be processed.
+    /// Returns the [`Refusal`] to send if the Call must not be processed.
     pub fn fetched(self, front: &[u8]) -> Result<Call<'a, Ready>, Refusal> {
         let protected = if self.facts.long {
             let front = front.get(..self.stage.message_front()).unwrap_or(front);

@@ -72,8 +72,7 @@ impl Breakers {
             times,
             last: now,
         };
-        // Take the slot of this Call, or else a free slot, or else the slot with the oldest
-        // failure.
+        // Use the slot of this Call, or else a free slot, or else the slot with the oldest failure.
         let slot = self.slots.iter_mut().min_by_key(|slot| match slot {
             Some(one) if one.xid == xid => (0, one.last),
             Some(one) => (2, one.last),
@@ -84,11 +83,11 @@ impl Breakers {
         }
     }
 
-    /// Returns the Call unchanged if it may be admitted.
+    /// Returns the Call unchanged, unless it must be refused because it broke connections.
     ///
     /// # Errors
     ///
-    /// The [`Refusal`] of a Call that broke too many connections.
+    /// Returns the [`Refusal`] of a Call that broke too many connections.
     pub fn check<'a>(
         &self,
         call: Call<'a, Sorted>,
@@ -116,7 +115,7 @@ impl Breakers {
 /// Records that a connection of this client closes because an RDMA operation of the Call with this
 /// xid failed. If the table is full, the client whose last failure is the oldest is forgotten.
 pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Time) {
-    // Take the entry of this client, or else a free entry, or else the entry with the oldest
+    // Use the entry of this client, or else a free entry, or else the entry with the oldest
     // failure.
     let place = clients.iter_mut().min_by_key(|place| match place {
         Some(one) if one.client == client => (0, None),
@@ -132,11 +131,11 @@ pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Ti
     *place = Some(OfClient { client, breakers });
 }
 
-/// Returns a Call of this client unchanged if it may be admitted.
+/// Returns a Call of this client unchanged, unless it must be refused because it broke connections.
 ///
 /// # Errors
 ///
-/// The [`Refusal`] of a Call that broke too many connections of the client.
+/// Returns the [`Refusal`] of a Call that broke too many connections of the client.
 pub fn check<'a>(
     clients: &[Option<OfClient>],
     client: IpAddr,

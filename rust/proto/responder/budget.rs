@@ -3,9 +3,9 @@
 //! Limits on the memory and the RDMA Reads of Calls: per connection, and for all connections
 //! together.
 //!
-//! A message of a hundred bytes can ask for a Read of megabytes, before anything is known about its
-//! sender. So pages are counted before they are allocated. A Call for which no pages are free waits
-//! in its Receive buffer: no thread blocks, the Call is not refused, and other connections
+//! A message of a hundred bytes can request a Read of megabytes, before anything is known about its
+//! sender. So pages are counted before they are allocated. A Call for which too few pages are free
+//! waits in its Receive buffer: no thread blocks, the Call is not refused, and other connections
 //! continue.
 
 /// The number of free pages, which all connections of a server share. The driver keeps this number
@@ -38,7 +38,7 @@ impl Pages {
     }
 
     /// Recreates the object for the pages of RDMA Writes that have completed.
-    /// [`split`](Self::split) took these pages out of those of their Call, and the driver stored
+    /// [`split`](Self::split) separated these pages from those of their Call, and the driver stored
     /// only their number.
     #[inline]
     pub const fn of_writes(count: u32) -> Self {
@@ -92,7 +92,7 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// [`Wait`] says why the Call must wait. In that case no page was taken.
+    /// Returns the reason why the Call must wait. In that case no page was taken.
     pub fn take(&mut self, share: &mut Share, pages: u32) -> Result<Pages, Wait> {
         let all = share.pages.saturating_add(pages);
         let left = self.free.checked_sub(pages);

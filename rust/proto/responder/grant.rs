@@ -17,8 +17,8 @@ pub struct GrantBounds {
     pub least: u32,
     /// The maximum grant.
     pub most: u32,
-    /// Receives for Replies to the server's own (backchannel) Calls. The client is never granted
-    /// them.
+    /// Number of Receives for Replies to the server's own (backchannel) Calls. These Receives are
+    /// never granted to the client.
     pub reserved: u32,
     /// Number of Calls beyond the granted credits that the server tolerates.
     pub spare: u32,
@@ -30,7 +30,7 @@ pub struct GrantBounds {
 pub struct Ticket(());
 
 /// The credits that one response grants. Only [`Grant`] creates this object, and it cannot be
-/// copied, so it is good for one response only.
+/// copied, so it can be used for one response only.
 #[derive(Debug)]
 #[must_use = "a ticket was given for it"]
 pub struct Granted(Credits);
@@ -113,9 +113,9 @@ impl Grant {
         }
     }
 
-    /// Returns how many Receives to post now, so that the next response can grant what the policy
-    /// wants. The caller posts the Receives, reports them with [`posted`](Self::posted), and only
-    /// then calls [`answer`](Self::answer).
+    /// Returns how many Receives to post now, so that the next response can grant as much as the
+    /// policy wants. The caller posts the Receives, reports them with [`posted`](Self::posted), and
+    /// only then calls [`answer`](Self::answer).
     #[inline]
     pub const fn wanted(&self) -> u32 {
         // The next response ends one of the Calls in process, so one more Receive must replace it.
@@ -150,8 +150,8 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// [`Overdrawn::Overrun`]: the client has too many Calls in flight. The caller must close the
-    /// connection.
+    /// Returns [`Overdrawn::Overrun`] if the client has too many Calls in flight. The caller must
+    /// then close the connection.
     pub fn begin(&mut self, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
         if let Some(Credits(requested)) = requested {
             // The request is only a hint. Zero is read as one, and [`GrantBounds::most`] limits the
@@ -184,8 +184,8 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// [`Overdrawn::Starved`]: the grant would be zero, which is forbidden. The caller must close
-    /// the connection.
+    /// Returns [`Overdrawn::Starved`] if the grant would be zero, which is forbidden. The caller
+    /// must then close the connection.
     pub fn answer(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
         self.end(ticket);
         let backed = self.backed().saturating_sub(self.bounds.reserved);
@@ -214,8 +214,8 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// [`Overdrawn::Starved`]: too few Receives are posted to repeat the last grant. The caller
-    /// must close the connection.
+    /// Returns [`Overdrawn::Starved`] if too few Receives are posted to repeat the last grant. The
+    /// caller must then close the connection.
     pub fn refuse(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
         self.end(ticket);
         let backed = self.backed().saturating_sub(self.bounds.reserved);
@@ -226,8 +226,8 @@ impl Grant {
     }
 
     /// Records that the send queue has no space for the response that took its grant last. Until
-    /// that response is posted, its Call counts as in flight. So a client that does not take its
-    /// responses exceeds its grant and is disconnected, and no more than [`GrantBounds::most`] plus
+    /// that response is posted, its Call counts as in flight. So a client that does not receive its
+    /// responses exceeds its grant and is disconnected. At most [`GrantBounds::most`] plus
     /// [`GrantBounds::spare`] responses wait.
     #[inline]
     pub fn wait(&mut self) -> Unsent {
@@ -237,7 +237,7 @@ impl Grant {
     }
 
     /// Returns true if a waiting response may be posted: all responses that took their grants
-    /// before it have been posted. The check is needed because threads that hold waiting responses
+    /// before it have been posted. The check is needed because threads that store waiting responses
     /// may overtake each other.
     #[inline]
     pub const fn may_send(&self, Unsent(number): &Unsent) -> bool {
@@ -264,8 +264,8 @@ impl Grant {
     ///
     /// # Errors
     ///
-    /// [`Overdrawn::Lost`]: half of the grant is lost. The caller must close the connection, so
-    /// that the client sends its Calls again.
+    /// Returns [`Overdrawn::Lost`] if half of the grant is lost. The caller must then close the
+    /// connection, so that the client sends its Calls again.
     pub fn drop_unanswered(&mut self, ticket: Ticket) -> Result<(), Overdrawn> {
         self.end(ticket);
         self.lost = self.lost.saturating_add(1);

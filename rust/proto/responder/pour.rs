@@ -74,8 +74,8 @@ impl<S: Iterator<Item = Span>> Iterator for Pour<'_, S> {
                 length,
             },
         };
-        // NO-OVERFLOW: `length` exceeds neither what is left of the span nor what is left of the
-        // segment. Admission checked that the last byte of each segment has a valid offset.
+        // NO-OVERFLOW: `length` exceeds neither the rest of the span nor the rest of the segment.
+        // Admission checked that the last byte of each segment has a valid offset.
         self.span.from = self.span.from.wrapping_add(length);
         self.span.length = self.span.length.wrapping_sub(length);
         self.segment.offset = self.segment.offset.wrapping_add(u64::from(length));

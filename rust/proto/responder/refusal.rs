@@ -76,7 +76,7 @@ pub enum Fault {
     Breaks,
     /// The direction word is neither CALL nor REPLY, or it is CALL and the RPC message is a Reply.
     Direction,
-    /// The message is an option, and this server supports none.
+    /// The message is an option, and this server supports no options.
     Option,
     /// The message is an option whose stated length exceeds the message.
     CutOption,
@@ -139,8 +139,8 @@ impl Refusal {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`] if `buf` is shorter than [`VERSION_ERROR_LEN`]. The caller must then
-    /// close the connection (RFC 8166 4.5.4).
+    /// Returns [`Error::NoSpace`] if `buf` is shorter than [`VERSION_ERROR_LEN`]. The caller must
+    /// then close the connection (RFC 8166 4.5.4).
     pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
         let buf = buf.get_mut(..VERSION_ERROR_LEN).ok_or(Error::NoSpace)?;
         self.put(&granted, &mut Writer::new(buf))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a reply is sent, and its transport header.
+//! Decides how a reply is sent, and encodes its transport header.
 //!
 //! Results are first written to their Write chunks. The remaining bytes travel in the Send if they
 //! fit, or else in the Reply chunk. If they do not fit into the Reply chunk, the Call is answered
@@ -61,7 +61,7 @@ pub enum Form {
     ReplyChunk,
 }
 
-/// A reply with the decision which of its bytes are sent inline and which in chunks.
+/// A reply, and the decision which of its bytes are sent inline and which in chunks.
 #[derive(Clone, Debug)]
 pub struct Reply<'a> {
     xid: Xid,
@@ -75,8 +75,8 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Call<'a, Ready> {
-    /// Returns the maximum length in bytes of the k-th result if it goes to a Write chunk, or
-    /// `None` if it goes inline. The RPC layer fails the operation if its result is longer.
+    /// Returns the maximum length in bytes of the k-th result if it is sent in a Write chunk, or
+    /// `None` if it is sent inline. If a result is longer, the RPC layer fails the operation.
     pub fn room(&self, k: usize) -> Option<u32> {
         let chunk = self.chunks().nth(k)?;
         capacity(chunk).ok().filter(|bytes| *bytes != 0)
@@ -97,8 +97,8 @@ impl<'a> Call<'a, Ready> {
     ///
     /// # Errors
     ///
-    /// The [`Refusal`] of a Call whose reply cannot be sent. Nothing was written to the client's
-    /// memory.
+    /// Returns the [`Refusal`] of a Call whose reply cannot be sent. Nothing was written to the
+    /// client's memory.
     pub fn reply(
         &self,
         marks: &'a [Span],
@@ -128,7 +128,7 @@ impl<'a> Call<'a, Ready> {
         let writes = lists.writes.clone().flatten();
         let reads = lists.reads.clone().map(|entry| entry.segment);
         let all = writes.chain(lists.reply.iter().cloned().flatten());
-        // Skip empty segments: their handles may refer to no memory.
+        // Empty segments are skipped, because their handles may refer to no memory.
         all.chain(reads)
             .find(|segment| segment.length != 0)
             .map(|segment| segment.handle)
@@ -215,8 +215,8 @@ impl<'a> Reply<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`] if `buf` is shorter than the header. The caller must then close the
-    /// connection (RFC 8166 4.5.4).
+    /// Returns [`Error::NoSpace`] if `buf` is shorter than the header. The caller must then close
+    /// the connection (RFC 8166 4.5.4).
     pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
         let len = reply_header_len(&self.lists, self.version);
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;

@@ -4,9 +4,9 @@
 //!
 //! The RPC layer marks the results that may be in a Write chunk, in the order of the reply. The
 //! k-th mark belongs to the k-th Write chunk, even if the mark or the chunk is empty: a READ of
-//! zero bytes still uses a chunk. If a union's arm has no data, RFC 8166 leaves the chunk to the
-//! next result, so the RPC layer makes no mark. In NFSv4 such a chunk stays unused, so the RPC
-//! layer makes a mark of zero bytes.
+//! zero bytes still uses a chunk. The bindings differ for a union whose arm has no data. RFC 8166
+//! leaves the chunk to the next result, so the RPC layer makes no mark. In NFSv4 such a chunk stays
+//! unused, so the RPC layer makes a mark of zero bytes.
 
 use crate::{
     responder::{

@@ -3,8 +3,8 @@
 //! Backchannel Calls: from the server to the client, on the client's connection (RFC 8167).
 //!
 //! Backchannel Calls have no chunks, and have their own credits and xids. The server sends none
-//! until the client has allowed them, which the upper layer knows, and has sent its first Call,
-//! which determines the version.
+//! until two conditions hold: the client has allowed them, which the upper layer reports, and the
+//! client has sent its first Call, which determines the version.
 
 use crate::{
     responder::{
@@ -108,7 +108,7 @@ impl Reverse {
     ///
     /// # Errors
     ///
-    /// [`NotSent`] says why the Call cannot be sent. In that case the Call is not counted.
+    /// Returns [`NotSent`] if the Call cannot be sent. In that case the Call is not counted.
     pub fn begin(&mut self, xid: Xid, len: u32) -> Result<CallHeader<'static>, NotSent> {
         let version = self.version.filter(|_| self.allowed);
         let version = version.ok_or(NotSent::Closed)?;

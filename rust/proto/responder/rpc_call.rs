@@ -57,10 +57,10 @@ impl RpcCall {
     /// sections 3 and 6).
     pub(crate) fn has_eligible_argument(&self) -> bool {
         let procedures: &[u32] = match (self.program, self.version) {
-            // WRITE and SYMLINK, whose numbers differ between NFSv2 and NFSv3.
+            // These are WRITE and SYMLINK, whose numbers differ between NFSv2 and NFSv3.
             (NFS_PROGRAM, 2) => &[8, 13],
             (NFS_PROGRAM, 3) => &[7, 10],
-            // COMPOUND. Its operations are not checked here: the NFS decoder checks them.
+            // This is COMPOUND. Its operations are not checked here: the NFS decoder checks them.
             (NFS_PROGRAM, 4) => &[1],
             _ => &[],
         };

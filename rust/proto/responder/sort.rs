@@ -4,8 +4,8 @@
 //!
 //! The checks are made in this order: length, error messages, version, procedure, structure of the
 //! chunk lists, direction. In version two the direction word is checked before the chunk lists.
-//! A message that is too short for a transport header, an error message or a Reply never gets a
-//! response.
+//! Three types of messages never get a response: a message that is too short for a transport
+//! header, an error message, and a Reply.
 
 use crate::{
     responder::{
@@ -133,7 +133,7 @@ pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
     front.message(long, input)
 }
 
-/// What is known about a message after its fixed header words have been read.
+/// The fields of a message that were read from its fixed header words.
 struct Front {
     fixed: Fixed,
     version: Version,
@@ -141,9 +141,9 @@ struct Front {
 }
 
 impl Front {
-    /// Classifies what follows the fixed header words. In version one only the RPC message contains
-    /// the direction (RFC 8167 5.1). In version two a direction word precedes the chunk lists, and
-    /// the RPC message must have the same direction (V2D 4.2.2).
+    /// Classifies a message by the part behind its fixed header words. In version one only the RPC
+    /// message contains the direction (RFC 8167 5.1). In version two a direction word precedes the
+    /// chunk lists, and the RPC message must have the same direction (V2D 4.2.2).
     fn message<'a>(&self, long: bool, mut input: Reader<'a>) -> Arrival<'a> {
         let said = match self.version {
             Version::V1 => None,

@@ -9,7 +9,7 @@ use crate::wire::header::Version;
 /// Version two is an expired draft, so it is accepted only if the administrator allows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Spoken {
-    /// Version one alone.
+    /// Only version one.
     #[default]
     One,
     /// Version one and version two. Each Call is answered in its own version.

@@ -23,7 +23,7 @@ use crate::{
 };
 use core::num::NonZeroU32;
 
-/// Where the unreduced message is after all data have been fetched.
+/// Where the unreduced message is when all data have been fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assembly {
     /// The whole message is the inline payload; there is no landing area.
@@ -72,13 +72,13 @@ pub enum Fill {
 }
 
 impl<'a> Call<'a, Admitted> {
-    /// Returns the inline payload, which [`Assembly`] and [`Fill`] refer to.
+    /// Returns the inline payload, to which [`Assembly`] and [`Fill`] refer.
     #[inline]
     pub const fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Returns where the unreduced message is after all data have been fetched.
+    /// Returns where the unreduced message is when all data have been fetched.
     pub fn assembly(&self) -> Assembly {
         if self.facts.long {
             return Assembly::Landed;
@@ -169,8 +169,8 @@ impl<'a> Call<'a, Admitted> {
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     source: Source,
-    /// Offset in the unreduced message; in a piece that `landed` returned, offset in the landing
-    /// area.
+    /// Offset in the unreduced message. In a piece that `landed` returned, it is the offset in the
+    /// landing area.
     to: u32,
     length: u32,
 }
@@ -231,8 +231,8 @@ struct Place {
 }
 
 impl Place {
-    /// Returns the pieces up to the end of the chunk `item`, or, without a chunk, the end of the
-    /// message.
+    /// Returns the pieces up to the end of the chunk `item`. If `item` is `None`, returns the
+    /// pieces up to the end of the message.
     fn advance(&mut self, item: Option<Item>, body: u32) -> [Piece; 3] {
         // NO-OVERFLOW: Admission checked that each chunk begins inside the message and behind the
         // end of the previous chunk, and that the unreduced message is shorter than 2^32 bytes. So

@@ -39,8 +39,8 @@ use crate::{
 
 /// Classifies a received message.
 ///
-/// `version` is the protocol version of this connection (the version of the probe during the
-/// negotiation); `backchannel` says whether reverse Calls are expected.
+/// `version` is the protocol version of this connection (during the negotiation, the version of the
+/// probe). `backchannel` says whether reverse Calls are expected.
 #[inline]
 pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<'_> {
     let mut input = Reader::new(message);
@@ -50,8 +50,8 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     if fixed.procedure == proc_nr::ERROR {
         return classify_error(&fixed, version, input);
     }
-    // What follows the fixed words has the layout of another version, so the direction is unknown.
-    // Only a Call may be answered with ERR_VERS, so no ERR_VERS is sent (MAL-117).
+    // The part behind the fixed words has the layout of another version, so the direction is
+    // unknown. Only a Call may be answered with ERR_VERS, so no ERR_VERS is sent (MAL-117).
     if fixed.version != version.number() {
         return discard(Counter::BadVers, Some(fixed.xid));
     }
@@ -73,8 +73,8 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
         (proc_nr::MSG | proc_nr::NOMSG, Version::V1) => classify_v1(&context, message, input),
         (proc_nr::MSG | proc_nr::NOMSG, Version::V2) => classify_v2(&context, message, input),
         (proc_nr::OPTIONAL, Version::V2) => classify_optional(&context, input),
-        // `RDMA_DONE` answers no call (RFC 8166, section 4.6.2), so no waiting call is charged with
-        // a bad reply. Version 2 does not have the procedure `RDMA_DONE`.
+        // `RDMA_DONE` answers no call (RFC 8166, section 4.6.2), so it does not count as a bad
+        // reply to a waiting call. Version 2 does not have the procedure `RDMA_DONE`.
         (proc_nr::DONE, Version::V1) => discard(Counter::BadProc, None),
         _ => discard(Counter::BadProc, Some(fixed.xid)),
     }

@@ -11,26 +11,27 @@ use crate::{
 /// Shift between credits and sunrpc's congestion window: one credit is `1 << CWND_SHIFT`.
 pub const CWND_SHIFT: u32 = 8;
 
-/// Credit state of a connection: how many of the client's calls may be in flight.
+/// Credit state of a connection. It determines how many of the client's calls may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardCredits {
     requested: u32,
     granted: u32,
     /// Number of calls that no task waits for any more, but whose replies have not arrived yet.
     abandoned: u32,
-    /// Number of replies that no call waited for, and whose calls [`Self::abandon`] has not
+    /// Number of replies for which no call waited, and whose calls [`Self::abandon`] has not
     /// reported yet.
     strays: u32,
-    /// True while no call must be sent.
+    /// Whether no call may be sent at present.
     closed: bool,
 }
 
-/// What an accepted Reply did to the credits.
+/// The effect of an accepted Reply on the credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// The congestion window has changed; set [`ForwardCredits::cwnd`] before completing the call.
+    /// Whether the congestion window has changed. If so, the caller must set
+    /// [`ForwardCredits::cwnd`] before it completes the call.
     pub changed: bool,
-    /// The counter to raise if the grant was zero or larger than the request.
+    /// The counter to increment if the grant was zero or larger than the request.
     pub note: Option<Counter>,
 }
 
@@ -72,7 +73,8 @@ impl ForwardCredits {
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
     }
 
-    /// Forbids the sending of calls, whatever the grant is, if `closed`; allows it if not.
+    /// If `closed` is true, forbids the sending of calls, whatever the grant is. If it is false,
+    /// allows the sending of calls.
     pub fn close(&mut self, closed: bool) {
         self.closed = closed;
     }
@@ -89,8 +91,8 @@ impl ForwardCredits {
         }
     }
 
-    /// Records a Reply that no call waits for. Returns `true` if the Reply is taken for the reply
-    /// to an abandoned call; the credit of that call is free now. Returns `false` if no abandoned
+    /// Records a Reply that no call waits for. Returns `true` if the Reply counts as the reply to
+    /// an abandoned call; the credit of that call is then free. Returns `false` if no abandoned
     /// call is known: perhaps [`Self::abandon`] has not reported the call yet. If a faulty server
     /// made up the Reply, the client may send one call more than the server granted.
     #[inline]

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work that waits for free entries in a full queue ([`PostQueue`]).
+//! Posting work to a queue that may be full ([`PostQueue`]).
 //!
-//! After a post found the queue full, the queue announces a single time that it has free entries
-//! again. The announcement posts the items of the deferred list. If the announcement comes after
-//! the failed post but before the item is on the list, it misses the item. So the poster asks the
-//! queue again after the poster has put the item on the list.
+//! After a post that found the queue full, the queue announces once that it has free entries again.
+//! Then the items of the deferred list are posted. The announcement may come after the failed post
+//! but before the item is on the list, and then misses the item. So after the poster has put the
+//! item on the list, it asks the queue again.
 
-/// A queue with a list of deferred items. Other contexts may use the queue and the list any time.
+/// A queue with a list of deferred items. Other contexts may use the queue and the list at any
+/// time.
 pub trait PostQueue {
     /// Posts `item`. Returns `false` if the queue is full; the queue then calls [`resume`] as soon
     /// as it has free entries.

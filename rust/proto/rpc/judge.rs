@@ -35,7 +35,8 @@ use crate::{
 /// The chunks that a call offered, and the limits of its reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer<'a> {
-    /// The Write list as sent; a chunk without segments asked for its data inline.
+    /// The Write list as sent. A chunk without segments means that the client wants the data
+    /// inline.
     pub writes: &'a [&'a [Segment]],
     /// The Reply chunk as sent.
     pub reply: Option<&'a [Segment]>,
@@ -45,12 +46,12 @@ pub struct Offer<'a> {
     /// well, in space that optional attributes left free. The upper layer's decoder finds the data
     /// there, so such a message is accepted.
     pub non_data_max: u32,
-    /// True if returned handles and offsets that differ from the offered ones are refused
+    /// Whether a Reply is refused if its returned handles and offsets differ from the offered ones
     /// (MAL-068, MAL-069).
     pub strict: bool,
 }
 
-/// What the caller has to do with a Reply.
+/// The action that the caller must take for a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Invalidate the regions of the call, then complete the call with this reply.
@@ -222,12 +223,13 @@ fn judge_chunk(
 
 /// Checks the RPC message in the Reply chunk, after invalidation (V1-070, MAL-086 to MAL-088).
 ///
-/// `front` is the beginning of the chunk's memory; the caller zeroed its first eight bytes before
-/// it sent the Call.
+/// `front` is the beginning of the chunk's memory. The caller must have zeroed its first eight
+/// bytes before it sent the Call.
 ///
 /// # Errors
 ///
-/// [`Error::BadPayload`] if `front` does not begin with the xid and the direction of a Reply.
+/// Returns [`Error::BadPayload`] if `front` does not begin with the xid and the direction of a
+/// Reply.
 #[inline]
 pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
     let mut input = Reader::new(front);

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the time of a call goes: its stages ([`Stage`]), and buckets to count them in.
+//! The stages of a call's processing ([`Stage`]), and buckets for counting how long they take.
 //!
 //! Bucket 0 counts spans shorter than 1 us. Bucket `n` counts spans of at least 2^(n-1) us that are
 //! shorter than 2^n us. The last bucket has no upper limit.
 
-/// A part of a call's life. Each stage begins when the preceding stage ends.
+/// A part of a call's processing. Each stage begins when the preceding stage ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// From the beginning of the RPC until the transport was last given the call to send: it waits
-    /// for a slot, a connection, a credit or another sender, and is encoded.
+    /// The stage from the beginning of the RPC until the call was last passed to the transport. The
+    /// call waits for a slot, a connection, a credit or another sender, and is encoded.
     Wait,
-    /// Until the call was about to be posted: its memory is registered and its message made.
+    /// The stage until the call was about to be posted. Its memory is registered and its message is
+    /// made.
     Register,
-    /// Until the reply had arrived: posting, network, server.
+    /// The stage until the reply has arrived. It includes posting, the network and the server.
     Answer,
-    /// Until the call ended: regions that the server did not invalidate are invalidated, and data
-    /// is copied.
+    /// The stage until the call ended. Regions that the server did not invalidate are invalidated,
+    /// and data is copied.
     Complete,
 }
 
@@ -56,25 +57,26 @@ pub fn below_us(bucket: usize) -> Option<u64> {
     1u64.checked_shl(u32::try_from(bucket).ok()?)
 }
 
-/// Points in the life of a call, in nanoseconds of a clock that never steps back. Zero: not known.
+/// Times in the processing of a call, in nanoseconds of a clock that never steps back. Zero means
+/// that the time is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// The RPC began.
+    /// Time at which the RPC began.
     pub begun: u64,
-    /// The transport was given the call to send, for the last time.
+    /// Time at which the call was last passed to the transport.
     pub given: u64,
-    /// The call was about to be posted, for the last time.
+    /// Time at which the call was last about to be posted.
     pub posted: u64,
-    /// The reply had arrived.
+    /// Time at which the reply had arrived.
     pub answered: u64,
-    /// The call ended.
+    /// Time at which the call ended.
     pub ended: u64,
 }
 
 impl Stamps {
     /// Returns how long each stage took, in nanoseconds. Returns `None` if a time stamp is missing
-    /// or earlier than its predecessor: measuring was off when the call was posted, or the call was
-    /// sent again after it was posted.
+    /// or earlier than its predecessor. This happens if measuring was off when the call was posted,
+    /// or if the call was sent again after it was posted.
     pub fn spans(&self) -> Option<[(Stage, u64); 4]> {
         if self.begun == 0 || self.posted == 0 {
             return None;

@@ -9,7 +9,7 @@ use crate::time::{
 
 /// Default number of discarded messages after which a connection is closed.
 pub const DEFAULT_DISCARD_LIMIT: u32 = 16;
-/// Number of bad replies to one call after which the call fails.
+/// A call fails after this number of bad replies to it.
 pub const CALL_STRIKES: u8 = 3;
 
 /// Number of bad replies to one call, summed over all connections on which it was sent.
@@ -52,7 +52,7 @@ impl DiscardLimit {
         }
     }
 
-    /// Lowers the count by one for each minute that has passed. Must be called regularly: a dropped
+    /// Lowers the count by one for each minute that has passed. Must be called regularly. A dropped
     /// message may leave the count too early, by at most the time between two calls of `tick`.
     pub fn tick(&mut self, now: Time) {
         while self.seen > 0 && now.since(self.since) >= FORGOTTEN {

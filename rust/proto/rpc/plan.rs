@@ -35,9 +35,9 @@ pub struct CallShape {
     pub pages: u32,
     /// The tail, with the pad of the page data if `tail_padded`.
     pub tail: u32,
-    /// True if the tail begins with the XDR pad of the page data.
+    /// Whether the tail begins with the XDR pad of the page data.
     pub tail_padded: bool,
-    /// True if the upper-layer binding allows the page data to travel in a chunk (DDP-eligible).
+    /// Whether the upper-layer binding allows the page data to travel in a chunk (DDP-eligible).
     pub eligible: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct ReplyShape {
     pub pages: u32,
     /// The tail.
     pub tail: u32,
-    /// True if the upper-layer binding allows the page data to travel in a chunk (DDP-eligible).
+    /// Whether the upper-layer binding allows the page data to travel in a chunk (DDP-eligible).
     pub eligible: bool,
 }
 

@@ -23,8 +23,7 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// A rail that works again this long after the first rail did not recover together with the first
-/// rail.
+/// If a rail works again later than this after the first rail, the two did not recover together.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {
@@ -36,9 +35,9 @@ impl Rails {
         }
     }
 
-    /// Records that the connection was lost because the peer was silent. The rail is then dead,
-    /// unless the connection was made before all rails failed, so that it may have failed with
-    /// them. Returns whether another rail is live.
+    /// Records that the connection was lost because the peer was silent. The rail is then dead. The
+    /// exception is a connection that was made before all rails failed, because it may have failed
+    /// with them. Returns whether another rail is live.
     pub fn lost(&mut self, seat: &Seat, now: Time) -> bool {
         if !self.is_left_over(seat, now) {
             self.died(seat.on, now);
@@ -54,7 +53,7 @@ impl Rails {
         all_failed.is_some_and(|failed| now.since(failed) < TOGETHER)
     }
 
-    /// Records a failure for which the rail is to blame: the attempt failed, or the port or the
+    /// Records a failure for which the rail is to blame: an attempt failed, or the port or the
     /// device went away. The rail is then dead. Returns whether another rail is live.
     pub fn failed(&mut self, seat: &Seat, now: Time) -> bool {
         self.died(seat.on, now);

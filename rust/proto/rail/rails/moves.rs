@@ -28,15 +28,15 @@ const ALL_MOVES: Millis = Millis::from_secs(10);
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
 /// Time for which a busy connection stays on its rail after its calls took too long for a move:
-/// `STAY` after the first such case, doubled after each further case, up to `LONGEST_STAY`.
+/// `STAY` after the first time, doubled after each further time, up to `LONGEST_STAY`.
 const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
 impl Rails {
-    /// Returns whether this connection has to move now, and how. `busy`: calls are in flight on the
-    /// connection. `heard`: when the last message came from the server. A connection that has to
-    /// move is counted on its new rail from now on. Its next attempt takes that rail, unless
-    /// [`Rails::stay`] is called before.
+    /// Returns whether this connection must move now, and how. `busy` says that calls are in flight
+    /// on the connection. `heard` is the time of the last message from the server. A connection
+    /// that must move is counted on its new rail from now on. Its next attempt takes that rail,
+    /// unless [`Rails::stay`] is called before.
     pub fn moves(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Move> {
         if self.get(seat.on)?.health.is_belied(heard) {
             self.worked(seat.on, now);

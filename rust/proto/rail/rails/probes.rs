@@ -47,8 +47,8 @@ const DROP: Millis = Millis::from_secs(8);
 const AGAIN: Millis = Millis::new(250);
 const MOST: u32 = 2;
 
-/// Minimum time between two suspicions: `PAUSE` if the connection has received a message since the
-/// last suspicion, `LONG_PAUSE` if its silence continues.
+/// Minimum time between two suspicions. It is `PAUSE` if the connection has received a message
+/// since the last suspicion, and `LONG_PAUSE` if its silence continues.
 const PAUSE: Millis = Millis::from_secs(3);
 const LONG_PAUSE: Millis = Millis::from_secs(10);
 
@@ -57,9 +57,9 @@ const SOON: Millis = Millis::new(250);
 
 impl Rails {
     /// Checks whether a busy connection is silent. The driver calls this for connections whose Send
-    /// completions do not show that the peer received the message. `busy`: calls are in flight.
-    /// `heard`: when the last message was received. Returns the time until the next check, if one
-    /// is needed.
+    /// completions do not show that the peer received the message. `busy` says that calls are in
+    /// flight. `heard` is the time of the last received message. Returns the time until the next
+    /// check, if one is needed.
     pub fn watch(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Millis> {
         let waits = seat.waits.filter(|since| busy && heard <= *since);
         seat.waits = waits.or(busy.then_some(now));
