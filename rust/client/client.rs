@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport ([`Client`]): implements the operations that the RPC client calls, and passes
-//! each on to a module below.
+//! A transport ([`Client`]). It implements the operations that the RPC client calls, and passes
+//! each of them to another module of this crate.
 
 use crate::{
     connection::{
@@ -118,7 +118,7 @@ impl Transport for Rdma {
         link.close(lock);
     }
 
-    // Inlined, as it has one caller.
+    // This function is inlined, because it has only one caller.
     #[inline(always)]
     fn send(lock: &mut SendLock<'_, Self>, call: &Call<'_, Self>) -> Result<(), NotSent> {
         match lock.state() {
@@ -127,7 +127,7 @@ impl Transport for Rdma {
         }
     }
 
-    // Inlined, as it has one caller.
+    // This function is inlined, because it has only one caller.
     #[inline(always)]
     fn busy_poll(xprt: &Xprt<Self>, waiting: &Waiting<'_, Self>) {
         if let Some(qp) = xprt.data().link.current() {
@@ -148,7 +148,7 @@ impl Transport for Rdma {
 
     #[inline]
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result {
-        // Calls can be too large to carry only on a device whose regions are small.
+        // A call can be too large only on a device whose regions are small.
         let link = &xprt.data().link;
         if link.region_pages() >= SMALL_REGION {
             return Ok(());

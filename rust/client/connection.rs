@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One connection ([`Connection`]): the state that lives as long as its queue pair. The code that
-//! uses this state is in the modules above: [`rpc`](crate::rpc) handles the messages of RPCs and
-//! contains the completion handlers; [`link`](crate::link) makes, watches and ends connections.
+//! One connection ([`Connection`]): the state that exists as long as its queue pair. Two other
+//! modules use this state: [`rpc`](crate::rpc) handles the messages of RPCs and contains the
+//! completion handlers; [`link`](crate::link) makes, watches and ends connections.
 
 mod belief;
 mod credits;
@@ -159,7 +159,7 @@ pub(crate) struct Connection {
     disbelief: Option<Disbelief>,
     /// Time (in jiffies) at which the last message arrived.
     last_rx: Atomic<usize>,
-    /// Time (in jiffies) of the last successful completion of a message that we sent.
+    /// Time (in jiffies) of the last successful completion of a message that this host sent.
     last_end: Atomic<usize>,
     /// The credits that every call requests.
     requested: Credits,
@@ -193,13 +193,13 @@ impl Connection {
         &self.xprt
     }
 
-    /// The number that identifies the connection.
+    /// Returns the number that identifies the connection.
     #[inline]
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The protocol version of the connection; version 1 until the peers have agreed.
+    /// Returns the protocol version of the connection, or version 1 until the peers have agreed.
     #[inline]
     pub(crate) fn version(&self) -> Version {
         const V2: u32 = Version::V2.number();
@@ -212,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// The workqueue on which received messages and completions are handled.
+    /// Returns the work queue that handles received messages and completions.
     #[inline]
     pub(crate) fn completions(&self) -> &Queue {
         self.services.common.completions().queue()
@@ -237,7 +237,8 @@ impl Connection {
         self.device
     }
 
-    /// Whether the segments that a reply returns must equal the segments that the call offered.
+    /// Returns whether the segments that a reply returns must equal the segments that the call
+    /// offered.
     pub(crate) fn is_strict(&self) -> bool {
         self.strict
     }
@@ -249,7 +250,7 @@ impl Connection {
         self.believes.read_once()
     }
 
-    /// Why the server was not asked to invalidate regions.
+    /// Returns the reason why the server was not asked to invalidate regions.
     pub(crate) fn disbelief(&self) -> Option<Disbelief> {
         self.disbelief
     }
@@ -260,13 +261,13 @@ impl Connection {
         self.believes.write_once(false);
     }
 
-    /// The agreed thresholds; the minimum until the peers agree.
+    /// Returns the agreed thresholds, or the minimum until the peers agree.
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
         self.agreement.get()
     }
 
-    /// Whether the server may invalidate regions.
+    /// Returns whether the server may invalidate regions.
     #[inline]
     pub(crate) fn remote_invalidation(&self) -> bool {
         self.agreement.remote_invalidation()
@@ -290,12 +291,12 @@ impl Connection {
         let _ = self.probe_answered.is_first();
     }
 
-    /// Whether the reply to the version probe has arrived.
+    /// Returns whether the reply to the version probe has arrived.
     pub(crate) fn is_probe_answered(&self) -> bool {
         self.probe_answered.was()
     }
 
-    /// The xid of the version probe; `None` after the peers have agreed.
+    /// Returns the xid of the version probe, or `None` after the peers have agreed.
     pub(crate) fn probing(&self) -> Option<Xid> {
         match self.agreement.was_made() {
             false => self.probe.copy(),
@@ -312,7 +313,8 @@ impl Connection {
             .busy_poll(|| qp.busy_poll(alone, || waiting.is_over()));
     }
 
-    /// Reports an event that never produces a `Todo`: anything but ticks and timeouts.
+    /// Reports an event to the machine. It must be an event that never produces a `Todo`: ticks and
+    /// timeouts are not allowed.
     pub(crate) fn react(&self, event: Event) {
         self.services
             .machine
@@ -326,46 +328,46 @@ impl Connection {
         self.react(Event::Lost(self.epoch, cause));
     }
 
-    /// Posts a keepalive probe, which the peer's device acknowledges. `Closed`: the connection is
-    /// ending.
+    /// Posts a keepalive probe, which the peer's device acknowledges. Returns `Closed` if the
+    /// connection is ending.
     pub(crate) fn probe(qp: &Qp<Self>) -> Result<(), SendError> {
         let batch = qp.begin(0, 1)?;
         batch.post_probe().map_err(|_| SendError::Closed)
     }
 
-    /// Records that a message came from the peer.
+    /// Records that a message arrived from the peer.
     #[inline]
     pub(crate) fn note_rx(&self) {
         self.last_rx.write_once(Jiffies::now().count());
     }
 
-    /// Records that a message that we sent completed without an error.
+    /// Records that a message that this host sent completed without an error.
     #[inline]
     pub(crate) fn note_end(&self) {
         self.last_end.write_once(Jiffies::now().count());
     }
 
-    /// Returns how long ago the peer last showed a sign of life: a message from it, or the
-    /// completion of a message that we sent. On iWARP a completion does not prove that the peer is
-    /// alive. It counts here nevertheless, because the keepalive relies on TCP to detect a dead
-    /// peer once TCP has accepted the data.
+    /// Returns the time since the peer last showed a sign of life: a message from it, or the
+    /// completion of a message to it. On iWARP a completion does not prove that the peer is alive.
+    /// It counts here nevertheless, because the keepalive relies on TCP to detect a dead peer once
+    /// TCP has accepted the data.
     pub(crate) fn silence(&self) -> Jiffies {
         let ended = Jiffies::since(self.last_end.read_once());
         Jiffies(ended.count().min(self.unheard().count()))
     }
 
-    /// The time since the last message arrived.
+    /// Returns the time since the last message arrived.
     fn unheard(&self) -> Jiffies {
         Jiffies::since(self.last_rx.read_once())
     }
 
-    /// The time at which the last message arrived, as the protocol core counts time.
+    /// Returns the time at which the last message arrived, in the protocol core's type.
     pub(crate) fn heard(&self) -> Time {
         let ago = u64::from(self.unheard().as_ms());
         Time::from_millis(machine::now().as_millis().saturating_sub(ago))
     }
 
-    /// Returns how long ago there was last a sign that the path to the peer works. On iWARP only a
+    /// Returns the time since the last sign that the path to the peer works. On iWARP only a
     /// received message is such a sign.
     pub(crate) fn rail_silence(&self) -> Jiffies {
         if self.device.ends_early {
@@ -398,7 +400,8 @@ impl Connection {
 
     /// Defers the invalidation of a slot's regions until the send queue has space.
     pub(crate) fn defer_invalidation(&self, slot: u16) {
-        // Cannot fail: the list has capacity for every slot, and contains each slot at most once.
+        // This cannot fail: the list has capacity for every slot, and contains each slot at most
+        // once.
         let _ = self.locked.deferred.lock().push_within_capacity(slot);
     }
 

@@ -18,7 +18,8 @@ use xprtrdma_proto::{
     Notes, //
 };
 
-/// A number that only grows. `Relaxed`: no other memory access depends on its order.
+/// A number that only grows. Its accesses are `Relaxed`, because no other memory access depends on
+/// their order.
 struct Count(Atomic<u64>);
 
 impl Count {
@@ -49,7 +50,7 @@ pub(crate) enum Ordinary {
     SendQueueFull,
     /// Number of times that a sender found no free region.
     NoRegion,
-    /// Calls that the server sent to us.
+    /// Calls that the server sent to this host.
     Callbacks,
     /// Replies to calls that had been abandoned.
     LateReplies,
@@ -169,7 +170,7 @@ pub(crate) struct Tally {
     copied_in: u64,
     /// Regions that the server invalidated after both peers had announced support.
     invalidated: u64,
-    /// Regions that the server invalidated although only we had announced support.
+    /// Regions that the server invalidated although only this host had announced support.
     invalidated_unannounced: u64,
 }
 
@@ -193,7 +194,7 @@ impl Tally {
         self.offered_bytes = self.offered_bytes.wrapping_add(length.into());
     }
 
-    /// Counts the bytes that came with an accepted reply.
+    /// Counts the bytes that arrived with an accepted reply.
     #[inline]
     pub(crate) fn accepted(&mut self, accept: &Accept) {
         let placed = u64::from(accept.placed).wrapping_add(accept.reply_len.into());
@@ -225,9 +226,9 @@ impl Tally {
         self.invalidated_unannounced += other.invalidated_unannounced;
     }
 
-    /// Returns the segments of Read, Write and Reply chunks; the bytes of memory offered for
-    /// results, and the bytes that the server placed there; the bytes copied into sent messages and
-    /// out of received messages.
+    /// Returns the numbers of segments in Read, Write and Reply chunks; the bytes of memory offered
+    /// for results, and the bytes that the server placed there; the bytes copied into sent messages
+    /// and out of received messages.
     pub(crate) fn columns(&self) -> [u64; 7] {
         [
             self.read_segments,

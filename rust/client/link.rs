@@ -8,10 +8,11 @@
 //! failed, and [`port_events`] receives the events of its device. [`teardown`] ends the connection
 //! in this order:
 //!
-//! 1. The queue pair is disconnected and drained: no handler runs any more, nothing is posted, and
-//!    the server can reach no memory.
-//! 2. Each slot returns the regions of this connection to the pool, which ends the loans of the
-//!    request's memory. A call whose reply had arrived and only waited for this completes.
+//! 1. 1. The queue pair is disconnected and drained. From then on no handler runs, nothing is
+//!    posted, and the server can access no memory.
+//! 2. 2. The regions of this connection that slots hold return to the pool, which ends the loans of
+//!    the requests' memory. If the reply to a call has arrived and the call only waited for its
+//!    regions, the call completes.
 //! 3. The send path and the request paths drop their references (send lock, [`Link::current`]).
 //!    This step comes first if [`Link::close`] started the teardown.
 //! 4. The queue pair is destroyed, and then the regions in the pool.
@@ -101,8 +102,8 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// Times after which a silent peer is probed, and after which a peer that does not respond is given
-/// up.
+/// Times of silence after which a busy and an idle connection are probed, and the time limit for
+/// the answer to the probe.
 const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
     busy_after: Millis::from_secs(5),
     idle_after: Millis::from_secs(30),
@@ -119,7 +120,7 @@ const PROBE_WORK: u64 = 3;
 /// threshold minus the transport header (RFC 8166, section 3.3.3).
 const LEAST_CALLBACK: u32 = 1024 - 28;
 
-/// See the module's documentation.
+/// The link of a transport; see the module's documentation.
 #[pin_data]
 pub(crate) struct Link {
     services: Services,
@@ -139,11 +140,11 @@ pub(crate) struct Link {
     /// The use of a rail by the present attempt or connection.
     #[pin]
     place: SpinLock<Option<Place>>,
-    /// Number of [`Place`]s that this link has made, which numbers each of them.
+    /// Number of [`Place`]s that this link has made. It gives each of them a number.
     places: Atomic<u32>,
-    /// Whether the last attempt or connection ended because its rail died. Written by the thread
-    /// that ends it, and read by the next attempt, which waits for that thread. So no other memory
-    /// access depends on its order.
+    /// Whether the last attempt or connection ended because its rail died. The thread that ends it
+    /// writes the flag, and the next attempt, which waits for that thread, reads it. So no other
+    /// memory access depends on its order.
     rail_died: Atomic<bool>,
     /// Sizes of the largest messages sent and received without RDMA so far, in bytes. They never
     /// shrink.
@@ -229,23 +230,23 @@ impl Link {
         )
     }
 
-    /// The objects that all connections of the transport share.
+    /// Returns the objects that all connections of the transport share.
     pub(crate) fn services(&self) -> &Services {
         &self.services
     }
 
-    /// The connection machine.
+    /// Returns the connection machine.
     pub(crate) fn machine(&self) -> &Arc<Machine> {
         self.services.machine()
     }
 
-    /// Returns the present connection, if any. It may have ended already.
+    /// Returns the present connection, if there is one. It may have ended already.
     pub(crate) fn current(&self) -> Option<Arc<Qp<Connection>>> {
         self.current.lock().clone()
     }
 
-    /// Calls `f` with the present connection. No reference is taken: dropping the last reference to
-    /// a connection is forbidden under the locks that are held here.
+    /// Calls `f` with the present connection. This takes no reference, because the last reference
+    /// to a connection must not be dropped under the locks that are held here.
     pub(crate) fn with_current<R>(&self, f: impl FnOnce(&Connection) -> Option<R>) -> Option<R> {
         f(self.current.lock().as_ref()?.handler())
     }
@@ -274,8 +275,8 @@ impl Link {
 
     /// Returns the sizes of the largest messages that a new connection sends and receives without
     /// RDMA. They never shrink, because an NFSv4.1 session was promised the callbacks that its
-    /// first connection could carry. If version 2 is allowed, Receives are large enough for what
-    /// version 2 lets a server send. Attempts are serialized, so nothing races.
+    /// first connection could carry. If version 2 is allowed, Receives have the size that version 2
+    /// allows a server to send. Attempts run one after the other, so there is no race.
     fn inline_sizes(&self) -> (u32, u32) {
         let grown = |kept: &Atomic<u32>, wanted: u32| {
             let size = wanted.max(kept.load(Relaxed));
@@ -293,9 +294,10 @@ impl Link {
     /// Starts a connection attempt.
     pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Rdma>) {
         let old = self.job.lock().replace(lock);
-        // `old` is empty: the send lock of an older job would have kept this attempt from starting.
+        // `old` is empty, because an older job would still hold the send lock, and this attempt
+        // could not have started.
         drop(old);
-        // Cannot fail: the previous worker ended before the send lock became free.
+        // This cannot fail, because the previous worker ended before the send lock became free.
         let queue = self.services.common().queue().queue();
         let _ = queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
@@ -316,8 +318,8 @@ impl Link {
                 };
                 let failed = match Connection::probe(&qp) {
                     Ok(()) => return,
-                    // The queue is full of work requests that prove the peer alive just as a probe
-                    // would.
+                    // The queue is full of work requests. Their completion proves as well as a
+                    // probe that the peer is alive.
                     Err(SendError::Full) => Event::KeepaliveNotSent(epoch),
                     Err(SendError::Closed) => Event::Lost(epoch, Cause::PostFailed),
                 };
@@ -326,13 +328,13 @@ impl Link {
         }
     }
 
-    /// Ends the connection by order of an administrator or a test.
+    /// Ends the connection because an administrator or a test requested it.
     pub(crate) fn force(&self, xprt: &Xprt<Rdma>) {
         self.react(xprt, Event::Close(Cause::Forced));
     }
 
-    /// Reports that callbacks may come from now on, so that the connection is not idle even without
-    /// calls (BC-16).
+    /// Reports that callbacks may arrive from now on, so that the connection is not idle even
+    /// without calls (BC-16).
     pub(crate) fn bind_backchannel(&self, xprt: &Xprt<Rdma>) {
         self.react(xprt, Event::Backchannel { bound: true });
     }

@@ -43,7 +43,8 @@ impl Display for Named<'_> {
     }
 }
 
-/// A work request that failed: `SEND: peer does not acknowledge, status 12, vendor error 0x81`.
+/// A work request that failed. Example:
+/// `SEND: peer does not acknowledge, status 12, vendor error 0x81`.
 struct Work(FailedWork);
 
 impl Display for Work {
@@ -104,7 +105,7 @@ impl Display for Details<'_> {
     }
 }
 
-/// The number of attempts in a row that failed, and their total time; empty for the first attempt.
+/// The number of attempts in a row that failed, and their total time. Empty for the first attempt.
 struct Repeated(u32, Millis);
 
 impl Display for Repeated {
@@ -141,7 +142,7 @@ impl Display for Uninvalidated {
     }
 }
 
-/// A rail in log lines: `192.0.2.2 (rxe0/1) to 192.0.2.1`.
+/// A rail in log lines. Example: `192.0.2.2 (rxe0/1) to 192.0.2.1`.
 pub(crate) struct Over<'a>(pub(crate) &'a Rail);
 
 impl Display for Over<'_> {
@@ -183,7 +184,7 @@ impl Display for To {
     }
 }
 
-/// The rail over which an attempt was made; empty if rails are not set.
+/// The rail over which an attempt was made. Empty if rails are not configured.
 struct On(Option<Rail>);
 
 impl Display for On {
@@ -195,7 +196,8 @@ impl Display for On {
     }
 }
 
-/// The reason why an attempt failed, and the errno if this host refused a step, otherwise zero.
+/// The reason why an attempt failed. The number is the errno if this host refused a step, otherwise
+/// zero.
 pub(crate) struct Reason(pub(crate) ConnectError, pub(crate) i32);
 
 impl Display for Reason {
@@ -218,8 +220,8 @@ impl Display for Seconds {
     }
 }
 
-/// Logs a failed attempt, unless `report` suppresses it. `lasted`: duration of the attempt.
-/// `device`: its device, if the address was resolved. `rail`: its rail, if rails are set.
+/// Logs a failed attempt, unless `report` suppresses it. `lasted` is the duration of the attempt,
+/// `device` its device if the address was resolved, and `rail` its rail if rails are configured.
 pub(crate) fn failure(
     xprt: &Xprt<Rdma>,
     reason: Reason,

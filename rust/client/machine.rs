@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection machine of a transport ([`Machine`]): protects the protocol core's machine with a
-//! lock.
+//! The connection machine of a transport ([`Machine`]): the protocol core's machine behind a lock.
 //!
 //! One worker makes a connection: it performs the machine's actions and waits for events of the
 //! connection manager. While this worker runs, all events go to its mailbox. At other times, a
@@ -15,12 +14,13 @@
 //! connection, it orders both halves: a work item for the first, and [`Xprt::force_disconnect`] for
 //! the second. The second half also does the first if that is not done yet.
 //!
-//! After that, the server can reach nothing of the connection. Destroying the remains may take a
-//! device seconds. A call that can be sent over another rail does not wait for this: a separate
-//! work item destroys them ([`Machine::destroy_ended`]).
+//! After that, the server can access nothing of the connection. A device may take seconds to
+//! destroy the rest. A call that can be sent over another rail does not wait for this: a separate
+//! work item destroys the rest ([`Machine::destroy_ended`]).
 //!
-//! Of the driver, this module needs only the marker type [`Rdma`]. It returns work for the modules
-//! above as [`Todo`], and they implement the end of a connection through [`Established`].
+//! The only item of the driver that this module needs is the marker type [`Rdma`]. It returns work
+//! for other modules as [`Todo`], and they implement the end of a connection through
+//! [`Established`].
 
 use crate::driver::Rdma;
 use kernel::{
@@ -71,26 +71,26 @@ use xprtrdma_sunrpc::{
 /// Interval, in milliseconds, at which a waiting worker checks whether the transport still exists.
 const LOOK_MS: u32 = 250;
 
-/// Numbers of the work items that end a connection and that destroy what remains of it.
+/// Numbers of the work items that end a connection and that destroy the rest of it.
 const END: u64 = 0;
 const DESTRUCTION: u64 = 1;
 
-/// The present time, in the protocol core's type.
+/// Returns the present time, in the protocol core's type.
 pub(crate) fn now() -> Time {
     Time::from_millis(now_ms())
 }
 
 /// The owner of an established connection.
 pub(crate) trait Established: Sized + Send + Unpin + 'static {
-    /// The connection's number.
+    /// Returns the connection's number.
     fn epoch(&self) -> Epoch;
 
-    /// Revokes the server's access to the connection and to the memory of all its calls. Sleeps. A
-    /// thread that this waits for must not itself wait for the send lock or the RPC client's
+    /// Revokes the server's access to the connection and to the memory of all its calls. Sleeps.
+    /// This function must not wait for a thread that waits for the send lock or the RPC client's
     /// queues.
     fn end(&mut self, machine: &Machine<Self>);
 
-    /// Destroys what remains after [`Established::end`]. Sleeps, perhaps for seconds.
+    /// Destroys the rest of the connection after [`Established::end`]. Sleeps, perhaps for seconds.
     fn destroy(self);
 }
 
@@ -103,12 +103,12 @@ pub(crate) enum Todo {
 }
 
 impl Todo {
-    /// Does nothing: only ticks and timeouts of calls produce a `Todo`, and the caller reported
+    /// Does nothing. Only ticks and timeouts of calls produce a `Todo`, and the caller reported
     /// another event.
     pub(crate) fn expect_nothing(self) {}
 }
 
-/// See the module's documentation.
+/// The connection machine of a transport; see the module's documentation.
 #[pin_data]
 pub(crate) struct Machine<C: Established> {
     common: Arc<Common>,
@@ -157,7 +157,7 @@ impl<C: Established> Machine<C> {
     }
 
     /// Hands an event to the machine: through the mailbox while a worker runs, otherwise directly.
-    /// If directly, it also carries out the resulting actions. Does not sleep.
+    /// In the second case it also carries out the resulting actions. Does not sleep.
     pub(crate) fn react(self: &Arc<Self>, xprt: &Xprt<Rdma>, event: Event) -> Todo {
         let handed_in = self.mailbox.lock().deliver(event, now());
         match handed_in {
@@ -186,12 +186,12 @@ impl<C: Established> Machine<C> {
     /// Orders both halves of the connection's end. Does not sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-        // The lock stays held for two reasons: no disconnect is requested if the connection was
-        // closed since, and no new connection can be made before the request.
+        // The lock stays held for two reasons. If the connection has been closed since, no
+        // disconnect may be requested. And no new connection may be made before the request.
         let mailbox = self.mailbox.lock();
         if mailbox.conn.is_ending(epoch) {
             xprt.force_disconnect();
-            // An error means that the work item is queued already and has not started.
+            // If this fails, the work item is already queued and has not started.
             let ends = self.common.ends().queue();
             let _ = ends.enqueue::<Arc<Self>, END>(self.clone());
         }
@@ -200,27 +200,26 @@ impl<C: Established> Machine<C> {
     /// Stores the owner of the connection that was just made.
     pub(crate) fn own(&self, connection: C) {
         let old = self.owner.lock().replace(connection);
-        // `old` is empty: an older connection ended before this attempt began.
+        // `old` is empty, because an older connection ended before this attempt began.
         drop(old);
     }
 
     /// Ends the connection if `is_meant` accepts it, or waits until another thread has ended it.
-    /// A thread that ends a connection first destroys what remains of the connection before it.
-    /// Sleeps.
+    /// Before a thread ends a connection, it destroys the rest of the previous connection. Sleeps.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
         if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
             connection.end(self);
             self.destroy_ended();
             *self.ended.lock() = Some(connection);
-            // An error means that the work item is queued already and has not started.
+            // If this fails, the work item is already queued and has not started.
             let ends = self.common.ends().queue();
             let _ = ends.enqueue::<Arc<Self>, DESTRUCTION>(self.clone());
         }
     }
 
-    /// Destroys what remains of an ended connection, or waits until another thread has done so.
-    /// Sleeps, perhaps for seconds.
+    /// Destroys the rest of an ended connection, or waits until another thread has done so. Sleeps,
+    /// perhaps for seconds.
     pub(crate) fn destroy_ended(&self) {
         let mut ended = self.ended.lock();
         if let Some(connection) = ended.take() {
@@ -282,7 +281,8 @@ impl<C: Established> Machine<C> {
             }
             let left = match mailbox.conn.deadline() {
                 Some(deadline) => deadline.since(now()).get(),
-                // Every step of an attempt has a deadline; if there were none, check again soon.
+                // Every step of an attempt has a deadline. If a step had none, this thread would
+                // check again soon.
                 None => 1000,
             };
             if left == 0 {
@@ -295,7 +295,7 @@ impl<C: Established> Machine<C> {
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads get no signals. However the wait ends, the loop checks everything
+            // Kernel threads receive no signals. However the wait ends, the loop checks everything
             // again.
             let _ = self.arrived.wait_interruptible_timeout(&mut mailbox, span);
         }
@@ -334,7 +334,8 @@ impl<C: Established> WorkItem<END> for Machine<C> {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // By now the connection may have ended, and another one may exist, which must stay.
+        // By now the connection may have ended, and another one may exist. The new one must not be
+        // ended.
         this.end(|epoch| this.with_conn(|conn| conn.is_ending(epoch)));
     }
 }

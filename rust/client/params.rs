@@ -101,7 +101,8 @@ impl Check for Rdma {
             Setting::RailServers => Servers::parse(text).map(drop),
         };
         read.map_err(|refusal| {
-            // The administrator of a container can write here as well, so logging must be limited.
+            // The administrator of a container can write to this file as well, so logging must be
+            // limited.
             if may_log() {
                 pr_err!("{} refused: {}\n", setting.parameter(), Show(&refusal));
             }
@@ -221,13 +222,13 @@ pub(crate) fn rail_servers(common: &Common, net: &Net) -> Servers {
     })
 }
 
-/// Whether the segments that a reply returns must equal those that the call offered (MAL-068,
-/// MAL-069).
+/// Returns whether the segments that a reply returns must equal those that the call offered
+/// (MAL-068, MAL-069).
 pub(crate) fn strict() -> bool {
     number(module_parameters::strict.value()) != 0
 }
 
-/// Whether servers may invalidate regions, provided that the device proves it.
+/// Returns whether servers may invalidate regions, provided that the device proves it.
 pub(crate) fn remote_invalidation() -> bool {
     // The check at module start refuses any other value, so the error cannot occur.
     settings::remote_invalidation().unwrap_or(false)

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     rails: SpinLock<KBox<Rails>>,
     /// Time (in milliseconds) at which the rails were last enumerated; zero before the first time.
     looked: Atomic<u64>,
-    /// How often the tables had changed when the rails were last enumerated.
+    /// The number of changes of the tables at the time when the rails were last enumerated.
     tables: Atomic<u32>,
     /// One plus the number of changes of the tables at the time when missing entries were last
     /// logged.
@@ -80,7 +80,8 @@ impl Shared {
         )
     }
 
-    /// Returns what is known about version 2. `Relaxed`: the word refers to no other memory.
+    /// Returns what is known about version 2. `Relaxed` is enough, because the word refers to no
+    /// other memory.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Relaxed)
     }
@@ -94,9 +95,9 @@ impl Shared {
         f(&mut self.rails.lock())
     }
 
-    /// Returns whether the rails must be enumerated again: the last time is at least `age` ago, or
-    /// the tables have changed since. `changes` counts the changes of the tables. `Relaxed`: it
-    /// does no harm if two callers both get true.
+    /// Returns whether the rails must be enumerated again. This is so if the last time is at least
+    /// `age` ago, or if the tables have changed since. `changes` counts the changes of the tables.
+    /// `Relaxed` is enough, because it does no harm if two callers both receive true.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);
         let last = self.looked.load(Relaxed);
@@ -109,7 +110,8 @@ impl Shared {
         is_due
     }
 
-    /// Records the version of the tables from which the rails were made. Returns whether it is new.
+    /// Records the number of changes of the tables from which the rails were made. Returns whether
+    /// it is new.
     pub(crate) fn note_tables(&self, changes: u32) -> bool {
         let number = changes.wrapping_add(1);
         self.told.xchg(number, Full) != number
@@ -122,8 +124,8 @@ impl Shared {
     }
 }
 
-/// Makes an empty list of rails. Its kilobytes are on the stack for a short time. Not inlined, so
-/// that this stack frame is gone when the attempt continues. May sleep.
+/// Makes an empty list of rails. For a short time its kilobytes are on the stack. The function is
+/// not inlined, so that this stack frame is gone when the attempt continues. May sleep.
 #[inline(never)]
 fn no_rails() -> Result<KBox<Rails>> {
     let memory = KBox::<Rails>::new_uninit(GFP_KERNEL)?;
@@ -133,7 +135,7 @@ fn no_rails() -> Result<KBox<Rails>> {
 /// The use of a rail by an attempt, and afterwards by its connection.
 pub(crate) struct Place {
     server: Arc<Server>,
-    /// `None` only while the seat is being returned.
+    /// The seat. It is `None` only while it is being returned.
     seat: Option<Seat>,
     rail: Rail,
     /// Distinguishes this place from other places of the same transport.
@@ -201,7 +203,7 @@ impl Drop for Place {
 pub(crate) struct ProbeJob {
     xprt: BackRef<Rdma>,
     server: Arc<Server>,
-    /// `None` only while the result is being reported.
+    /// The probe. It is `None` only while its result is being reported.
     probe: Option<Probe>,
     rail: Rail,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver: carries the kernel NFS client's RPCs over RDMA.
+//! The driver, which carries the kernel NFS client's RPCs over RDMA.
 //!
 //! The rules of the protocol are in `xprtrdma_proto`, and the contracts with the kernel in
 //! `xprtrdma_sunrpc` and `xprtrdma_rdma`. The driver only moves bytes between these crates.
@@ -78,9 +78,10 @@ module! {
 }
 
 struct XprtRdma {
-    // Dropped before `_class`, which owns the directory that contains these files.
+    // This field is dropped before `_class`, which owns the directory that contains these files.
     _files: Option<observe::debugfs::Global>,
-    // Dropped before `_class`: the in-tree module has files of the same names.
+    // This field is dropped before `_class`, because the in-tree module has files of the same
+    // names.
     _sysctls: Option<sysctl::Table>,
     _class: Registration<driver::Rdma>,
 }
@@ -116,8 +117,8 @@ impl kernel::Module for XprtRdma {
         if sysctls.is_none() {
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
-        // Nothing after the registration may fail: a mount may use the class already, and the
-        // kernel frees a module whose initialization fails, even if the module is in use.
+        // No step after the registration may fail: a mount may already use the class, and if the
+        // initialization failed, the kernel would free the module even if it is in use.
         let files = observe::debugfs::global(class.common());
         if files.is_err() {
             pr_warn!("no memory for files in /sys/kernel/debug/xprtrdma_rs\n");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Time in the protocol core: milliseconds that the caller passes in.
+//! Time in the protocol core, in milliseconds. The caller passes the present time.
 //!
 //! The core has no clock. [`Time`] is a point on the caller's monotonic clock; [`Millis`] is a
-//! span. All arithmetic saturates: a clock that steps backwards, or a huge span that an
-//! administrator sets, may make a deadline late or immediate, but no deadline wraps.
+//! span. All arithmetic saturates. So a clock that steps backwards, or a huge span that an
+//! administrator sets, may move a deadline, but no deadline wraps around.
 
 /// A point on the caller's monotonic clock, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ impl Time {
         Self(self.0.saturating_add(span.0))
     }
 
-    /// Returns the span from `earlier` to this point; zero if `earlier` is not earlier.
+    /// Returns the span from `earlier` to this point, or zero if `earlier` is not earlier.
     #[inline]
     pub const fn since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
@@ -41,13 +41,13 @@ impl Time {
 }
 
 impl Millis {
-    /// A span of `ms` milliseconds.
+    /// Returns a span of `ms` milliseconds.
     #[inline]
     pub const fn new(ms: u64) -> Self {
         Self(ms)
     }
 
-    /// A span of `s` seconds.
+    /// Returns a span of `s` seconds.
     #[inline]
     pub const fn from_secs(s: u64) -> Self {
         Self(s.saturating_mul(1000))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Code that only connections need on which protocol version 2 is allowed.
+//! Code that is used only on connections that may use protocol version 2.
 //!
-//! Version 2 is an expired draft: a connection speaks it only if the administrator allows it
+//! Version 2 is an expired draft. So a connection uses it only if the administrator allows it
 //! ([`VersionPolicy`](negotiate::VersionPolicy)) and the peer answers the probe.
 //!
 //! Code for both versions is in other modules: the header words ([`Version`](crate::Version)),

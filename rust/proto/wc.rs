@@ -2,17 +2,17 @@
 
 //! Statuses of work completions, in the classes that the protocol needs.
 
-/// The classes of `ib_wc_status` that lead to different decisions.
+/// Classes of `ib_wc_status`. Different classes lead to different decisions.
 ///
-/// After an error only the work request's identity and this status are meaningful, so nothing else
-/// of a completion enters the core.
+/// After an error, only the work request's identity and this status are meaningful. So the core
+/// does not use any other part of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WcStatus {
     /// The operation succeeded.
     Success,
-    /// The queue pair was already in error; the operation was discarded (MAL-002).
+    /// The queue pair was already in the error state, and the operation was discarded (MAL-002).
     Flushed,
-    /// A message did not fit the Receive it consumed (MAL-001).
+    /// A message did not fit into its Receive (MAL-001).
     LocalLength,
     /// A local key, access right or queue-pair check failed.
     LocalProtection,
@@ -23,7 +23,7 @@ pub enum WcStatus {
     RemoteAccess,
     /// The peer could not complete the operation.
     RemoteOperation,
-    /// The peer's host did not acknowledge within the retries.
+    /// The peer's host did not acknowledge the operation within the retries.
     RetryExceeded,
     /// The peer had no Receive posted within the retries (MAL-018).
     RnrExceeded,
@@ -32,7 +32,7 @@ pub enum WcStatus {
 }
 
 impl WcStatus {
-    /// Classifies the number in `ib_wc.status`; an unknown number is [`WcStatus::Other`].
+    /// Classifies the number in `ib_wc.status`. An unknown number is [`WcStatus::Other`].
     pub const fn from_raw(status: u32) -> Self {
         match status {
             0 => Self::Success,
@@ -48,7 +48,7 @@ impl WcStatus {
         }
     }
 
-    /// A short name for logs and debugfs.
+    /// Returns a short name for logs and debugfs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Success => "success",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is on the wire, and what it means by itself: no call and no connection is known here.
+//! Encoding and decoding of messages, without knowledge of calls and connections.
 //!
 //! | Module | Concept |
 //! | --- | --- |

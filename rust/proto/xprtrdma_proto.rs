@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The protocol core of the RPC-over-RDMA client: everything about the protocol, nothing about
-//! the kernel.
+//! The protocol core of the RPC-over-RDMA client. It contains everything about the protocol and
+//! nothing about the kernel.
 //!
-//! The functions take bytes, numbers and the time; they return bytes, verdicts and deadlines. The
-//! code takes no lock, allocates no memory, writes no log and cannot panic. The length of the input
-//! limits every loop. So every message from a peer yields a result or an error.
+//! The functions receive bytes, numbers and the time, and return bytes, decisions and deadlines.
+//! The code takes no lock, allocates no memory, writes no log and cannot panic. The length of the
+//! input limits every loop. So every message from a peer yields a result or an error.
 //!
 //! # Sending a call
 //!
@@ -20,8 +20,9 @@
 //! 1. [`classify`] returns the type of the message. For [`Inbound::Ambiguous`] the driver looks
 //!    the xid up among the waiting calls, and gets the type from its `resolve`.
 //! 2. For an [`Inbound::Reply`] or [`Inbound::Error`] the driver finds the waiting call by xid.
-//! 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. The driver must not
-//!    invalidate regions before; [`judge::invalidated`] says which region the peer invalidated.
+//! 3. 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. The driver must
+//!    not invalidate regions before that; [`judge::invalidated`] says which region the peer
+//!    invalidated.
 //! 4. [`ForwardCredits::accept`](credit::ForwardCredits::accept) takes the grant of an accepted
 //!    Reply. [`judge::check_reply_chunk`] checks the RPC message in the Reply chunk.
 //! 5. [`limit::DiscardLimit`] counts the messages that were dropped. A region that the peer

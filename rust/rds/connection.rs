@@ -164,7 +164,7 @@ pub struct Entered<'a> {
 impl Entered<'_> {
     /// Returns the state of the connection, which may change at any time.
     pub fn state(&self) -> State {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         let state = unsafe { bindings::rdsrdma_state(self.conn.as_ptr()) };
         // CAST: The state is a small number that is not negative.
         match state as u32 {
@@ -178,7 +178,7 @@ impl Entered<'_> {
     /// Starts to connect, because the peer has requested a connection. Returns false if the
     /// connection is not down. May sleep.
     pub fn begin_connecting(&self) -> bool {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::rdsrdma_begin_connecting(self.conn.as_ptr()) }
     }
 
@@ -190,21 +190,22 @@ impl Entered<'_> {
             self.drop_path();
             return;
         }
-        // SAFETY: Valid by the type invariant. RDS leaves this field to the transport.
+        // SAFETY: The pointer is valid by the type invariant. RDS leaves this field to the
+        // transport.
         unsafe { (*conn).c_version = version };
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::rds_connect_complete(conn) };
     }
 
     /// Drops the connection. RDS then shuts it down. Does not sleep.
     pub fn drop_path(&self) {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::rds_conn_drop(self.conn.as_ptr()) };
     }
 
     /// Makes RDS send the messages that are waiting. Does not sleep.
     pub fn wake_sender(&self) {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::rdsrdma_wake_sender(self.conn.as_ptr()) };
     }
 
@@ -242,7 +243,7 @@ impl Entered<'_> {
     /// Tells programs that the peer's congestion map may have changed. Used if both ends of the
     /// connection have the same address, because then they share one map.
     pub fn same_congestion(&self) {
-        // SAFETY: Valid by the type invariant; the map is constant.
+        // SAFETY: The pointer is valid by the type invariant, and the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_fcong };
         // SAFETY: Maps are not freed while connections exist.
         unsafe { bindings::rds_cong_map_updated(map, u64::MAX) };
@@ -252,7 +253,7 @@ impl Entered<'_> {
     /// word, and returns the bits of the ports that can receive again. Programs that wait for one
     /// of these ports are woken.
     pub fn congestion(&self, words: impl Iterator<Item = u64>, opened: impl Fn(u64, u64) -> u64) {
-        // SAFETY: Valid by the type invariant; the map is constant.
+        // SAFETY: The pointer is valid by the type invariant, and the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_fcong };
         let mut woken = 0;
         for (index, word) in words.take(MAP_WORDS).enumerate() {

@@ -80,7 +80,8 @@ impl Message<'_> {
 
     /// Returns the header of the message, as RDS made it.
     pub fn header(&self) -> [u8; HEADER_BYTES] {
-        // SAFETY: Valid by the type invariant. Nothing writes to the header after the first send.
+        // SAFETY: The pointer is valid by the type invariant. Nothing writes to the header after
+        // the first send.
         let header = unsafe { &raw const (*self.raw.as_ptr()).m_inc.i_hdr };
         // SAFETY: The header is valid, has this length, and contains no padding.
         unsafe { header.cast::<[u8; HEADER_BYTES]>().read_unaligned() }
@@ -89,7 +90,8 @@ impl Message<'_> {
     /// Returns the properties of the message.
     pub fn asked(&self) -> Asked {
         let mut facts = bindings::rdsrdma_facts::default();
-        // SAFETY: Valid by the type invariant. The callee writes all fields of `facts`.
+        // SAFETY: The pointer is valid by the type invariant. The callee writes all fields of
+        // `facts`.
         unsafe { bindings::rdsrdma_facts(self.raw.as_ptr(), &mut facts) };
         Asked {
             ack_required: facts.ack_required,
@@ -169,8 +171,8 @@ impl Held {
     /// Copies from the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
     /// is too short. Does not sleep.
     pub fn copy_from_operation(&self, at: usize, to: &mut [u8]) -> Result {
-        // SAFETY: Valid by the type invariant. The pages of the operation stay pinned while the
-        // message exists. `to` may be written.
+        // SAFETY: The pointer is valid by the type invariant. The pages of the operation stay
+        // pinned while the message exists. `to` may be written.
         let copied = unsafe {
             bindings::rdsrdma_copy_from_op(self.0.as_ptr(), at, to.as_mut_ptr().cast(), to.len())
         };
@@ -187,8 +189,8 @@ impl Held {
         if self.operation().is_none_or(|asked| asked.writes) {
             return Err(EINVAL);
         }
-        // SAFETY: Valid by the type invariant. The pages of the operation stay pinned while the
-        // message exists. `from` is only read.
+        // SAFETY: The pointer is valid by the type invariant. The pages of the operation stay
+        // pinned while the message exists. `from` is only read.
         let copied = unsafe {
             bindings::rdsrdma_copy_to_op(self.0.as_ptr(), at, from.as_ptr().cast(), from.len())
         };
@@ -202,19 +204,21 @@ impl Held {
     /// Tells RDS that the memory of the operation is not used any more. A socket that is being
     /// closed waits for this.
     pub fn finished(&self) {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::rds_message_unmapped(self.0.as_ptr()) };
     }
 
     /// Reports this `RDS_RDMA_*` status to the program, if the program has requested reports.
     pub fn tell(&self, status: i32) {
-        // SAFETY: Valid by the type invariant; the callee takes the locks that it needs.
+        // SAFETY: The pointer is valid by the type invariant, and the callee takes the locks that
+        // it needs.
         unsafe { bindings::rds_rdma_send_complete(self.0.as_ptr(), status) };
     }
 
     /// Sets the `RDS_RDMA_*` status that RDS reports to the program if it discards the message.
     pub fn tell_when_dropped(&self, status: i32) {
-        // SAFETY: Valid by the type invariant; the callee takes the lock that it needs.
+        // SAFETY: The pointer is valid by the type invariant, and the callee takes the lock that it
+        // needs.
         unsafe { bindings::rdsrdma_set_failure(self.0.as_ptr(), status) };
     }
 }

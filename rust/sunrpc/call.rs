@@ -77,7 +77,7 @@ impl<'a, T: Transport> Call<'a, T> {
     /// The type invariant must hold for `'a`.
     pub(crate) unsafe fn new(slot: &'a Slot<T>) -> Self {
         Self {
-            // SAFETY: By the caller's contract.
+            // SAFETY: The contract of this function guarantees this.
             encoded: unsafe { Encoded::new(slot) },
             _of_this_thread: NotThreadSafe,
         }
@@ -142,7 +142,7 @@ impl<'a, T: Transport> Call<'a, T> {
         if self.slot().is_leased() {
             return Err(EBUSY);
         }
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The queue lock is held. The RPC client pins a request while it is sent.
         if unsafe { *self.slot().pinned.get() || !RunState::of(self.rqst()).is_pending() } {
@@ -165,7 +165,7 @@ impl<'a, T: Transport> Call<'a, T> {
             return Err(EBUSY);
         }
         self.slot().verdict.store(error.to_errno(), Relaxed);
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The queue lock is held. The RPC client pins a request while it is sent.
         unsafe {

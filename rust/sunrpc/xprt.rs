@@ -190,8 +190,8 @@ impl<T: Transport> Xprt<T> {
     /// slots.
     pub fn trim_slots(&self) {
         self.pool().trim();
-        // SAFETY: Valid by the type invariant. Calls that begin now may change the counter, but
-        // trimming needs only an approximate value.
+        // SAFETY: The pointer is valid by the type invariant. Calls that begin now may change the
+        // counter, but trimming needs only an approximate value.
         let counter = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).xid) };
         self.inner.xids.trim(counter);
         self.feed_backlog();
@@ -290,6 +290,6 @@ impl<T: Transport> Xprt<T> {
 ///
 /// `rqst` is valid and belongs to a transport of type `T` that outlives `'a`.
 pub(crate) unsafe fn xprt_of<'a, T: Transport>(rqst: *mut bindings::rpc_rqst) -> &'a Xprt<T> {
-    // SAFETY: By the caller's contract.
+    // SAFETY: The contract of this function guarantees this.
     unsafe { Xprt::from_raw(NonNull::new_unchecked((*rqst).rq_xprt)) }
 }

@@ -40,7 +40,7 @@ impl Disbelief {
         }
     }
 
-    /// The reason in words, for logs and debugfs.
+    /// Returns the reason in words, for logs and debugfs.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Never => "remote_invalidation=never",

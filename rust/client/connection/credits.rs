@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The credits of a connection: those that the server grants, those that abandoned calls still
-//! hold, and those that we grant for the server's own calls.
+//! hold, and those that this host grants for the server's calls.
 
 use super::Connection;
 use crate::{
@@ -22,13 +22,12 @@ use xprtrdma_sunrpc::xprt::SendLock;
 /// Maximum number of the server's requests that are served at the same time.
 pub(crate) const CALLBACK_SLOTS: u16 = 16;
 
-/// The credits that we grant the server for its requests (BC-04).
+/// Returns the credits that this host grants for the server's calls (BC-04).
 pub(crate) fn callback_credits() -> Credits {
     Credits(CALLBACK_SLOTS.into())
 }
 
-/// The congestion window of the RPC client that corresponds to our credits, in units of 1/256
-/// request.
+/// Returns the RPC client's congestion window for these credits, in units of 1/256 request.
 fn cwnd(credits: &ForwardCredits) -> u32 {
     // CAST: Cannot truncate: the credits that are used never exceed the number of the transport's
     // slots.
@@ -36,13 +35,13 @@ fn cwnd(credits: &ForwardCredits) -> u32 {
 }
 
 impl Connection {
-    /// The credits that every call requests.
+    /// Returns the credits that every call requests.
     #[inline]
     pub(crate) fn requested(&self) -> Credits {
         self.requested
     }
 
-    /// The present state of the credits.
+    /// Returns the present state of the credits.
     pub(crate) fn credits(&self) -> ForwardCredits {
         *self.locked.credits.lock()
     }
@@ -108,19 +107,19 @@ impl Connection {
 
     fn update_window(&self) {
         self.xprt.set_window(|| cwnd(&self.locked.credits.lock()));
-        // Senders are woken here, not when the answered request is released: this may take long,
-        // because its task may be frozen.
+        // Senders are woken here, and not when the answered request is released: the release may
+        // take long, because the task may be frozen.
         self.xprt.nudge_senders();
     }
 
-    /// With `closed`, stops new calls, so that the calls in flight can drain; without, allows new
-    /// calls again.
+    /// If `closed` is true, stops new calls, so that the calls in flight complete. If it is false,
+    /// allows new calls again.
     pub(crate) fn close_window(&self, closed: bool) {
         self.locked.credits.lock().close(closed);
         self.update_window();
     }
 
-    /// Records that a call is abandoned before its reply has come on this connection: the server
+    /// Records that a call is abandoned before its reply has arrived on this connection. The server
     /// still holds its credit. Returns the RPC client's window. The caller holds the lock of the
     /// window.
     pub(crate) fn abandon(&self) -> u32 {
@@ -130,8 +129,8 @@ impl Connection {
     }
 
     /// Returns whether abandoned calls have held every credit for so long that their replies will
-    /// not come: a server may drop a call that it takes for a retransmission. `credits` is the
-    /// present state of the credits. Called periodically.
+    /// not arrive: a server may drop a call that it believes to be a retransmission. `credits` is
+    /// the present state of the credits. Called periodically.
     pub(crate) fn starves(&self, credits: &ForwardCredits) -> bool {
         self.starvation.lasts(credits.cwnd() > 0)
     }

@@ -14,9 +14,9 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::access_once::AccessOnce;
 use xprtrdma_sunrpc::util::Jiffies;
 
-/// The thresholds that the peers agreed on; before the agreement, the minimum. The fields are plain
-/// atomics, because reading a `SetOnce` calls into C, which costs 20 instructions for each RPC.
-/// They are set before the first call can be sent.
+/// The thresholds that the peers agreed on, or the minimum before the agreement. The fields are
+/// plain atomics, because reading a `SetOnce` calls into C, which costs 20 instructions for each
+/// RPC. They are set before the first call can be sent.
 pub(super) struct Agreement {
     call: Atomic<u32>,
     reply: Atomic<u32>,
@@ -57,13 +57,13 @@ impl Agreement {
         }
     }
 
-    /// Whether the server may invalidate regions.
+    /// Returns whether the server may invalidate regions.
     #[inline]
     pub(super) fn remote_invalidation(&self) -> bool {
         self.remote_invalidation.read_once()
     }
 
-    /// Whether the peers have agreed on the thresholds.
+    /// Returns whether the peers have agreed on the thresholds.
     pub(super) fn was_made(&self) -> bool {
         self.there_is_one.was()
     }
@@ -80,7 +80,7 @@ impl KnownGrant {
         Self(Atomic::new(0))
     }
 
-    /// Whether a reply with this grant needs no further work.
+    /// Returns whether a reply with this grant needs no further work.
     #[inline]
     pub(super) fn is(&self, grant: Credits) -> bool {
         self.0.read_once() == grant.0 && grant.0 != 0
@@ -88,7 +88,7 @@ impl KnownGrant {
 
     /// Records `grant`; `None` means that no grant is known.
     ///
-    /// ORDERING: Full, between this store and the caller's later check for a large message
+    /// ORDERING: A full barrier between this store and the caller's later check for a large message
     /// ([`LargeSend::taken`]). The sender of a large message first stores that it was sent
     /// ([`LargeSend::sent`]) and then clears the grant. So either this thread sees the large
     /// message, or the grant stays cleared and the next reply is examined in full.
@@ -110,12 +110,13 @@ impl Once {
         Self(Atomic::new(false))
     }
 
-    /// Whether the event has happened.
+    /// Returns whether the event has happened.
     pub(super) fn was(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// Records the event; returns whether this is the first time. Callers are serialized.
+    /// Records the event, and returns whether this is the first time. Only one caller at a time may
+    /// call this.
     pub(super) fn is_first(&self) -> bool {
         let first = !self.0.load(Relaxed);
         if first {
@@ -149,19 +150,21 @@ impl LargeSend {
         self.0.read_once() == what as u32
     }
 
-    /// Records that a large message was posted; returns whether it is the first. Only one sender at
-    /// a time calls this.
+    /// Records that a large message was posted, and returns whether it is the first. Only one
+    /// sender at a time calls this.
     #[inline]
     pub(super) fn sent(&self) -> bool {
         let first = self.is(Large::None);
         if first {
-            // ORDERING: Full, before the sender clears the known grant: see `KnownGrant::set`.
+            // ORDERING: A full barrier, before the sender clears the known grant: see
+            // `KnownGrant::set`.
             self.0.xchg(Large::Sent as u32, Full);
         }
         first
     }
 
-    /// Records that a reply came; returns whether it is the first one after the first large Send.
+    /// Records that a reply arrived, and returns whether it is the first one after the first large
+    /// Send.
     pub(super) fn taken(&self) -> bool {
         let first = self.is(Large::Sent);
         if first {

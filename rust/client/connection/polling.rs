@@ -19,7 +19,8 @@ enum Mode {
     Cooldown(u32),
 }
 
-/// An atomic [`Mode`]. `Relaxed`: no other memory access depends on its order.
+/// An atomic [`Mode`]. Its accesses are `Relaxed`, because no other memory access depends on their
+/// order.
 pub(super) struct Polling(Atomic<u32>);
 
 impl Polling {
@@ -52,7 +53,8 @@ impl Polling {
                     self.set(Mode::Cooldown(COOLDOWN));
                 }
             }
-            // Two threads may count the same call: the length of the cooldown need not be exact.
+            // Two threads may count the same call, because the length of the cooldown need not be
+            // exact.
             Mode::Cooldown(calls) => self.set(Mode::Cooldown(calls - 1)),
         }
     }

@@ -67,8 +67,8 @@ impl Needed {
 }
 
 /// The pools of memory regions of one connection. Usually there is one pool. On a device that may
-/// execute a registration twice there is one for each kind of access, as a region there keeps to
-/// one kind of access ([`IdleMr::allows`](xprtrdma_rdma::mr::IdleMr::allows)).
+/// execute a registration twice, there is one pool for each type of access, because a region there
+/// must keep its type of access ([`IdleMr::allows`](xprtrdma_rdma::mr::IdleMr::allows)).
 pub(crate) struct Pools {
     read: Arc<RegionPool>,
     write: Arc<RegionPool>,
@@ -77,8 +77,8 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Makes the pools with their first regions, of `pages` pages each. `bound`: maximum number of
-    /// regions in a pool. Sleeps.
+    /// Makes the pools with their first regions, of `pages` pages each. `bound` is the maximum
+    /// number of regions in a pool. Sleeps.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         device: &DeviceInfo,
@@ -119,7 +119,7 @@ impl Pools {
         mr.access() == access || !self.split
     }
 
-    /// Whether the call that needs `needed` can use this region.
+    /// Returns whether the call that needs `needed` can use this region.
     pub(crate) fn are_meant(&self, needed: Needed, mr: &IdleMr) -> bool {
         match self.split {
             true => needed.has(mr.access()),
@@ -127,8 +127,8 @@ impl Pools {
         }
     }
 
-    /// Moves regions into `out` until it contains all that are `needed`; `out` may contain some
-    /// already. On failure `out` may have received a part of the missing regions.
+    /// Moves regions into `out` until it contains all that are `needed`. `out` may contain some of
+    /// them already. After an error, `out` may contain a part of the missing regions.
     pub(crate) fn take(&self, needed: Needed, out: &mut KVec<IdleMr>) -> Result<(), Shortage> {
         if !self.split {
             return match needed.all().saturating_sub(out.len()) {
@@ -146,13 +146,13 @@ impl Pools {
         Ok(())
     }
 
-    /// Returns true if the pools have all needed regions, and also if the attempt to take them will
-    /// report a lack of memory: see [`RegionPool::has`].
+    /// Returns true if the pools contain all needed regions. Also returns true if the attempt to
+    /// take them would report a lack of memory: see [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());
         }
-        // Every pool is asked, as each call of `has` also registers the wish for a wake-up.
+        // Every pool is asked, because each call of `has` also requests a wake-up.
         needed
             .each()
             .into_iter()
@@ -166,12 +166,12 @@ impl Pools {
         self.of(mr.access()).put(mr);
     }
 
-    /// Maximum number of pages in one region.
+    /// Returns the maximum number of pages in one region.
     pub(crate) fn pages(&self) -> u32 {
         self.read.pages()
     }
 
-    /// Whether the memory that a region maps may have gaps.
+    /// Returns whether the memory that a region maps may have gaps.
     pub(crate) fn gaps(&self) -> bool {
         self.read.gaps()
     }
@@ -181,7 +181,7 @@ impl Pools {
         pools.into_iter().flatten()
     }
 
-    /// Whether it is time to deregister unneeded regions. Returns true once in each period.
+    /// Returns whether it is time to deregister unneeded regions. Returns true once in each period.
     pub(crate) fn is_time_to_trim(&self) -> bool {
         self.read.is_time_to_trim()
     }
@@ -199,13 +199,14 @@ impl Pools {
         self.each().for_each(|pool| pool.stop());
     }
 
-    /// Deregisters all free regions and makes no more. A region that is returned later is
-    /// deregistered when its pool is dropped. Sleeps.
+    /// Deregisters all free regions, and prevents that more are made. A region that is returned
+    /// later is deregistered when its pool is dropped. Sleeps.
     pub(crate) fn close(&self) {
         self.each().for_each(|pool| pool.close());
     }
 
-    /// Number of existing regions and of free regions, for statistics. Closed pools count as empty.
+    /// Returns the number of existing regions and of free regions, for statistics. Closed pools
+    /// count as empty.
     pub(crate) fn usage(&self) -> (usize, usize) {
         self.each().fold((0, 0), |(made, free), pool| {
             let (more_made, more_free) = pool.usage();

@@ -8,9 +8,10 @@
 //!
 //! When a reply arrives, the regions of its call stay with the call's slot, so that the slot's next
 //! call takes nothing from the pool. But if a sender waits for regions, they return to the pool.
-//! This is decided under the lock of the slot's request. A waiting sender first announces that it
-//! waits, and then searches every slot ([`collect_idle`](crate::rpc::map::collect_idle)). So the
-//! search finds the regions that slots kept earlier, and later ones return to the pool.
+//! The reply handler decides this under the lock of the slot's request. A waiting sender first
+//! announces that it waits, and then searches every slot
+//! ([`collect_idle`](crate::rpc::map::collect_idle)). So the search finds the regions that slots
+//! kept earlier, and later ones return to the pool.
 
 use super::Services;
 use crate::driver::Rdma;
@@ -53,8 +54,8 @@ use xprtrdma_sunrpc::{
 /// Regions that were not needed for this time, in milliseconds, are deregistered.
 const TRIM_MS: u32 = 30_000;
 
-/// Number of regions that are created together with a connection. Also the minimum number that a
-/// refill adds, and the number that an idle pool keeps.
+/// Number of regions that are created together with a connection. It is also the minimum number
+/// that a refill adds, and the number that an idle pool keeps.
 pub(super) const FIRST: usize = 8;
 
 struct Inner {
@@ -81,7 +82,7 @@ pub(crate) enum Shortage {
     Unmapped,
 }
 
-/// See the module's documentation.
+/// One pool of regions; see the module's documentation.
 #[pin_data]
 pub(crate) struct RegionPool {
     pd: Arc<Pd>,
@@ -96,8 +97,8 @@ pub(crate) struct RegionPool {
     /// Time (in jiffies) at which unneeded regions were last deregistered.
     trimmed: Atomic<usize>,
     /// Whether a sender waits for regions. Changes together with `Inner::wanted`, under the lock of
-    /// `inner`. `Relaxed`: the locks of the requests order this flag against the search of their
-    /// slots.
+    /// `inner`. `Relaxed` is enough, because the locks of the requests order this flag and the
+    /// search of their slots.
     scarce: Atomic<bool>,
     #[pin]
     inner: SpinLock<Inner>,
@@ -147,17 +148,17 @@ impl RegionPool {
         Ok(pool)
     }
 
-    /// Maximum number of pages in one region.
+    /// Returns the maximum number of pages in one region.
     pub(crate) fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// Whether the memory that a region maps may have gaps.
+    /// Returns whether the memory that a region maps may have gaps.
     pub(crate) fn gaps(&self) -> bool {
         self.gaps
     }
 
-    /// Moves exactly `count` regions into `out`, or none on failure.
+    /// Moves exactly `count` regions into `out`. After an error no region was moved.
     pub(crate) fn take(
         self: &Arc<Self>,
         count: usize,
@@ -168,7 +169,7 @@ impl RegionPool {
             let result = if inner.free.len() >= count {
                 for _ in 0..count {
                     if let Some(mr) = inner.free.pop() {
-                        // Cannot fail: the caller has reserved the capacity.
+                        // This cannot fail, because the caller has reserved the capacity.
                         let _ = out.push_within_capacity(mr);
                     }
                 }
@@ -190,8 +191,8 @@ impl RegionPool {
     }
 
     /// Returns whether a call should take `count` regions now: enough are free, or there is no
-    /// memory for more, which [`RegionPool::take`] then reports. If false, the senders are woken
-    /// when this changes, even if an earlier wake-up has already happened.
+    /// memory for more, which [`RegionPool::take`] then reports. If this returns false, the senders
+    /// are woken when that changes, even if they were already woken before.
     pub(crate) fn has(self: &Arc<Self>, count: usize) -> bool {
         let more = {
             let mut inner = self.inner.lock();
@@ -207,8 +208,7 @@ impl RegionPool {
         false
     }
 
-    /// Queues the work item that makes more regions. An error means that the item is queued
-    /// already.
+    /// Queues the work item that makes more regions. If queueing fails, the item is already queued.
     fn refill(self: &Arc<Self>) {
         let _ = self.services.common().queue().queue().enqueue(self.clone());
     }
@@ -218,14 +218,14 @@ impl RegionPool {
         self.scarce.store(true, Relaxed);
     }
 
-    /// Clears the number of regions that senders wait for; returns whether any sender waited.
+    /// Clears the number of regions that senders wait for. Returns whether a sender waited.
     fn satisfy(&self, inner: &mut Inner) -> bool {
         self.scarce.store(false, Relaxed);
         core::mem::replace(&mut inner.wanted, 0) != 0
     }
 
-    /// Returns whether a sender waits for regions, in which case no slot may keep a region. The
-    /// caller holds the lock of the request that would keep the region.
+    /// Returns whether a sender waits for regions. If so, no slot may keep a region. The caller
+    /// holds the lock of the request that would keep the region.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         self.scarce.read_once()
@@ -236,7 +236,8 @@ impl RegionPool {
         let (left, wake) = {
             let mut inner = self.inner.lock();
             // The list has capacity for every region that was made. A closed pool accepts a region
-            // as well: the sender that returns the region must not sleep, as deregistration would.
+            // too, because the sender that returns it must not sleep, and deregistration would
+            // sleep.
             let left = inner.free.push_within_capacity(mr).err().map(|e| e.0);
             let enough = inner.wanted != 0 && inner.free.len() >= inner.wanted;
             (left, enough && self.satisfy(&mut inner))
@@ -247,7 +248,7 @@ impl RegionPool {
         }
     }
 
-    /// Whether it is time to deregister unneeded regions. Returns true once in each period.
+    /// Returns whether it is time to deregister unneeded regions. Returns true once in each period.
     pub(crate) fn is_time_to_trim(&self) -> bool {
         let due = Jiffies::since(self.trimmed.load(Relaxed)).as_ms() >= TRIM_MS;
         if due {
@@ -268,9 +269,9 @@ impl RegionPool {
         for _ in 0..spare {
             let spared = {
                 let mut inner = self.inner.lock();
-                // Regions are taken from the end of the list, so the first was unused for long. If
-                // the pool was closed since, its regions are deregistered after the queue pair is
-                // destroyed.
+                // Regions are taken from the end of the list, so the first region has been unused
+                // for the longest time. If the pool has been closed, its regions are deregistered
+                // after the queue pair is destroyed.
                 let spared = match inner.free.first() {
                     Some(mr) if !inner.closed && mr.is_retired() => inner.free.remove(0).ok(),
                     _ => None,
@@ -292,8 +293,8 @@ impl RegionPool {
         self.inner.lock().closed = true;
     }
 
-    /// Deregisters all free regions and makes no more. A region that is returned later is
-    /// deregistered when the pool is dropped. Sleeps.
+    /// Deregisters all free regions, and prevents that more are made. A region that is returned
+    /// later is deregistered when the pool is dropped. Sleeps.
     pub(crate) fn close(&self) {
         self.stop();
         loop {
@@ -319,14 +320,14 @@ impl RegionPool {
     /// regions.
     fn grow(&self, count: usize) -> Result {
         let room = self.inner.lock().made.saturating_add(count).min(self.bound);
-        // The longer list is allocated in one piece, and before the lock is taken, because this may
-        // sleep.
+        // The longer list is allocated in one piece. It is allocated before the lock is taken,
+        // because the allocation may sleep.
         let mut list = KVec::with_capacity(room, GFP_KERNEL)?;
         {
             let mut inner = self.inner.lock();
             if inner.free.capacity() < room && !inner.closed {
                 while let Some(mr) = inner.free.pop() {
-                    // Cannot fail: the new list has more capacity than the old one.
+                    // This cannot fail, because the new list has more capacity than the old one.
                     let _ = list.push_within_capacity(mr);
                 }
                 core::mem::swap(&mut inner.free, &mut list);
@@ -355,8 +356,8 @@ impl WorkItem for RegionPool {
         let _nofs = NoFs::enter();
         // A refill aims at one region for each call. If there are that many regions already, some
         // calls need several, so the pool grows by a quarter. Making more would cost memory and
-        // time, perhaps for nothing. But the refill also covers all that a waiting sender lacks, as
-        // the sender is woken only then.
+        // time, perhaps for nothing. But the refill must also cover all regions that a waiting
+        // sender lacks, because only then the sender is woken.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

@@ -95,7 +95,7 @@ struct Attempt {
     pd: Option<Arc<Pd>>,
     id: Option<Arc<CmId>>,
     device: Option<DeviceInfo>,
-    /// The private data that we send.
+    /// The private data that this host sends.
     own: Option<PrivateData>,
 }
 
@@ -109,7 +109,7 @@ impl Attempt {
 }
 
 impl Link {
-    /// Makes a connection; if a rail fails, tries further rails at once.
+    /// Makes a connection. If a rail fails, tries further rails at once.
     fn attempt(self: &Arc<Self>, mut lock: ConnectLock<Rdma>) {
         let xprt = lock.xprt().back_ref();
         let known = self.learn_version(&xprt);
@@ -149,8 +149,8 @@ impl Link {
         *self.peer.lock() = None;
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (facts, timeout) = self.take_rail(xprt, timeout);
-        // Whether this is a trial must be known: with `nconnect`, a transport may be connected long
-        // after the mount, by a call that waits without a time limit.
+        // The machine must know whether this is a trial: with `nconnect`, a transport may be
+        // connected long after the mount, by a call that waits without a time limit.
         machine.begin(timeout, lock.is_for_trial(), facts);
         loop {
             while let Some(action) = machine.poll_action() {
@@ -185,7 +185,7 @@ impl Link {
     }
 
     /// Tells the machine what is known about the server's support for version 2 (V2-12). All
-    /// transports of the server share this knowledge. Returns what the machine knows now.
+    /// transports of the server share this knowledge. Returns the machine's knowledge afterwards.
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
         if self.version_policy() != VersionPolicy::V1Only {
@@ -209,7 +209,7 @@ impl Link {
         }
     }
 
-    /// Logs the failure of an attempt. `place`: the device that the attempt used, and whether its
+    /// Logs the failure of an attempt. `place` is the device that the attempt used, and whether its
     /// port is active.
     fn log_failure(
         &self,
@@ -236,7 +236,8 @@ impl Link {
         );
     }
 
-    /// Performs one step of an attempt. An error is the event to report to the machine.
+    /// Performs one step of an attempt. If the step fails, returns the event to report to the
+    /// machine.
     fn perform(
         self: &Arc<Self>,
         xprt: &BackRef<Rdma>,
@@ -268,8 +269,8 @@ impl Link {
                 if let Some(rail) = rail {
                     id.bind_addr(&SocketAddr::new(rail.local, 0))
                         .map_err(refused)?;
-                    // If the port is down, nothing would be sent, and rxe could never send again
-                    // after trying.
+                    // If the port is down, nothing would be sent, and rxe could not send again even
+                    // when the port is up.
                     self.check_port(&id, epoch)?;
                 }
                 id.resolve_addr(&peer, ms32(timeout)).map_err(refused)

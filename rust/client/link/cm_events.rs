@@ -74,7 +74,8 @@ impl CmHandler for Listener {
     }
 }
 
-/// Converts the error of a step that failed at once: this host refused the step, not the peer.
+/// Converts the error of a step that failed at once. In this case this host refused the step, not
+/// the peer.
 pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
     let fault = match error {
         e if e == ENOMEM => LocalFault::NoResources,
@@ -85,7 +86,7 @@ pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
 
 /// Classifies the connection manager's error for an address.
 pub(super) fn addr_fault(error: Error) -> AddrFault {
-    // Compares numbers, as not every kernel has Rust names for these errors.
+    // The errors are compared as numbers, because not every kernel has Rust names for them.
     // NO-OVERFLOW: An errno is a small negative number.
     match error.to_errno().wrapping_neg() {
         errno::ENODEV => AddrFault::NoDevice,

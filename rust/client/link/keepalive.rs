@@ -50,8 +50,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Interval of the checks while the peer may be out of reach: a response may make another probe due
-/// at once.
+/// Interval of the checks while the peer may be out of reach. It is short, because a response may
+/// require another probe at once.
 const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {
@@ -65,7 +65,7 @@ impl Link {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().looks().queue();
-        // An error means that the work item is being cancelled, or that a check is queued already.
+        // If this fails, the work item is being cancelled, or a check is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, KEEPALIVE_WORK>(self.clone(), delay);
     }
 
@@ -100,7 +100,7 @@ impl Link {
         let conn = qp.handler();
         let xprt = conn.xprt();
         let credits = conn.credits();
-        // `busy` is read first, so that a request that ends now still counts as a use of the
+        // `busy` is read first. So a request that ends at this moment still counts as a use of the
         // connection.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();
@@ -131,15 +131,15 @@ impl Link {
         });
     }
 
-    /// Queues the probe that the machine asked for. It has a work item of its own, because
+    /// Queues the probe that the machine requested. The probe has a separate work item, because
     /// `suspicion` may already be queued for a later time.
     fn probe_soon(self: &Arc<Self>) {
         let queue = self.services().common().looks().queue();
-        // An error means that the work item is being cancelled, or is queued already.
+        // If this fails, the work item is being cancelled, or is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, PROBE_WORK>(self.clone(), 1);
     }
 
-    /// Queues a check if the machine suspects the peer, as the time limit for its response is
+    /// Queues a check if the machine suspects the peer, because the time limit for its response is
     /// short.
     fn look_while_suspicious(self: &Arc<Self>) {
         let left = self.machine().until_tick();
@@ -152,7 +152,7 @@ impl Link {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().looks().queue();
-        // An error means that the work item is being cancelled, or is queued already.
+        // If this fails, the work item is being cancelled, or is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, SUSPICION_WORK>(self.clone(), delay);
     }
 }
@@ -188,8 +188,8 @@ impl WorkItem<KEEPALIVE_WORK> for Link {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // NOFS: this work item frees regions, and the thread that closes the connection waits for
-        // it.
+        // NOFS is needed, because this work item frees regions, and the thread that closes the
+        // connection waits for it.
         let _nofs = NoFs::enter();
         if let Some(qp) = this.current() {
             this.check_connection(&qp);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Probes of rails that are dead or doubted. A probe makes a connection that carries nothing, and
-//! ends it.
+//! Probes of rails that are dead or doubted. A probe makes a connection, transfers nothing over it,
+//! and ends it.
 //!
-//! Nothing less proves that a rail works: addresses are resolved from caches, and a port may be
+//! No simpler test proves that a rail works: addresses are resolved from caches, and a port may be
 //! active while no packet gets through.
 //!
-//! Each probe is a work item of its own. Over iWARP it may take as long as the adapter's TCP tries
-//! to connect, and another rail may have to be probed in that time.
+//! Each probe is a separate work item. Over iWARP it may take as long as the adapter's TCP tries to
+//! connect, and another rail may have to be probed in that time.
 
 use crate::{
     driver::Rdma,
@@ -121,7 +121,7 @@ enum Reached {
     Address,
     Route,
     Peer,
-    /// The connection failed or ended: no more reports will come.
+    /// The connection failed or ended. No more reports will follow.
     End,
 }
 
@@ -179,7 +179,7 @@ impl Answers {
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads get no signals. However the wait ends, the loop checks everything
+            // Kernel threads receive no signals. However the wait ends, the loop checks everything
             // again.
             let _ = self.told.wait_interruptible_timeout(&mut reached, span);
         }
@@ -227,13 +227,14 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     // CAST: Cannot truncate: the limit is a few seconds, in milliseconds.
     let limit = LIMIT.get() as u32;
     let answers = Answers::new().map_err(ours)?;
-    // Dropped last: first the queue pair is dropped, then the protection domain, then this
-    // identifier.
+    // This object is dropped last: first the queue pair is dropped, then the protection domain,
+    // then this identifier.
     let id = CmId::create(xprt.net(), answers.clone()).map_err(ours)?;
     let id = Arc::new(id, GFP_KERNEL).map_err(|_| Fault::Ours)?;
     id.bind_addr(&SocketAddr::new(rail.local, 0))
         .map_err(Fault::of_step)?;
-    // If the port is down, nothing would be sent, and rxe could never send again after trying.
+    // If the port is down, nothing would be sent, and rxe could not send again even when the port
+    // is up.
     if !id.is_port_active() {
         return Err(Fault::Rails);
     }
@@ -242,8 +243,8 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     answers.wait(xprt, Reached::Address, deadline)?;
     id.resolve_route(limit).map_err(Fault::of_step)?;
     answers.wait(xprt, Reached::Route, deadline)?;
-    // If the device lacks a resource for a queue pair, it does so on every rail, so this is no
-    // rail's fault.
+    // If the device lacks a resource for a queue pair, it lacks the resource on every rail, so no
+    // rail is at fault.
     let pd = Pd::alloc(id.clone()).map_err(ours)?;
     let _qp = Qp::create(&pd, &QUEUES, Idle(xprt.common().clone())).map_err(ours)?;
     let asks = id.connect(&ConnectParam {

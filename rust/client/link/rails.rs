@@ -68,7 +68,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Maximum age of the list of rails, for an attempt ([`FRESH`]) and for the keepalive ([`RECENT`]).
+/// Maximum age of the list of rails for an attempt. [`RECENT`] is the maximum age for the
+/// keepalive.
 const FRESH: Millis = Millis::new(250);
 const RECENT: Millis = Millis::from_secs(5);
 
@@ -154,7 +155,8 @@ impl Link {
     /// Reports that the attempt failed. Returns whether another rail should be tried at once.
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
         if reason == ConnectError::Stale && self.place.lock().is_some() {
-            // The peer has forgotten the old connection, and the device was created anew since.
+            // The peer has forgotten the old connection, and the device has been created again
+            // since then.
             self.rail_died.store(true, Relaxed);
             return true;
         }
@@ -176,8 +178,8 @@ impl Link {
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// Records that an attempt or a connection ended because of its rail. `others`: whether there
-    /// is another rail.
+    /// Records that an attempt or a connection ended because of its rail. `others` says whether
+    /// there is another rail.
     fn count_failover(&self, others: bool) -> bool {
         if others {
             self.services.counters().add(Ordinary::RailFailovers);
@@ -186,8 +188,8 @@ impl Link {
     }
 
     /// Reports that the connection ended, perhaps because of its rail. The next attempt waits for
-    /// the usual pause. Without it, a peer that accepts each connection and then closes it would be
-    /// asked without pause, over one rail after the other.
+    /// the usual pause. Without the pause, a peer that accepts each connection and then closes it
+    /// would receive one request after the other, over one rail after the other.
     fn doubt_rail(&self) {
         if let Some(place) = &mut *self.place.lock() {
             place.with(|rails, seat| rails.doubted(seat, now()));
@@ -217,8 +219,8 @@ impl Link {
         }
     }
 
-    /// Reports how the connection ended. `busy`: calls were in flight. Releases the rail, unless
-    /// the connection moves to another one.
+    /// Reports how the connection ended. `busy` says that calls were in flight. Releases the rail,
+    /// unless the connection moves to another one.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
         // If the port is down, its event has already been reported.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {
@@ -240,7 +242,7 @@ impl Link {
         }
     }
 
-    /// Shows the rails of the server, and which one the connection is on.
+    /// Calls `show` for each rail of the server, and says which one the connection uses.
     pub(crate) fn each_rail(
         &self,
         mut show: impl FnMut(&View, bool) -> core::fmt::Result,
@@ -299,7 +301,7 @@ impl Link {
         (*place).as_mut()?.with(watch)?
     }
 
-    /// Assigns a rail to a connection that was made before rails were set.
+    /// Assigns a rail to a connection that was made before rails were configured.
     fn adopt(&self, xprt: &Xprt<Rdma>, server: &Arc<Server>) {
         let (Some(local), Some(peer), Some(shared)) =
             (self.local_addr(), xprt.peer(), server.shared())
@@ -355,7 +357,7 @@ impl Link {
     }
 }
 
-/// Returns whether calls are in flight, and when the last sign of life came from the server.
+/// Returns whether calls are in flight, and the time of the last sign of life from the server.
 fn signs(conn: &Connection) -> (bool, Time) {
     let busy = conn.xprt().is_busy() || conn.credits().abandoned() > 0;
     let silence = u64::from(conn.rail_silence().as_ms());
@@ -369,7 +371,7 @@ fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
     if !shared.shall_look(common.setting_changes(net), age) {
         return;
     }
-    // If memory is short, the list stays as it is.
+    // If memory is short, the list remains unchanged.
     let Ok(found) = local::locals(net) else {
         return;
     };
@@ -391,8 +393,8 @@ fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     })
 }
 
-// The tables and logging each use kilobytes of stack. So these functions are not inlined, and are
-// called one after the other.
+// The tables and logging each use kilobytes of stack. So the functions for both are not inlined,
+// and are called one after the other.
 
 /// Builds the rails from the local ends and the tables. May sleep.
 #[inline(never)]

@@ -68,7 +68,7 @@ impl Established for QpOwner<Connection> {
     fn end(&mut self, machine: &Machine) {
         machine.handle(Event::Disconnecting(self.epoch()));
         let before = self.failure();
-        // Disconnects and drains.
+        // This disconnects and drains the queue pair.
         self.shut_down();
         let conn = self.handler();
         let device =
@@ -85,7 +85,7 @@ impl Established for QpOwner<Connection> {
 
     fn destroy(self) {
         let qp = self.handle();
-        // Destroys the queue pair before the regions.
+        // Dropping the object destroys the queue pair before the regions.
         drop(self);
         qp.handler().regions().close();
     }
@@ -93,7 +93,7 @@ impl Established for QpOwner<Connection> {
 
 impl Link {
     /// Ends the connection because of `event`. Waits until the connection is destroyed, unless
-    /// rails are set.
+    /// rails are configured.
     fn end(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>, event: Event) {
         let xprt = lock.xprt();
         // Calls on the connection keep their credits until they complete or are sent again.
@@ -123,8 +123,8 @@ impl Link {
 
     /// Ends the connection. Sleeps.
     pub(crate) fn close(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
-        // The RPC client closes the connection by itself only in rare cases, for example when it is
-        // idle. In all other cases the machine has asked for this and knows the cause.
+        // The RPC client closes a connection on its own only in rare cases, for example when the
+        // connection is idle. In all other cases the machine has requested it and knows the cause.
         self.end(lock, Event::Close(Cause::Closed));
     }
 
@@ -155,9 +155,9 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     }
 }
 
-/// Combines the device's failure reports from before we ended the connection with those from
+/// Combines the device's failure reports from before this host ended the connection with those from
 /// afterwards. The end flushes all remaining work requests, which explains nothing. But if one of
-/// them failed with another status, that is the reason.
+/// them failed with another status, that status is the reason.
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<failure::FailedWork>| {
         failed.map(|work| FailedWork {

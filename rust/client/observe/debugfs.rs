@@ -172,8 +172,8 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         )?;
         match conn.disbelief() {
             None => {
-                // A server may use remote invalidation because we announce it, even if the server
-                // does not announce it.
+                // A server may use remote invalidation because this host announces it, even if the
+                // server does not announce it.
                 let (agreed, unannounced) = moved(xprt).invalidations();
                 writeln!(
                     f,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The server's calls (callbacks), and our replies to them.
+//! The server's calls (callbacks), and this host's replies to them.
 
 use crate::{
     connection::{
@@ -44,8 +44,8 @@ pub(crate) fn send_callback_reply(
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
     if !callback.came_on_this_connection(xprt) {
-        // A reply must not be sent on another connection than its callback (BC-27). It is dropped,
-        // and the server will send the callback again.
+        // A reply must not be sent on another connection than its callback (BC-27). So it is
+        // dropped, and the server will send the callback again.
         return Ok(());
     }
     let reply = callback.reply();
@@ -118,12 +118,12 @@ impl Connection {
         }
     }
 
-    /// Posts a refusal; returns whether it was posted. With `confirmed`, the peer's acknowledgement
-    /// is reported.
+    /// Posts a refusal, and returns whether it was posted. With `confirmed`, the peer's
+    /// acknowledgement is reported.
     fn post_refusal(&self, qp: &Qp<Connection>, refusal: &Refusal, confirmed: bool) -> bool {
         let credits = callback_credits();
-        // Without space in the send queue the refusal is dropped. The server must expect that an
-        // error message gets lost.
+        // If the send queue has no space, the refusal is dropped. The server must expect that an
+        // error message may be lost.
         let Ok(mut batch) = qp.begin(xprtrdma_proto::header::ERROR_LEN, 1) else {
             return false;
         };

@@ -41,7 +41,7 @@ use xprtrdma_sunrpc::{
 };
 
 impl Answer {
-    /// Completes the call. The server can reach none of its regions any more.
+    /// Completes the call. The server can no longer access any of its regions.
     pub(super) fn complete(self, counters: &Counters) {
         let message = self.message.as_ref().map_or(&[][..], Held::bytes);
         complete_judged(counters, self.pinned, &self.verdict, self.result, message);
@@ -49,7 +49,7 @@ impl Answer {
 }
 
 /// Carries out the verdict on a reply that did not have the predicted form, or whose call's regions
-/// this side had to invalidate. Otherwise like [`complete_rpc`].
+/// this host had to invalidate. Apart from that it does what [`complete_rpc`] does.
 #[inline(never)]
 pub(super) fn complete_judged(
     counters: &Counters,
@@ -67,8 +67,9 @@ pub(super) fn complete_judged(
     }
 }
 
-/// Records that the reply has arrived. Returns the call's pin if the server can reach none of the
-/// call's regions; otherwise keeps the pin in the call's state until the regions are invalidated.
+/// Records that the reply has arrived. If the server can no longer access any of the call's
+/// regions, returns the call's pin. Otherwise keeps the pin in the call's state until the regions
+/// are invalidated.
 #[inline(always)]
 pub(super) fn complete_or_park(
     request: &Request,
@@ -97,13 +98,13 @@ fn park(request: &Request, state: &mut State, pinned: Pinned<Rdma>, verdict: Ver
     request.set_phase(state, Phase::Answered);
 }
 
-/// Drops the pin of a call, which stays pending. Out of line, so that the fast path can keep the
-/// pin in registers.
+/// Drops the pin of a call, which stays pending. This function is not inlined, so that the fast
+/// path can keep the pin in registers.
 #[cold]
 #[inline(never)]
 pub(super) fn leave_pending(_: Pinned<Rdma>) {}
 
-/// Completes a call whose reply was accepted and of whose regions the server can reach none.
+/// Completes a call whose reply was accepted. The server can no longer access any of its regions.
 #[inline(always)]
 pub(super) fn complete_rpc(
     counters: &Counters,
@@ -146,12 +147,12 @@ pub(super) fn complete_rpc(
 #[cold]
 fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
     ends(counters, &pinned, error.to_errno());
-    // Cannot fail: the call has no regions left, so it has no lease.
+    // This cannot fail, because the call has no regions left and therefore no lease.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }
 
-/// Traces and measures a call that is about to complete. `status`: zero if it completes with its
-/// reply, otherwise a negative errno.
+/// Traces and measures a call that is about to complete. `status` is zero if the call completes
+/// with its reply, otherwise a negative errno.
 #[inline(always)]
 fn ends(counters: &Counters, pinned: &Pinned<Rdma>, status: i32) {
     trace::complete(|| (pinned.xprt().id(), pinned.xid(), status));

@@ -110,7 +110,8 @@ impl One {
     }
 }
 
-/// A version of the protocol as a type: what is generic over it is compiled once for each version.
+/// A version of the protocol as a type. Code that is generic over this type is compiled once for
+/// each version.
 pub(super) trait Spoken {
     const VERSION: Version;
 }
@@ -182,8 +183,8 @@ fn send_one(
 ) -> Result<(), NotSent> {
     let sending = Sending::new(qp, call);
     let crowded = sending.is_crowded();
-    // A call that offers memory for its reply expects a reply. A call with a Read chunk may expect
-    // none, so only that call is checked.
+    // A call that offers memory for its reply expects a reply. A call with a Read chunk may not
+    // expect one, so only that call is checked.
     let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
     // Each arm drops the lock itself, so that the usual case needs no second test of the result.
@@ -204,7 +205,7 @@ fn send_one(
     }
 }
 
-/// Maps, encodes and posts a call; returns the length of its message in bytes.
+/// Maps, encodes and posts a call. Returns the length of its message in bytes.
 #[inline(always)]
 fn post_one(
     sending: Sending<'_>,
@@ -295,7 +296,7 @@ fn post_one(
     sending.set_pending(state, is_new, form == One::Read);
     state.offer.offer(result, segment, sending.non_data());
     let [region] = &mut *state.regions else {
-        // Cannot happen: this function has put the region into the list.
+        // This does not happen, because this function has put the region into the list.
         return Err(Unsent::NotPosted.into());
     };
     sending.post(batch, len, (crowded, expected), slice::from_mut(region))?;

@@ -84,14 +84,14 @@ fn one_of_many(
 /// client will invalidate the region.
 #[inline(never)]
 fn not_taken_back(state: &mut State, region: Region) {
-    // Cannot fail: the region was taken from this list, so the list has capacity for it.
+    // This cannot fail: the region was taken from this list, so the list has capacity for it.
     let _ = state.regions.push_within_capacity(region);
 }
 
 impl Connection {
-    /// Takes back the region that the reply invalidated, if the reply proves this. An error means
-    /// that the region does not belong to this call. `pinned` is the pin of the call, if it has
-    /// one. `echo` says what the reply to a call with one region repeats, if this is known.
+    /// Takes back the region that the reply invalidated, if the reply proves this. Returns an error
+    /// if the region does not belong to this call. `pinned` is the pin of the call, if it has one.
+    /// `echo` is the value that the reply to a call with one region repeats, if it is known.
     #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,
@@ -226,9 +226,9 @@ const REPLY_WAIT_MS: u32 = 1000;
 /// Revokes the server's access to the memory of a call that was sent and has not completed.
 ///
 /// Usually the process of the call was killed while the server works on the call. If the server
-/// writes to memory that was revoked, its queue pair and ours fail, and all users of the mount wait
-/// for the next connection. With a server that replies within milliseconds, this would happen
-/// nearly every time. So this function waits some time for the reply.
+/// writes to memory that was revoked, its queue pair and this host's queue pair fail, and all users
+/// of the mount wait for the next connection. With a server that replies within milliseconds, this
+/// would happen nearly every time. So this function waits some time for the reply.
 ///
 /// The memory must not stay exposed after the call is released: its pages would be used for
 /// something else while the server could still read or write them. So the task itself waits. No

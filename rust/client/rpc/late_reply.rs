@@ -97,9 +97,9 @@ impl Connection {
     }
 
     /// Handles a reply to a call whose regions were taken back earlier. If the reply invalidated
-    /// one of these regions, this does no harm, as the region was invalid already. But with a
-    /// probability of 1 in 256 the region's key is in use again. In this case a region of another
-    /// call is invalid now, so the connection must end.
+    /// one of these regions, this usually does no harm, because the region was already invalid. But
+    /// with a probability of 1 in 256 the region's key is in use again. In that case a region of
+    /// another call is now invalid, so the connection must end.
     pub(super) fn check_revoked(&self, message: &Received<'_, Self>) {
         let Some(proof) = message.invalidation() else {
             return;

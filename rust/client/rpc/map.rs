@@ -70,10 +70,10 @@ impl Mapping<'_> {
         Ok(())
     }
 
-    /// Maps memory from offset `start` on to one region, up to its capacity; returns the bytes
-    /// mapped.
-    // Out of line: inlined into the loop, it would make the compiler prepare for a second region,
-    // which is rare.
+    /// Maps memory from offset `start` on to one region, as much as the region can hold. Returns
+    /// the number of mapped bytes.
+    // This function is not inlined. If it were, the compiler would prepare the loop for a second
+    // region, which is rare.
     #[inline(never)]
     fn add_region(
         &mut self,
@@ -108,7 +108,7 @@ impl Mapping<'_> {
             offset: window.offset,
         };
         sending.trace_region(&segment, access);
-        // Cannot fail: the caller has reserved the capacity.
+        // This cannot fail, because the caller has reserved the capacity.
         let _ = self.regions.push_within_capacity(region);
         if chunk.push(segment) {
             Ok(window.length as usize)
@@ -136,8 +136,8 @@ pub(super) fn map_call(
     // Usually the slot has kept a region that the call needs.
     if let Some(mr) = state.kept.take() {
         match pools.are_meant(needed, &mr) {
-            // Cannot fail: capacity is reserved for all regions that the call needs, which is at
-            // least one.
+            // This cannot fail: capacity is reserved for all regions that the call needs, which is
+            // at least one.
             true => drop(idle.push_within_capacity(mr)),
             false => pools.put(mr),
         }

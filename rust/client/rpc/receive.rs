@@ -3,8 +3,8 @@
 //! Received messages: the completion handlers of a connection.
 //!
 //! The protocol core classifies and judges a message before the driver trusts anything in it. Only
-//! an accepted reply changes the state of a call, and a call completes only after the server can
-//! reach none of its regions.
+//! an accepted reply changes the state of a call. A call completes only after the server can no
+//! longer access any of its regions.
 
 use crate::{
     connection::Connection,
@@ -87,8 +87,8 @@ impl QpHandler for Connection {
         self.completions()
     }
 
-    // Inlined into its only caller, together with all steps for a predicted reply. This saves 136
-    // instructions of a READ, as long as the rare steps stay out of line.
+    // This function is inlined into its only caller, together with all steps for a predicted reply.
+    // This saves 136 instructions of a READ, as long as the rare steps are not inlined.
     #[inline(always)]
     fn received(qp: ArcBorrow<'_, Qp<Connection>>, message: Received<'_, Self>) {
         let this = qp.handler();
@@ -124,7 +124,7 @@ impl QpHandler for Connection {
             }
         }
         if !state.regions.is_empty() {
-            // Cannot happen: one post invalidates all regions of a call.
+            // This does not happen, because one post invalidates all regions of a call.
             drop(state);
             this.lost(Cause::InvalidateFailed);
             return;
@@ -163,7 +163,7 @@ impl QpHandler for Connection {
 }
 
 impl Connection {
-    /// Ends the connection: immediate data have consumed a Receive without a message.
+    /// Ends the connection, because immediate data have consumed a Receive without a message.
     #[cold]
     fn only_immediate(&self, _: Received<'_, Self>) {
         self.counters().count(Counter::Imm);
@@ -180,9 +180,9 @@ impl Connection {
         self.unpredicted(qp, message, found);
     }
 
-    /// Handles a message on a connection with this version. Compiled separately for each version,
-    /// but within one function: a function of its own for version 2 would cost it 55 instructions
-    /// of a READ, and would save version 1 only two.
+    /// Handles a message on a connection with this version. The code is compiled separately for
+    /// each version, but within one function: a separate function for version 2 would cost version
+    /// 2 55 instructions of a READ, and would save version 1 only two.
     #[inline(always)]
     fn sort(&self, qp: &Qp<Connection>, message: Received<'_, Self>, version: Version) {
         let found = call_xid(message.bytes(), version).and_then(|xid| self.xprt().lookup(xid.0));
@@ -229,8 +229,8 @@ impl Connection {
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
-        // Each form of a reply gets compiled code of its own, which tests the message alone, not
-        // the form.
+        // Each form of a reply has separate compiled code, which tests only the message, not the
+        // form.
         match state.offer.result {
             form @ ResultChunk::None => self.accept(pinned, slot, state, form, message, version),
             form @ ResultChunk::Write => self.accept(pinned, slot, state, form, message, version),
@@ -238,7 +238,7 @@ impl Connection {
         }
     }
 
-    /// Accepts the reply if it has the predicted form; otherwise returns the call.
+    /// Accepts the reply if it has the predicted form. If not, returns the call.
     #[inline(always)]
     fn accept(
         &self,
@@ -327,7 +327,7 @@ impl Connection {
             Inbound::Discard(Discard { counter, xid }) => {
                 self.drop_message(qp, message, *counter, *xid, found)
             }
-            // Cannot happen: the caller handles replies and resolves ambiguous messages.
+            // This does not happen: the caller handles replies and resolves ambiguous messages.
             Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
         }
         Remaining::Nothing
@@ -347,8 +347,8 @@ impl Connection {
             (RemoteErrorKind::InvalOption, _) => Counter::ErrInvalOption,
         };
         if counter == Counter::ErrVers && self.version() == Version::V2 && found.is_some() {
-            // The peer denies the version that was agreed on. The next connection asks for it
-            // again, and the calls are sent there again (MAL-023).
+            // The peer refuses the version that was agreed on. The next connection negotiates the
+            // version again, and the calls are sent there again (MAL-023).
             self.drop_message(qp, message, counter, Some(error.xid), found);
             return Remaining::Nothing;
         }

@@ -4,9 +4,9 @@
 
 use crate::connection::Connection;
 
-/// Takes the regions of a drained connection from every slot: returns them to the pool, and the
-/// memory that they mapped to its owners. Completes every call whose reply only waited for this.
-/// Sleeps.
+/// Takes the regions of a drained connection from every slot. Returns the regions to the pool, and
+/// the memory that they mapped to its owners. Completes every call whose reply has arrived and
+/// which only waited for its regions. Sleeps.
 pub(crate) fn reclaim(conn: &Connection) {
     for slot in conn.xprt().slots() {
         let (regions, kept, answer) = {

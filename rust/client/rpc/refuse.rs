@@ -21,7 +21,7 @@ use xprtrdma_sunrpc::{
 /// Fails a call that cannot be carried (V1-097).
 pub(super) fn refuse(counters: &Counters, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
     report(counters, call, error);
-    // Cannot fail: no memory of the call was mapped, so none is lent.
+    // This cannot fail: no memory of the call was mapped, so none is lent.
     let _ = call.fail(Error::from_errno(error.to_errno()));
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Remaining {
-    /// Nothing.
+    /// No work remains.
     Nothing,
     /// The regions of the slot with this number must be invalidated before its call can complete.
     Invalidation(u16),
@@ -73,9 +73,9 @@ pub(super) enum Remaining {
 /// The state of an RPC, from the connection's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Not sent, or completely handled.
+    /// The call was not sent, or is completely handled.
     Idle,
-    /// Sent on the connection with this epoch; its reply has not arrived yet.
+    /// The call was sent on the connection with this epoch. Its reply has not arrived yet.
     Sent,
     /// The reply has arrived. It waits in [`State::answer`] until the call's regions are
     /// invalidated.
@@ -106,8 +106,8 @@ pub(super) struct State {
     /// Number of bad replies to the RPC with this xid, on all connections together.
     pub(super) strikes: Strikes,
     pub(super) xid: u32,
-    /// Time (in nanoseconds) just before the call was posted; stale or zero while latency is not
-    /// measured.
+    /// Time (in nanoseconds) just before the call was posted. While latency is not measured, the
+    /// value is old or zero.
     pub(super) posted: u64,
     pub(super) unmapped: Unmapped,
     /// The data that the calls of this slot have moved.
@@ -136,7 +136,7 @@ impl Chunk {
         self.count = 0;
     }
 
-    /// Adds a segment; returns `false` if the chunk is full.
+    /// Adds a segment. Returns `false` if the chunk is full.
     pub(super) fn push(&mut self, segment: Segment) -> bool {
         match self.segments.get_mut(self.count) {
             Some(place) => {
@@ -160,8 +160,8 @@ pub(super) struct Offered {
     pub(super) chunk: Chunk,
     /// Maximum length of the reply outside its data item, in bytes.
     pub(super) non_data: u32,
-    /// Whether the server could not know the xid before this Send was posted: the xid was
-    /// unpredictable and had never been sent before.
+    /// Whether the server could not know the xid before this Send was posted. This requires that
+    /// the xid was unpredictable and had never been sent before.
     pub(super) secret_xid: bool,
 }
 
@@ -178,9 +178,9 @@ impl Offered {
         self.non_data = non_data;
     }
 
-    /// Returns what in a reply proves that the server has received the Send that described this
-    /// region. For a Write or Reply chunk it is the region's offset, which the reply repeats. A
-    /// reply does not repeat a Read chunk, so there it is the xid.
+    /// Returns the content of a reply that proves that the server has received the Send that
+    /// described this region. For a Write or Reply chunk it is the region's offset, which the reply
+    /// repeats. A reply does not repeat a Read chunk, so for a Read chunk it is the xid.
     pub(super) fn echo(&self, region: &Region) -> Echo {
         match region.access() {
             Access::RemoteWrite => Echo::Offset,
@@ -188,8 +188,8 @@ impl Offered {
         }
     }
 
-    /// Returns the same proof as `echo`, for the predicted reply to a call with one region and this
-    /// `result`.
+    /// Returns the same content as `echo`, for the predicted reply to a call with one region and
+    /// this `result`.
     #[inline(always)]
     pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {
         let returned = match result {
@@ -236,9 +236,9 @@ pub(super) enum ResultChunk {
 #[pin_data]
 pub(crate) struct Request {
     /// The number of the connection that still owes the reply; zero after the reply. The number of
-    /// an ended connection has no meaning. `Relaxed`: the sender, the reply handler and the release
-    /// of the RPC never run at the same time, with one exception: a reply may arrive while the RPC
-    /// is released. For this exception see [`Request::take_owed`].
+    /// an ended connection has no meaning. `Relaxed` is enough, because the sender, the reply
+    /// handler and the release of the RPC never run at the same time, with one exception: a reply
+    /// may arrive while the RPC is released. For this exception see [`Request::take_owed`].
     pub(super) owed_on: Atomic<u32>,
     /// Whether the phase differs from [`Phase::Idle`]. Changes together with the phase, under the
     /// lock of `state`. When the request ends, its own task reads this without the lock: all other
@@ -298,7 +298,7 @@ impl Request {
         }
     }
 
-    /// The data that the calls of this slot have moved.
+    /// Returns the amounts of data that the calls of this slot have moved.
     pub(crate) fn tally(&self) -> Tally {
         self.state.lock().tally
     }
@@ -310,8 +310,8 @@ impl Request {
         self.at_work.read_once()
     }
 
-    /// Takes the number of the connection that owes the reply, leaving zero. If the release of the
-    /// RPC and the reply handler do this at the same time, only one of them gets the number.
+    /// Takes the number of the connection that owes the reply, and leaves zero. If the release of
+    /// the RPC and the reply handler do this at the same time, only one of them gets the number.
     #[cold]
     pub(crate) fn take_owed(&self) -> u32 {
         self.owed_on.xchg(Epoch::NONE.raw(), Relaxed)
@@ -324,7 +324,7 @@ impl Request {
         state.phase = phase;
     }
 
-    /// Makes the request that `state` belongs to idle; returns the reply that waited for
+    /// Makes the request to which `state` belongs idle. Returns the reply that waited for
     /// invalidations.
     pub(super) fn take_answer(&self, state: &mut State) -> Option<Answer> {
         self.set_phase(state, Phase::Idle);

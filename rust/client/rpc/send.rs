@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages out: from an encoded RPC to one chain of work requests.
+//! Sending a call: from an encoded RPC to one chain of work requests.
 //!
 //! ```text
 //!   plan ──▶ map regions ──▶ room in the send ring ──▶ header, message ──▶ one post
 //! ```
 //!
-//! Before the post, the server can see nothing of the call, so any earlier failure is simply
-//! undone. Nearly all calls need one region and take [the fast path](crate::rpc::fast_path); all
-//! other calls take [the slow path](crate::rpc::slow_path).
+//! Before the post, the server cannot see anything of the call, so after an earlier failure
+//! everything can simply be undone. Nearly all calls need one region and take
+//! [the fast path](crate::rpc::fast_path); all other calls take
+//! [the slow path](crate::rpc::slow_path).
 
 use crate::{
     connection::Connection,
@@ -50,14 +51,15 @@ pub(crate) fn send_call(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<()
         conn.lost(Cause::Retransmit);
         return Err(NotSent::NotConnected);
     }
-    // Compiled separately for each version, so that version 1 pays nothing for version 2.
+    // The code is compiled separately for each version, so that version 2 costs version 1 nothing.
     match conn.version() {
         Version::V1 => plan_and_send::<V1>(qp, call),
         Version::V2 => plan_and_send_in_version_2(qp, call),
     }
 }
 
-// Not inlined: that would save 20 instructions here, but add 4 to a call of version 1.
+// This function is not inlined: that would save 20 instructions here, but add 4 to a call of
+// version 1.
 #[inline(never)]
 fn plan_and_send_in_version_2(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     plan_and_send::<V2>(qp, call)
@@ -65,11 +67,11 @@ fn plan_and_send_in_version_2(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Res
 
 /// The form of a call, which decides the function that sends the call.
 enum Form {
-    /// Without chunks.
+    /// A call without chunks.
     Inline,
-    /// With one region.
+    /// A call with one region.
     One(One),
-    /// With any other combination of chunks.
+    /// A call with any other combination of chunks.
     Rare,
 }
 
@@ -123,7 +125,7 @@ fn send_rare(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> 
     let conn = qp.handler();
     match plan_call(qp, call, conn.version(), conn.thresholds()) {
         Ok(planned) => send_any(qp, call, planned),
-        // Cannot fail: the same input has already produced a plan.
+        // This cannot fail, because the same input has already produced a plan.
         Err(error) => {
             refuse(conn.counters(), call, error);
             Ok(())

@@ -118,9 +118,9 @@ impl<'a> Sending<'a> {
         batch.map_err(|error| Unsent::NoRoom(error, max_len, wrs as usize))
     }
 
-    /// Makes the call pending. This must precede the post, as the reply may come before the post
-    /// returns. `is_new`: the slot has not sent this xid before. `reads`: the call has a Read
-    /// chunk.
+    /// Makes the call pending. This must precede the post, because the reply may arrive before the
+    /// post returns. `is_new` says that the slot has not sent this xid before. `reads` says that
+    /// the call has a Read chunk.
     #[inline(always)]
     pub(super) fn set_pending(self, state: &mut State, is_new: bool, reads: bool) {
         let (conn, call) = (self.conn(), self.call);
@@ -144,10 +144,11 @@ impl<'a> Sending<'a> {
     }
 
     /// Posts the registrations of `regions`, then the first `len` bytes of the batch's buffer. The
-    /// doorbell may be deferred if more calls will follow soon: when other calls are in flight
-    /// (`crowded`) and other threads want this processor. It is never deferred for a message
-    /// without an `expected` reply, which the RPC client would not send again, nor for a message
-    /// above the minimum threshold, whose post is an event of its own (CM-24).
+    /// doorbell may be deferred if more calls will probably follow soon: when other calls are in
+    /// flight (`crowded`) and other threads want this processor. It is never deferred for a message
+    /// without an `expected` reply, because the RPC client would not send that message again. It is
+    /// not deferred either for a message above the minimum threshold, because its post must be
+    /// reported (CM-24).
     #[inline(always)]
     pub(super) fn post(
         self,
@@ -173,7 +174,7 @@ impl<'a> Sending<'a> {
             self.conn().large_send();
         }
         if !expected {
-            // No reply will tell how many credits are left, so the connection ends (V1-012).
+            // No reply will report the number of free credits, so the connection ends (V1-012).
             self.conn().lost(Cause::CreditResync);
         }
     }
@@ -213,7 +214,7 @@ fn is_large(len: usize) -> bool {
     len > MIN_THRESHOLD as usize
 }
 
-/// Copies a range of a message, given as (offset, length), to offset `at` of `out`; returns the
+/// Copies a range of a message, given as (offset, length), to offset `at` of `out`. Returns the
 /// offset behind the copy.
 #[inline(always)]
 pub(super) fn copy(

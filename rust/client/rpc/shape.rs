@@ -86,7 +86,7 @@ impl Segmentation for Counted<'_> {
     }
 
     fn reduced_call(&self) -> usize {
-        // A reduced call (one without its data item) is never sent in a chunk of its own.
+        // A reduced call (a call without its data item) is never sent in a separate chunk.
         0
     }
 
@@ -97,8 +97,8 @@ impl Segmentation for Counted<'_> {
 
     #[inline(always)]
     fn reply(&self) -> usize {
-        // Only parts of `self` are passed on. If all of `self` were passed, the compiler would
-        // store it in memory even when that is not needed.
+        // Only parts of `self` are passed to the callee. If all of `self` were passed, the compiler
+        // would store it in memory even when that is not needed.
         let (buf, regions) = (self.reply, self.regions);
         if buf.page_len() == 0 && buf.tail_len() == 0 {
             return regions.segments_of_one(run(buf.head_offset(), buf.head_len()));

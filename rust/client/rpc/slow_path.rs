@@ -81,13 +81,13 @@ pub(super) fn send_any(
 #[cold]
 fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     call.clear_reply().map_err(|e| match e {
-        // A reply came before the call was sent again.
+        // A reply arrived before the call was sent again.
         e if e == EAGAIN => NotSent::NoBuffers,
         _ => NotSent::NotConnected,
     })
 }
 
-/// Maps, encodes and posts a call; returns the length of its message in bytes.
+/// Maps, encodes and posts a call. Returns the length of its message in bytes.
 #[inline]
 fn post_call(
     sending: Sending<'_>,
@@ -101,7 +101,7 @@ fn post_call(
         results: planned.result_segments,
     };
     let needed = regions.all();
-    // Clears the segments of the slot's last call.
+    // The segments belong to the slot's last call.
     state.reads.clear();
     state.offer.chunk.clear();
     if needed != 0 {
@@ -175,7 +175,7 @@ fn post_call(
     Ok(len)
 }
 
-/// Writes the header and the inline pieces; returns their total length in bytes.
+/// Writes the header and the inline pieces. Returns their total length in bytes.
 #[inline]
 fn encode(
     header: &CallHeader<'_>,

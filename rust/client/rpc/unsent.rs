@@ -30,8 +30,8 @@ use xprtrdma_sunrpc::{
 };
 
 /// Undoes the preparation of a call that was not posted, and tells the RPC client what to do next.
-// Inlined, because otherwise the compiler would store the reason in memory for posted calls as
-// well.
+// This function is inlined. Otherwise the compiler would store the reason in memory for posted
+// calls as well.
 #[inline(always)]
 pub(super) fn not_sent(
     qp: &Qp<Connection>,
@@ -120,7 +120,7 @@ fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     Ok(())
 }
 
-/// Makes senders wait for space in the send queue; returns the result for the RPC client.
+/// Makes senders wait for space in the send queue. Returns the result for the RPC client.
 pub(super) fn no_room(qp: &Qp<Connection>, error: SendError, len: usize, wrs: u32) -> NotSent {
     let conn = qp.handler();
     match error {

@@ -34,8 +34,8 @@ use xprtrdma_sunrpc::{
 };
 
 impl Connection {
-    /// Asks the peer whether it supports version 2, with a call that does nothing. An error is the
-    /// event to report to the machine.
+    /// Asks the peer whether it supports version 2, with a call that does nothing. If this fails,
+    /// returns the event to report to the machine.
     pub(crate) fn send_version_probe(qp: &Qp<Self>) -> Result<(), Event> {
         let this = qp.handler();
         let xid = Xid(random());
@@ -49,8 +49,8 @@ impl Connection {
             .map_err(|_| Event::Lost(this.epoch(), Cause::PostFailed))
     }
 
-    /// Handles a message that arrives before the agreement; `probe` is the xid of the version
-    /// probe. Only the first reply to the probe counts: later messages are dropped.
+    /// Handles a message that arrives before the agreement. `probe` is the xid of the version
+    /// probe. Only the first reply to the probe counts, and later messages are dropped.
     #[cold]
     pub(super) fn while_probing(&self, qp: &Qp<Self>, probe: Xid, message: &Received<'_, Self>) {
         let drop = |counter| self.drop_message(qp, message, counter, None, None);

@@ -237,7 +237,7 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// [`Error::Unbuildable`] if no form fits (V1-097).
+/// Returns [`Error::Unbuildable`] if no form fits (V1-097).
 #[inline(always)]
 pub fn plan(
     call: &CallShape,
@@ -404,7 +404,7 @@ pub struct RegionLimits {
     pub pages: u32,
     /// Size of a page in bytes, a power of two.
     pub page_size: u32,
-    /// True if the device can register memory with gaps inside pages as one region.
+    /// Whether the device can register memory with gaps inside pages as one region.
     pub gaps: bool,
 }
 
@@ -454,7 +454,7 @@ impl RegionLimits {
 
     /// Returns how many segments a chunk needs that covers one run; see
     /// [`segments`](Self::segments).
-    // This function is inlined so that the usual case stays in registers. A slice of runs would
+    // This function is inlined, so that the usual case stays in registers. A slice of runs would
     // have to be in memory.
     #[inline(always)]
     pub fn segments_of_one(self, run: Run) -> usize {

@@ -2,8 +2,8 @@
 
 //! Header prediction: a fast path for the Replies that nearly all calls get.
 //!
-//! The header of a good Reply is known before it arrives, except the grant and the number of bytes
-//! written. [`predicted`] compares a received header with the known words, one by one.
+//! The header of a correct Reply is known before it arrives, except the grant and the number of
+//! bytes written. [`predicted`] compares a received header with the known words, one by one.
 //! [`classify`](crate::classify) and [`judge`](mod@crate::rpc::judge) would accept the same message
 //! with the same result, but need several times as many instructions. They handle every message
 //! that [`predicted`] does not accept. So no rule of the protocol is implemented only here.
@@ -65,7 +65,7 @@ pub const fn offset_place(returned: Returned, version: Version) -> usize {
     header_len(version, lists.saturating_add(IN_CHUNK))
 }
 
-/// Returns the xid of the client's call that a message refers to. Returns `None` for a message too
+/// Returns the xid of the client's call to which a message refers. Returns `None` for a message too
 /// short to have an xid, and for a Call from the server, whose xid is unrelated to the client's
 /// calls (BC-02). In version 1, only Calls without chunks are recognised; in version 2, all Calls
 /// and all option requests are. Nothing else is checked.
@@ -92,9 +92,9 @@ fn plain_call(message: &[u8]) -> Option<()> {
     absent(&mut words)
 }
 
-/// Returns `Some` if the direction word of a version 2 message says Call. Errors and unknown
-/// procedures have no direction word, and a message too short for a header may be a truncated
-/// reply, so these yield `None`.
+/// Returns `Some` if the direction word of a version 2 message says Call. Returns `None` for errors
+/// and unknown procedures, which have no direction word, and for a message too short for a header,
+/// which may be a truncated reply.
 #[inline(always)]
 fn directed_call(message: &[u8]) -> Option<()> {
     const LEN: usize = Version::V2.fixed_len();
@@ -111,7 +111,7 @@ fn directed_call(message: &[u8]) -> Option<()> {
     directed.then_some(())
 }
 
-/// Length of the chunk lists in bytes without any chunk; the next two constants are the lengths
+/// Length of the chunk lists in bytes, without any chunk. The next two constants are the lengths
 /// with a Write chunk or a Reply chunk of one segment.
 const INLINE_LISTS: usize = 12;
 const WRITE_LISTS: usize = 36;
@@ -176,7 +176,7 @@ const fn header_len(version: Version, lists: usize) -> usize {
 }
 
 /// Checks the fixed words and the empty Read list of a message. At least `N` bytes must follow the
-/// fixed words. Returns a reader behind the Read list in these `N` bytes, the xid and the grant.
+/// fixed words. Returns a reader that begins behind the Read list, the xid and the grant.
 #[inline(always)]
 fn front<const N: usize>(
     message: &[u8],

@@ -28,7 +28,7 @@ use crate::{
     }, //
 };
 
-/// What to do with a message that arrives before the version is negotiated.
+/// The action for a message that arrives before the version is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The message answers the probe. The credits are the connection's first grant; an error has
@@ -41,8 +41,8 @@ pub enum Arrival {
 }
 
 /// Decides what to do with a message that arrives while the probe with this xid waits for its
-/// reply. `invalidates`: the message arrived by Send with Invalidate, although the probe offers no
-/// region.
+/// reply. `invalidates` says that the message arrived by Send with Invalidate, although the probe
+/// offers no region.
 pub fn arrived(message: &[u8], probe: Xid, invalidates: bool) -> Arrival {
     match classify(message, Version::V2, false) {
         Inbound::Reply(reply) if reply.xid == probe => answered(&reply, invalidates),

@@ -4,7 +4,8 @@
 
 use crate::error::Error;
 
-/// Number of failed attempts to map the memory of a call after which the next one fails the call.
+/// Maximum number of failed attempts to map the memory of a call. The next failed attempt fails the
+/// call.
 pub const RETRIES: u8 = 8;
 
 /// Counts how often in a row the memory of one call could not be mapped on one connection. The RPC
@@ -18,8 +19,8 @@ pub struct Unmapped {
 
 impl Unmapped {
     /// Records that the memory of the call `xid` could not be mapped on the connection with the
-    /// number `connection`. Returns the error for the call: after [`Error::NoBuffers`] the RPC
-    /// client retries, [`Error::Unmappable`] fails the call.
+    /// number `connection`. Returns the error for the call. After [`Error::NoBuffers`] the RPC
+    /// client retries; [`Error::Unmappable`] fails the call.
     pub fn again(&mut self, xid: u32, connection: u32) -> Error {
         if self.call != (xid, connection) {
             self.call = (xid, connection);

@@ -15,14 +15,14 @@ use crate::wire::{
     }, //
 };
 
-/// What this end of a connection can do.
+/// The capabilities of this end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// Size of a Receive buffer in bytes; less than [`MIN_THRESHOLD`] is raised to it.
+    /// Size of a Receive buffer in bytes. A value less than [`MIN_THRESHOLD`] is raised to it.
     pub receive_size: u32,
-    /// Maximum length of a Send in bytes; less than [`MIN_THRESHOLD`] is raised to it.
+    /// Maximum length of a Send in bytes. A value less than [`MIN_THRESHOLD`] is raised to it.
     pub send_size: u32,
-    /// True if the device supports Send with Invalidate.
+    /// Whether the device supports Send with Invalidate.
     pub invalidates: bool,
     /// Maximum number of RDMA Reads that the device can have in flight as requester.
     pub reads: u8,
@@ -31,7 +31,7 @@ pub struct Own {
 /// A connection request, as the connection manager reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// All private data; on InfiniBand zeroes follow what the client sent.
+    /// All private data. On InfiniBand, zeroes follow the bytes that the client sent.
     pub private_data: &'a [u8],
     /// Maximum number of RDMA Reads that the client can serve at a time.
     pub reads: u8,
@@ -56,7 +56,7 @@ pub struct Accepted {
     pub reads: u8,
     /// The private data of the accept.
     pub private_data: [u8; PRIVATE_DATA_LEN],
-    /// True if the client sent no private data, so that the minimum sizes are in force.
+    /// Whether the client sent no private data, so that the minimum sizes are in force.
     pub unannounced: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Accepted {
 ///
 /// # Errors
 ///
-/// The reason for rejecting the request.
+/// Returns the reason for rejecting the request.
 pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
     let reads = own.reads.min(request.reads);
     if reads == 0 {
@@ -77,8 +77,8 @@ pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
     };
     let peer = PrivateData::find(request.private_data);
     let agreed = |version| Thresholds::negotiate(version, &announced, peer.as_ref());
-    // `negotiate` calls the messages that its own side sends calls. This side is the server: it
-    // sends replies and receives calls, so `call` and `reply` are swapped.
+    // `negotiate` uses the names of the client's side: calls are sent, replies are received. The
+    // server sends replies and receives calls, so `call` and `reply` are swapped.
     let Thresholds {
         call: sent,
         reply: received,

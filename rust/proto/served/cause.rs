@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reasons for which the server closes a connection, with the texts for the log.
+//! The reasons why the server closes a connection, with the texts for the log.
 
 use crate::responder::grant::Overdrawn;
 
-/// The reason for which a connection is closed.
+/// The reason why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// The client disconnected.

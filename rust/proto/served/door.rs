@@ -24,9 +24,9 @@ pub struct Crowd {
     pub connections: u32,
     /// Connections from the client address of the request.
     pub of_one: u32,
-    /// True if a connection from the client address of the request is idle.
+    /// Whether a connection from the client address of the request is idle.
     pub idle_of_one: bool,
-    /// True if a connection from any client address is idle.
+    /// Whether a connection from any client address is idle.
     pub idle: bool,
 }
 

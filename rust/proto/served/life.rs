@@ -7,8 +7,8 @@
 //!     \------------------- cause or deadline ---------------/
 //! ```
 //!
-//! The driver reports each event with the time, and does what the returned [`Act`] says. The
-//! driver calls [`tick`](Life::tick) at least every [`Patience::tick`].
+//! The driver reports each event with the time, and performs the returned [`Act`]. The driver calls
+//! [`tick`](Life::tick) at least every [`Patience::tick`].
 
 use crate::{
     rpc::limit::{
@@ -39,23 +39,23 @@ pub struct Patience {
     /// answer, and messages for which the client posts no Receive, do not complete, although the
     /// client may be alive and send Calls.
     pub transfer: Millis,
-    /// Longest normal time from one tick to the next, with reserve for a busy host. Time above this
-    /// does not count, because the host stood still.
+    /// Longest normal time from one tick to the next, with a reserve for a busy host. If more time
+    /// passes, this host stood still, and the excess does not count.
     pub tick: Millis,
     /// Number of malformed messages after which the connection is closed; see [`DiscardLimit`].
     pub malformed: u32,
 }
 
-/// What the driver has to do next.
+/// The next action of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Nothing to do.
+    /// No action is required.
     Nothing,
     /// The connection is up: pass the messages that have arrived so far to the RPC layer.
     Begin,
     /// Post a request to which the client's adapter responds.
     Probe,
-    /// Disconnect and log the reason. Returned only one time for a connection.
+    /// Disconnect and log the reason. Returned only once for a connection.
     End(Cause),
 }
 
@@ -65,13 +65,13 @@ enum State {
     /// The accept was sent; the client has not confirmed the connection.
     Accepting,
     Up {
-        /// A probe was posted and has not completed.
+        /// Whether a probe was posted and has not completed.
         probing: bool,
     },
     Ended,
 }
 
-/// The life of one connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct Life {
     patience: Patience,
@@ -84,7 +84,7 @@ pub struct Life {
     moved: Time,
     /// Number of completed work requests of the send queue at that time.
     completed: u32,
-    /// True if the client has sent a message.
+    /// Whether the client has sent a message.
     spoken: bool,
     malformed: DiscardLimit,
     options: Refusals,
@@ -244,7 +244,7 @@ impl Life {
     }
 
     /// Moves the deadlines by the time in which this host stood still, because it could not receive
-    /// messages from the client in that time.
+    /// messages from the client during that time.
     fn forgive(&mut self, now: Time) {
         let gap = now.since(self.ticked).get();
         let lost = gap.saturating_sub(self.patience.tick.get());

@@ -33,14 +33,14 @@ pub struct Queues {
     pub extra: u32,
 }
 
-/// Minimum number of work requests on the send queue; a shorter queue is too short for long
+/// Minimum number of work requests on the send queue. A shorter queue is too short for long
 /// messages.
 pub const LEAST_SENDS: u32 = 64;
 
-/// Returns the length of a send queue whose longest transfer has these `pages`, in work requests of
-/// at most `elements` pages each, and `segments` of the peer's memory. A transfer may use
-/// [`Queues::longest_transfer`] of the queue. The length and the work request for draining are a
-/// power of two together, because devices round the length up to one.
+/// Returns the length of a send queue. Its longest transfer has this number of `pages`, in work
+/// requests of at most `elements` pages each, and `segments` segments of the peer's memory. A
+/// transfer may use [`Queues::longest_transfer`] entries of the queue. The length plus the work
+/// request for draining is a power of two, because devices round the length up to a power of two.
 pub const fn sends(pages: u32, elements: u32, segments: u32) -> u32 {
     let elements = match elements {
         0 => 1,
@@ -75,8 +75,8 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// The error message for a Call that needs more work requests. The connection stays up, because
-    /// after a reconnect the client would send the same Call again.
+    /// Returns the error message for a Call that needs more work requests. The connection stays up,
+    /// because after a reconnect the client would send the same Call again.
     pub fn check<S>(&self, call: &Call<'_, S>, wrs: u32) -> Result<(), Refusal> {
         if wrs > self.longest_transfer() {
             return Err(Refusal::new(call.xid(), call.version(), Fault::TooComplex));
@@ -84,11 +84,11 @@ impl Queues {
         Ok(())
     }
 
-    /// Returns queues that fit the device and are not longer than `self`. One work request of each
-    /// queue is reserved for draining it. The send queue and the receive queue share one completion
-    /// queue. If the completion queue is too short, the send queue is shortened first, because
-    /// transfers can wait for a free entry. Returns `None` if [`LEAST_SENDS`] work requests and
-    /// one call do not fit.
+    /// Returns queues that fit the device and are not longer than those of `self`. One work request
+    /// of each queue is reserved for draining it. The send queue and the receive queue share one
+    /// completion queue. If the completion queue is too short, the send queue is shortened first,
+    /// because transfers can wait for a free entry. Returns `None` if [`LEAST_SENDS`] work requests
+    /// and one call do not fit.
     pub fn fit(self, device: &Limits) -> Option<Self> {
         let most = device.work_requests.checked_sub(1)?;
         let all = device.completions.checked_sub(2)?;

@@ -137,7 +137,8 @@ fn nor_does_any_function_that_is_inlined_elsewhere() {
 }
 
 /// Returns true if a relocation section, which is named after its function, belongs to a function
-/// of this crate, and not to a function that the standard library instantiates for a type of ours.
+/// of this crate. Returns false for a function that the standard library instantiates for a type of
+/// this crate.
 fn belongs_to_the_core(section: &str) -> bool {
     let Some(ours) = section.find("xprtrdma_proto") else {
         return false;

@@ -67,7 +67,7 @@ pub(crate) fn classify_v2<'a>(
 }
 
 /// Classifies a version 2 option message. The draft defines no option, so an option request is
-/// refused. An option reply is dropped, because this side sends no option requests (X-18, MAL-179).
+/// refused. An option reply is dropped, because this host sends no option requests (X-18, MAL-179).
 pub(crate) fn classify_optional<'a>(context: &Context, mut input: Reader<'a>) -> Inbound<'a> {
     let Ok(option) = OptionHeader::decode(&mut input) else {
         return context.discard(Counter::ShortMsg);

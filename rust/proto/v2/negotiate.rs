@@ -47,7 +47,7 @@ pub enum VersionPolicy {
     V1Only,
     /// Probe for version 2 and fall back to version 1.
     PreferV2,
-    /// Use version 2 only; without it there is no connection.
+    /// Use version 2 only. If the peer does not support it, there is no connection.
     V2Only,
 }
 
@@ -72,7 +72,7 @@ pub enum EndedBy {
 /// What is known about the peer's support of version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing.
+    /// Nothing is known.
     Nothing,
     /// At this time the peer did not behave like a peer with version 2: it did not answer the
     /// probe, or answered with an error.
@@ -102,12 +102,12 @@ impl Known {
     }
 }
 
-/// What the driver has to do with a connection.
+/// The driver's next action for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Send the probe, and send nothing else until the probe is answered.
     Probe,
-    /// Speak this version for the rest of the connection (V2-12).
+    /// Use this version for the rest of the connection (V2-12).
     ///
     /// After a fall-back to version 1 only one call may be in flight until the first reply grants
     /// credits (V2-05, V1-014), because the error message granted none.
@@ -117,7 +117,7 @@ pub enum Outcome {
     Reconnect,
     /// The two ends have no common version (MAL-161).
     Unsupported,
-    /// No negotiation is in progress; nothing changes.
+    /// No negotiation is in progress, so nothing changes.
     Ignored,
 }
 
@@ -125,7 +125,7 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     policy: VersionPolicy,
-    /// True while the probe waits for its answer.
+    /// Whether the probe waits for its answer.
     probing: bool,
     known: Known,
 }
@@ -208,8 +208,8 @@ impl Negotiator {
         self.probing = false;
     }
 
-    /// Records that the peer agreed to version 2, but answered the first call with a refusal of
-    /// version 2. The next connection uses version 1.
+    /// Records that the peer agreed to version 2, but refused version 2 in its answer to the first
+    /// call. The next connection uses version 1.
     pub fn went_back_on_it(&mut self, now: Time) {
         self.known = Known::Doubtful(now);
     }

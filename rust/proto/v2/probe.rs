@@ -3,8 +3,8 @@
 //! The version probe: a NULL call in version 2 (V2-26 to V2-29).
 //!
 //! The probe tests only the peer's transport: every RPC reply, even an RPC error, shows that the
-//! peer speaks version 2. The NULL call is for NFS, which every server used here provides, and
-//! identifies no user (AUTH_NONE).
+//! peer supports version 2. The NULL call is for the NFS program, which every server used here
+//! provides, and identifies no user (AUTH_NONE).
 
 use crate::{
     error::Error,
@@ -27,7 +27,7 @@ const WORDS: usize = 10;
 
 /// Length of the probe, in bytes.
 pub const LEN: usize = Version::V2.min_header_len() + WORDS * 4;
-// Before the version is negotiated, no longer message may be sent (V2-04, X-17). CAST: widening.
+// A longer message may not be sent before the version is negotiated (V2-04, X-17). CAST: widening.
 const _: () = assert!(LEN <= MIN_THRESHOLD as usize);
 
 const RPC_VERSION: u32 = 2;
@@ -41,7 +41,7 @@ const AUTH_NONE: u32 = 0;
 ///
 /// # Errors
 ///
-/// [`Error::NoSpace`] if `buf` is shorter than [`LEN`].
+/// Returns [`Error::NoSpace`] if `buf` is shorter than [`LEN`].
 pub fn encode(xid: Xid, credits: Credits, buf: &mut [u8]) -> Result<usize, Error> {
     let header = CallHeader {
         version: Version::V2,

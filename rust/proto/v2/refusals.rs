@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limit on error messages, sent to refuse options, that have not completed (MAL-184).
+//! The limit on error messages that refuse options and have not completed (MAL-184).
 
 /// Maximum number of refusals of version 2 options that are posted and not completed (MAL-184).
 pub const MAX_REFUSALS: u32 = 8;
 
-/// Error: too many refusals are posted and not completed. Close the connection with
-/// [`Cause::OptionFlood`](crate::conn::Cause::OptionFlood) and count
+/// The error if too many refusals are posted and not completed. The caller must close the
+/// connection with [`Cause::OptionFlood`](crate::conn::Cause::OptionFlood) and count
 /// [`Counter::OptFlood`](crate::error::Counter::OptFlood).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood;

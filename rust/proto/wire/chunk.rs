@@ -23,7 +23,7 @@ pub struct Handle(pub u32);
 pub struct Segment {
     /// The handle of the region.
     pub handle: Handle,
-    /// The length in bytes; in a Reply, the number of bytes that the server wrote.
+    /// The length in bytes. In a Reply, it is the number of bytes that the server wrote.
     pub length: u32,
     /// The offset in the region; any number is allowed (V1-112).
     pub offset: u64,
@@ -83,7 +83,8 @@ pub const fn chunk_len(segments: usize) -> usize {
 pub struct ChunkLists<'a> {
     /// The Read list, chunk by chunk.
     pub reads: &'a [ReadChunk<'a>],
-    /// The Write list, chunk by chunk; a chunk without segments asks for its data inline.
+    /// The Write list, chunk by chunk. A chunk without segments means that the client wants the
+    /// data inline.
     pub writes: &'a [&'a [Segment]],
     /// The Reply chunk, if there is one.
     pub reply: Option<&'a [Segment]>,
@@ -166,7 +167,8 @@ pub struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Takes the count and the segments. Fails if the input has fewer segments than the count says.
+    /// Takes the count and the segments from the input. Fails if the input has fewer segments than
+    /// the count says.
     #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = usize::try_from(input.u32()?).map_err(|_| Malformed)?;
@@ -250,7 +252,7 @@ impl Iterator for ReadList<'_> {
     }
 }
 
-/// The received Write list; yields one [`Segments`] per chunk.
+/// The received Write list. It yields one [`Segments`] for each chunk.
 ///
 /// # Invariants
 ///
@@ -318,8 +320,8 @@ pub struct Lists<'a> {
 }
 
 impl<'a> Lists<'a> {
-    /// Takes the three lists and checks their structure, not their meaning. Returns [`Malformed`]
-    /// if the structure is wrong.
+    /// Takes the three lists from the input, and checks their structure, but not their meaning.
+    /// Returns [`Malformed`] if the structure is wrong.
     #[inline]
     pub fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(Self {

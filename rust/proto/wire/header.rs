@@ -30,12 +30,12 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Xid(pub u32);
 
-/// A credit word: a request in a Call, a grant in a Reply.
+/// A credit word: in a Call it is a request, in a Reply a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Credits(pub u32);
 
-/// The protocol variant that a connection speaks. The variant determines the words of the headers
-/// and their meaning.
+/// The protocol variant that a connection uses. The variant determines the words of the headers and
+/// their meaning.
 ///
 /// All code that depends on the protocol variant matches on this type, not on the version number
 /// on the wire ([`Version::number`]). A later draft of version 2 has the number 2 as well. It would
@@ -68,7 +68,8 @@ impl Version {
         }
     }
 
-    /// Returns the length of a header without chunks in bytes: the minimum for a Call or Reply.
+    /// Returns the length of a header without chunks in bytes. It is the minimum for a Call or
+    /// Reply.
     #[inline]
     pub const fn min_header_len(self) -> usize {
         match self {
@@ -89,7 +90,7 @@ pub const MAX_SEGMENTS: usize = 16;
 pub(crate) mod proc_nr {
     pub(crate) const MSG: u32 = 0;
     pub(crate) const NOMSG: u32 = 1;
-    /// RDMA_DONE, which only version 1 has.
+    /// The procedure RDMA_DONE, which only version 1 has.
     pub(crate) const DONE: u32 = 3;
     pub(crate) const ERROR: u32 = 4;
     pub(crate) const OPTIONAL: u32 = 5;
@@ -98,7 +99,7 @@ pub(crate) mod proc_nr {
 /// Codes of the error word in an error message.
 pub(crate) mod err_nr {
     pub(crate) const VERS: u32 = 1;
-    /// ERR_CHUNK; BAD_HEADER in version 2.
+    /// The code ERR_CHUNK, which is called BAD_HEADER in version 2.
     pub(crate) const CHUNK: u32 = 2;
     pub(crate) const INVAL_OPTION: u32 = 3;
 }
@@ -109,16 +110,16 @@ pub(crate) mod direction {
     pub(crate) const REPLY: u32 = 1;
 }
 
-/// The words that every message of every version begins with.
+/// The words with which every message of every version begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     /// Transaction id.
     pub xid: Xid,
-    /// Version number as received; not checked.
+    /// The version number as received. It is not checked.
     pub version: u32,
-    /// Credit word; its meaning depends on the direction.
+    /// The credit word. Its meaning depends on the direction.
     pub credits: Credits,
-    /// Procedure number as received; not checked.
+    /// The procedure number as received. It is not checked.
     pub procedure: u32,
 }
 
@@ -150,7 +151,7 @@ pub struct CallHeader<'a> {
     pub version: Version,
     /// The RPC's xid.
     pub xid: Xid,
-    /// The number of credits that the client requests; never zero.
+    /// The number of credits that the client requests. It is never zero.
     pub credits: Credits,
     /// The chunks. A Read chunk at position zero makes the message an `RDMA_NOMSG`.
     pub lists: ChunkLists<'a>,
@@ -182,9 +183,9 @@ impl OneChunk {
     ///
     /// # Errors
     ///
-    /// [`Error::BadChunk`] for an empty segment or a bad position (V1-038, V1-041, V1-043),
-    /// [`Error::NoSpace`] if the buffer is too short. After an error, `buf` is unchanged.
-    // If a caller knows the kind of chunk at compile time, only the code for that kind is inlined.
+    /// Returns [`Error::BadChunk`] for an empty segment or a bad position (V1-038, V1-041, V1-043),
+    /// and [`Error::NoSpace`] if the buffer is too short. After an error, `buf` is unchanged.
+    // If a caller knows the type of chunk at compile time, only the code for that type is inlined.
     #[inline(always)]
     pub fn encode(
         self,
@@ -255,9 +256,10 @@ impl CallHeader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooComplex`] for more chunks or segments than a server has to accept (ULB-26),
-    /// [`Error::BadChunk`] for an empty segment or a bad position (V1-038, V1-041, V1-043),
-    /// [`Error::NoSpace`] if the buffer is too short. After an error, `buf` is unchanged.
+    /// Returns [`Error::TooComplex`] for more chunks or segments than a server has to accept
+    /// (ULB-26), [`Error::BadChunk`] for an empty segment or a bad position (V1-038, V1-041,
+    /// V1-043), and [`Error::NoSpace`] if the buffer is too short. After an error, `buf` is
+    /// unchanged.
     #[inline(always)]
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         // Nearly every Call has one of the four forms below, whose lengths are constants.
@@ -283,7 +285,7 @@ impl CallHeader<'_> {
         chunk.encode(self.version, self.xid, self.credits, buf)
     }
 
-    /// Does the work of [`encode`](Self::encode) for headers with any combination of chunks.
+    /// Writes a header with any combination of chunks, for [`encode`](Self::encode).
     fn encode_any(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let long = check_lists(&self.lists)?;
         let procedure = if long { proc_nr::NOMSG } else { proc_nr::MSG };
@@ -383,7 +385,7 @@ pub(crate) fn encode_front(
     }
 }
 
-/// The header of the client's Reply to a reverse Call; it never has chunks (BC-15).
+/// The header of the client's Reply to a reverse Call. It never has chunks (BC-15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReverseReplyHeader {
     /// Version of the Call.
@@ -399,7 +401,7 @@ impl ReverseReplyHeader {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`] if `buf` is shorter than the header.
+    /// Returns [`Error::NoSpace`] if `buf` is shorter than the header.
     pub fn encode(&self, buf: &mut [u8]) -> Result<usize, Error> {
         let len = self.version.min_header_len();
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
@@ -421,14 +423,14 @@ impl ReverseReplyHeader {
 /// The error that the client reports to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// ERR_CHUNK; BAD_HEADER in version 2.
+    /// The error ERR_CHUNK, which is called BAD_HEADER in version 2.
     Chunk,
     /// Version 2 only: the client does not know the option.
     InvalOption,
 }
 
-/// An error message from the client: the answer to a reverse Call or an option that the client
-/// cannot handle.
+/// An error message from the client. It answers a reverse Call or an option that the client cannot
+/// handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Version of the connection.
@@ -444,7 +446,7 @@ impl Refusal {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSpace`] if `buf` is shorter than [`ERROR_LEN`].
+    /// Returns [`Error::NoSpace`] if `buf` is shorter than [`ERROR_LEN`].
     pub fn encode(&self, credits: Credits, buf: &mut [u8]) -> Result<usize, Error> {
         let buf = buf.get_mut(..ERROR_LEN).ok_or(Error::NoSpace)?;
         let mut out = Writer::new(buf);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Types of received messages, as known before the call of a reply is looked up.
+//! Types of received messages, before the call of a reply is looked up.
 
 use crate::{
     error::{
@@ -23,32 +23,34 @@ use crate::{
     }, //
 };
 
-/// The type of a received message, and what the driver has to do with the message.
+/// The type of a received message, which determines what the driver has to do with it.
 #[derive(Clone, Debug)]
 pub enum Inbound<'a> {
-    /// A reply to a client's call. Look the xid up. If no call with this xid waits on this
-    /// connection, drop the reply and raise [`Counter::BadXid`].
+    /// A reply to a client's call. The driver must look the xid up. If no call with this xid waits
+    /// on this connection, the driver must drop the reply and increment [`Counter::BadXid`].
     Reply(Reply<'a>),
-    /// An error report for a client's call. Look the xid up as for a Reply. The credit word of an
-    /// error is not a grant.
+    /// An error report for a client's call. The driver must look the xid up as for a Reply. The
+    /// credit word of an error is not a grant.
     Error(RemoteError),
     /// A well-formed Call from the server.
     ReverseCall(ReverseCall<'a>),
-    /// Send this error message to the server; it takes a send slot but no credit.
+    /// The driver must send this error message to the server. It uses space in the send queue but
+    /// no credit.
     Refuse(Refusal),
-    /// The type depends on whether a call with this xid waits: call [`Ambiguous::resolve`].
+    /// The type depends on whether a call with this xid waits. The driver must call
+    /// [`Ambiguous::resolve`].
     Ambiguous(Ambiguous),
-    /// Drop the message, raise the counter, repost the Receive.
+    /// The driver must drop the message and increment the counter.
     Discard(Discard),
 }
 
 /// A message to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discard {
-    /// The counter to raise.
+    /// The counter to increment.
     pub counter: Counter,
     /// The xid of the message, if it can be the xid of a client's call. If a call with this xid
-    /// waits on this connection, the call got a bad reply; see
+    /// waits on this connection, the message counts as a bad reply to that call; see
     /// [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     pub xid: Option<Xid>,
 }
@@ -60,7 +62,7 @@ pub struct Reply<'a> {
     pub xid: Xid,
     /// The unchecked grant of the server.
     pub credits: Credits,
-    /// True for `RDMA_MSG`: the RPC message is in [`payload`](Self::payload).
+    /// Whether the message is an `RDMA_MSG`, whose RPC message is in [`payload`](Self::payload).
     pub inline: bool,
     /// The chunk lists.
     pub lists: Lists<'a>,
@@ -68,22 +70,23 @@ pub struct Reply<'a> {
     pub payload: &'a [u8],
     /// Byte offset of the payload in the received message.
     pub offset: usize,
-    /// Counters to raise for deviations from the protocol that were accepted.
+    /// Counters to increment for deviations from the protocol that were accepted.
     pub notes: Notes,
 }
 
 /// The header of a reverse Call.
 #[derive(Clone, Copy, Debug)]
 pub struct ReverseCall<'a> {
-    /// The xid that the server chose; unrelated to the xids of the client's calls (BC-02).
+    /// The xid that the server chose. It is unrelated to the xids of the client's calls (BC-02).
     pub xid: Xid,
-    /// The credits that the server requests: only a hint, not a grant for forward calls (BC-03).
+    /// The credits that the server requests. They are only a hint, and not a grant for forward
+    /// calls (BC-03).
     pub credits: Credits,
     /// The RPC message.
     pub payload: &'a [u8],
     /// Byte offset of the payload in the received message.
     pub offset: usize,
-    /// Counters to raise for deviations from the protocol that were accepted.
+    /// Counters to increment for deviations from the protocol that were accepted.
     pub notes: Notes,
 }
 
@@ -92,13 +95,13 @@ pub struct ReverseCall<'a> {
 pub struct RemoteError {
     /// The xid of the call that failed.
     pub xid: Xid,
-    /// What the peer reports.
+    /// The content of the peer's report.
     pub kind: RemoteErrorKind,
-    /// Counters to raise for the error itself and for accepted deviations from the protocol.
+    /// Counters to increment for the error itself and for accepted deviations from the protocol.
     pub notes: Notes,
 }
 
-/// What an error message reports.
+/// The content of an error message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteErrorKind {
     /// The peer reports the range of versions that it supports. The range is not checked.
@@ -140,8 +143,8 @@ impl Ambiguous {
     /// Decides what to do with the message. `pending` says whether a client's call with this xid
     /// waits.
     ///
-    /// If so, the message is a bad Reply and is dropped. If not, it is a reverse Call that the
-    /// client cannot accept.
+    /// If a call waits, the message is a bad Reply and is dropped. If not, it is a reverse Call
+    /// that the client cannot accept.
     #[inline]
     pub const fn resolve(self, pending: bool) -> Inbound<'static> {
         if pending {
@@ -165,7 +168,7 @@ pub(crate) const fn discard(counter: Counter, xid: Option<Xid>) -> Inbound<'stat
     Inbound::Discard(Discard { counter, xid })
 }
 
-/// What is known about a message after its fixed words have been read.
+/// The fields of a message that were read from its fixed words.
 pub(crate) struct Context {
     pub(crate) fixed: Fixed,
     pub(crate) version: Version,

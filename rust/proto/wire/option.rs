@@ -11,7 +11,7 @@ use crate::wire::xdr::{
 /// The header of a version 2 option. The transport does not interpret the option itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OptionHeader {
-    /// The direction word as received; not checked.
+    /// The direction word as received. It is not checked.
     pub(crate) direction: u32,
     /// Whether the message contains all bytes (with XDR padding) of the option's value.
     pub(crate) complete: bool,

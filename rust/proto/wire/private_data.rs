@@ -2,10 +2,10 @@
 
 //! The private data that peers exchange during connection setup (RFC 8797).
 
-/// What a peer announces during connection setup.
+/// The values that a peer announces during connection setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateData {
-    /// The sender supports remote invalidation of every handle that it exposes (CM-15).
+    /// Whether the sender supports remote invalidation of every handle that it exposes (CM-15).
     pub remote_invalidation: bool,
     /// Maximum size of the messages that the sender of this announcement will send, in bytes.
     pub send_size: u32,
@@ -57,7 +57,7 @@ impl PrivateData {
 
     /// Searches the received bytes for valid private data, at any alignment (CM-12).
     ///
-    /// The search skips an identifier that an unknown version or too few bytes follow (CM-14).
+    /// The search skips an identifier if an unknown version or too few bytes follow it (CM-14).
     /// Returns `None` if the peer announced nothing.
     pub fn find(received: &[u8]) -> Option<Self> {
         received.windows(PRIVATE_DATA_LEN).find_map(Self::parse)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Inline thresholds: the largest message that one Send carries, per direction (RFC 8166 3.3.2).
+//! Inline thresholds: the maximum length of the message in one Send, for each direction (RFC 8166
+//! 3.3.2).
 
 use crate::wire::{
     header::Version,
@@ -12,29 +13,30 @@ pub use super::private_data::MIN_THRESHOLD;
 /// The threshold that every version 2 peer supports (V2-01), in bytes.
 pub const MIN_THRESHOLD_V2: u32 = 4096;
 
-/// What the peers of one connection agreed on when they connected.
+/// The values on which the peers of one connection agreed when they connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Largest message from us to the server: forward Calls and reverse Replies, in bytes.
+    /// Largest message from the client to the server, in bytes: forward Calls and reverse Replies.
     pub call: u32,
-    /// Largest message from the server to us: forward Replies and reverse Calls, in bytes.
+    /// Largest message from the server to the client, in bytes: forward Replies and reverse Calls.
     pub reply: u32,
-    /// Both peers announced remote invalidation.
+    /// Whether both peers announced remote invalidation.
     pub remote_invalidation: bool,
 }
 
 impl Thresholds {
-    /// The values for a peer that announced nothing, or that broke what it announced (CM-24).
+    /// The values for a peer that announced nothing, or that did not keep to its announcement
+    /// (CM-24).
     pub const MINIMUM: Self = Self {
         call: MIN_THRESHOLD,
         reply: MIN_THRESHOLD,
         remote_invalidation: false,
     };
 
-    /// Combines our announcement with the peer's. `peer` is `None` if the peer announced nothing
-    /// valid (CM-08 to CM-10).
+    /// Combines this host's announcement with the peer's. `peer` is `None` if the peer announced
+    /// nothing valid (CM-08 to CM-10).
     ///
-    /// Our own sizes are the maximum (CM-23). A version 2 peer supports at least
+    /// This host's sizes are the maximum (CM-23). A version 2 peer supports at least
     /// [`MIN_THRESHOLD_V2`], whatever it announces.
     pub fn negotiate(version: Version, own: &PrivateData, peer: Option<&PrivateData>) -> Self {
         let floor = match version {
@@ -49,20 +51,20 @@ impl Thresholds {
         }
     }
 
-    /// The longest RPC message that both a callback and its reply may be, in bytes: the RPC layer
-    /// has one size for both.
+    /// Returns the maximum length in bytes of an RPC message that is a callback or the reply to a
+    /// callback. The RPC layer has one maximum for both.
     pub fn callback_max(&self, version: Version) -> u32 {
         self.reverse_call_max(version)
             .min(self.reverse_reply_max(version))
     }
 
-    /// The longest RPC message of a reverse Call, in bytes (BC-06, BC-22).
+    /// Returns the maximum length of the RPC message of a reverse Call, in bytes (BC-06, BC-22).
     pub fn reverse_call_max(&self, version: Version) -> u32 {
         self.reply.saturating_sub(overhead(version))
     }
 
-    /// The longest RPC message of a reverse Reply, in bytes (BC-06, BC-23). A longer one is
-    /// never sent; the connection is closed instead (MAL-131).
+    /// Returns the maximum length of the RPC message of a reverse Reply, in bytes (BC-06, BC-23). A
+    /// longer Reply is never sent; the connection is closed instead (MAL-131).
     pub fn reverse_reply_max(&self, version: Version) -> u32 {
         self.call.saturating_sub(overhead(version))
     }

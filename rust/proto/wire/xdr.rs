@@ -3,14 +3,15 @@
 //! Reading and writing of XDR words over byte slices (RFC 4506).
 //!
 //! [`Reader`] and [`Writer`] only shrink the slice that they hold. So no position can be past the
-//! end of the slice, and positions need no arithmetic. Several items of fixed size are taken or put
-//! as one array with a separate cursor, so that the length is checked only one time.
+//! end of the slice, and positions need no arithmetic. Several items of fixed size are read or
+//! written as one array with a separate cursor, so that the length is checked only once.
 
-/// Error: the input ends too early, or has a word that XDR does not allow at this position.
+/// The error if the input ends too early, or contains a word that XDR does not allow at this
+/// position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Error: the output buffer is too short for the item.
+/// The error if the output buffer is too short for the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -23,7 +24,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first byte of `bytes`.
+    /// Creates a reader that starts at the first byte of `bytes`.
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
@@ -85,7 +86,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Starts at the first byte of `buf`.
+    /// Creates a writer that starts at the first byte of `buf`.
     #[inline]
     pub fn new(buf: &'a mut [u8]) -> Self {
         Self { rest: buf }
@@ -101,7 +102,7 @@ impl<'a> Writer<'a> {
                 self.rest = tail;
                 Ok(())
             }
-            // The slice was moved out above, so a writer that failed once stays full.
+            // The slice was moved out above, so after one failure all later items fail too.
             None => Err(Full),
         }
     }

@@ -303,7 +303,7 @@ impl<H: ListenHandler> ListenContext<H> {
             return false;
         };
         let info = RequestInfo {
-            // SAFETY: By this function's contract.
+            // SAFETY: The contract of this function guarantees this.
             private_data: unsafe { conn_private_data(conn) },
             reads: conn.initiator_depth,
             // SAFETY: The device of a request exists as long as its id.
@@ -364,7 +364,7 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
     };
     // SAFETY: `conn` is the union member that this event sets.
     let conn = unsafe { event.param.conn.as_ref() };
-    // SAFETY: By this function's contract.
+    // SAFETY: The contract of this function guarantees this.
     match unsafe { context.incoming(id, conn) } {
         true => 0,
         // The CM rejects the request and destroys its id.

@@ -77,7 +77,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
     /// message (V1-119, V1-121).
     #[inline]
     pub fn ddp_allowed(&self) -> bool {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         let cred = unsafe { (*self.rqst()).rq_cred };
         // A request that ended before it was encoded has no credential.
         if cred.is_null() {
@@ -102,7 +102,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
 
     /// Returns the period of this request's timer, which is running or has just fired.
     pub fn timer_span(&self) -> Jiffies {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         Jiffies(unsafe { (*self.rqst()).rq_timeout })
     }
 
@@ -110,7 +110,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
     /// twice on the same connection (ULB-34).
     #[inline]
     pub fn sent_on_this_connection(&self, xprt: &Xprt<T>) -> bool {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { (*self.rqst()).rq_connect_cookie == xprt.connect_cookie() }
     }
 }

@@ -71,7 +71,7 @@ impl<T: Transport> Pinned<T> {
     ///
     /// `rqst` is in a slot. The caller has just pinned `rqst` and set `Slot::pinned`.
     pub(crate) unsafe fn new(rqst: *mut bindings::rpc_rqst) -> Self {
-        // SAFETY: By the caller's contract.
+        // SAFETY: The contract of this function guarantees this.
         let slot = NonNull::from(unsafe { Slot::<T>::from_rqst(rqst) });
         Self { slot }
     }

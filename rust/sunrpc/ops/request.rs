@@ -115,7 +115,7 @@ impl<T: Transport> Ops<T> {
     /// `rqst` is in a slot of a transport of class `T`, and its task is about to queue it.
     #[inline(never)]
     unsafe fn prepare(rqst: *mut bindings::rpc_rqst) -> c_int {
-        // SAFETY: By the caller's contract.
+        // SAFETY: The contract of this function guarantees this.
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };

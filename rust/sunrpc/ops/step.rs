@@ -62,7 +62,7 @@ impl<T: Transport> Ops<T> {
     /// The contract of [`Ops::add_step`] applies.
     #[inline]
     unsafe fn may_busy_poll(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
-        // SAFETY: By the caller's contract.
+        // SAFETY: The contract of this function guarantees this.
         unsafe {
             // CAST: The flag is a single bit below bit 16.
             (*(*rqst).rq_task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0

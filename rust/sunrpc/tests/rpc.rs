@@ -47,7 +47,7 @@ pub(super) fn releases() -> i32 {
 ///
 /// The request is pending.
 pub(super) unsafe fn is_zero(rqst: *mut bindings::rpc_rqst) -> bool {
-    // SAFETY: By the caller's contract.
+    // SAFETY: The contract of this function guarantees this.
     unsafe { bindings::fake_is_zero(&raw const (*rqst).rq_rcv_buf) }
 }
 
@@ -77,13 +77,13 @@ impl Lone {
     }
 
     pub(super) fn xprt(&self) -> &Xprt<Driver> {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { Xprt::from_raw(self.0) }
     }
 
     /// Returns one of the names of the server's address.
     pub(super) fn name(&self, which: bindings::rpc_display_format_t) -> &str {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         let name = unsafe { bindings::fake_xprt_name(self.0.as_ptr(), which) };
         // SAFETY: The C string exists until the transport is destroyed or its port changes.
         let name = unsafe { CStr::from_char_ptr(name) };
@@ -91,7 +91,7 @@ impl Lone {
     }
 
     pub(super) fn set_port(&mut self, port: u16) {
-        // SAFETY: Valid by the type invariant. No thread connects.
+        // SAFETY: The pointer is valid by the type invariant. No thread connects.
         unsafe { bindings::fake_set_port(self.0.as_ptr(), port) }
     }
 
@@ -108,8 +108,8 @@ impl Lone {
 
     /// Drops the last user of the transport.
     pub(super) fn leave(&self) {
-        // SAFETY: Valid by the type invariant. The remaining steps of the destruction happen in
-        // `drop`.
+        // SAFETY: The pointer is valid by the type invariant. The remaining steps of the
+        // destruction happen in `drop`.
         unsafe { bindings::fake_leave(self.0.as_ptr()) }
     }
 
@@ -121,35 +121,35 @@ impl Lone {
         ///
         /// `xprt` is a transport of this class.
         unsafe extern "C" fn deliver(xprt: *mut bindings::rpc_xprt) {
-            // SAFETY: By the caller's contract.
+            // SAFETY: The contract of this function guarantees this.
             let xprt = unsafe { Xprt::<Driver>::from_raw(NonNull::new_unchecked(xprt)) };
             // If no callback is delivered, the test fails.
             let _ = xprt.deliver_callback(&[7; 40]);
         }
 
-        // SAFETY: Valid by the type invariant. The callee destroys the transport, as the drop of
-        // `self` would.
+        // SAFETY: The pointer is valid by the type invariant. The callee destroys the transport, as
+        // the drop of `self` would.
         let result = unsafe { bindings::fake_leave_amid(self.0.as_ptr(), Some(deliver)) };
         core::mem::forget(self);
         to_result(result)
     }
 
     pub(super) fn start_callbacks(&self) -> Result {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
     }
 
     /// Returns the maximum number of callbacks in progress that the RPC client reads from the
     /// transport.
     pub(super) fn callback_slots(&self) -> u32 {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::fake_callback_slots(self.0.as_ptr()) }
     }
 }
 
 impl Drop for Lone {
     fn drop(&mut self) {
-        // SAFETY: Valid by the type invariant. The transport is not used again.
+        // SAFETY: The pointer is valid by the type invariant. The transport is not used again.
         unsafe { bindings::fake_destroy(self.0.as_ptr()) }
     }
 }
@@ -302,7 +302,7 @@ impl Client {
 
     /// Starts a thread that makes a call without data, as a process does.
     pub(super) fn process(&self) -> Result<Process<'_>> {
-        // SAFETY: Valid by the type invariant. `Process` ends before the client.
+        // SAFETY: The pointer is valid by the type invariant. `Process` ends before the client.
         let raw = from_err_ptr(unsafe { bindings::fake_process(self.0.as_ptr()) })?;
         Ok(Process {
             client: self,
@@ -322,7 +322,7 @@ impl Client {
 
     /// Ends all calls that have a slot, as a signal would.
     pub(super) fn kill(&self) {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::fake_kill(self.0.as_ptr()) }
     }
 
@@ -334,7 +334,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // SAFETY: Valid by the type invariant. The client is not used again.
+        // SAFETY: The pointer is valid by the type invariant. The client is not used again.
         unsafe { bindings::fake_clnt_end(self.0.as_ptr()) }
     }
 }

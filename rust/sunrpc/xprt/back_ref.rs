@@ -72,7 +72,7 @@ impl<T: Transport> Clone for BackRef<T> {
 
 impl<T: Transport> Drop for BackRef<T> {
     fn drop(&mut self) {
-        // SAFETY: Valid by the type invariant.
+        // SAFETY: The pointer is valid by the type invariant.
         let count = unsafe { &raw const (*self.0.as_ptr()).inner.back_refs };
         // SAFETY: The counter is valid and includes this value, by the type invariant.
         unsafe { Holders::remove(count) }

@@ -92,8 +92,8 @@ fn without_a_backchannel_calls_are_dropped() {
         messages.extend(one_list_each().map(|body| Message::reverse_call(version).body(&body)));
         messages.push(Message::reverse_call(version).payload(rpc(XID + 1, CALL, 40)));
         for message in messages {
-            // The xid belongs to the server, so no waiting call of ours is charged with a bad
-            // reply.
+            // The server chose the xid, so the message does not count as a bad reply to a waiting
+            // call.
             for pending in [false, true] {
                 let fate = fate(&message.bytes(), version, false, pending, &Offer::default());
                 assert_eq!(fate, Fate::Dropped(Counter::BcDisabled, None));
@@ -130,7 +130,8 @@ fn a_call_in_a_read_chunk_is_refused_whatever_its_xid() {
         .body(&reads)
         .payload(Vec::new());
     message.procedure = NOMSG;
-    // A Reply has no Read list, so this message is a Call, even with the xid of a call of ours.
+    // A Reply has no Read list. So this message is a Call, even if it has the xid of a client's
+    // call.
     for pending in [false, true] {
         assert_eq!(taken(&message, Version::V1, pending), REFUSED);
     }
@@ -229,8 +230,8 @@ fn the_direction_word_is_true() {
             );
         }
     }
-    // The xid of a Call is the server's and says nothing about our calls; the xid of a Reply is
-    // ours.
+    // The xid of a Call is chosen by the server and says nothing about the client's calls. The xid
+    // of a Reply is that of a client's call.
     let lying_call = Message::reverse_call(Version::V2).payload(rpc(XID, REPLY, 24));
     let expected = Fate::Dropped(Counter::BadDirection, None);
     assert_eq!(taken(&lying_call, Version::V2, true), expected);

@@ -90,7 +90,7 @@ pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A message under construction.
+/// A builder for a message.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub xid: u32,

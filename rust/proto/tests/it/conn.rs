@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection attempts as scripts: steps, failures, limits, back-off, versions.
+//! Scripts for connection attempts: steps, failures, limits, back-off, versions.
 
 use crate::rig::{
     Rig,
@@ -598,7 +598,7 @@ fn the_version_is_settled_before_the_connection_is_used() {
         let mut rig = Rig::v2();
         rig.reach(Phase::Connecting);
         let epoch = rig.epoch();
-        // Only the probe is sent: the RPC layer is not yet told of the connection.
+        // Only the probe is sent, and the RPC layer does not learn of the connection yet.
         assert_eq!(rig.cm(ACCEPT), [Action::SendVersionProbe { epoch }]);
         assert!(!rig.is_up(epoch));
         let actions = rig.event(Event::VersionAnswer(epoch, answer));
@@ -623,8 +623,8 @@ fn the_version_is_settled_before_the_connection_is_used() {
         }
         assert_eq!(rig.epoch(), epoch);
     }
-    // An end with one of these causes says nothing about the peer, so the next connection sends a
-    // probe again.
+    // If a connection ends with one of these causes, that says nothing about the peer. So the next
+    // connection sends a probe again.
     for end in [CmEvent::DeviceRemoval, CmEvent::AddrChange] {
         let mut rig = Rig::v2();
         rig.reach(Phase::Negotiating);
@@ -792,7 +792,7 @@ fn a_close_calls_an_attempt_off() {
     assert_eq!(rig.conn.phase(), Phase::Down);
 }
 
-// Connection life: no resource outlives the transport.
+// Property of the connection's life: no resource outlives the transport.
 #[test]
 fn shutdown_is_final_from_every_phase() {
     for stage in [Phase::Down, Phase::Waiting, Phase::Closing, Phase::Up]
@@ -845,7 +845,7 @@ fn shutdown_is_final_from_every_phase() {
     }
 }
 
-// Observability: an administrator can tell the reasons of failures apart.
+// Observability: an administrator can distinguish the reasons of failures.
 #[test]
 fn every_reason_has_its_own_name() {
     let mut names: Vec<_> = ALL_REASONS.iter().map(|reason| reason.name()).collect();
@@ -908,7 +908,7 @@ fn check_failure(
         rig.reach(stage);
         let epoch = rig.epoch();
         assert_eq!(rig.event(event(epoch)), [Action::TearDown { epoch }]);
-        // No caller is told of the end before all resources are released.
+        // The RPC layer does not learn of the end before all resources are released.
         assert_eq!(rig.conn.phase(), Phase::Closing);
         let error = reason.error(!mounted);
         assert_eq!(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random sequences of events for a transport, compared with a model. Some drivers behave badly.
+//! Random sequences of events for a transport, compared with a model. The simulated drivers also
+//! break the rules.
 
 use crate::rig::{
     Rig,
@@ -173,7 +174,7 @@ struct Model {
     live: Option<Epoch>,
     /// Whether the current connection was reported to the RPC layer.
     established: bool,
-    /// Whether the current connection must be torn down, and the report of the teardown is due.
+    /// Whether the driver must tear down the current connection, and has not reported that yet.
     ordered: bool,
     /// Whether the RPC layer waits for an attempt that was torn down.
     failing: bool,

@@ -77,11 +77,11 @@ fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64
     None
 }
 
-// A server whose software is dead while its adapter answers.
+// The server's software is dead, but its adapter answers probes.
 #[test]
 fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
-    // The timers of one call with timeo=600, of one with timeo=10, and timers that fire slightly
-    // early.
+    // Cases: the timers of a call with timeo=600, the timers of a call with timeo=10, and timers
+    // that fire slightly early.
     for (spans, end) in [([60, 120, 60], 240), ([1, 2, 1], 4), ([60, 60, 60], 180)] {
         let mut rig = useful(Config::default());
         let found = until_end(&mut rig, spans);
@@ -89,7 +89,7 @@ fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
     }
 }
 
-// timeo=1 is a tenth of a second, and a timer may even run for no time.
+// With timeo=1 a timer runs for a tenth of a second. A timer may even run for no time.
 #[test]
 fn timers_that_run_for_moments_count_once_a_second() {
     for span in [0, 1, 100] {
@@ -114,7 +114,7 @@ fn timers_that_run_for_moments_count_once_a_second() {
     }
 }
 
-// The timers of many calls that wait at the same time count as one timer.
+// Timers of calls that wait at the same time count as one timer.
 #[test]
 fn timers_of_calls_side_by_side_count_once() {
     let mut rig = useful(Config::default());
@@ -141,7 +141,7 @@ fn any_message_lets_the_count_begin_anew() {
         rig.advance(60_000);
         assert_eq!(timer(&mut rig, 60, heard), None);
         if round % 2 == 1 {
-            // For example the renewal of the lease.
+            // The server replies to one call, for example to the renewal of the lease.
             rig.advance(1);
             heard = rig.now;
         }
@@ -149,7 +149,7 @@ fn any_message_lets_the_count_begin_anew() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// Each time, the connection to a server that needs long is kept for longer.
+// If the server needs long, each new connection is kept for longer than the one before.
 #[test]
 fn a_server_that_sends_nothing_is_given_up_ever_later() {
     let mut rig = useful(Config::default());
@@ -162,7 +162,7 @@ fn a_server_that_sends_nothing_is_given_up_ever_later() {
         rig.connect();
     }
     assert_eq!(found, [3, 6, 12, 24, 24, 24]);
-    // After one reply the limit is the initial one again.
+    // After one reply the limit has its initial value again.
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(until_end(&mut rig, [60; 100]), Some((180, Cause::Unserved)));
 }
@@ -195,7 +195,7 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
             rig.event(Event::KeepaliveAnswered(epoch));
         }
         rig.now = begin.after(SUSPICION);
-        // Messages from the peer do not prove that our messages reach the peer.
+        // Messages from the peer do not prove that this host's messages reach the peer.
         let actions = rig.look(begin.after(Millis::new(400)), begin, true);
         assert_eq!(cause(&actions), end.map(|_| Cause::PeerUnreachable));
     }
@@ -240,7 +240,7 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
         assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
         assert_eq!(rig.event(Event::KeepaliveNotSent(epoch)), []);
         rig.advance(SUSPICION.get());
-        // A Send has completed since then.
+        // A Send has completed since the probe was sent.
         let heard = if alive {
             begin.after(Millis::new(400))
         } else {
@@ -285,7 +285,7 @@ fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// A first mount survives a neighbour entry that changes, and keeps its time limit.
+// A first mount continues although a neighbour entry changes, and keeps its time limit.
 #[test]
 fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     for stage in Rig::STAGES {
@@ -293,7 +293,7 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
         rig.reach(stage);
         let begin = rig.now;
         let mut rounds = 0;
-        // Each time the event arrives at once.
+        // The same event arrives at once in each further attempt.
         let reason = loop {
             let epoch = rig.epoch();
             let actions = rig.cm(CmEvent::Unreachable);
@@ -360,7 +360,7 @@ fn a_late_look_at_a_probe_is_excused_once() {
     }
 }
 
-// The same holds for the steps of an attempt, because the answer may have arrived.
+// The same holds for the steps of an attempt, because an answer may have arrived.
 #[test]
 fn a_late_look_at_an_attempt_is_excused_once() {
     for stage in Rig::STAGES {
@@ -404,8 +404,8 @@ fn no_limit_takes_the_delays_away() {
     assert_eq!(rig.start_bound(), 5_000);
 }
 
-/// Columns: whether a probe is in flight when the connection ends, and whether the next connection
-/// is probed.
+/// Returns whether the next connection is probed after the connection ended with this cause.
+/// `probing` says whether a probe was in flight at that time.
 fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     let mut rig = useful(Config::default());
     let heard = rig.now;
@@ -425,14 +425,15 @@ fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     rig.event(Event::TornDown(epoch));
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
-    // The driver checks nevertheless, even a connection that never ends because of idleness.
+    // The driver checks the connection in any case, even if the connection never ends because it is
+    // idle.
     rig.event(Event::Backchannel { bound: true });
     let soon = rig.now.after(Millis::from_secs(5));
     assert!(rig.conn.deadline().is_some_and(|at| at <= soon));
     let heard = rig.now;
     rig.advance(30_000);
     let probes = rig.look(heard, heard, true);
-    // Timers of calls count nevertheless.
+    // RPC timers still count.
     let mut found = None;
     for _ in 0..3 {
         rig.advance(60_000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Established connections as scripts: losses, stale events, timers, silence, sizes.
+//! Scripts for established connections: losses, stale events, timers, silence, sizes.
 
 use crate::{
     common::{
@@ -109,8 +109,8 @@ fn every_loss_is_one_disconnect_with_its_cause() {
     }
 }
 
-/// A request to end a connection may come late. It applies only to that connection, not to the next
-/// one.
+/// A request to end a connection may arrive late. It applies only to its own connection, not to the
+/// next one.
 #[test]
 fn an_order_that_comes_late_is_for_no_other_connection() {
     let mut rig = Rig::new(Config::default());
@@ -120,7 +120,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
     let actions = rig.event(Event::Close(Cause::Forced));
     assert!(matches!(actions[..], [Action::Disconnect { epoch, .. }] if epoch == first));
     assert!(rig.conn.is_ending(first));
-    // The RPC client has closed the connection by its own decision.
+    // The RPC client has closed the connection without a request from the machine.
     rig.event(Event::TornDown(first));
     assert!(!rig.conn.is_ending(first));
     for stage in Rig::STAGES.into_iter().chain([Phase::Up]) {
@@ -131,7 +131,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
         };
         rig.reach(stage);
         assert!(!rig.conn.is_ending(first));
-        // No such report follows when the next connection ends.
+        // When the next connection ends, no such report follows.
         rig.event(Event::Close(Cause::Forced));
         assert_eq!(rig.conn.phase(), Phase::Closing);
         assert!(!rig.conn.is_ending(first));
@@ -170,7 +170,7 @@ fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     }
 }
 
-// If this host ends connections, that says nothing against the peer, however often it happens.
+// If this host ends connections, that is no evidence against the peer, however often it happens.
 #[test]
 fn what_we_did_ourselves_costs_no_delay() {
     for (cause, ours) in [
@@ -278,7 +278,7 @@ fn events_of_another_epoch_change_nothing() {
     }
     assert_eq!(rig.conn.cookie(), cookie);
     assert_eq!(rig.conn.failures(), 1);
-    // The same holds during an attempt.
+    // Such events do not change an attempt either.
     for stage in Rig::STAGES {
         let mut rig = Rig::new(Config::default());
         rig.connect();
@@ -296,8 +296,8 @@ fn events_of_another_epoch_change_nothing() {
 #[test]
 fn two_losses_after_a_large_send_make_the_next_connection_small() {
     let fatal = Cause::Completion(WcStatus::RemoteInvalidRequest);
-    // Two losses: their causes, the time between each loss and the large Send before it, and
-    // whether the peer received a large Send between them.
+    // Cases: the causes of two losses, the time between each loss and the large Send before it, and
+    // whether the peer received a large Send between the losses.
     for (causes, wait, taken, expected) in [
         ([fatal, fatal], 100, false, Some(1024)),
         (
@@ -403,7 +403,7 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     assert_eq!(rig.look(rig.now, start, false), []);
     assert_eq!(rig.event(Event::Close(Cause::Idle)), []);
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // All other events still close the connection.
+    // All other causes still close the connection.
     let mut other = Rig::new(config);
     other.connect();
     other.event(Event::Backchannel { bound: true });
@@ -443,7 +443,7 @@ fn use_puts_the_idle_disconnect_off() {
     assert_eq!(rig.conn.phase(), Phase::Closing);
 }
 
-// Keepalive: a host that has disappeared is detected although it sends no sign.
+// Keepalive: a host that disappeared is detected, although it sends nothing.
 #[test]
 fn a_dead_peer_is_found_in_seconds() {
     for (busy, silence) in [(true, 5_000), (false, 30_000)] {
@@ -452,7 +452,7 @@ fn a_dead_peer_is_found_in_seconds() {
         let heard = rig.now;
         let epoch = rig.epoch();
         let asked = heard.after(Millis::new(silence));
-        // The driver checks when it is asked, and never sees a sign of life.
+        // The driver checks at each deadline, and never sees a sign of life.
         let mut probed = None;
         let mut dead = None;
         while dead.is_none() {
@@ -515,7 +515,7 @@ fn anything_heard_is_as_good_as_an_answer() {
     // A message from before the probe does not count as its answer.
     rig.advance(4_999);
     assert_eq!(rig.look(sent, heard, true), []);
-    // Only one probe at a time.
+    // Only one probe is in flight at a time.
     let cookie = rig.conn.cookie();
     rig.event(Event::Replied(epoch));
     assert_eq!(
@@ -642,7 +642,7 @@ fn the_last_disconnects_are_remembered() {
     assert!(rig.conn.history().iter().eq(&entries));
 }
 
-// Keepalive: a driver that sees no sign of life reports none.
+// Keepalive: the default values report no sign of life.
 #[test]
 fn a_default_activity_proves_nothing() {
     let mut rig = Rig::new(Config::default());
@@ -651,7 +651,7 @@ fn a_default_activity_proves_nothing() {
     assert_eq!(rig.event(Event::Tick(Activity::default())).len(), 1);
 }
 
-// Connection life: the request to disconnect is never displaced by other events.
+// Property of the connection's life: other events never displace the request to disconnect.
 #[test]
 fn a_driver_that_takes_no_actions_loses_none() {
     let mut rig = Rig::new(Config::default());
@@ -731,7 +731,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     assert_eq!(seen.event, Some(QpEvent::AccessError));
     rig.event(Event::TornDown(epoch));
 
-    // Events that are caused by our own disconnect have no meaning.
+    // Events that this host's own disconnect causes have no meaning.
     rig.connect();
     let epoch = rig.epoch();
     rig.event(Event::Close(Cause::Forced));
@@ -755,7 +755,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     assert_eq!(newest(&rig).map(|lost| (lost.epoch, lost.cm)), expected);
 }
 
-// Observability: an administrator can tell the causes of ends apart.
+// Observability: an administrator can distinguish the causes of ends.
 #[test]
 fn every_cause_has_its_own_name() {
     let mut names: Vec<_> = ALL_CAUSES.iter().map(|cause| cause.name()).collect();
@@ -764,7 +764,7 @@ fn every_cause_has_its_own_name() {
     assert_eq!(names.len(), ALL_CAUSES.len());
 }
 
-// Observability: an administrator can tell the reports about the end of a connection apart.
+// Observability: an administrator can distinguish the reports about the end of a connection.
 #[test]
 fn every_sign_of_the_end_has_its_own_name() {
     let cm = [
@@ -785,7 +785,7 @@ fn every_sign_of_the_end_has_its_own_name() {
         QpEvent::from_raw(1).name(),
         "fatal error (IB_EVENT_QP_FATAL)"
     );
-    // The names that verbs use.
+    // The names of the operations in verbs.
     let opcodes = [
         Opcode::Send,
         Opcode::RegMr,
@@ -805,7 +805,7 @@ fn flushed_work_requests_alone_give_no_reason() {
         (Some(FLUSHED), None, true),
         (Some(FLUSHED), Some(RETRY_EXCEEDED), false),
         (Some(RETRY_EXCEEDED), Some(RETRY_EXCEEDED), false),
-        // Work requests that failed while this host ended the connection.
+        // These work requests failed while this host ended the connection.
         (None, Some(RETRY_EXCEEDED), false),
     ] {
         let seen = Seen {

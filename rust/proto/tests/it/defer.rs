@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An item that waits for space in a queue is posted, whatever happens between two steps.
+//! An item that waits for space in a queue is always posted, in whatever order the steps of the
+//! threads run.
 
 use std::{
     cell::{
@@ -19,7 +20,7 @@ const DEPTH: u32 = 4;
 /// Number of entries that the items use.
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
-/// A send queue and its users. Before each step of one user another user may run, as the script
+/// A send queue and its users. Before each step of one user, another user may run, as the script
 /// says.
 struct World {
     script: Cell<u32>,
@@ -27,7 +28,7 @@ struct World {
     /// Items that were posted and have not completed, in order.
     queue: RefCell<VecDeque<u32>>,
     wants_room: Cell<bool>,
-    /// Completions are handled one at a time.
+    /// Whether a completion is being handled. Completions are handled one at a time.
     handling: Cell<bool>,
     list: RefCell<Vec<u16>>,
     /// The items of tasks that have not started.
@@ -36,7 +37,7 @@ struct World {
 }
 
 impl World {
-    /// A queue that other users have filled.
+    /// Returns a world whose queue is full of items of other users.
     fn new(script: u32) -> Self {
         Self {
             script: Cell::new(script),
@@ -54,7 +55,7 @@ impl World {
         DEPTH - self.queue.borrow().iter().sum::<u32>()
     }
 
-    /// A task starts with its item.
+    /// Starts a task, which posts or defers its item.
     fn task(&self) {
         let item = self.coming.borrow_mut().pop();
         if let Some(item) = item {
@@ -62,7 +63,7 @@ impl World {
         }
     }
 
-    /// The oldest post completes.
+    /// Completes the oldest post.
     fn completion(&self) {
         if self.handling.get() || self.queue.borrow_mut().pop_front().is_none() {
             return;
@@ -74,7 +75,7 @@ impl World {
         self.handling.set(false);
     }
 
-    /// Called before each step: another thread may run.
+    /// Called before each step. Another thread may run at this point.
     fn others(&self) {
         let choice = self.script.get() % 3;
         self.script.set(self.script.get() / 3);
@@ -122,8 +123,8 @@ impl PostQueue for World {
     }
 }
 
-// No notification about free space is lost, at whatever step of the other users it arrives. Only
-// completions happen afterwards, so later posts do not help.
+// No announcement of free space is lost, whatever step the other users are in. After the script
+// only completions happen, so no later post can help.
 #[test]
 fn whatever_waits_is_posted() {
     let mut deferred = 0;

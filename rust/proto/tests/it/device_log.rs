@@ -78,7 +78,7 @@ fn the_gravest_event_explains_the_end() {
         Some((Fatal, Millis::new(100)))
     );
     assert_eq!(log(&[]).explains(at(0), LONG), None);
-    // Reported while the connection was being ended.
+    // The event was reported while the connection was being ended.
     assert_eq!(
         log(&both).explains(at(50), LONG),
         Some((Fatal, Millis::new(0)))

@@ -117,8 +117,8 @@ fn another_version_is_dropped() {
             if other == version.number() {
                 continue;
             }
-            // The message is neither a Reply nor a Call: its layout, and so its direction, is
-            // unknown.
+            // The message counts neither as a Reply nor as a Call, because its layout and therefore
+            // its direction are unknown.
             for message in [Message::reply(version), Message::reverse_call(version)] {
                 for procedure in [0, 1, 2, 3, 5, 6] {
                     let mut message = message.clone();
@@ -129,7 +129,7 @@ fn another_version_is_dropped() {
                 }
             }
         }
-        // All words in the wrong byte order.
+        // All words of this message are in the wrong byte order.
         let mut swapped = Message::reply(version).bytes();
         for word in swapped.chunks_exact_mut(4) {
             word.reverse();
@@ -367,8 +367,9 @@ fn an_inline_reply_begins_like_one() {
 
 #[test]
 fn only_a_reply_carries_a_grant() {
-    // The types ensure this. An error and a discarded message have no credit field to accept. The
-    // credit field of a reverse Call does not go to the judge. A Reply passes its own on.
+    // The types ensure this rule. An error and a discarded message have no credit field that could
+    // be accepted. The judge does not receive the credit field of a reverse Call. Only a Reply
+    // passes its credit field on.
     for version in VERSIONS {
         for credits in [0, 1, 77, 0xffff_ffff] {
             let mut message = Message::reply(version);

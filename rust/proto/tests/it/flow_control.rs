@@ -44,7 +44,8 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, rng)
 }
 
-/// The RPC client's rule: each call in flight uses a part of the window.
+/// Returns whether the RPC client may send another call. Each call in flight uses a part of the
+/// window.
 fn may_send(credits: &ForwardCredits, in_flight: u32) -> bool {
     u64::from(in_flight) << 8 < credits.cwnd()
 }
@@ -99,7 +100,7 @@ fn an_abandoned_call_keeps_its_credit() {
     assert_eq!((credits.abandoned(), credits.cwnd()), (0, 3 << 8));
     credits.abandon();
     assert_eq!((credits.abandoned(), credits.cwnd()), (1, 2 << 8));
-    // Neither number is known on a new connection.
+    // A new connection has neither abandoned calls nor stray replies.
     assert!(!ForwardCredits::new(8).unmatched_reply());
     assert!(!credits.accept(Credits(3)).changed);
 }
@@ -212,7 +213,7 @@ impl World {
                 self.in_flight -= 1;
             }
             Op::Reply(_) | Op::Error => {}
-            // Each connection has credits of its own.
+            // Each connection has separate credits.
             Op::Reconnect(requested) => *self = Self::new(requested),
         }
         self.check();

@@ -3,7 +3,7 @@
 //! Runs the fuzz targets without a fuzzer: on the corpus, on mutations of the corpus, and on random
 //! bytes.
 //!
-//! The cases are the same in every run.
+//! The test cases are the same in every run.
 
 use std::{
     fs,
@@ -59,7 +59,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 struct Random(u64);
 
 impl Random {

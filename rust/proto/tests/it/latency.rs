@@ -75,9 +75,9 @@ fn the_stages_of_a_call_add_up_to_its_life() {
 #[test]
 fn a_call_that_was_not_followed_from_its_beginning_has_no_stages() {
     for broken in [
-        // Latency was not being measured.
+        // Latency measuring was off when the call was posted.
         Stamps { posted: 0, ..CALL },
-        // Time stamps that remain from an earlier call in the same slot.
+        // These time stamps remain from an earlier call in the same slot.
         Stamps {
             posted: 4999,
             ..CALL

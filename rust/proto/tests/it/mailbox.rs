@@ -115,8 +115,8 @@ fn no_event_takes_what_the_worker_is_to_do() {
     }
 }
 
-/// The same holds for an event that arrives when the worker is about to start: the worker finds the
-/// machine unchanged.
+/// The same holds for an event that arrives just before the worker starts: it is handled at once,
+/// and changes nothing for the worker.
 #[test]
 fn an_event_before_the_worker_is_over_when_it_comes() {
     let rig = Rig::new(Config::default());
@@ -139,7 +139,7 @@ fn an_event_before_the_worker_is_over_when_it_comes() {
     }
 }
 
-/// The events that a worker leaves reach the machine before any other event.
+/// The machine handles the events that a worker leaves before any other event.
 #[test]
 fn what_a_worker_leaves_comes_first() {
     let (mut mailbox, now) = attempt(Phase::Up);

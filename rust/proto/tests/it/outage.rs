@@ -16,7 +16,7 @@ use xprtrdma_proto::{
 
 const SECOND: Millis = Millis::from_secs(1);
 
-// Observability: an administrator is told at once, and not many times.
+// Observability: an administrator learns of an outage at once, and the log is not flooded.
 #[test]
 fn a_day_without_a_server_costs_few_lines() {
     let mut outage = Outage::new();

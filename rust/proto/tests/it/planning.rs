@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How calls and replies are sent: every limit between two forms.
+//! Plans for calls and replies, on both sides of every limit between two forms.
 
 use xprtrdma_proto::{
     chunk::ChunkLists,
@@ -241,7 +241,8 @@ fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
 // covers: V1-037
 #[test]
 fn the_pad_decides_at_the_border() {
-    // Without the pad the message fits exactly. A pad that does not belong to the item stays.
+    // Without the pad the message fits exactly. If the tail has a pad that does not belong to the
+    // item, that pad is sent.
     let limits = limits(Version::V1, 1024, 1024);
     let most = 1024 - 28 - 24;
     for (tail_padded, expected_inline) in [(true, true), (false, false)] {
@@ -263,7 +264,7 @@ fn the_pad_decides_at_the_border() {
 
 #[test]
 fn nothing_is_never_reduced() {
-    // Whatever the driver counts, there is no chunk for page data without page data.
+    // Without page data there is no chunk for page data, whatever the driver counts.
     let limits = limits(Version::V1, 1024, 1024);
     let counts = SegmentCounts {
         call: MAX_SEGMENTS + 1,
@@ -294,10 +295,10 @@ fn what_may_not_be_reduced_travels_whole() {
     let reduced = plan(&write, &read, &ONE_EACH, true, &limits).unwrap();
     assert!(matches!(reduced.call, CallPlan::ReadChunk { .. }));
     assert!(matches!(reduced.reply, ReplyPlan::WriteChunk { .. }));
-    // Integrity and privacy.
+    // A message with integrity or privacy protection is not reduced.
     let protected = plan(&write, &read, &ONE_EACH, false, &limits).unwrap();
     assert_eq!((protected.call, protected.reply), (whole, whole_reply));
-    // Not eligible.
+    // This page data is not eligible for a chunk.
     let write = CallShape {
         eligible: false,
         ..write
@@ -656,7 +657,7 @@ fn headers_are_as_long_as_the_formula_says() {
             }
         }
     }
-    // Impossible values saturate, so that the message never fits.
+    // For impossible values the length saturates, so the message never fits.
 }
 
 /// The usual headers of version 1 are encoded by separate code.
@@ -784,7 +785,7 @@ fn the_encoder_refuses_what_a_server_need_not_take() {
 /// Page sizes of kernels: x86 and most others; arm64 with 16k; arm64 and powerpc with 64k.
 const PAGE_SIZES: [u32; 3] = [4096, 16_384, 65_536];
 
-/// Segments counted page by page, without any arithmetic on lengths.
+/// Counts segments page by page, without any arithmetic on lengths.
 fn count_slowly(limits: &RegionLimits, runs: &[Run]) -> usize {
     let mut regions = 0;
     let mut pages_left = 0;

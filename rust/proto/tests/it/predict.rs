@@ -102,7 +102,7 @@ fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
     found.is_some()
 }
 
-/// Each version, with the expectations of its calls and the matching replies.
+/// Returns all expectations of each version, with the matching replies.
 fn all_usual() -> impl Iterator<Item = (Version, Expected<'static>, Vec<u32>)> {
     BOTH.into_iter().flat_map(|version| {
         usual(version)
@@ -169,7 +169,7 @@ fn shorter_and_longer_ones_are_judged_alike() {
 }
 
 // covers: BC-02, MAL-122
-/// A message either has the xid of a call of ours, or is treated as a Call.
+/// A message either has the xid of a client's call, or is treated as a Call.
 #[test]
 fn a_call_of_the_server_names_no_call_of_ours() {
     let call = [XID, 1, 7, 0, 0, 0, 0, XID, CALL, 2, 0x4000_0000, 1];

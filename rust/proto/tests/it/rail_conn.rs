@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What several rails change for one connection: how soon it ends, and how soon the next attempt
+//! The effect of several rails on one connection: how soon it ends, and how soon the next attempt
 //! starts.
 
 use crate::{
@@ -69,7 +69,7 @@ fn silence_on_one_of_several_rails_ends_the_connection_soon() {
     }
 }
 
-// Rails: without rails nothing changes.
+// Rails: rails change the interval of the checks only if there are several.
 #[test]
 fn a_single_rail_is_watched_as_ever() {
     for (way, first_look) in [(RailFacts::default(), 5000), (WATCHED, 2000)] {
@@ -123,7 +123,7 @@ fn another_rail_is_tried_at_once() {
     assert!(rig.delay() > limit);
 }
 
-/// The end of a connection, of which only the cause is known.
+/// Returns the end of a connection of which only the cause is known.
 fn ended(cause: Cause) -> Disconnect {
     Disconnect {
         epoch: Epoch::NONE,
@@ -205,7 +205,7 @@ fn attempts_follow_each_other_at_once_a_few_times() {
         assert_eq!(at_once, most, "{reason:?}");
         assert!(!haste.may_follow(reason));
     }
-    // Both failures are counted.
+    // Both types of failures count.
     let mut haste = Haste::default();
     for _ in 0..8 {
         assert!(haste.may_follow(ConnectError::Stale));

@@ -25,8 +25,9 @@ use xprtrdma_proto::{
 /// A step of the simulation, in milliseconds.
 const STEP: u64 = 50;
 
-/// Duration of a probe: over a rail that works, if the server does not accept it, and over a rail
-/// that passes no packets, where it ends when TCP gives up.
+/// Duration in milliseconds of a probe over a rail that works. The next constants are the durations
+/// if the server does not accept it, and if the rail passes no packets, where it ends when TCP
+/// gives up.
 const CONNECT: u64 = 300;
 const REFUSED: u64 = 4000;
 const TCP: u64 = 31_000;
@@ -57,7 +58,8 @@ struct World {
     busy: bool,
     /// Whether the rail with this number works.
     works: [bool; 2],
-    /// Interval of the server's replies, and whether the server accepts connections.
+    /// Interval of the server's replies. The next field says whether the server accepts
+    /// connections.
     replies: Option<u64>,
     accepts: bool,
     accepts_since: u64,
@@ -108,8 +110,8 @@ impl World {
             self.now += STEP;
             let now = Time::from_millis(self.now);
             let mut places = self.pass.map_or(usize::MAX, |pass| {
-                // A refused request keeps its position in the queue, but the test does not wait for
-                // it.
+                // If a request was abandoned, it keeps its position in the server's queue, but the
+                // test does not wait for it.
                 usize::from(self.now % pass == 0)
             });
             for (probe, rail, begun, worked) in std::mem::take(&mut self.probes) {
@@ -217,7 +219,7 @@ fn a_slow_server_keeps_its_connections() {
         assert!((2..=2 * most).contains(&world.probed), "{}", world.probed);
         world.replies = Some(STEP);
         world.run(2000);
-        // Connections may move to these rails without a pause.
+        // The rails are live, so connections may move to them without a pause.
         assert!(world.all_live());
     }
 }
@@ -262,8 +264,8 @@ fn a_server_that_accepts_again_keeps_its_connections() {
     }
 }
 
-// Rails: no rail is dead either if the server accepts the connections slowly one after the other,
-// or if it accepts none and sends a reply now and then.
+// Rails: no rail is dead either if the server accepts connections slowly, one after the other, or
+// if it accepts no connection and sends a reply now and then.
 #[test]
 fn a_server_that_is_slow_to_accept_keeps_its_connections() {
     for (pass, accepts) in (500..6000)
@@ -307,7 +309,7 @@ fn only_calls_that_wait_make_silence_suspicious() {
     let mut rails = Rails::new(3);
     rails.update(&pairs(2), at(0));
     let (mut seat, choice) = rails.take(None, false, at(0)).unwrap();
-    // At each check another call is in flight.
+    // Each check finds another call in flight, so no call waits for long.
     for second in 1..60 {
         let (heard, now) = (at(1000 * second - 10), at(1000 * second));
         rails.watch(&mut seat, second % 2 == 0, heard, now);

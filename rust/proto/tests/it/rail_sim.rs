@@ -52,7 +52,7 @@ const PROBE: u64 = 10_000;
 /// The longest pause before an attempt if no rail is live.
 const BACK_OFF: u64 = 2000;
 
-/// A minute, in milliseconds.
+/// One minute in milliseconds.
 const MINUTE: u64 = 60_000;
 
 /// Maximum time until the connection manager repeats a request.
@@ -69,7 +69,7 @@ enum Fault {
     Kills(u64),
 }
 
-/// What the server does with connection requests.
+/// How the server responds to connection requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Server {
     Accepts,
@@ -105,11 +105,11 @@ struct Client {
     state: State,
     busy: bool,
     after_death: bool,
-    /// When the client was last without a connection: from and until.
+    /// The beginning and the end of the client's last time without a connection.
     outage: (u64, u64),
-    /// When its connection ends, whatever it does.
+    /// Time at which its connection ends in any case.
     ends: Option<u64>,
-    /// When it moved to another rail.
+    /// Times at which it moved to another rail.
     moves: Vec<u64>,
 }
 
@@ -447,8 +447,8 @@ fn connections_are_spread_within_one() {
 }
 
 // Rails: a connection moves at most one second after a port event, or eight seconds after silence
-// begins. The rails are balanced again within a minute after the rail has returned, and idle
-// connections move first.
+// begins. Within a minute after a rail has returned, the rails are balanced again. Idle connections
+// move first.
 #[test]
 fn a_rail_that_dies_is_left_and_comes_back() {
     for (fault, within) in [(Fault::Port, 1000), (Fault::Silent, 8000)] {
@@ -494,7 +494,7 @@ fn a_rail_that_dies_is_left_and_comes_back() {
     }
 }
 
-// Rails: both rails die, and one returns.
+// Rails: both rails die, and one of them returns.
 #[test]
 fn when_all_were_dead_the_first_that_works_is_found() {
     for seed in 0..20 {
@@ -506,7 +506,7 @@ fn when_all_were_dead_the_first_that_works_is_found() {
             }
             world.run(40_000);
             world.mends(back);
-            // Time for an attempt over each of the other rails, and for the pause before it.
+            // The time for an attempt over each of the other rails, and for the pause before it.
             world.run(2 * (10_000 + BACK_OFF) + BACK_OFF + 2 * CONNECT);
             assert!(world.all_up());
             assert_eq!(world.on(back), 6);
@@ -535,7 +535,7 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
         }
         for client in &world.clients {
             for away in client.moves.windows(3) {
-                // The rail fails, returns, and fails again.
+                // In this time the rail fails, returns, and fails again.
                 assert!(away[2] - away[0] >= MINUTE, "{fault:?} {period} {away:?}");
             }
         }
@@ -547,7 +547,7 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
             .max()
             .unwrap();
         assert!(late <= 12, "{fault:?} {period} {late}");
-        // At most an hour and a quarter.
+        // The rail may be avoided for at most an hour and a quarter.
         world.run(80 * MINUTE);
         assert!(world.is_even());
     }
@@ -644,7 +644,7 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
         rails.probed(probe, Probed::Connected, at(3));
         let standing = |now| standing(&rails, rail, now);
         assert_eq!(standing(at(12)), Standing::Returning);
-        // The hold-down of ten seconds, and up to twelve seconds more.
+        // The pause is the hold-down of ten seconds and up to twelve seconds more.
         assert_eq!(standing(at(25)) == Standing::Returning, rests);
         assert_eq!(standing(at(60)) == Standing::Returning, rests);
         assert_eq!(standing(at(73)), Standing::Live);
@@ -781,7 +781,7 @@ fn a_rail_that_fails_before_the_server_does_is_not_excused() {
         let heard = if others_do_well { at(13) } else { at(9) };
         assert_eq!(rails.moves(&mut seats[1].0, true, heard, at(13)), None);
         assert!(!rails.lost(&seats[1].0, at(20)));
-        // The server accepts connections again.
+        // From now on the server accepts connections again.
         for (seat, _) in &seats {
             rails.connected(seat, at(21));
         }
@@ -870,7 +870,7 @@ fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
         at_ms += 1000 * pause;
         assert_eq!(moves(&mut rails, true, at_ms - 1), None);
     }
-    // The connection may move at once when it is idle.
+    // When the connection is idle, it may move at once.
     assert_eq!(moves(&mut rails, false, at_ms - 1), Some(Move::Shift));
     for seat in seats {
         rails.leave(seat);

@@ -198,8 +198,8 @@ fn a_device_has_a_name_of_1_to_63_bytes() {
     }
 }
 
-// Rails: it is known if an entry matches no address or device of this host, or if no rail leads to
-// the address of the server.
+// Rails: the log names an entry that matches no address or device of this host, and a server
+// address to which no rail leads.
 #[test]
 fn what_names_nothing_is_told() {
     let ends = [

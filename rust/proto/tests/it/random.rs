@@ -2,7 +2,7 @@
 
 //! Random messages: arbitrary bytes, and valid messages of every form.
 //!
-//! The cases are the same in every run.
+//! The test cases are the same in every run.
 
 use crate::common::{
     chunk_words,
@@ -78,7 +78,7 @@ fn chunk() -> impl Strategy<Value = Vec<Segment>> {
     vec(segment(), 0..18)
 }
 
-/// Words that occur in headers, so that random bytes pass more checks.
+/// Returns words that occur in headers, so that random bytes pass more checks.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => 0u32..3,
@@ -252,7 +252,7 @@ fn total(chunk: &[Segment]) -> u64 {
     chunk.iter().map(|s| u64::from(s.length)).sum()
 }
 
-/// A chunk as the client offers it: a few segments of moderate length.
+/// Returns a chunk as the client offers it: a few segments of moderate length.
 fn offered() -> impl Strategy<Value = Vec<Segment>> {
     vec((segment(), 1u32..100_000), 1..17).prop_map(|pairs| {
         let one = |(segment, length)| Segment { length, ..segment };

@@ -100,7 +100,7 @@ fn a_read_list_in_a_reply_is_refused() {
             version,
             &Offer::default(),
         );
-        // The same chunks in an `RDMA_NOMSG` that is otherwise correct.
+        // An `RDMA_NOMSG` has the same chunks and is otherwise correct.
         let offered = segments(&[64]);
         let mut body = reads.clone();
         body.push(0);
@@ -110,7 +110,8 @@ fn a_read_list_in_a_reply_is_refused() {
             bad_chunk(&message, version, &reply_offer(&offered));
             continue;
         }
-        // Without a direction in its header the message is a Call, and no Call is expected.
+        // Because the header contains no direction, the message counts as a Call, and no Call is
+        // expected.
         let offer = reply_offer(&offered);
         let fate = fate(&message.bytes(), version, false, true, &offer);
         assert_eq!(fate, Fate::Dropped(Counter::BcDisabled, None));
@@ -129,7 +130,7 @@ fn discriminators_are_zero_or_one() {
                     bad_chunk(&message.body(&body), version, &Offer::default());
                 }
             }
-            // The same holds behind a first entry.
+            // The same holds for a discriminator behind a first entry.
             let offered = segments(&[64]);
             let writes: [&[Segment]; 1] = [&offered];
             let mut body = vec![0];
@@ -324,7 +325,7 @@ fn the_number_of_segments_is_ours() {
 fn segments_are_filled_in_order_up_to_what_we_offered() {
     let offered = segments(&[100, 60, 40]);
     let writes: [&[Segment]; 1] = [&offered];
-    // The returned lengths, and their sum if they are valid.
+    // Columns: the returned lengths, and their sum if they are valid.
     let table: [([u32; 3], Option<u32>); 16] = [
         ([100, 60, 40], Some(200)),
         ([100, 60, 36], Some(196)),

@@ -72,7 +72,7 @@ fn lists_are_taken_up_to_bounds_of_ours_and_refused_as_a_whole_beyond() {
     assert_eq!(with(most - 2, &[&chunk]), None);
     assert_eq!(with(most - 1, &[&chunk]), Some(Fault::TooComplex));
     assert_eq!(with(most - 1, &[]), None);
-    // The number of chunks is limited as well, even if the chunks are empty.
+    // The number of chunks is limited as well, even if they are empty.
     let empty: Vec<&[Segment]> = vec![&[]; MAX_WRITES + 1];
     assert_eq!(with(1, &empty[1..]), None);
     assert_eq!(with(1, &empty), Some(Fault::TooComplex));
@@ -100,8 +100,8 @@ fn what_every_server_must_take_is_taken() {
 #[test]
 fn the_header_of_the_reply_fits_before_the_call_is_processed() {
     let (writes, reply) = (parts(5), parts(3));
-    // The fixed words, three list ends, and two chunks. The end of the Reply chunk belongs to the
-    // chunk.
+    // The header has the fixed words, three list ends, and two chunks. The end of the Reply chunk
+    // belongs to the chunk.
     let header = 28 + (8 + 5 * 16) + (8 + 3 * 16) - 4;
     for (reply, least) in [
         (Some(&reply[..]), header),
@@ -205,7 +205,7 @@ fn segments_are_grouped_by_position_wherever_they_are() {
 // covers: RSP-054
 #[test]
 fn a_chunk_is_behind_the_header_of_the_rpc() {
-    // A credential of 9 bytes with its pad, and a verifier of 5 bytes with its pad.
+    // The header has a credential of 9 bytes with its pad, and a verifier of 5 bytes with its pad.
     let mut header = vec![XID, CALL, 2, 100_003, 3, 7, 1, 9, 0, 0, 0, 0, 5, 0, 0];
     let len = 4 * header.len() as u32;
     header.resize(40, 0);
@@ -243,7 +243,7 @@ fn a_chunk_is_not_behind_the_end_of_the_message() {
     assert_eq!(of_reads(&[(96, part(5))]), None);
     assert_eq!(of_reads(&[(100, part(5))]), None);
     assert_eq!(of_reads(&[(104, part(5))]), Some(Fault::Outside));
-    // With the chunk before it and the pad of that chunk, the message is eight bytes longer.
+    // The chunk before it and its pad add eight bytes to the message.
     let two = |position| [(80, part(5)), (position, part(5))];
     assert_eq!(of_reads(&two(108)), None);
     assert_eq!(of_reads(&two(112)), Some(Fault::Outside));
@@ -362,7 +362,7 @@ fn the_whole_message_counts_against_the_limit() {
         longest_call,
         ..TERMS
     };
-    // Inline bytes before, between and behind chunks; pads; a Position-Zero chunk.
+    // Cases: inline bytes before, between and behind chunks; pads; a Position-Zero chunk.
     for (reads, total) in [
         (vec![], 100),
         (vec![(80, part(64))], 164),
@@ -434,7 +434,7 @@ fn only_an_eligible_argument_may_be_in_a_chunk() {
     let mut header = rpc_call(3, 7, &NONE, 100);
     header[15] ^= 1;
     assert_eq!(of(header), Some(Fault::NotEligible));
-    // Any call may be in a Position-Zero chunk.
+    // A Position-Zero chunk may contain any call.
     let bytes = message(&[(0, part(100))], &[], None).bytes();
     assert!(admitted(&bytes)
         .fetched(&rpc_call(3, 6, &NONE, 100))

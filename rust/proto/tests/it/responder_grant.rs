@@ -39,7 +39,7 @@ const BOUNDS: GrantBounds = GrantBounds {
     spare: 1,
 };
 
-/// A connection whose driver posts as many Receives as are wanted.
+/// A connection whose driver posts as many Receives as the grant wants.
 struct Served {
     grant: Grant,
     tickets: Vec<Ticket>,
@@ -126,8 +126,8 @@ fn receives_are_posted_before_the_grant_that_tells_of_them() {
     grant.posted(3);
     grant.received();
     let ticket = grant.begin(None).unwrap();
-    // Two Receives are reserved for Replies to our own Calls. Nothing can be granted until a third
-    // Receive is posted.
+    // Two Receives are reserved for Replies to the server's Calls. Nothing can be granted until a
+    // third Receive is posted.
     assert_eq!(grant.wanted(), 4 + 2 + 1 - 3);
     grant.posted(1);
     let granted = grant.answer(ticket).unwrap();
@@ -178,7 +178,7 @@ fn an_error_repeats_the_last_grant() {
 #[test]
 fn a_client_above_every_grant_loses_its_connection() {
     let mut served = Served::new(BOUNDS);
-    // One Call before the first response, and the spare one.
+    // The client may have one Call before the first response, and the spare one.
     served.call(100).unwrap();
     served.call(100).unwrap();
     assert_eq!(served.call(100), Err(Overdrawn::Overrun));
@@ -205,7 +205,7 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     served.call(1).unwrap();
     // All of these Calls have arrived.
     assert_eq!(served.call(1), Err(Overdrawn::Overrun));
-    // A grant that grows in between has no effect on this.
+    // If the grant grows in between, the result is the same.
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(1).unwrap();
@@ -233,7 +233,7 @@ fn replies_to_our_calls_find_a_receive_while_a_grant_shrinks() {
     assert_eq!(served.answer(), 1);
     receives -= 22;
     for _ in 0..10 {
-        // The Reply to a Call of ours arrives, and we may send the next Call.
+        // The Reply to a Call of the server arrives, and the server may send its next Call.
         served.grant.received();
         receives = receives - 1 + served.grant.wanted();
         served.post();
@@ -270,10 +270,10 @@ enum Step {
     Heard,
     Rest,
     Ask(u32),
-    /// We send a Call to the client; its Reply arrives.
+    /// The server sends a Call to the client; its Reply arrives.
     Ours,
     Replied,
-    /// The send queue has no space, and then has space again.
+    /// The send queue has no space, and later has space again.
     Full,
     Room,
 }
@@ -320,7 +320,7 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
                     Step::Send if in_flight < known => {
                         in_flight += 1;
                         calls.push_back(asked);
-                        // The Receives for Replies to our own Calls are not used for this.
+                        // The Receives for Replies to the server's Calls are not used for this.
                         prop_assert!(receives >= bounds.reserved + calls.len() as u32);
                     }
                     Step::Arrive => {
@@ -403,7 +403,7 @@ fn a_client_that_takes_no_answer_is_overrun() {
     }
     assert!(served.grant.has_unsent());
     assert_eq!(served.call(8), Err(Overdrawn::Overrun));
-    // Exactly one response was taken.
+    // Exactly one response has been posted.
     served.grant.sent(unsent.remove(0));
     assert_eq!(served.call(8), Ok(()));
     assert_eq!(served.call(8), Err(Overdrawn::Overrun));
@@ -433,7 +433,7 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     assert_eq!((one.pages(), budget.free()), (40, 60));
     assert_eq!(budget.take(&mut one, 1).unwrap_err(), Wait::Share);
     assert!(budget.take(&mut one, 0).is_ok());
-    // Another client can take pages as long as some are free.
+    // Another client can take pages as long as enough pages are free.
     assert_eq!(budget.take(&mut other, 61).unwrap_err(), Wait::Budget);
     assert_eq!((other.pages(), budget.free()), (0, 60));
     let third = budget.take(&mut other, 60).unwrap();

@@ -188,7 +188,7 @@ fn a_segment_may_end_at_the_last_offset() {
         assert_eq!(reply.form(), Form::ReplyChunk);
         assert_eq!(writes(&reply), expected);
     }
-    // One byte more does not fit into the address space.
+    // One more byte does not fit into the address space.
     chunk[0].length = 1001;
     let bytes = message(&[], &[], Some(&chunk)).bytes();
     assert!(sorted(&bytes).admit(&TERMS).is_err());
@@ -379,7 +379,7 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
     let bytes = message(&[], &[&chunks[0], &chunks[1]], None).bytes();
     let call = ready(&bytes);
     for (marks, kept) in [
-        // Marks that are truncated, in the RPC header, not aligned, or beyond 32 bits.
+        // Cases: marks that are truncated, in the RPC header, not aligned, or beyond 32 bits.
         ([span(96, 8), span(200, 8)], 1),
         ([span(100, 8), span(200, 8)], 0),
         ([span(96, 5), span(96, 8)], 1),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A responder's own Calls to the client.
+//! Calls of a responder to its client.
 
 use crate::{
     common::{
@@ -124,12 +124,12 @@ fn a_call_has_no_chunks_and_asks_for_the_slots() {
     let mut expected = words(&[XID, 1, 5, MSG]);
     expected.extend(words(&NO_LISTS));
     assert_eq!(bytes, expected);
-    // Our own client recognizes the message as a reverse Call.
+    // This project's client recognizes the message as a reverse Call.
     bytes.extend(words(&[XID, CALL]));
     bytes.extend([0; 32]);
     let found = xprtrdma_proto::classify(&bytes, Version::V1, true);
     assert!(matches!(found, Inbound::ReverseCall(call) if call.payload.len() == 40));
-    // The Reply to it, from the byte vectors.
+    // The Reply to this Call is one of the byte vectors.
     let answer = named("E16").bytes;
     let Arrival::ReverseReply(found) = sort(&answer, Spoken::One) else {
         panic!("no Reply");

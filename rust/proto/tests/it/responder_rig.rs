@@ -48,7 +48,7 @@ pub const TERMS: Terms = Terms {
     longest_call: 1 << 20,
 };
 
-/// Builds a segment of the Read list.
+/// A segment of the Read list, with its Position.
 pub type Entry = (u32, Segment);
 
 /// Builds an RPC Call of the NFS program with these words of a credential, and zeroes up to `len`
@@ -62,7 +62,7 @@ pub fn rpc_call(version: u32, procedure: u32, credential: &[u32], len: usize) ->
     bytes
 }
 
-/// No credential.
+/// The words of an empty credential.
 pub const NONE: [u32; 2] = [0, 0];
 
 /// Builds a credential of RPCSEC_GSS that requests this service.

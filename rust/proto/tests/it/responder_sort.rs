@@ -157,7 +157,7 @@ fn oddities_are_told_and_served() {
     }
 }
 
-/// Chunk lists of each type with several entries.
+/// Returns a message with chunk lists of each type, with several entries.
 fn rich() -> Message {
     let part = |n: u32| Segment {
         handle: Handle(0x7000_0000 + n),
@@ -177,8 +177,8 @@ fn rich() -> Message {
 fn a_discriminator_is_zero_or_one() {
     let call = rich();
     assert_eq!(fault(&call.bytes(), &TERMS), None);
-    // Lengths in words: two entries of six and the end; two chunks of ten and the end; the Reply
-    // chunk.
+    // Lengths in words: two entries of six words and the end; two chunks of ten words and the end;
+    // the Reply chunk.
     let places = [0, 6, 12, 13, 23, 33, 34];
     for place in places {
         assert!(call.body[place] < 2);
@@ -237,7 +237,7 @@ fn a_short_call_is_for_the_rpc_layer() {
 // covers: RSP-104
 #[test]
 fn what_is_wrong_with_the_rpc_header_is_for_the_rpc_layer() {
-    // RPC version, program, version, procedure, credential, verifier.
+    // These words are the RPC version, program, version, procedure, credential and verifier.
     for word in 2..10 {
         for wrong in [0, 9, 0x0100_0000, u32::MAX] {
             let mut header = write_call(100);
@@ -338,7 +338,7 @@ fn an_error_repeats_the_xid_and_carries_the_grant() {
     assert_eq!(answer[..20], words(&[XID, 1, 9, ERROR, 2]));
     let mut short = [0; 27];
     assert_eq!(refusal.encode(granted(9), &mut short), Err(Error::NoSpace));
-    // The byte vectors of both errors.
+    // The byte vectors contain both errors.
     for id in ["E11", "E12"] {
         let vector = named(id);
         let range = vector.decoded["err"] == 1;

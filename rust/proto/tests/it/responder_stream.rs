@@ -45,8 +45,8 @@ fn at(offset: u64, length: u32) -> Segment {
     }
 }
 
-/// Performs the steps of a driver, and returns the message. A byte that no step wrote would be
-/// detected.
+/// Performs the steps of a driver, and returns the assembled message. If no step writes a byte, the
+/// test detects that.
 fn assembled(call: &Call<'_, Admitted>) -> Vec<u8> {
     let mut area: Vec<Option<u8>> = vec![None; call.landing() as usize];
     let mut place = |to: u32, bytes: &mut dyn Iterator<Item = u8>| {
@@ -143,8 +143,8 @@ fn odd_chunks_without_their_pads_make_the_message_that_was_meant() {
     assert_eq!(first, (1000..1005).map(content).collect::<Vec<u8>>());
     assert_eq!(second, (2000..2003).map(content).collect::<Vec<u8>>());
     assert_eq!(third, [content(3000)]);
-    // The pad of the first chunk, four inline bytes, the pads of the other chunks, the remaining
-    // bytes.
+    // The landing area contains the pad of the first chunk, four inline bytes, the pads of the
+    // other chunks, and the remaining bytes.
     assert_eq!(found[..80], inline[..80]);
     assert_eq!(found[85..92], [[0; 3].as_slice(), &inline[80..84]].concat());
     assert_eq!(found[95..96], [0]);
@@ -166,7 +166,7 @@ fn the_pad_may_be_in_the_chunk() {
         let call = admitted(&padded);
         assert_eq!(call.fills().count(), 0);
         let padded = assembled(&call);
-        // The same, except for the three bytes of padding, which the client sends.
+        // The second message is the same, except that the client sends the three bytes of padding.
         assert_eq!(padded.len(), short.len());
         assert_eq!(padded[..85], short[..85]);
         assert_eq!(padded[88..], short[88..]);

@@ -82,7 +82,7 @@ fn refused(bytes: &[u8]) -> Option<(Fault, Vec<u8>)> {
     Some((refusal.fault, answer))
 }
 
-/// Returns the error message with this error.
+/// Returns the error message with this error code.
 fn error(code: u32) -> Vec<u8> {
     words(&[XID, 2, 9, ERROR, code])
 }
@@ -98,7 +98,7 @@ fn dropped(bytes: &[u8]) -> Option<Dropped> {
     }
 }
 
-/// Builds a client's Reply to a Call of ours, with this RPC message.
+/// Builds a client's Reply to a Call of the server, with this RPC message.
 fn reply(payload: Vec<u8>) -> Message {
     Message {
         direction: Some(REPLY),
@@ -136,7 +136,7 @@ fn the_probe_is_answered_in_version_two_and_its_threshold_holds() {
     assert_eq!(longest.form(), Form::Inline);
     let refusal = ready.reply(&[], 4096 - 28, &terms).unwrap_err();
     assert_eq!((refusal.version, refusal.fault), (2, Fault::ReplyRoom));
-    // Our own client accepts the response as what it is.
+    // This project's client recognizes the response.
     answer.truncate(len);
     answer.extend(rpc(721_420_289, REPLY, 24));
     assert!(matches!(
@@ -191,7 +191,8 @@ fn each_call_is_answered_in_its_own_version() {
         expected.extend(words(&body));
         assert_eq!(answer[..len], expected);
         assert_eq!(len, front + 8 + 16 - 4 + 8 + 16);
-        // The same holds for a Call that breaks several connections, or whose reply does not fit.
+        // A Call that breaks several connections, and a Call whose reply does not fit, are refused
+        // in the same way.
         let refusal = ready.reply(&[], 1 << 20, &TERMS).unwrap_err();
         assert_eq!(refusal.version, version);
     }
@@ -217,7 +218,7 @@ fn another_version_is_refused_with_what_is_spoken() {
         let mut answer = [0; 28];
         assert_eq!(refusal.encode(granted(9), &mut answer), Ok(28));
         assert_eq!(answer[..], words(&[XID, version, 9, ERROR, 1, 1, high]));
-        // Our own client understands this message.
+        // This project's client understands this message.
         let Inbound::Error(told) = classify(&answer, Version::V2, false) else {
             panic!("no error");
         };
@@ -351,7 +352,7 @@ fn every_option_of_a_client_is_refused_unread() {
         let bytes = option(CALL, len, &vec![0; rest]);
         assert_eq!(refused(&bytes), bad_header(Fault::CutOption));
     }
-    // The byte vectors of the option and of the response to it.
+    // The byte vectors contain the option and the response to it.
     let bytes = named("E25").bytes;
     let Arrival::Refuse(refusal) = sort(&bytes, Spoken::Both) else {
         panic!("an option is served");
@@ -442,7 +443,7 @@ fn calls_of_ours_have_the_version_of_the_first_call() {
         bytes.truncate(len);
         assert_eq!(len, header as usize);
         bytes.extend(rpc(XID, CALL, 40));
-        // Our own client accepts the Call, and the responder accepts the client's response.
+        // This project's client accepts the Call, and the responder accepts the client's response.
         let Inbound::ReverseCall(taken) = classify(&bytes, version, true) else {
             panic!("no Call");
         };

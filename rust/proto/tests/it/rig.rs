@@ -25,7 +25,7 @@ use xprtrdma_proto::{
     },
 };
 
-/// The accept data of an ordinary server.
+/// An ordinary server's answer to the connection request.
 pub const ACCEPT: CmEvent = CmEvent::Established(Accepted {
     peer_read_depth: Some(16),
 });
@@ -58,7 +58,7 @@ impl Rig {
         }
     }
 
-    /// Creates the same rig, but prefers version 2.
+    /// Creates a rig that prefers version 2.
     pub fn v2() -> Self {
         Self::new(Config {
             version: VersionPolicy::PreferV2,
@@ -86,7 +86,7 @@ impl Rig {
         actions
     }
 
-    /// Returns an event of the connection manager for the current epoch.
+    /// Passes an event of the connection manager for the current epoch, and takes all actions.
     pub fn cm(&mut self, event: CmEvent) -> Vec<Action> {
         self.event(Event::Cm(self.epoch(), event))
     }
@@ -96,7 +96,7 @@ impl Rig {
         self.look(self.now, self.now, false)
     }
 
-    /// Passes a tick at which the driver observed this.
+    /// Passes a tick with these observations of the driver.
     pub fn look(&mut self, last_rx: Time, used: Time, busy: bool) -> Vec<Action> {
         self.event(Event::Tick(Activity {
             last_rx,

@@ -128,7 +128,8 @@ fn both_ends_agree_on_the_sizes_whatever_they_announce() {
             assert!(server.receive_size <= ours.max(1024));
             assert!(server.send_size <= 4096);
             let requester = Thresholds::negotiate(Version::V1, &client, Some(&server));
-            // We can receive what the client sends, and the client can receive what we send.
+            // The server can receive the messages that the client sends, and the client can receive
+            // those of the server.
             assert!(requester.call <= accepted.thresholds.call);
             assert!(accepted.thresholds.call <= ours.max(1024));
             assert_eq!(requester.reply, accepted.thresholds.reply);
@@ -191,7 +192,7 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
         })
     };
     assert_eq!(enter(7, 3, true, true), Entry::Free);
-    // A client at its own limit gets space by ending a connection of its own, whatever other
+    // A client at its own limit gets space by ending one of its own connections, whatever other
     // clients have.
     assert_eq!(enter(4, 4, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(4, 4, false, true), Entry::Full);
@@ -268,7 +269,8 @@ fn on_iwarp_the_client_speaks_first() {
 
 #[test]
 fn on_iwarp_a_client_that_never_speaks_is_not_probed() {
-    // The probe is a message of ours, and on iWARP we must not send the first message.
+    // A probe would be a message from the server, and on iWARP the server must not send the first
+    // message.
     let mut life = Life::accepting(PATIENCE, true, at(0));
     life.established(at(1));
     let end = Act::End(Cause::HalfOpen);
@@ -291,7 +293,7 @@ fn a_silent_client_is_probed_and_then_ends() {
     assert_eq!(ticked(&mut life, 5, 200), [(60, Act::Probe), (80, end)]);
     // A client whose adapter answers is not ended.
     assert_eq!(ticked(&mut other, 5, 65), [(60, Act::Probe)]);
-    // The probe has completed. Only the send queue shows that.
+    // The probe has completed, which only the send queue shows.
     assert_eq!(other.send_queue(at(65), false, 1), Act::Nothing);
     assert_eq!(ticked(&mut other, 70, 130), [(125, Act::Probe)]);
     other.message(at(131));
@@ -303,7 +305,7 @@ fn a_silent_client_is_probed_and_then_ends() {
 fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks() {
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(0));
-    // Ticks every five seconds; the client sends messages all the time.
+    // The driver ticks every five seconds. The client sends messages all the time.
     let mut ticked = |from: u64, to: u64, under_way, completed| {
         let acts = (from..=to).step_by(5).map(|second| {
             life.message(at(second));
@@ -446,7 +448,8 @@ fn a_send_queue_takes_the_longest_transfer() {
         for elements in [0, 1, 2, 6, 13, 30, 32] {
             for segments in [0, 1, 128] {
                 let most = sends(pages, elements, segments);
-                // Pages that each segment cuts anew, in work requests that none shares.
+                // In the worst case each segment begins another work request, and the previous one
+                // is not full.
                 let rest = u64::from(elements.max(1)) - 1;
                 let cut = u64::from(pages) + u64::from(segments) * (rest + 1);
                 let wanted = cut / (rest + 1) + 1;

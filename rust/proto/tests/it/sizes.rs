@@ -32,13 +32,13 @@ fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
 
 #[test]
 fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
-    // Columns: work requests and completions of the device, slots; credits, send queue, Receives,
-    // batch.
+    // Columns: work requests and completions of the device, slots; then the expected credits, send
+    // queue, Receives and batch.
     let table = [
         ((32_768, 4_194_303), 128, (128, 544, 144, 18)),
         ((32_768, 4_194_303), 4, (4, 172, 20, 2)),
         ((32_768, 4_194_303), 4096, (4096, 12_448, 4112, 32)),
-        // The device sets the limit: its queues, then its completions.
+        // Here the device sets the limit, first by its queues, then by its completions.
         ((256, 4_194_303), 128, (128, 255, 144, 18)),
         ((128, 4_194_303), 128, (93, 127, 109, 18)),
         ((32_768, 256), 128, (93, 127, 109, 18)),
@@ -79,7 +79,7 @@ fn the_send_ring_holds_four_messages_at_least() {
     for (send_size, ring, least) in table {
         let found = sizes((32_768, 65_536), 128, send_size);
         assert_eq!((found.send_bytes, found.least_send_bytes), (ring, least));
-        // Sixteen registrations for each of two chunks, and the Send.
+        // The longest message needs sixteen registrations for each of two chunks, and the Send.
         assert_eq!(found.message_wrs, 33);
     }
     assert_eq!(sizes((9, 9), 1, usize::MAX).send_bytes, usize::MAX);
@@ -159,7 +159,8 @@ fn regions_hold_as_much_whatever_the_size_of_a_page() {
 #[test]
 fn regions_are_enough_for_two_chunks_of_each_call() {
     let found = sizes((32_768, 65_536), 128, 4096);
-    // Columns: pages of a region, size of a page; regions, payload of one chunk.
+    // Columns: pages in a region, size of a page; then the expected number of regions, and payload
+    // of one chunk.
     let table = [
         (257, 4096, 256, MAX_PAYLOAD),
         (256, 4096, 512, MAX_PAYLOAD),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The byte vectors: each is decoded, encoded, truncated and mutated.
+//! The byte vectors. Each is decoded, encoded, truncated and mutated.
 
 use crate::common::{
     fate,
@@ -57,7 +57,7 @@ fn chunk(value: &Value) -> Vec<Segment> {
     value.as_array().unwrap().iter().map(segment).collect()
 }
 
-/// The chunk lists of a vector in owned form: read segments, Write chunks, Reply chunk.
+/// The chunk lists of a vector in owned form: Read segments, Write chunks, Reply chunk.
 type Owned = (Vec<(u32, Segment)>, Vec<Vec<Segment>>, Option<Vec<Segment>>);
 
 fn expected_lists(decoded: &Value) -> Owned {
@@ -107,7 +107,7 @@ fn version_of(vector: &Vector) -> Version {
     }
 }
 
-/// The vectors that carry chunk lists.
+/// Returns the vectors that have chunk lists.
 fn with_lists() -> Vec<Vector> {
     let mut all = vectors();
     all.retain(|v| v.decoded["reads"].is_array());
@@ -115,7 +115,7 @@ fn with_lists() -> Vec<Vector> {
     all
 }
 
-/// The vectors of transport messages, without those of private data.
+/// Returns the vectors of transport messages, without those of private data.
 fn transport() -> Vec<Vector> {
     let mut all = vectors();
     all.retain(|v| v.decoded["xid"].is_u64());
@@ -295,7 +295,7 @@ fn every_vector_is_classified() {
     let accepted = |fate: &Fate| matches!(fate, Judged(Verdict::Accept(_)));
     let chunk_refused = |fate: &Fate| *fate == Refused(RefusalKind::Chunk);
     type Check<'a> = &'a dyn Fn(&Fate) -> bool;
-    // Our own forward Calls are reverse Calls if they come from the server.
+    // If a forward Call of the client came from the server, it would be a reverse Call.
     let table: [(&str, Check<'_>); 24] = [
         ("E01", &|fate| *fate == Call(40)),
         ("E02", &accepted),

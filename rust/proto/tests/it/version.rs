@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Version negotiation, as a table and for every order of events.
+//! Version negotiation, as a table and in every order of events.
 
 use xprtrdma_proto::{
     inbound::RemoteErrorKind,
@@ -45,8 +45,8 @@ fn the_answer_to_the_probe_decides() {
     let other = |kind| Some(ProbeAnswer::Error(kind));
     let v1 = Use(Version::V1);
     let v2 = Use(Version::V2);
-    // Columns: the answer (none: the timer fires), the outcome if version 2 is preferred, the
-    // outcome if it is required.
+    // Columns: the answer (without an answer, the timer fires), the outcome if version 2 is
+    // preferred, and the outcome if it is required.
     for (answer, prefer, demand) in [
         (Some(ProbeAnswer::Reply), v2, v2),
         (range(1, 1), v1, Unsupported),
@@ -183,7 +183,8 @@ fn receives_hold_what_any_outcome_may_bring() {
         (VersionPolicy::V2Only, 1024, 4096),
     ] {
         assert_eq!(receive_size(policy, own), expected);
-        // The messages that the peer may send in either version fit, even without private data.
+        // The messages that the peer may send in either version fit into a Receive, even without
+        // private data.
         let own = PrivateData {
             send_size: expected,
             receive_size: expected,

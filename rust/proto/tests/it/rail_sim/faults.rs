@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Faults of the server and of the host, which are not faults of rails, and rails with faults that
-//! are hard to detect. The figures are those of `Documentation/reliability.rst`:
-//! `cargo test --test it rail_sim::faults -- --nocapture`.
+//! are hard to detect. `Documentation/reliability.rst` contains the figures, which this command
+//! prints: `cargo test --test it rail_sim::faults -- --nocapture`.
 
 use super::*;
 
 /// Number of connections of the mount in most cases.
 const CONNECTIONS: usize = 8;
 
-/// Number of rounds of a repeated fault, and time between two rounds.
+/// Number of rounds of a repeated fault. The next constant is the time between two rounds.
 const ROUNDS: u64 = 8;
 const BETWEEN: u64 = 5 * MINUTE;
 
 /// Time within which the rails must be balanced again if no rail was at fault.
 const EVEN_WITHIN: u64 = 15_000;
 
-/// Number of hosts that lose a rail at the same moment, and minimum time over which their
-/// connections must return.
+/// Number of hosts that lose a rail at the same moment. The next constant is the minimum time over
+/// which their connections must return.
 const HOSTS: u64 = 200;
 const SPREAD: u64 = 10_000;
 
-/// Longer than any time for which the simulation waits.
+/// A time that is longer than any wait of the simulation.
 const FOR_EVER: u64 = 120 * MINUTE;
 
 impl World {
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// All connections end because of silence, one after the other within `spread`.
+    /// Ends all connections because of silence, one after the other within `spread`.
     fn loses_all(&mut self, spread: u64) {
         let count = self.clients.len() as u64;
         for (index, client) in self.clients.iter_mut().enumerate() {
@@ -81,7 +81,7 @@ fn seconds(each: &[u64]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The condition that ends each round.
+/// Repeats a fault. Returns for each round the time until the rails were balanced again.
 fn rounds(rails: usize, seed: u64, fault: impl Fn(&mut World)) -> Vec<u64> {
     let mut world = World::new(rails, CONNECTIONS, seed);
     let round = |_| {
@@ -134,7 +134,7 @@ fn a_power_cycle_is_held_against_no_rail() {
     }
 }
 
-// Rails: the same holds if idle connections detect the end later.
+// Rails: this also holds if idle connections detect the end later.
 #[test]
 fn a_power_cycle_that_is_noticed_late_is_held_against_no_rail() {
     let power_cycle = |world: &mut World| {
@@ -249,7 +249,7 @@ fn a_lost_datagram_blames_no_rail() {
     for seed in 0..8 {
         let mut world = World::new(2, CONNECTIONS, seed);
         for lost in [1, 0] {
-            // The outcomes of an attempt and of a probe.
+            // The outcome of an attempt, and that of a probe.
             world.loses = 1;
             let index = seed as usize % CONNECTIONS;
             if lost == 1 {
