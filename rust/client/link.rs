@@ -8,9 +8,9 @@
 //! failed, and [`port_events`] receives the events of its device. [`teardown`] ends the connection
 //! in this order:
 //!
-//! 1. 1. The queue pair is disconnected and drained. From then on no handler runs, nothing is
+//! 1. The queue pair is disconnected and drained. From then on no handler runs, nothing is
 //!    posted, and the server can access no memory.
-//! 2. 2. The regions of this connection that slots hold return to the pool, which ends the loans of
+//! 2. The regions of this connection that slots hold return to the pool, which ends the loans of
 //!    the requests' memory. If the reply to a call has arrived and the call only waited for its
 //!    regions, the call completes.
 //! 3. The send path and the request paths drop their references (send lock, [`Link::current`]).

@@ -153,7 +153,7 @@ pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 /// Returns the number of requests in flight on one connection, for a new transport.
 pub(crate) fn slots() -> u16 {
-    // CAST: Cannot truncate: the value is at most `SLOTS.end()`, which fits into 16 bits.
+    // CAST: The cast cannot truncate: the value is at most `SLOTS.end()`, which fits into 16 bits.
     Sysctl::Slots.get().min(*SLOTS.end()) as u16
 }
 

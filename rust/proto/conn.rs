@@ -25,10 +25,10 @@
 //! * RPC tasks get only errors that the RPC client retries, except on a first mount
 //!   ([`ConnectError::error`]).
 //! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
-//! * A connection that carried a reply is replaced at once if it lasted for five seconds, or if we
-//!   ended it: see "At once or later".
+//! * A connection that carried a reply is replaced at once if it lasted for five seconds, or if
+//!   this host ended it: see "At once or later".
 //! * Two quick losses after the first large Send make the next connections use 1024 bytes (CM-24).
-//! * No idle disconnect while a backchannel is bound (BC-16).
+//! * While a backchannel is bound, an idle connection is not closed (BC-16).
 //! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
 //! * A server that sends no message while RPC timers fire loses its connection. The number of
 //!   timers doubles each time.

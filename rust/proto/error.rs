@@ -11,11 +11,11 @@ pub mod errno {
     pub const ENODEV: i32 = 19;
     /// The peer does not support this host's protocol version.
     pub const EPROTONOSUPPORT: i32 = 93;
-    /// No RDMA device or route, on an established mount.
+    /// There is no RDMA device or route, on an established mount.
     pub const ENETUNREACH: i32 = 101;
-    /// No buffer or other resource is free; retry after a delay.
+    /// No buffer or other resource is free. The RPC client retries after a delay.
     pub const ENOBUFS: i32 = 105;
-    /// Not connected; reconnect and retransmit.
+    /// The transport is not connected. The RPC client reconnects and retransmits.
     pub const ENOTCONN: i32 = 107;
     /// The peer did not answer in time.
     pub const ETIMEDOUT: i32 = 110;

@@ -20,7 +20,7 @@
 //! 1. [`classify`] returns the type of the message. For [`Inbound::Ambiguous`] the driver looks
 //!    the xid up among the waiting calls, and gets the type from its `resolve`.
 //! 2. For an [`Inbound::Reply`] or [`Inbound::Error`] the driver finds the waiting call by xid.
-//! 3. 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. The driver must
+//! 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. The driver must
 //!    not invalidate regions before that; [`judge::invalidated`] says which region the peer
 //!    invalidated.
 //! 4. [`ForwardCredits::accept`](credit::ForwardCredits::accept) takes the grant of an accepted

@@ -286,7 +286,7 @@ impl Cq {
                 // SAFETY: Only this thread polls, so only it uses the array that ib_core has
                 // allocated for polling.
                 let count = unsafe { bindings::ib_process_cq_direct(self.as_raw(), budget) };
-                // SAFETY: Only this thread polls.
+                // SAFETY: Only this thread polls, and the item does not run.
                 unsafe { self.learn(count) };
                 // NO-OVERFLOW: The number of handled completions never exceeds the budget.
                 budget = budget.wrapping_sub(count);
@@ -348,7 +348,7 @@ impl Cq {
         unsafe {
             let dim = (*self.as_raw()).dim;
             if !dim.is_null() {
-                // CAST: A number of completions.
+                // CAST: This number of completions is not negative.
                 bindings::rdma_dim(dim, count as u64);
             }
         }

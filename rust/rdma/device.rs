@@ -30,7 +30,7 @@ use xprtrdma_bindings as bindings;
 ///    again.
 /// 3. An access to the region that the peer began earlier has ended before that completion.
 ///
-/// * * **siw** (tested): the data of an RDMA Read may still be leaving when a message arrives.
+/// * **siw** (tested): the data of an RDMA Read may still be leaving when a message arrives.
 ///   `siw_check_sgl_tx` checks the key only when the data begin to leave. After that `siw_tx_hdt`
 ///   takes page after page from the region's list, even if the region has been invalidated. A peer
 ///   that keeps its TCP window closed can delay such a Read as long as it likes, and then receives
@@ -43,15 +43,15 @@ use xprtrdma_bindings as bindings;
 /// promises ("read"), and what was tested. The third promise depends on the adapters, so the source
 /// of their drivers does not show whether it is kept.
 ///
-/// * * **rxe** (tested): `rxe_requester` takes one work request at a time, and `rxe_invalidate_mr`
+/// * **rxe** (tested): `rxe_requester` takes one work request at a time, and `rxe_invalidate_mr`
 ///   invalidates the region. A registration is executed again when the queue is sent again, see
 ///   [`EXECUTE_AGAIN`]. The data of a Read are sent before the next message is handled (`get_req`).
-/// * * **mlx5** (read): in `mlx5_ib_post_send`, a work request behind a registration has the fence
+/// * **mlx5** (read): in `mlx5_ib_post_send`, a work request behind a registration has the fence
 ///   that the firmware requires. An invalidation is reported by the completion code
 ///   `MLX5_CQE_RESP_SEND_INV`.
-/// * * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. An invalidation is reported
+/// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. An invalidation is reported
 ///   by the opcode `MLX4_RECV_OPCODE_SEND_INVAL`.
-/// * * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue contains both
+/// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue contains both
 ///   types of work requests, and the adapter keeps their order. The completion reports an
 ///   invalidation by a flag or an opcode, and contains the key.
 /// * **hfi1** (read): a region is registered when its work request is posted. `rvt_invalidate_rkey`
@@ -134,7 +134,7 @@ pub(crate) struct Sendings {
 }
 
 impl Sendings {
-    /// Returns true if a queue was sent again since `before`, and no packet failed to be sent.
+    /// Returns true if a queue was sent again since `before`, and all packets could be sent.
     pub(crate) fn may_have_repeated(self, before: Self) -> bool {
         self.again != before.again && self.failed == before.failed
     }
@@ -229,7 +229,7 @@ pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
 /// Drivers whose work requests may complete before RDMA Reads that were posted earlier, unless the
 /// work requests have a fence.
 ///
-/// * * **siw**: `siw_qp_sq_process` completes a Send or a Write as soon as it was sent. A Read
+/// * **siw**: `siw_qp_sq_process` completes a Send or a Write as soon as it was sent. A Read
 ///   completes when its data have arrived (`siw_rdmap_complete`). A work request with a fence
 ///   starts only after that.
 #[cfg(xprtrdma_server)]

@@ -277,7 +277,7 @@ impl QpHandler for Handler {
         let bytes = message.bytes();
         let (ticket, call) = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => {
-                // CAST: A few kilobytes.
+                // CAST: The message has a few kilobytes.
                 let len = bytes.len() as u32;
                 trace::call(&this.events.peer, || {
                     let version = call.version().number();

@@ -121,7 +121,7 @@ impl Callbacks {
         qp: &Qp<H>,
         call: &Outgoing<'_>,
     ) -> Result<(), NotSent> {
-        // CAST: The length of a message in memory, which fits.
+        // CAST: The length of a message in memory fits into a `usize`.
         let len = call.message.len() as usize;
         let credits = self.credits.lock();
         // CAST: The length is a few kilobytes.

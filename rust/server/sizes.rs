@@ -74,7 +74,7 @@ pub(crate) const LEAST_MEMORY: usize = 16 << 20;
 pub(crate) const KEPT: usize = 4 << 20;
 /// Maximum number of pieces of the client's memory in a transfer. Each segment is one piece, and a
 /// result that is sent separately may divide a piece in two.
-// CAST: Small numbers.
+// CAST: Both constants are small.
 const PIECES: u32 = (MAX_SEGMENTS + MAX_WRITES) as u32;
 /// Limits on the connections of a listener.
 pub(crate) const DOORWAY: Doorway = Doorway {
@@ -107,7 +107,8 @@ impl Sizes {
     /// device's work requests have at most `elements` elements. Returns `None` if the device is too
     /// small.
     pub(crate) fn on(device: &DeviceInfo, elements: u32, longest: u32) -> Option<Self> {
-        // CAST: A small number. Bytes may begin anywhere in a page.
+        // CAST: This is a small number. One page is added, because the bytes may begin anywhere in
+        // a page.
         let pages = (longest as usize).div_ceil(PAGE_SIZE).wrapping_add(1) as u32;
         let wish = Queues {
             sends: queues::sends(pages, elements, PIECES),

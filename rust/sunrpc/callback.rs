@@ -75,7 +75,8 @@ impl<T: Transport> Xprt<T> {
     ///
     /// `rqst` was delivered by [`Xprt::deliver_callback`], and this function is called once for it.
     pub(crate) unsafe fn free_callback(rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: By the caller's contract; the delivery took a reference to the transport.
+        // SAFETY: By the caller's contract the request is valid. The delivery took a reference to
+        // the transport.
         let raw = unsafe { (*rqst).rq_xprt };
         // SAFETY: The delivery's reference keeps the transport, which is of class `T`.
         let xprt = unsafe { Self::from_raw(NonNull::new_unchecked(raw)) };
@@ -185,7 +186,7 @@ impl Callback<'_> {
 
     /// Returns the server's transaction id, in host byte order.
     pub fn xid(&self) -> u32 {
-        // SAFETY: By the type invariant.
+        // SAFETY: The request is valid by the type invariant.
         u32::from_be(unsafe { (*self.0.rqst.get()).rq_xid })
     }
 

@@ -118,7 +118,7 @@ impl<'a> Reply<'a> {
     /// Returns the offsets at which the middle part of the message begins and ends.
     fn middle(&self) -> (u32, u32) {
         let raw = self.message.0;
-        // CAST: A message in memory, of a few megabytes.
+        // CAST: A message in memory has at most a few megabytes.
         let begin = raw.head[0].iov_len as u32;
         (begin, begin.saturating_add(raw.page_len))
     }

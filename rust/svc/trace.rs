@@ -121,7 +121,7 @@ pub fn dropped(peer: &SocketAddr, message: &[u8]) {
     trace!(
         __tracepoint_svcrdma_dropped,
         peer,
-        // CAST: A few kilobytes.
+        // CAST: The message has a few kilobytes.
         (xid, len) = (
             message
                 .first_chunk()
@@ -133,6 +133,6 @@ pub fn dropped(peer: &SocketAddr, message: &[u8]) {
 }
 
 fn raw_text(text: &str) -> (*const kernel::ffi::c_char, u32) {
-    // CAST: A name or a short sentence.
+    // CAST: The text is a name or a short sentence.
     (text.as_ptr().cast(), text.len() as u32)
 }

@@ -29,8 +29,8 @@ pub(crate) fn callback_credits() -> Credits {
 
 /// Returns the RPC client's congestion window for these credits, in units of 1/256 request.
 fn cwnd(credits: &ForwardCredits) -> u32 {
-    // CAST: Cannot truncate: the credits that are used never exceed the number of the transport's
-    // slots.
+    // CAST: The cast cannot truncate: the credits that are used never exceed the number of the
+    // transport's slots.
     credits.cwnd() as u32
 }
 

@@ -224,7 +224,7 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     let ours = |_: Error| Fault::Ours;
     let port = xprt.peer().ok_or(Fault::Ours)?.port();
     let deadline = now().after(LIMIT);
-    // CAST: Cannot truncate: the limit is a few seconds, in milliseconds.
+    // CAST: The cast cannot truncate: the limit is a few seconds, in milliseconds.
     let limit = LIMIT.get() as u32;
     let answers = Answers::new().map_err(ours)?;
     // This object is dropped last: first the queue pair is dropped, then the protection domain,

@@ -114,7 +114,7 @@ impl<'a> Sending<'a> {
         wrs: u32,
     ) -> Result<SendBatch<'a, Connection>, Unsent> {
         let batch = self.qp.begin(max_len, wrs);
-        // CAST: Cannot truncate: `usize` has at least 32 bits.
+        // CAST: The cast cannot truncate: `usize` has at least 32 bits.
         batch.map_err(|error| Unsent::NoRoom(error, max_len, wrs as usize))
     }
 

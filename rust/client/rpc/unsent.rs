@@ -80,7 +80,7 @@ fn no_room_for_call(
     (len, wrs): (usize, usize),
 ) -> Result<(), NotSent> {
     unmap(qp, call);
-    // CAST: Cannot truncate: the number was converted from 32 bits in `Sending::begin`.
+    // CAST: The cast cannot truncate: the number was converted from 32 bits in `Sending::begin`.
     Err(no_room(qp, error, len, wrs as u32))
 }
 

@@ -251,7 +251,7 @@ impl Health {
         }
     }
 
-    /// Records that the server is silent, for which the rail may be at fault.
+    /// Records that the server is silent. The rail may be at fault.
     pub(super) fn suspect(&mut self, now: Time) {
         if self.is_live() {
             self.suspected = Some(now);

@@ -10,7 +10,7 @@
 //! * A connection leaves a rail that died. A healthy connection moves only to balance the rails,
 //!   or if its rail is no longer in the tables. Such moves are limited in rate, idle connections
 //!   move first, and the new rail must have settled ([`health`](super::health)).
-//! * * Probes test a dead rail, so that no connection in use is risked (`probes`).
+//! * Probes test a dead rail, so that no connection in use is risked (`probes`).
 //! * A rail is at fault if it fails while other rails work. If all rails fail, no rail is at fault
 //!   (`blame`).
 

@@ -69,7 +69,7 @@ impl ForwardCredits {
         if self.closed {
             return 0;
         }
-        // CAST: widening.
+        // CAST: The cast widens the number.
         (self.granted.saturating_sub(self.abandoned) as u64).wrapping_shl(CWND_SHIFT)
     }
 

@@ -82,7 +82,7 @@ impl ReplyShape {
 
 #[inline]
 const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
-    // CAST: widening. NO-OVERFLOW: Three 32-bit numbers are far from 2^64.
+    // CAST: The cast widens the number. NO-OVERFLOW: Three 32-bit numbers are far from 2^64.
     (head as u64)
         .wrapping_add(pages as u64)
         .wrapping_add(tail as u64)

@@ -143,7 +143,7 @@ pub fn predicted(message: &[u8], version: Version, expected: Expected<'_>) -> Op
             absent(&mut words)?;
             let header = header_len(version, WRITE_LISTS);
             let accept = inline(message, &mut words, xid, header)?;
-            // CAST: widening.
+            // CAST: The cast widens the number.
             (accept.inline_len as u64 <= u64::from(most)).then_some(Accept {
                 grant,
                 placed,

@@ -27,7 +27,8 @@ const WORDS: usize = 10;
 
 /// Length of the probe, in bytes.
 pub const LEN: usize = Version::V2.min_header_len() + WORDS * 4;
-// A longer message may not be sent before the version is negotiated (V2-04, X-17). CAST: widening.
+// A longer message may not be sent before the version is negotiated (V2-04, X-17). CAST: The cast
+// widens the number.
 const _: () = assert!(LEN <= MIN_THRESHOLD as usize);
 
 const RPC_VERSION: u32 = 2;

@@ -256,7 +256,7 @@ mod suite {
         let shared = Shared::new()?;
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
-            // Begins when another thread polls.
+            // This action begins when another thread polls.
             while qp.busy_poll(|| true, || true) != PollOutcome::Left && !shared.over.load(Relaxed)
             {
                 pause(1);

@@ -46,7 +46,7 @@ impl Lent {
     pub(super) fn of(count: usize, pieces: &[(usize, usize)]) -> Result<Self> {
         let mut mem = KVec::from_elem(0u8, count * PAGE_SIZE, GFP_KERNEL)?;
         for (i, byte) in mem.iter_mut().enumerate() {
-            // CAST: Less than 251.
+            // CAST: The remainder is less than 251.
             *byte = (i % 251) as u8;
         }
         let mut pages = KVec::new();

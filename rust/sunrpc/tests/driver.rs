@@ -312,7 +312,7 @@ impl Transport for Driver {
     fn limits(_create: &Create) -> Result<Limits> {
         due(&FAIL_LIMITS)?;
         Ok(Limits {
-            // CAST: Set by `slots`.
+            // CAST: `slots` has set this number.
             slots: SLOTS.load(Relaxed) as u16,
             max_payload: 1 << 16,
             rpc_timeout_ms: 60_000,
@@ -374,7 +374,7 @@ impl Transport for Driver {
             return Err(NotSent::NoCredit);
         }
         SENDS.fetch_add(1, Relaxed);
-        // CAST: Set by `fate`.
+        // CAST: `fate` has set this number.
         let fate = FATES.get(FATE.load(Relaxed) as usize).copied();
         match fate.unwrap_or(Fate::Answered) {
             Fate::Answered => answer(xprt, call),
@@ -437,7 +437,7 @@ impl Transport for Driver {
     }
 
     fn revoke(_xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
-        // CAST: Set by `linger`.
+        // CAST: `linger` has set this number.
         leaving.wait_for_reply(call, LINGER_MS.load(Relaxed) as u32);
         REVOKES.fetch_add(1, Relaxed);
     }

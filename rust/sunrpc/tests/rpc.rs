@@ -326,7 +326,7 @@ impl Client {
         unsafe { bindings::fake_kill(self.0.as_ptr()) }
     }
 
-    /// Waits until this number of calls was sent and kept.
+    /// Waits until the driver has kept this number of calls.
     pub(super) fn wait_kept(&self, count: usize) -> Result {
         wait_until(|| self.xprt().data().kept() >= count)
     }
@@ -339,10 +339,10 @@ impl Drop for Client {
     }
 }
 
-/// The only client, with a class of its own: all steps succeed, and all counts start at zero.
+/// The only client, with a separate class. All steps succeed, and all counts start at zero.
 pub(super) struct Alone {
     client: Client,
-    // Dropped after its client.
+    // This field is dropped after the client.
     class: Registration<Driver>,
 }
 
@@ -351,12 +351,12 @@ impl Alone {
         Self::with(|| Client::new(false))
     }
 
-    /// See [`Client::new`].
+    /// Makes a client whose calls fail without a reply; see [`Client::new`].
     pub(super) fn soft() -> Result<Self> {
         Self::with(|| Client::new(true))
     }
 
-    /// See [`Client::of_nfs4`].
+    /// Makes a client like that of NFSv4; see [`Client::of_nfs4`].
     pub(super) fn of_nfs4() -> Result<Self> {
         Self::with(Client::of_nfs4)
     }
@@ -387,7 +387,7 @@ impl Deref for Alone {
     }
 }
 
-/// A thread with a call in flight. Its drop kills the call and waits for its end.
+/// A thread with a call in flight. Dropping this object kills the call and waits for its end.
 pub(super) struct Process<'a> {
     client: &'a Client,
     thread: Option<NonNull<kernel::bindings::task_struct>>,
@@ -415,7 +415,7 @@ impl Drop for Process<'_> {
     }
 }
 
-/// A call in flight. Its drop kills all calls of its client, and waits for the end of this one.
+/// A call in flight. Dropping it kills all calls of its client, and waits for the end of this call.
 pub(super) struct Pending<'a> {
     client: &'a Client,
     task: Option<NonNull<bindings::rpc_task>>,
@@ -431,7 +431,7 @@ impl Pending<'_> {
         }
     }
 
-    /// Its result.
+    /// Returns the result of the call.
     pub(super) fn wait(mut self) -> Result {
         self.end()
     }
@@ -446,8 +446,8 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(task) = self.task {
-            // Only calls with a slot are killed. A call that gets the slot of a killed call comes
-            // later.
+            // Only calls with a slot are killed. A call that later takes the slot of a killed call
+            // must be killed again.
             let _ = wait_until(|| {
                 self.client.kill();
                 // SAFETY: No code has waited for the task yet.

@@ -25,7 +25,7 @@ use kernel::{
 
 const NET: u32 = 4026531840;
 
-/// A share in a number that is zero at first.
+/// Returns a reference to a shared number, which is zero at first.
 fn share(servers: &Arc<Servers>, net: u32, peer: SocketAddr) -> Result<Server<Atomic<u64>>> {
     let fresh = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
     Server::new(servers, net, peer, fresh)
@@ -73,7 +73,7 @@ mod suite {
             let mistaken =
                 Server::new(&servers, NET, address(1, 20049), Arc::new(0u8, GFP_KERNEL)?)?;
             ensure!(mistaken.shared().is_none());
-            // The next round finds no trace of this round.
+            // The next round starts without a reference from this round.
         }
         Ok(())
     }

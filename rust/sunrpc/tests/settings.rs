@@ -20,7 +20,7 @@ use kernel::prelude::*;
 use xprtrdma_base::net::Net;
 use xprtrdma_bindings as bindings;
 
-/// A namespace.
+/// Returns the initial network namespace.
 fn net() -> &'static Net {
     // SAFETY: The initial namespace is never freed.
     unsafe { Net::from_raw(bindings::fake_net()) }
@@ -87,7 +87,7 @@ mod suite {
             |()| Settings::register::<Driver>().map(drop),
             |()| Ok(()),
         )?;
-        // Each namespace has its own two texts.
+        // Each namespace needs an allocation for each of its two texts.
         ensure_at_least!(errors, 3);
         let settings = Settings::register::<Driver>()?;
         let errors = each_allocation(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Views of messages: every byte, from every start, for messages of every form.
+//! Views of messages. The tests read every byte, from every start, in messages of every form.
 
 use super::ensure::Test;
 use crate::xdr_buf::{
@@ -19,7 +19,7 @@ use xprtrdma_bindings as bindings;
 /// Columns: bytes in the head, base of the page data, bytes of page data, bytes in the tail.
 type Shape = (usize, usize, usize, usize);
 
-/// A message whose bytes are numbered, modulo 251.
+/// A message whose bytes contain their offset, modulo 251.
 struct Message {
     raw: bindings::xdr_buf,
     len: usize,
@@ -30,7 +30,7 @@ struct Message {
 
 impl Message {
     fn new((head, base, data, tail): Shape) -> Result<Self> {
-        // CAST: Less than 251.
+        // CAST: The remainder is less than 251.
         let byte = |at: usize| (at % 251) as u8;
         let fill = |from: usize, len: usize| -> Result<KVec<u8>> {
             // The memory is never empty, so that it has an address.
@@ -135,7 +135,7 @@ const SHAPES: [Shape; 9] = [
     (1, PAGE_SIZE + 3, 1, 1),
 ];
 
-/// Returns true if the bytes are those from `start` on.
+/// Returns true if the bytes are those of a message from `start` on.
 fn numbered(bytes: &[u8], start: usize) -> bool {
     bytes
         .iter()
@@ -143,7 +143,7 @@ fn numbered(bytes: &[u8], start: usize) -> bool {
         .all(|(i, byte)| usize::from(*byte) == (start + i) % 251)
 }
 
-/// Offsets at which a mistake is likely.
+/// Returns offsets at which a mistake is likely.
 fn borders((head, base, data, tail): Shape) -> [usize; 9] {
     let first = PAGE_SIZE - base % PAGE_SIZE;
     [

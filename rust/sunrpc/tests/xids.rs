@@ -10,15 +10,15 @@ use crate::xids::{
 };
 use kernel::prelude::*;
 
-/// Number of calls in a test, in which each number of the bag is taken several times.
+/// Number of calls in a test. With this number, the test takes each xid of the bag several times.
 const CALLS: u32 = 3 * NUMBERS;
 /// The value of the RPC client's counter when the bag is created.
 const FIRST: u32 = 5;
-/// A procedure with unpredictable ids, and a procedure without.
+/// A procedure with unpredictable ids. The next constant is a procedure without them.
 const SECRET: u32 = 7;
 const PLAIN: u32 = 8;
 
-/// Returns the id of a call of this procedure, for which the RPC client chose another id.
+/// Returns the id that a call of this procedure uses. `xid` is the id that the RPC client chose.
 fn of_call(xids: &Xids, mut xid: u32, procedure: u32) -> u32 {
     xids.renumber(&mut xid, procedure);
     xid
@@ -58,7 +58,7 @@ mod suite {
             }
             used.sort_unstable();
             ensure!(used.windows(2).all(|pair| pair[0] != pair[1]));
-            // A random guess is right with a probability of one divided by the numbers in the bag.
+            // A random guess is right with a probability of 1 / `NUMBERS`.
             ensure_at_least!(20, foreseen);
         }
         Ok(())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Any bytes that a client may send, until the reply: the responder stays inside what the message
-//! offers, and admits exactly the Calls that a second implementation of the rules admits.
+//! Arbitrary bytes from a client, up to the reply. The responder accesses only memory that the
+//! message offers, and admits exactly the Calls that a second implementation of the rules admits.
 
 use super::source::Source;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ use xprtrdma_proto::{
     Version, //
 };
 
-/// A message. The eight bytes before it select the terms and the reply.
+/// Checks a message. The eight bytes before it select the terms and the reply.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let terms = Terms {
@@ -198,7 +198,7 @@ fn admitted(
     let call = call.park().resume(message).expect("the same message");
     assert!(call.len() <= terms.longest_call && call.landing() <= call.len());
     let offered: Vec<Segment> = lists.reads.clone().map(|entry| entry.segment).collect();
-    // Ranges of the landing area, which together cover each byte once.
+    // These ranges of the landing area together cover each byte once.
     let mut ranges = Vec::new();
     for read in call.reads() {
         assert!(read.length > 0);
@@ -232,7 +232,7 @@ fn admitted(
     }
 }
 
-/// A reply with two marks at arbitrary positions.
+/// Checks a reply with two marks at arbitrary positions.
 fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32) {
     let [a, b, c, d] = choice.to_be_bytes().map(u32::from);
     let total = 20 + 4 * (a * b / 4);
@@ -268,7 +268,7 @@ fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32
         cover(span);
     }
     assert_eq!(inline, reply.inline_len());
-    // Every byte is sent once, except pads.
+    // Every byte is sent exactly once, except for pads.
     assert!(covered.iter().all(|times| *times <= 1));
     assert!(covered.iter().filter(|times| **times == 0).count() <= 6);
     let mut header = [0; 4096];

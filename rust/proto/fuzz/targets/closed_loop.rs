@@ -71,7 +71,7 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// The access to a region that the responder has.
+/// The type of access that the responder has to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Right {
     Read,
@@ -143,7 +143,7 @@ impl Memory {
         region.bytes[range].copy_from_slice(bytes);
     }
 
-    /// The first bytes of a chunk.
+    /// Returns the first bytes of a chunk.
     fn front(&self, chunk: &[Segment], length: usize) -> Vec<u8> {
         let regions = self.0.iter().filter(|region| region.right == Right::Write);
         let mut all = Vec::new();
@@ -181,7 +181,7 @@ struct Loop {
     responder: Terms,
     credits: ForwardCredits,
     grant: Grant,
-    /// Number of posted Receives, as the device counts them.
+    /// Number of posted Receives, from the point of view of the device.
     receives: u32,
     waiting: Vec<Waiting>,
     calls: VecDeque<Vec<u8>>,
@@ -195,21 +195,21 @@ struct Loop {
 #[allow(dead_code)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Calls: inline, with a Read chunk, long, long with a Read chunk.
+    /// Numbers of Calls: inline, with a Read chunk, long, and long with a Read chunk.
     pub calls: [u32; 4],
-    /// Replies: inline, with a Write chunk, in the Reply chunk, refused.
+    /// Numbers of replies: inline, with a Write chunk, in the Reply chunk, and refused.
     pub replies: [u32; 4],
-    /// Results in a Write chunk: empty ones, and ones whose length needs a pad.
+    /// Numbers of results in a Write chunk: empty results, and results whose length needs a pad.
     pub results: [u32; 2],
-    /// Replies that the requester predicted.
+    /// Number of replies that the requester predicted.
     pub predicted: u32,
-    /// Grants that were larger and smaller than the preceding grant.
+    /// Numbers of grants that were larger and smaller than the preceding grant.
     pub grants: [u32; 2],
     /// Maximum number of Calls in flight.
     pub in_flight: usize,
 }
 
-/// A connection, and the events on it.
+/// Runs a connection with the events that the input describes.
 pub fn run(data: &[u8]) {
     play(data);
 }
@@ -350,7 +350,7 @@ impl Loop {
             tail: 4 + 4 * u32::from(source.below(64)),
             eligible,
         };
-        // More than sixteen segments are too many, so that other forms are used.
+        // Counts above sixteen are too many segments, so that other forms of messages are used too.
         let mut count = || 1 + usize::from(source.below(24));
         let mut counts = SegmentCounts {
             read: count(),

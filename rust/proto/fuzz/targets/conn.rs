@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random lists of events for the connection machine, with checks of what a driver may rely on.
+//! Random lists of events for the connection machine. The target checks the properties on which a
+//! driver may rely.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -34,17 +35,17 @@ use xprtrdma_proto::{
 /// Maximum time that any step may wait for the clock, with the default configuration.
 const LONGEST_WAIT: Millis = Millis::from_secs(300);
 
-/// The objects that the driver holds.
+/// The resources that the driver holds.
 #[derive(Default)]
 struct Driver {
     /// The attempt or connection for which the driver holds resources.
     holds: Option<Epoch>,
     established: bool,
-    /// Whether the driver was told to release the resources.
+    /// Whether the machine has requested that the driver release the resources.
     releasing: bool,
 }
 
-/// Events for one transport.
+/// Runs events for one transport.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let config = Config {
@@ -91,7 +92,7 @@ fn pass(source: &mut Source<'_>, conn: &Conn, now: Time) -> Time {
     }
 }
 
-/// Returns the answer that a phase waits for, or any other event, for the current or an earlier
+/// Returns the answer for which a phase waits, or any other event, for the current or an earlier
 /// epoch.
 fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
     let age = match source.below(8) {

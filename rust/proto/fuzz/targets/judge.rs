@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Replies to arbitrary offers: correct replies must be accepted, and other replies must not have
-//! too much effect.
+//! Replies to arbitrary offers. Correct replies must be accepted. Other replies must have no effect
+//! beyond the offer.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -202,7 +202,7 @@ fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept>
     predicted(bytes, version, expected)
 }
 
-/// A key finds its own region of the call, and no other region.
+/// Checks that a key finds its own region of the call, and no other region.
 fn keys(offered: &[Vec<Segment>]) {
     let own: Vec<Handle> = offered.iter().flatten().map(|s| s.handle).collect();
     for (index, &key) in own.iter().enumerate() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Received messages of both versions: classified, judged against fixed offers, and answered.
+//! Received messages of both versions. They are classified, judged against fixed offers, and
+//! answered.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -40,21 +41,21 @@ const fn segment(handle: u32, length: u32) -> Segment {
     }
 }
 
-/// Replies and errors of version 1, for a client without callbacks.
+/// Checks replies and errors of version 1, for a client without callbacks.
 pub fn v1_reply(data: &[u8]) {
     let mut source = Source::new(data);
     let choice = source.u8();
     take(source.rest(), Version::V1, choice & 8 != 0, choice);
 }
 
-/// Any message on a version 2 connection.
+/// Checks any message on a version 2 connection.
 pub fn v2_message(data: &[u8]) {
     let mut source = Source::new(data);
     let choice = source.u8();
     take(source.rest(), Version::V2, choice & 8 != 0, choice);
 }
 
-/// Handles a message for the backchannel and our response to it.
+/// Checks a message for the backchannel, and the client's response to it.
 pub fn reverse_call(data: &[u8]) {
     let mut source = Source::new(data);
     let choice = source.u8();
@@ -177,7 +178,7 @@ fn check_call(call: &ReverseCall<'_>, message: &[u8]) {
     assert_eq!(call.payload[4..8], [0; 4]);
 }
 
-/// Everything that was accepted is inside what was offered and received.
+/// Checks that everything that was accepted is inside the offer and the received message.
 fn check_verdict(verdict: &Verdict, offer: &Offer<'_>, reply: &Reply<'_>, message: &[u8]) {
     let Verdict::Accept(accept) = verdict else {
         return;
@@ -201,7 +202,7 @@ fn total(chunk: &[Segment]) -> u64 {
     chunk.iter().map(|segment| u64::from(segment.length)).sum()
 }
 
-/// The peer recognizes our Reply as the Reply to its Call.
+/// Checks that the peer recognizes the client's Reply as the Reply to its Call.
 fn answer(call: &ReverseCall<'_>, version: Version, credits: Credits) {
     let header = ReverseReplyHeader {
         version,

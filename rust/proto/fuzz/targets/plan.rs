@@ -202,7 +202,7 @@ fn check(
     decoded(&header, &buf[..len]);
 }
 
-/// A header of ours is decoded to the values that were encoded.
+/// Checks that an encoded header is decoded to the same values.
 fn decoded(header: &CallHeader<'_>, bytes: &[u8]) {
     let mut input = Reader::new(bytes);
     let fixed = Fixed::decode(&mut input).expect("fixed words");
@@ -227,7 +227,8 @@ fn decoded(header: &CallHeader<'_>, bytes: &[u8]) {
     assert_eq!(reply.as_deref(), header.lists.reply);
 }
 
-/// The numbers of segments suffice for the bytes, and never exceed one region for each page.
+/// Checks that the numbers of segments suffice for the bytes, and never exceed one region for each
+/// page.
 fn runs(source: &mut Source<'_>) {
     let limits = RegionLimits {
         pages: u32::from(source.u8()),

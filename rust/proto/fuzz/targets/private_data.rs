@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
         assert!((1024..=MAX_SIZE).contains(&peer.send_size));
         assert_eq!(PrivateData::find(&peer.encode()), Some(peer));
     }
-    // Whatever sizes are given, we never announce larger ones.
+    // The announced sizes never exceed the given sizes, whatever these are.
     if let Some(bytes) = data.first_chunk::<8>() {
         let [a, b, c, d, e, f, g, h] = *bytes;
         let own = PrivateData {

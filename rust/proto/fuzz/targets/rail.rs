@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Many connections on rails that appear, die and disappear, with checks of what a driver may rely
-//! on; and tables with arbitrary text.
+//! Many connections on rails that appear, die and disappear; and tables with arbitrary text. The
+//! target checks the properties on which a driver may rely.
 
 use super::source::Source;
 use std::{
@@ -65,7 +65,7 @@ struct World {
     proven: HashSet<IpAddr>,
     /// Time at which each rail last died, according to its users.
     died: HashMap<IpAddr, Time>,
-    /// Time since which each rail is dead or doubted, and until when it was.
+    /// The beginning and the end of the time in which each rail was dead or doubted.
     bad: HashMap<IpAddr, (Time, Time)>,
     /// The rails that were neither dead nor doubted after the last step.
     was_good: HashSet<IpAddr>,
@@ -73,7 +73,7 @@ struct World {
     all_failed: Option<Time>,
 }
 
-/// The first byte selects whether the remaining bytes are text or events.
+/// Runs the target. The first byte selects whether the remaining bytes are text or events.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     if source.bool() {
@@ -100,7 +100,7 @@ pub fn run(data: &[u8]) {
     world.finish();
 }
 
-/// Any text is either accepted or refused with a sentence.
+/// Checks that any text is either accepted or refused with a sentence.
 fn text(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match Locals::parse(&text) {

@@ -17,7 +17,7 @@ impl<'a> Source<'a> {
         Self { rest: data }
     }
 
-    /// The bytes that have not been taken.
+    /// Returns the bytes that have not been taken.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -163,9 +163,9 @@ struct Side {
     link: Option<Link>,
     /// Whether the peer has said that it does not support version 2.
     lacking: bool,
-    /// Time at which the peer last answered a probe in a way in which no peer with version 2 does.
+    /// Time at which the peer last answered a probe as no peer with version 2 does.
     doubted: Option<Time>,
-    /// Number of calls that wait for a connection and its credits.
+    /// The calls that wait for a connection and its credits.
     unsent: Vec<Waiting>,
     next: u32,
 }
@@ -174,9 +174,9 @@ struct Side {
 #[derive(Default)]
 struct Effects {
     completed: Vec<u32>,
-    /// The message was dropped, or refused as malformed.
+    /// Whether the message was dropped, or refused as malformed.
     dropped: bool,
-    /// A call failed because of its bad replies.
+    /// Whether a call failed because of its bad replies.
     given_up: bool,
     granted: Option<u32>,
     refused: Option<Refusal>,
@@ -245,7 +245,7 @@ impl Side {
         }
     }
 
-    /// Returns the event for which the current phase waits.
+    /// Passes the event for which the current phase waits.
     fn advance(&mut self) {
         let epoch = self.conn.epoch();
         match self.conn.phase() {
@@ -321,7 +321,8 @@ impl Side {
         }
     }
 
-    /// Another transport to the server has learned something. Only the next attempt may use it.
+    /// Simulates that another transport to the server has learned something. Only the next attempt
+    /// may use it.
     fn learn_of_others(&mut self, source: &mut Source<'_>) {
         let known = match source.below(3) {
             0 => Known::Nothing,
@@ -376,8 +377,8 @@ impl Side {
         }
     }
 
-    /// A probe is sent once on a connection, and not to a server that is known not to support
-    /// version 2.
+    /// Sends a probe. It is sent once on a connection, and not to a server that is known not to
+    /// support version 2.
     fn probe(&mut self, epoch: Epoch) {
         let Some(link) = &mut self.link else {
             panic!("a probe without a connection");
@@ -396,14 +397,16 @@ impl Side {
         let encoded = probe::encode(Xid(PROBE), link.credits.request(), &mut call);
         assert_eq!(encoded, Ok(call.len()));
         assert!(call.len() as u32 <= MIN_THRESHOLD);
-        // The peer would treat the message as a call, and its response would be one to us.
+        // The peer would treat the message as a call. The client would treat the peer's response as
+        // the response to one of its calls.
         assert!(matches!(
             classify(&call, Version::V2, true),
             Inbound::ReverseCall(call) if call.xid == Xid(PROBE)
         ));
     }
 
-    /// The version was determined by the answer to the probe.
+    /// Handles the establishment of a connection. The answer to the probe must have determined the
+    /// version.
     fn established(&mut self, epoch: Epoch, version: Version) {
         let Some(link) = &mut self.link else {
             panic!("established without a connection");
@@ -439,7 +442,7 @@ impl Side {
         }
     }
 
-    /// A call begins.
+    /// Begins a call.
     fn call(&mut self, source: &mut Source<'_>) {
         let shape = match source.below(3) {
             0 => Shape::Inline,
@@ -495,7 +498,8 @@ impl Side {
                 4,
                 0,
             ],
-            // Builds a Call of the server with an xid of its own or with an xid of ours.
+            // Builds a Call of the server, with an xid that the server chose or with the xid of a
+            // client's call.
             7 => {
                 let xid = if which & 1 == 0 { own } else { 5 };
                 let mut words = vec![xid, version, credit, MSG];
@@ -543,7 +547,8 @@ impl Side {
         }
     }
 
-    /// In place of an answer to the probe the peer closes the connection, or lets the time pass.
+    /// Simulates that the peer closes the connection, or lets the time pass, instead of answering
+    /// the probe.
     fn doubt_silence(&mut self) {
         if self.conn.phase() == Phase::Negotiating {
             self.doubted = Some(self.now);
@@ -652,7 +657,7 @@ fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) 
     match inbound {
         Inbound::Reply(reply) => link.reply(&reply, found, foreseen, &mut effects),
         Inbound::Error(error) => match (error.kind, version, found) {
-            // The call is charged with a bad reply, and the connection ends because of it.
+            // The message counts as a bad reply to the call, and the connection ends because of it.
             (RemoteErrorKind::Version { .. }, Version::V2, Some(at)) => {
                 link.discard(Some(at), &mut effects);
                 effects.lost = effects.lost.map(|_| Cause::VersionRefused);
@@ -661,7 +666,7 @@ fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) 
             (_, _, None) => link.discard(None, &mut effects),
         },
         Inbound::ReverseCall(call) => {
-            // Our reply to the message does not match any call of ours (V2-19).
+            // The client's reply to the message does not match any call of the client (V2-19).
             let header = ReverseReplyHeader {
                 version,
                 xid: call.xid,
@@ -690,7 +695,7 @@ impl Link {
         effects.completed.push(self.calls.remove(at).xid);
     }
 
-    /// `foreseen` is the result of the predicted reply for the message.
+    /// Checks a reply. `foreseen` is the result of the predicted reply for the message.
     fn reply(
         &mut self,
         reply: &Reply<'_>,
@@ -776,7 +781,7 @@ impl Link {
     }
 }
 
-/// The words of a message.
+/// A view of the words of a message.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -789,13 +794,13 @@ impl Words<'_> {
         self.get(index) == Some(value)
     }
 
-    /// A Call or Reply of version 2 with this direction.
+    /// Returns whether the message is a Call or Reply of version 2 with this direction.
     fn is_version_2(&self, direction: u32) -> bool {
         self.is(1, 2) && (self.is(3, MSG) || self.is(3, NOMSG)) && self.is(4, direction)
     }
 }
 
-/// The words of the message justify every effect.
+/// Checks that the words of the message justify every effect.
 fn check_effects(effects: &Effects, words: &Words<'_>, version: Version, probing: bool) {
     let two = version == Version::V2;
     let error = words.is(3, ERROR);

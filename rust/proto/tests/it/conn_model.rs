@@ -77,7 +77,7 @@ fn random_events_never_break_a_promise() {
                 }
             }
             prop_assert!(rig.delay() <= Millis::from_secs(30));
-            // Only these phases have a deadline, which is close.
+            // Only these phases have a deadline, and it is never far away.
             let waits = !matches!(after, Phase::Down | Phase::Closing | Phase::Stopped);
             match rig.conn.deadline() {
                 Some(deadline) => {

@@ -482,7 +482,7 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
     for work_requests in 0..1100 {
         for completions in 0..1200 {
             let Some(got) = fit(work_requests, completions) else {
-                // The number does not fall below the minimum.
+                // The queues do not fit only if the device is smaller than the minimum.
                 assert!(work_requests <= LEAST_SENDS || completions < LEAST_SENDS + 27);
                 continue;
             };

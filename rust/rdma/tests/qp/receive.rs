@@ -13,7 +13,7 @@ mod suite {
         let pair = Pair::connected()?;
         let peer = pair.peer();
         for i in 0..50usize {
-            // CAST: Less than 50.
+            // CAST: The number is less than 50.
             let data = [i as u8; 512];
             let data = data.get(..512 - i).unwrap_or(&[]);
             peer.send(Message {

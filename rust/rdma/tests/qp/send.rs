@@ -43,7 +43,7 @@ mod suite {
         // The messages go around the ring several times, each with its own length and content.
         for i in 0..100usize {
             let len = 1 + i * 37 % 1000;
-            // CAST: Less than 100.
+            // CAST: The number is less than 100.
             pair.send(len, i as u8)?;
             let posted = peer.look(0)?;
             ensure_eq!(posted.opcode, bindings::ib_wr_opcode_IB_WR_SEND);
