@@ -152,7 +152,8 @@ bool xprtrdma_is_out_of_tree(const char *module)
 	if (!kobj)
 		return false;
 	/*
-	 * NULL for a built-in module, which has a kobject for its parameters.
+	 * The pointer is NULL for a built-in module, which has a kobject for
+	 * its parameters.
 	 */
 	found = container_of(kobj, struct module_kobject, kobj)->mod;
 	foreign = found && test_bit(TAINT_OOT_MODULE, &found->taints);
@@ -186,7 +187,8 @@ static unsigned int ipv4_addresses(struct net_device *dev,
 				.interface = dev->ifindex,
 				.prefix_len = ifa->ifa_prefixlen,
 				/*
-				 * For IPv4 this flag marks secondary addresses.
+				 * For IPv4, this flag (IFA_F_TEMPORARY) marks
+				 * secondary addresses.
 				 */
 				.passing = READ_ONCE(ifa->ifa_flags) &
 					   PASSING & ~IFA_F_TEMPORARY,
@@ -490,7 +492,10 @@ void xprtrdma_put_bit(unsigned long *bits, unsigned long bit)
 	smp_mb__after_atomic();
 }
 
-/* A kernel thread gets no signal when it must freeze, so test for that. */
+/*
+ * A kernel thread that must freeze gets no signal, so this function tests for
+ * that.
+ */
 static bool is_poller_called(const atomic_t *poller)
 {
 	return atomic_read(poller) != XPRTRDMA_POLLER_WAITS ||
@@ -503,15 +508,16 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 	prepare_to_rcuwait(w);
 	do {
 		/*
-		 * Set before the check, so that a later change of the poller
-		 * wakes us.
+		 * The state is set before the check, so that a later change of
+		 * the poller wakes this thread.
 		 */
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (is_poller_called(poller) || signal_pending(current))
 			break;
 		schedule();
 		/*
-		 * The poller has usually been called by now, and the loop ends.
+		 * Usually the poller has been called by now, and the loop
+		 * ends.
 		 */
 	} while (!is_poller_called(poller));
 	finish_rcuwait(w);

@@ -21,7 +21,7 @@
 /* The version that rust/version.sh printed when the module was built. */
 const char *xprtrdma_version(void);
 
-/* ib_core */
+/* Functions of ib_core. */
 int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		       const struct ib_send_wr **bad);
 /*
@@ -30,7 +30,10 @@ int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 u64 xprtrdma_port_counter(struct ib_device *dev, u32 port, const char *name);
 bool xprtrdma_req_notify(struct ib_cq *cq);
 int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
-/* Numbers, as the kernel's type reaches Rust differently in each version. */
+/*
+ * These are numbers, because the kernel's type reaches Rust differently in each
+ * version.
+ */
 enum xprtrdma_dma_direction {
 	XPRTRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
 	XPRTRDMA_DMA_FROM_DEVICE = DMA_FROM_DEVICE,
@@ -53,13 +56,13 @@ void xprtrdma_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg,
 			   int nents, unsigned int dir);
 u32 xprtrdma_dma_max_entry(struct ib_device *dev);
 
-/* modules */
+/* Modules. */
 bool xprtrdma_is_out_of_tree(const char *module);
 
-/* rdma_cm */
+/* Functions of rdma_cm. */
 bool xprtrdma_port_is_active(struct rdma_cm_id *id);
 
-/* networks */
+/* Networks. */
 /* An IP address of an interface that is up. */
 struct xprtrdma_address {
 	/* The IPv6 address, or the IPv4 address in the first four bytes. */
@@ -69,7 +72,8 @@ struct xprtrdma_address {
 	u8 prefix_len;
 	bool ipv6;
 	/*
-	 * Tentative, failed in duplicate detection, deprecated, or temporary.
+	 * Whether the address is tentative, deprecated or temporary, or failed
+	 * duplicate address detection.
 	 */
 	bool passing;
 };
@@ -79,13 +83,13 @@ unsigned int xprtrdma_addresses(struct net *net, struct xprtrdma_address *to,
 unsigned int xprtrdma_netns_number(const struct net *net);
 struct net *xprtrdma_current_net(void);
 
-/* mm */
+/* Memory. */
 struct page *xprtrdma_virt_to_page(const void *addr);
 unsigned int xprtrdma_memalloc_nofs_save(void);
 bool xprtrdma_is_prompt(void);
 void xprtrdma_memalloc_nofs_restore(unsigned int flags);
 
-/* sunrpc */
+/* Objects and functions of sunrpc. */
 extern struct xprt_class xprtrdma_class;
 void xprtrdma_xprt_set_connected(struct rpc_xprt *xprt);
 void xprtrdma_xprt_clear_connecting(struct rpc_xprt *xprt);
@@ -123,7 +127,10 @@ void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
 			    u32 least, u32 most, u32 unit);
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
-/* The parameter: 1 for "auto", 0 for "never", negative for anything else. */
+/*
+ * Returns the parameter: 1 for "auto", 0 for "never", negative for any other
+ * text.
+ */
 int xprtrdma_remote_invalidation(void);
 
 /* The settings of a network namespace, whose values are texts. */
@@ -149,14 +156,14 @@ void xprtrdma_release_settings(struct net *net);
 unsigned int xprtrdma_settings_changes(struct net *net);
 
 /*
- * Bitmaps of at least one bit. Threads take and return bits; each operation is
- * a full barrier.
+ * Bitmaps of at least one bit. Threads take and return bits, and each operation
+ * is a full barrier.
  */
 unsigned long xprtrdma_take_bit(unsigned long *bits, unsigned long count);
 bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit);
 void xprtrdma_put_bit(unsigned long *bits, unsigned long bit);
 
-/* waiting, time, logging */
+/* Waiting, time and logging. */
 #define XPRTRDMA_POLLER_WAITS 1
 void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller);
 void xprtrdma_wait_value(atomic_t *v, int value);

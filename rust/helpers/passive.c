@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Wrappers of static inlines that the modules need which accept connections
- * and transfer pages of their own. No decision is taken here.
+ * Wrappers of static inlines, for the modules that accept connections and
+ * transfer pages of their own. This file makes no policy decisions.
  */
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
@@ -32,7 +32,7 @@ bool xprtrdma_pages_are_unshared(struct page **pages, unsigned int count)
 	return true;
 }
 
-/* A reference to a page holds the whole folio. */
+/* A reference to a page keeps the memory of the whole folio. */
 bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 {
 	const struct folio *last = NULL;

@@ -52,7 +52,7 @@ struct net *rdsrdma_init_net(void)
 }
 
 static int flow_control;
-/* In units of 4 KiB. */
+/* The value counts units of 4 KiB. */
 static unsigned long max_recv_allocation;
 
 static const struct ctl_table sysctls[] = {

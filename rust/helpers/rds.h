@@ -22,7 +22,10 @@ int rdsrdma_flow_control(void);
  */
 unsigned long rdsrdma_max_recv_allocation(void);
 
-/* A connection of this module, in the list of all until it is freed. */
+/*
+ * A connection of this module. It is in the list of all connections until it is
+ * freed.
+ */
 struct rdsrdma_node {
 	struct list_head item;
 	struct rds_connection *conn;
@@ -39,8 +42,8 @@ struct rdsrdma_count {
 };
 
 /*
- * Counts all connections and those to this peer, and tells whether a connection
- * with these addresses and this type of service exists.
+ * Counts all connections and those to this peer. Also returns whether a
+ * connection with these addresses and this type of service exists.
  */
 void rdsrdma_count_nodes(const struct in6_addr *laddr,
 			 const struct in6_addr *faddr, u8 tos,
@@ -86,12 +89,15 @@ size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 			    size_t len);
 size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 			  size_t len);
-/* The scatterlist of the RDMA operation, with op_pieces entries. */
+/*
+ * Returns the scatterlist of the RDMA operation, which has op_pieces
+ * entries.
+ */
 struct scatterlist *rdsrdma_op_table(struct rds_message *rm);
-/* Sets the status that the socket gets when the message is dropped. */
+/* Sets the status that the socket receives when the message is dropped. */
 void rdsrdma_set_failure(struct rds_message *rm, int status);
 
-/* regions */
+/* Memory regions. */
 /* The queue pair must be new, and the id bound to an address. Sleeps. */
 int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id);
 /* The memory is mapped for DMA in both directions. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Settings of a network namespace that are texts. Each is a parameter of the
- * module, which is the initial value, and a file in /proc/sys/sunrpc of each
- * namespace. Rust decides which texts are valid.
+ * Settings of a network namespace whose values are texts. Each has a module
+ * parameter, which provides the initial value, and a file in /proc/sys/sunrpc
+ * of each namespace. Rust decides which texts are valid.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -32,7 +32,7 @@ static char *rail_servers = "";
 module_param(rail_servers, charp, 0444);
 MODULE_PARM_DESC(rail_servers, "Further addresses of servers: groups of addresses of one server, joined by = (default none)");
 
-/* The settings of one namespace, freed with the namespace. */
+/* The settings of one namespace. They are freed with the namespace. */
 struct space {
 	/* Held while the texts are read or changed. */
 	struct mutex lock;
@@ -44,9 +44,7 @@ struct space {
 	} settings[XPRTRDMA_SETTINGS];
 	/* Number of changes of these settings. */
 	unsigned int changes;
-	/*
-	 * A copy of the table, as the interface of 7.2 needs a writable table.
-	 */
+	/* A copy of the table. The interface of 7.2 needs a writable table. */
 	void *table;
 	struct ctl_table_header *header;
 };

@@ -32,7 +32,7 @@ struct xprt_class svcrdma_reverse_class = {
 	.netid = { "" },
 };
 
-/* A default only: nfsd passes its own timeouts. */
+/* These timeouts are only a default, because nfsd passes its own. */
 const struct rpc_timeout svcrdma_reverse_timeout = {
 	.to_initval = 60 * HZ,
 	.to_maxval = 60 * HZ,
@@ -111,7 +111,8 @@ void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote)
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 {
 	/*
-	 * The thread's flags may remain from a transport that it served before.
+	 * The thread's flags may still be those of a transport that it served
+	 * before.
 	 */
 	set_bit(RQ_SECURE, &rqstp->rq_flags);
 	clear_bit(RQ_LOCAL, &rqstp->rq_flags);
@@ -125,7 +126,7 @@ void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 
 /*
  * The sysctls in sunrpc/svc_rdma, with the names that the in-tree server uses.
- * A counter shows what was counted since it was last written.
+ * A counter shows the number of events since it was last written.
  */
 static DEFINE_PER_CPU(unsigned long [SVCRDMA_COUNTERS], svcrdma_counters);
 static unsigned long svcrdma_counted[SVCRDMA_COUNTERS];

@@ -14,13 +14,16 @@ extern struct svc_xprt_class svcrdma_class;
 extern struct xprt_class svcrdma_reverse_class;
 extern const struct rpc_timeout svcrdma_reverse_timeout;
 
-/* After an error svcrdma_free_reverse() still works on the transport. */
+/* If this fails, svcrdma_free_reverse() may still be called. */
 int svcrdma_set_reverse_peer(struct rpc_xprt *xprt, const struct sockaddr *peer);
 void svcrdma_free_reverse(struct rpc_xprt *xprt);
-/* For the destroy operation only, which is called with the lock held. */
+/* Only the destroy operation calls this, with the lock held. */
 void svcrdma_unlock_reverse(struct rpc_xprt *xprt);
 void svcrdma_refuse_to_connect(struct rpc_xprt *xprt);
-/* Returns whether the transport is of our class, and not a listener. */
+/*
+ * Returns whether the transport is a connection of this module's class, not a
+ * listener.
+ */
 bool svcrdma_is_connection(struct svc_xprt *xprt);
 
 void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag);
@@ -30,7 +33,7 @@ void svcrdma_set_local(struct svc_xprt *xprt, const struct sockaddr *local);
 void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote);
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt);
 
-/* What the sysctls show: sizes, and the sums of per-CPU counters. */
+/* The values of the sysctls: sizes, and the sums of per-CPU counters. */
 enum svcrdma_size {
 	SVCRDMA_MAX_REQUESTS,
 	SVCRDMA_MAX_REQ_SIZE,
@@ -45,7 +48,7 @@ enum svcrdma_counter {
 	SVCRDMA_STAT_READ,
 	SVCRDMA_STAT_WRITE,
 	SVCRDMA_STAT_SQ_STARVE,
-	/* Counters of features that this server lacks; always zero. */
+	/* Counters of features that this server lacks. They are always zero. */
 	SVCRDMA_STAT_NONE,
 	SVCRDMA_COUNTERS,
 };
@@ -54,7 +57,7 @@ enum svcrdma_counter {
 void svcrdma_count(enum svcrdma_counter counter, unsigned long more);
 void svcrdma_set_size(enum svcrdma_size which, unsigned int size);
 unsigned int svcrdma_get_size(enum svcrdma_size which);
-/* Without memory, or if another module has these sysctls, no files are made. */
+/* Makes no files without memory, or if another module has these sysctls. */
 void svcrdma_register_sysctls(void);
 void svcrdma_unregister_sysctls(void);
 

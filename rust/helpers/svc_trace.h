@@ -12,7 +12,7 @@
 #include <linux/sunrpc/svc_xprt.h>
 #include <linux/tracepoint.h>
 
-/* peer is the client's address, of IPv4 or IPv6. */
+/* peer is the client's IPv4 or IPv6 address. */
 
 TRACE_EVENT(svcrdma_accepted,
 	    TP_PROTO(const struct sockaddr *peer, const char *text, u32 len,

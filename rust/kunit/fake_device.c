@@ -42,7 +42,10 @@ struct fake_wqe {
 	struct ib_cqe *cqe;
 	struct fake_posted posted;
 	struct ib_mr *mr;
-	/* Executed, but an earlier work request is not acknowledged yet. */
+	/*
+	 * The work request was executed, but an earlier one is not acknowledged
+	 * yet.
+	 */
 	bool done;
 };
 
@@ -80,7 +83,7 @@ struct fake_qp {
 	struct completion unused;
 };
 
-/* A page of a region, or a piece of any length in a region with gaps. */
+/* A page of a region. In a region with gaps, a piece of any length. */
 struct fake_piece {
 	u64 addr;
 	u32 len;
@@ -102,17 +105,20 @@ struct fake_mr {
 	u32 first_key;
 	/* The list that was mapped for the region, until it is unmapped. */
 	const struct scatterlist *list_mapped;
-	/* The peer has invalidated the region, or has tried to. */
+	/* Whether the peer has invalidated the region, or has tried to. */
 	bool taken;
 	struct fake_piece piece[] __counted_by(depth);
 };
 
-/* The only device: the suites run one after the other. */
+/* The only device. The suites run one after the other. */
 static struct {
 	struct ib_device *dev;
 	struct platform_device *parent;
 	struct net_device *netdev;
-	/* Protects all later fields. A raw lock, as kprobes take it. */
+	/*
+	 * Protects all later fields. It is a raw lock, because kprobes
+	 * take it.
+	 */
 	raw_spinlock_t lock;
 	struct list_head qps;
 	struct list_head mrs;
@@ -123,7 +129,10 @@ static struct {
 	bool limited;
 	u32 breaches;
 	u32 completions;
-	/* Counted since the device was made, not since the test began. */
+	/*
+	 * These counters start when the device is made, not when the test
+	 * begins.
+	 */
 	u64 sent_again;
 	u64 not_sent;
 	u32 longest_entry;
@@ -372,7 +381,7 @@ static int map_sg_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 	return 0;
 }
 
-/* For tests of the driver, whose devices otherwise map everything. */
+/* For tests of the driver. Their devices otherwise map everything. */
 static bool fake_unmapped;
 module_param_named(unmapped, fake_unmapped, bool, 0644);
 MODULE_PARM_DESC(unmapped, "no device of the machine maps memory for a region");

@@ -49,7 +49,7 @@ enum fake_peer {
 	FAKE_ACCEPTS,
 	FAKE_REFUSES,
 	FAKE_IS_SILENT,
-	/* The device retries without an answer, and fails after half a second. */
+	/* The device gets no answer, retries, and fails after half a second. */
 	FAKE_FAILS_LATE,
 };
 
@@ -118,8 +118,8 @@ void fake_max_entry(u32 bytes);
 u32 fake_longest_entry(void);
 
 /*
- * What a device that is being removed no longer does. Draining its queues does
- * not wait.
+ * The action that a device no longer performs while it is being removed.
+ * Draining its queues does not wait for that action.
  */
 enum fake_death {
 	FAKE_LIVES,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Does what users of the RPC client do, for the KUnit suites of the transport
- * class. The server is the test driver of the suites, which answers calls
- * itself.
+ * Uses the RPC client like its other users, for the KUnit suites of the
+ * transport class. The server is the test driver of the suites, which answers
+ * calls itself.
  */
 #include <linux/completion.h>
 #include <linux/cred.h>

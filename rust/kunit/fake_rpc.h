@@ -10,7 +10,7 @@
 #include <linux/sunrpc/xprt.h>
 
 enum fake_proc {
-	/* Neither arguments nor a result. */
+	/* A procedure without arguments and without a result. */
 	FAKE_PROC_NULL,
 	/* Sends an opaque (XDR) whose data is in the pages. */
 	FAKE_PROC_PUT,
@@ -19,7 +19,7 @@ enum fake_proc {
 	FAKE_PROCS,
 };
 
-/* Arguments and result of a call. */
+/* The arguments and the result of a call. */
 struct fake_io {
 	struct page **pages;
 	unsigned int base;
@@ -61,7 +61,7 @@ void fake_leave(struct rpc_xprt *xprt);
 int fake_leave_amid(struct rpc_xprt *xprt,
 		    void (*deliver)(struct rpc_xprt *xprt));
 
-/* nfs4: the client sends a call again only on a new connection. */
+/* If nfs4 is true, the client sends a call again only on a new connection. */
 struct rpc_clnt *fake_clnt(bool soft, bool nfs4);
 struct rpc_xprt *fake_clnt_xprt(struct rpc_clnt *clnt);
 void fake_clnt_end(struct rpc_clnt *clnt);

@@ -212,7 +212,8 @@ impl Pd {
     /// Returns the number of the last invalidation that has completed, with all work requests
     /// posted before it.
     pub(crate) fn retired(&self) -> u64 {
-        // The invalidation completed after the device had finished all earlier registrations.
+        // `Relaxed` is enough, because the invalidation completed after the device had finished all
+        // earlier registrations.
         self.retired.load(Relaxed)
     }
 

@@ -73,7 +73,7 @@ impl<T: Transport> Registration<T> {
         unsafe { (*class).setup = Some(setup::<T>) };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(class) })?;
-        // INVARIANT: Registered just now.
+        // INVARIANT: The class was registered above.
         Ok(Self {
             common,
             _driver: PhantomData,

@@ -7,13 +7,13 @@ use xprtrdma_bindings as bindings;
 /// A counter, summed over all processors and all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// `rdma_stat_recv`: messages received.
+    /// The counter `rdma_stat_recv`: number of messages received.
     Received,
-    /// `rdma_stat_read`: RDMA Reads.
+    /// The counter `rdma_stat_read`: number of RDMA Reads.
     Read,
-    /// `rdma_stat_write`: RDMA Writes.
+    /// The counter `rdma_stat_write`: number of RDMA Writes.
     Written,
-    /// `rdma_stat_sq_starve`: replies that found the send queue full.
+    /// The counter `rdma_stat_sq_starve`: number of replies that found the send queue full.
     Starved,
 }
 

@@ -98,21 +98,21 @@ pub enum Phase {
     Down,
     /// An attempt waits for the back-off.
     Waiting,
-    /// Resolving the address.
+    /// The address is being resolved.
     Address,
-    /// Resolving the route.
+    /// The route is being resolved.
     Route,
-    /// Creating the queue pair.
+    /// The queue pair is being created.
     QueuePair,
-    /// Waiting for the peer's accept.
+    /// The attempt waits for the peer's accept.
     Connecting,
-    /// Negotiating the version.
+    /// The version is being negotiated.
     Negotiating,
-    /// Connected.
+    /// The transport is connected.
     Up,
-    /// Being torn down.
+    /// The connection or attempt is being torn down.
     Closing,
-    /// Shut down for good.
+    /// The transport was shut down for good.
     Stopped,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An established connection: its activity, and what its end means.
+//! The state of an established connection, and the conclusions from its end.
 
 use super::{
     cause::Cause,

@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    // Handles an event.
+    // The next methods return actions and the state.
 
     pub(super) fn poll_action(&mut self) -> Option<Action> {
         let action = self.actions.pop()?;
@@ -137,7 +137,7 @@ impl Machine {
         &self.peer
     }
 
-    // Handles a command of the RPC layer.
+    // The next methods handle commands of the RPC layer.
 
     pub(super) fn start(&mut self, timeout: Option<Millis>, trial: bool, now: Time) {
         // A caller that joins a running attempt does not change the time limits of the attempt.
@@ -192,7 +192,7 @@ impl Machine {
         }
     }
 
-    // The attempt.
+    // The next methods make an attempt.
 
     fn begin_or_wait(&mut self, total: Millis, now: Time) {
         if self.peer.must_wait(now) {
@@ -356,7 +356,7 @@ impl Machine {
         self.trial && !self.peer.was_connected()
     }
 
-    // Time.
+    // The next methods handle the passing of time.
 
     pub(super) fn tick(&mut self, activity: Activity, now: Time) {
         match &mut self.state {
@@ -405,7 +405,7 @@ impl Machine {
         }
     }
 
-    // The end.
+    // The next methods end attempts and connections.
 
     pub(super) fn disconnecting(&mut self) {
         self.disconnecting = true;

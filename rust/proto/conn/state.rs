@@ -22,7 +22,7 @@ pub(super) enum State {
     Waiting { timeout: Millis },
     /// An attempt is being made.
     Attempt(Attempt),
-    /// Connected.
+    /// The transport is connected.
     Up(Up),
     /// The objects of an attempt or a connection are being released.
     Closing {
@@ -31,7 +31,7 @@ pub(super) enum State {
         told: bool,
         then: Then,
     },
-    /// Shut down for good.
+    /// The transport was shut down for good.
     Stopped,
 }
 

@@ -146,7 +146,7 @@ fn describe(message: &[u8]) -> Option<String> {
     ))
 }
 
-/// A message with chunk lists.
+/// Builds a message with chunk lists.
 fn listed(
     fixed: &Fixed,
     direction: Option<u32>,
@@ -204,7 +204,7 @@ fn array(segments: &[Segment]) -> String {
     format!("[{}]", segments.join(","))
 }
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 struct Random(u64);
 
 impl Random {

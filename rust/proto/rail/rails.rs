@@ -126,7 +126,7 @@ impl Rails {
         }
     }
 
-    // The tables.
+    // The next methods keep the list of rails up to date.
 
     /// Replaces the list of rails by `pairs`.
     pub fn update(&mut self, pairs: &Pairs, now: Time) {
@@ -179,7 +179,7 @@ impl Rails {
         }
     }
 
-    // Attempts.
+    // The next methods are for attempts and their connections.
 
     /// Chooses a rail for a connection attempt, and releases the seat of the last attempt or
     /// connection. `after_death` says that the last attempt or connection ended because its rail
@@ -296,7 +296,7 @@ impl Rails {
         self.listed().nth(1).is_some()
     }
 
-    // The view for administrators.
+    // The next method is for administrators.
 
     /// Returns the state of each rail that is in the tables or still used.
     pub fn views(&self, now: Time) -> impl Iterator<Item = View> + '_ {
@@ -316,7 +316,7 @@ impl Rails {
         })
     }
 
-    // The entries.
+    // The next methods look entries up.
 
     fn get(&self, index: u8) -> Option<&Entry> {
         self.entries.get(usize::from(index))?.as_ref()

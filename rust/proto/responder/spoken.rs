@@ -9,10 +9,10 @@ use crate::wire::header::Version;
 /// Version two is an expired draft, so it is accepted only if the administrator allows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Spoken {
-    /// Only version one.
+    /// The server accepts only version one.
     #[default]
     One,
-    /// Version one and version two. Each Call is answered in its own version.
+    /// The server accepts both versions. Each Call is answered in its own version.
     Both,
 }
 

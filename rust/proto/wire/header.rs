@@ -42,10 +42,10 @@ pub struct Credits(pub u32);
 /// be a separate variant of this type, with a codec in a separate file and separate credit rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// RFC 8166.
+    /// Version 1, as in RFC 8166.
     #[default]
     V1,
-    /// The version two draft.
+    /// Version 2, as in the draft.
     V2,
 }
 
@@ -113,7 +113,7 @@ pub(crate) mod direction {
 /// The words with which every message of every version begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    /// Transaction id.
+    /// The transaction id.
     pub xid: Xid,
     /// The version number as received. It is not checked.
     pub version: u32,

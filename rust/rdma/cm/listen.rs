@@ -252,8 +252,8 @@ impl<H: ListenHandler> Listener<H> {
         queue.closed = true;
         let waiting = core::mem::take(&mut queue.waiting);
         drop(queue);
-        // The lock is released before: `rdma_destroy_id()` waits for the handler, which may be
-        // about to queue a request.
+        // The lock was released above, because `rdma_destroy_id()` waits for the handler, which may
+        // be about to queue a request.
         drop(waiting);
     }
 }

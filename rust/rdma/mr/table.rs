@@ -221,7 +221,7 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
 /// bounced the next list in this table too.
 #[inline(always)]
 pub(super) fn unmark(first: &mut scatterlist) {
-    // Kernels without IOMMUs that bounce lists do not have the field.
+    // In kernels without IOMMUs that bounce lists, the field `dma_flags` does not exist.
     #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]
     {
         first.dma_flags = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random sequences of operations on memory regions, compared with a model of what the peer can
-//! access.
+//! Random sequences of operations on memory regions. A model says what the peer can access after
+//! each step.
 //!
 //! A sequence uses one connection and a few regions. The regions are mapped, posted, invalidated by
 //! either end, lost and dropped, in an order that a seed determines. After each step the test

@@ -233,7 +233,7 @@ impl Xprt<Driver> {
     }
 }
 
-/// The driver.
+/// The driver's data of a transport.
 #[pin_data]
 pub(super) struct Driver {
     _alive: Alive,

@@ -460,7 +460,7 @@ fn what_cannot_be_built_is_refused() {
             assert_eq!(result.map_err(Error::to_errno), Err(-5));
         }
     }
-    // Lengths that exceed 32 bits.
+    // The lengths of this call exceed 32 bits together.
     let huge = call(u32::MAX - 3, u32::MAX, u32::MAX);
     let result = plan(&huge, &SMALL_REPLY, &ONE_EACH, true, &limits);
     assert_eq!(result, Err(Error::Unbuildable));

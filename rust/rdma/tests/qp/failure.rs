@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Failures, and what is reported to the handler.
+//! Failures of queue pairs, and the reports to the handler.
 
 use super::*;
 

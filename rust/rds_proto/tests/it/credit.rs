@@ -70,7 +70,7 @@ fn a_peer_cannot_grant_without_end() {
     assert_eq!(credits.granted(1), Err(Fault::Number));
 }
 
-// Two ends that send whenever they may: neither exceeds its credits, and neither waits for ever.
+// Two ends send whenever they may. Neither exceeds its credits, and neither waits for ever.
 #[test]
 fn random_ends_never_wait_for_each_other() {
     for seed in 0..200 {

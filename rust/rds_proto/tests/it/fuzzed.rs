@@ -70,7 +70,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A connection.
+/// The state of a connection at this end.
 #[derive(Default)]
 struct Connection {
     assembly: Assembly,
@@ -137,7 +137,7 @@ impl Connection {
     }
 }
 
-/// Headers and extensions with arbitrary bytes.
+/// Checks headers and extensions with arbitrary bytes.
 fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
     let (header, payload) = Header::decode(bytes).ok()?;
     let again = header.encode();
@@ -158,7 +158,7 @@ fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
     Some((header, payload.len()))
 }
 
-/// The private data of connection requests and of their answers.
+/// Checks the private data of connection requests and of their answers.
 fn hello(bytes: &[u8]) {
     if let Ok(hello) = accept(bytes, OWN, PEER) {
         assert_eq!((hello.from, hello.to), (PEER, OWN));
@@ -173,7 +173,7 @@ fn hello(bytes: &[u8]) {
     }
 }
 
-/// Runs these bytes.
+/// Runs the target on these bytes.
 pub fn run(data: &[u8]) {
     hello(data);
     let mut source = Source(data);
@@ -190,7 +190,7 @@ pub fn run(data: &[u8]) {
                     connection.fragment(&header, payload, &mut credits);
                 }
             }
-            // The remaining fragments of the last message, as a correct peer sends them.
+            // The peer sends the remaining fragments of the last message, as a correct peer does.
             1 => {
                 let rest = last.len.saturating_sub(connection.kept).min(FRAGMENT_BYTES);
                 connection.fragment(&last, rest as usize, &mut credits);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fragments are assembled into messages.
+//! Assembly of fragments into messages.
 
 use xprtrdma_rds_proto::{
     header::*,
