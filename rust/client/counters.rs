@@ -107,7 +107,7 @@ impl Counters {
         }
     }
 
-    /// Counts the peculiarities of an accepted message.
+    /// Counts the deviations from the protocol in a message that was accepted.
     #[inline(always)]
     pub(crate) fn note(&self, notes: Notes) {
         if !notes.is_empty() {

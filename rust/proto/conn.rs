@@ -3,7 +3,7 @@
 //! The connections of a transport, from the first attempt to the end. Events come in; actions and
 //! deadlines go out.
 //!
-//! [`Conn`] is the machine. Its documentation describes how the driver uses it.
+//! [`Conn`] is the connection machine. Its documentation describes how the driver uses it.
 //!
 //! | Module | Concept |
 //! | --- | --- |

@@ -43,7 +43,8 @@ impl<S: Service> Registration<S> {
         // value.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
         // This class is registered before the first connection exists. Otherwise another module
-        // might register a class with the same number, and get this module's connections.
+        // might register a class with the same number, and take this module's connections for its
+        // own.
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(reverse) })?;
         let guard = ScopeGuard::new(|| {

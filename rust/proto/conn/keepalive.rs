@@ -5,8 +5,8 @@
 //! A reliable connection notices a dead host only when data is sent. The probe is a work request
 //! that the peer's *adapter* acknowledges by itself, without a credit, a Receive or the server's
 //! software (the driver uses an RDMA Write of zero bytes). So a server that is busy for minutes
-//! answers every probe and keeps its connection. A dead host is found within twice the sum of
-//! `busy_after` and `timeout`.
+//! answers every probe and keeps its connection. If calls wait for replies, a dead host is found
+//! within twice `busy_after` plus `timeout`.
 //!
 //! Over iWARP the probe's completion proves nothing: an RDMA Write completes when TCP has accepted
 //! the data (RFC 5040, 5.5). But TCP retransmits the data, and detects a dead host when its

@@ -67,7 +67,7 @@ impl<Q> RecvBuf<Q> {
         Ok(table)
     }
 
-    /// Completes the buffers once the table is at its final address.
+    /// Sets the pointers in the buffers, once the table is at its final address.
     pub(super) fn bind(mut table: KVVec<Self>) -> KVVec<Self> {
         for buf in table.iter_mut() {
             let this = ptr::from_mut(buf);

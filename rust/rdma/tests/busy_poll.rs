@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Threads that poll for completions and handle them.
+//! Tests of threads that poll for completions and handle them.
 
 use super::{
     ensure::Test,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connection ids.
+//! Tests of connection ids.
 
 use super::{
     allocations::each_allocation,

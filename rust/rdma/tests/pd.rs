@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Protection domains.
+//! Tests of protection domains.
 
 use super::{
     allocations::each_allocation,

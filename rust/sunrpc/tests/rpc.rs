@@ -446,8 +446,8 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(task) = self.task {
-            // Only calls with a slot are killed. A call that later takes the slot of a killed call
-            // must be killed again.
+            // Only calls with a slot are killed. A waiting call that takes the slot of a killed
+            // call is killed in a later round.
             let _ = wait_until(|| {
                 self.client.kill();
                 // SAFETY: No code has waited for the task yet.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transaction ids that a server cannot predict.
+//! Tests of transaction ids that a server cannot predict.
 
 use super::ensure::Test;
 use crate::xids::{

@@ -350,7 +350,7 @@ impl Loop {
             tail: 4 + 4 * u32::from(source.below(64)),
             eligible,
         };
-        // Counts above sixteen are too many segments, so that other forms of messages are used too.
+        // A count above sixteen is too large for one chunk, so the plan must use another form.
         let mut count = || 1 + usize::from(source.below(24));
         let mut counts = SegmentCounts {
             read: count(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Buckets for durations, and the stages of a call.
+//! Tests of the buckets for durations and of the stages of a call.
 
 use xprtrdma_proto::latency::{
     below_us,

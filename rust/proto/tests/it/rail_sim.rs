@@ -672,7 +672,8 @@ fn a_rail_is_doubted_until_it_was_tried() {
         assert!(rails.probe(at(1)).is_none());
         rails.probed(probe, probed(works), at(2));
         if works {
-            // The connections that left count as moved, so none returns within a minute.
+            // Connections left the rail because of the doubt, so none returns to it within a
+            // minute.
             assert_eq!(standing(&rails, at(2)), Standing::Returning);
             assert_eq!(standing(&rails, at(60)), Standing::Returning);
             assert_eq!(standing(&rails, at(73)), Standing::Live);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls of a responder to its client.
+//! Tests of a responder's Calls to its client.
 
 use crate::{
     common::{

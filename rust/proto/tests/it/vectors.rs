@@ -295,7 +295,8 @@ fn every_vector_is_classified() {
     let accepted = |fate: &Fate| matches!(fate, Judged(Verdict::Accept(_)));
     let chunk_refused = |fate: &Fate| *fate == Refused(RefusalKind::Chunk);
     type Check<'a> = &'a dyn Fn(&Fate) -> bool;
-    // If a forward Call of the client came from the server, it would be a reverse Call.
+    // The same bytes are a forward Call if the client sends them, and a reverse Call if the server
+    // sends them.
     let table: [(&str, Check<'_>); 24] = [
         ("E01", &|fate| *fate == Call(40)),
         ("E02", &accepted),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that are posted together with one doorbell.
+//! Tests of messages that are posted together with one doorbell.
 
 use super::*;
 

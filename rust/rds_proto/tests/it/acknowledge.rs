@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Acknowledgements in both directions.
+//! Tests of acknowledgements in both directions.
 
 use crate::random::Random;
 use xprtrdma_rds_proto::acknowledge::*;

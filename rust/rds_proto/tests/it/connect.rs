@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Private data.
+//! Tests of private data.
 
 use std::net::{
     IpAddr,

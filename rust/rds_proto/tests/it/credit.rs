@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Flow control.
+//! Tests of flow control.
 
 use crate::random::Random;
 use std::collections::VecDeque;

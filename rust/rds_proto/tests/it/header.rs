@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Headers and extensions on the wire.
+//! Tests of headers and extensions on the wire.
 
 use crate::random::Random;
 use xprtrdma_rds_proto::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Assembly of fragments into messages.
+//! Tests of the assembly of fragments into messages.
 
 use xprtrdma_rds_proto::{
     header::*,
