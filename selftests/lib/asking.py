@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile requester seen from outside: the test checks how the server reacts to its messages.
+"""The hostile requester from the test's point of view: the test checks how the server reacts to its
+messages.
 """
 
 import contextlib
@@ -106,8 +107,7 @@ class Client:
 
 
 class Stage:
-    """An honest mount beside the requester, a file for each of them, and the state of the server.
-    """
+    """An honest mount beside the requester, a file for each of them, and the server's state."""
 
     def __init__(self, t):
         if not t.server.run("sh", "-c", f"[ ! -d {OURS} ] || echo ours").strip():
@@ -133,7 +133,7 @@ class Stage:
         return Client(self, **more)
 
     def content(self):
-        """The content of the requester's file."""
+        """Return the content of the requester's file."""
         return self.t.server.read(self.mine, 0, 2 * BLOCK)
 
     def refill(self):
@@ -147,23 +147,23 @@ class Stage:
         check(problem is None, problem)
 
     def queue_pairs(self):
-        """The number of queue pairs that the server has for connections."""
+        """Return the number of queue pairs that the server has for connections."""
         found = json.loads(self.t.server.run("rdma", "-j", "resource", "show", "qp"))
         return len([pair for pair in found if pair["type"] == "RC"])
 
     def identifiers(self):
-        """The number of connection manager ids that the server has."""
+        """Return the number of connection manager ids that the server has."""
         return len(json.loads(self.t.server.run("rdma", "-j", "resource", "show", "cm_id")))
 
     def wait_gone(self):
-        """Wait until the server has no object of the requester any more."""
+        """Wait until the server has no objects of the requester any more."""
         wait.until(lambda: self.queue_pairs() <= self.pairs, ENV.patience(END_SECONDS),
                    "no connection of the requester left in the server")
 
     # Check that other clients are not disturbed.
 
     def read(self):
-        """A READ on the honest mount."""
+        """Make a READ on the honest mount."""
         found = Buffer(BLOCK).read(self.fd, BLOCK, 0)
         check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
 
@@ -208,7 +208,7 @@ class Stage:
         elif reaction.kind == row.DROPPED:
             equal(client.ping(), [], "answers to what is dropped")
         elif reaction.kind == row.ANY:
-            # The time until everything is answered or the connection ends.
+            # This is the time limit until all messages are answered or the connection ends.
             with contextlib.suppress(AssertionError, self.verbs.PyverbsRDMAError):
                 client.ping()
         else:

@@ -18,7 +18,7 @@ KIB, MIB = 1 << 10, 1 << 20
 DIRTY, PIECE = 8 * MIB, 256 * KIB
 DIRTY_FILE, LIFE_FILE = 90, 91     # numbers of files
 BLOCK = 16 * KIB
-# Memory that stays free. With less, the kernel would kill some process.
+# Memory that stays free, in MiB. With less, the kernel would kill some process.
 LEFT_MIB = 160
 CHUNK = 16 * MIB
 LIFE_BYTES = 9000
@@ -63,7 +63,8 @@ class Bystander:
         self.compare_cut()
 
     def compare_cut(self):
-        """The writer was cut short: its last write may or may not be there."""
+        """Compare after the writer was interrupted: the last write may or may not be on the server.
+        """
         self.compare((self.board[Board.GENERATION] + 1,))
 
     def ended_by(self, numbers):
@@ -96,17 +97,16 @@ class Bystander:
 
 
 def in_namespace(_, space, mount):
-    """Mount from inside a network namespace, in a process of its own."""
+    """Mount from inside a network namespace, in a separate process."""
     with open(space) as file:
         os.setns(file.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     mount.make()
 
 
 def hold_open(stopped, top, names):
-    """Files open for reading, which the server delegates.
-
-    Not before it knows that it can call back: so they are opened again and again, which sends
-    nothing once they are delegated.
+    """Hold files open for reading, which the server delegates. It delegates them only after it
+    knows that it can call back. So they are opened again and again, which sends nothing once
+    they are delegated.
     """
     fds = []
     while not stopped():
@@ -125,7 +125,7 @@ def look_once(_, places):
 
 
 def until_error(_, where):
-    """Calls on a soft mount until one fails; the error's number."""
+    """Make calls on a soft mount until one fails. Return the number of the error."""
     while True:
         try:
             os.statvfs(where)
@@ -134,7 +134,7 @@ def until_error(_, where):
 
 
 def until_answered(_, where):
-    """Calls on a soft mount until one succeeds."""
+    """Make calls on a soft mount until one succeeds."""
     def answered():
         try:
             return bool(os.statvfs(where))
@@ -167,7 +167,7 @@ def available_mib():
 
 
 def take_memory(stopped):
-    """Take all memory except a rest, and keep using it."""
+    """Take all memory except for a rest, and keep using it."""
     pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     taken = []
     while not stopped():
@@ -179,7 +179,7 @@ def take_memory(stopped):
 
 
 def life(number):
-    """What the file of a short mount holds."""
+    """Return the content of the file of a short mount."""
     return pattern.data(LIFE_FILE, 0, LIFE_BYTES, number + 1)
 
 

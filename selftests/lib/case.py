@@ -13,7 +13,7 @@ SHOWN_ITEMS = 5
 
 
 class Skip(Exception):
-    """The environment lacks something; the reason is for the user."""
+    """The environment lacks something. The reason is for the user."""
 
 
 @dataclasses.dataclass
@@ -38,19 +38,19 @@ class Case:
         return f"{self.function.__module__.rpartition('.')[2]}.{self.function.__name__}"
 
     def limit(self):
-        """Number of seconds after which the case is killed."""
+        """Return the number of seconds after which the case is killed."""
         return ENV.patience(self.full_seconds if ENV.full else self.seconds)
 
     def applies(self):
-        """Whether the case belongs to a run like this one."""
+        """Return whether the case belongs to a run like this one."""
         return (ENV.client in self.clients and (ENV.full or not self.full_only)
                 and self.provider in (ENV.provider, None)
                 and self.server in (ENV.serving, None)
                 and not (self.stock_only if ENV.debug else self.debug_only))
 
     def variants(self):
-        """The versions with which to run the case; (None,) if the case does not depend on the
-        version.
+        """Return the versions with which to run the case, or (None,) if the case does not depend on
+        the version.
         """
         if not self.versions:
             return (None,)
@@ -121,14 +121,14 @@ class Context:
         return Directory(f"{mount.where}/{name}", there)
 
     def another_server(self):
-        """A second helper process in the server, for what blocks there."""
+        """Return a second helper process in the server, for actions that block there."""
         helper = server.Server()
         self.defer(helper.close)
         return helper
 
     @staticmethod
     def note(text):
-        """A line for the reader of the results."""
+        """Print a line for the reader of the results."""
         print(text, flush=True)
 
     def close(self):

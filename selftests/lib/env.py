@@ -46,13 +46,13 @@ class Environment:
         return self.size == "full"
 
     def pick(self, small, full, debug=None):
-        """A number by size; `debug` replaces `small` on a slow debug kernel."""
+        """Return a number by size. `debug` replaces `small` on a slow debug kernel."""
         if self.full:
             return full
         return small if debug is None or not self.debug else debug
 
     def patience(self, seconds):
-        """A time limit that is exceeded only if something hangs, even on a busy machine."""
+        """Return a time limit that is exceeded only if something hangs, even on a busy machine."""
         return seconds * self.factor * (3 if self.debug else 1)
 
 

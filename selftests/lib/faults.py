@@ -34,17 +34,17 @@ table inet {TABLE} {{
 
 
 def interface(number=0):
-    """The interface of either machine at a cable."""
+    """Return the interface of this or the other machine at a cable."""
     return f"eth{number}"
 
 
 def device(number=0):
-    """The RDMA device of either machine at a cable."""
+    """Return the RDMA device of this or the other machine at a cable."""
     return ENV.devices[number]
 
 
 def device_add(number=0):
-    """The command that creates the RDMA device."""
+    """Return the command that creates the RDMA device."""
     name = device(number)
     return ("rdma", "link", "add", name, "type", name.rstrip("0123456789"),
             "netdev", interface(number))
@@ -66,7 +66,7 @@ def stop_nfsd(server):
 
 
 def start_nfsd(server):
-    """Start them again, with the RDMA listener; grace ends when no client may reclaim."""
+    """Start the threads again, with the RDMA listener. Grace ends when no client may reclaim."""
     server.run("rpc.nfsd", str(THREADS))
     listeners = server.call("text", PORTLIST).split()
     if str(PORT) not in listeners:
@@ -84,7 +84,7 @@ def restart_nfsd(server, setting=None, value=None):
 
 @contextlib.contextmanager
 def serving_with(server, setting, value):
-    """While the block runs, the server has this value of a setting."""
+    """Set a setting of the server while the block runs."""
     before = server.call("text", setting).split()[0]
     restart_nfsd(server, setting, str(value))
     try:
@@ -94,7 +94,7 @@ def serving_with(server, setting, value):
 
 
 def granting(server, count):
-    """While the block runs, the server grants this number of credits to a connection."""
+    """Make the server grant this number of credits to a connection while the block runs."""
     return serving_with(server, MAX_REQUESTS, count)
 
 
@@ -107,14 +107,14 @@ def grant(t, count):
 
 
 def take_messages_of(t, octets):
-    """Until the case is over, the server takes and sends messages of `octets` bytes inline."""
+    """Make the server receive and send messages of `octets` bytes inline until the case ends."""
     t.stack.enter_context(serving_with(t.server, MESSAGE_SIZE, octets))
     end_grace(t.server)
 
 
 @contextlib.contextmanager
 def frozen(server):
-    """While the block runs, everything that changes the server's disk waits."""
+    """Make everything that changes the server's disk wait while the block runs."""
     server.run("fsfreeze", "--freeze", DISK)
     try:
         yield
@@ -124,8 +124,8 @@ def frozen(server):
 
 @contextlib.contextmanager
 def stopped(pid):
-    """While the block runs, a process of this machine is stopped, even while it waits in a system
-    call, and keeps the locks and slots that it has. (A signal would stop it only after the call.)
+    """Stop a process of this machine while the block runs, even if it waits in a system call. It
+    keeps its locks and slots. (A signal would stop it only after the call.)
     """
     with tempfile.TemporaryDirectory() as top:
         subprocess.run(["mount", "-t", "cgroup", "-o", "freezer", "freezer", top], check=True)
@@ -187,7 +187,7 @@ BETTER = f"tc qdisc del dev {DETOUR} root"
 
 
 def worsen(server, *words):
-    """Treat incoming packets as tc-netem's `words` say, on the server and here."""
+    """Treat incoming packets as the `words` for tc-netem say, on the server and on this machine."""
     for run in machines(server):
         run("sh", "-ec", WORSEN, "sh", *words)
 
@@ -199,7 +199,7 @@ def better(server):
 
 
 def machines(server):
-    """The functions that run a command in each machine; a debug kernel has no tc-netem."""
+    """Return the functions that run a command in each machine. A debug kernel has no tc-netem."""
     def here(*argv):
         subprocess.run(argv, timeout=ENV.patience(30), check=True)
 
@@ -207,7 +207,8 @@ def machines(server):
 
 
 def lab(*request):
-    """Ask the lab for what only the lab can do: server off, server on, client unplug, client plug.
+    """Request an action that only the lab can perform: server off, server on, client unplug, client
+    plug.
     """
     status, text = Remote("lab").call(request)
     if status:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Allocations that fail, on a debug kernel: all, or those made on behalf of our module."""
+"""Allocations that fail, on a debug kernel: all allocations, or those on behalf of this project's
+module.
+"""
 
 import pathlib
 
@@ -16,7 +18,7 @@ class Injection:
 
     def __init__(self, t, kinds=KINDS):
         self.t, self.kinds = t, kinds
-        # Also allocations that may wait for memory, and without a trace for each.
+        # Fail allocations that may wait for memory too, and print no trace for each.
         self.set(ignore_gfp_wait="N", verbose=0)
         self.write("fail_page_alloc", "min-order", 0)
 
@@ -32,13 +34,13 @@ class Injection:
                 self.write(kind, name.replace("_", "-"), value)
 
     def only_module(self, name=None):
-        """Spare allocations that have no function of a module (at first: of ours) among their
+        """Spare allocations without a function of a module (by default this project's) among their
         callers.
         """
         self.only_within(text(name or module.name()))
 
     def only_within(self, functions_from_to):
-        """Spare allocations that have none of these functions among their callers."""
+        """Spare allocations without any of these functions among their callers."""
         start, end = functions_from_to
         # The last one fails other things, but counts what fails like the others.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
@@ -73,7 +75,9 @@ class Injection:
 
 
 def functions():
-    """The kernel's functions and those of modules: address, name and module ("" for the kernel)."""
+    """Return the functions of the kernel and of modules: address, name and module ("" for the
+    kernel).
+    """
     for line in pathlib.Path("/proc/kallsyms").read_text().splitlines():
         address, kind, name, *owner = line.split()
         if kind in "tT":
@@ -81,7 +85,7 @@ def functions():
 
 
 def text(module_name):
-    """Return where a module's functions are: the first address, and the address behind the last.
+    """Return the range of a module's functions: the first address, and the address behind the last.
     """
     found = [address for address, _, owner in functions() if owner == module_name]
     # The last function is at most this long.
@@ -89,7 +93,8 @@ def text(module_name):
 
 
 def function(wanted, of=""):
-    """Return the address of a function of the kernel or of a module, and that of the next one."""
+    """Return the address of a function of the kernel or of a module, and that of the next function.
+    """
     found = sorted((address, name) for address, name, owner in functions() if owner == of)
     start = next(address for address, name in found if name == wanted)
     return start, next(address for address, _ in found if address > start)

@@ -36,7 +36,7 @@ modprobe rpcsec_gss_krb5
 """
 LOG = "/run/krb5/log"
 KDC_PORT = 88
-# What rpc.gssd prints of a request that came by an old pipe.
+# rpc.gssd prints this about a request that arrived by an old pipe.
 OLD_PIPE = "handle_krb5_upcall"
 # In the foreground, so that their number is known and they can be ended; each with the file of the
 # kernel that it has open when it is at work, the key server with none.
@@ -113,7 +113,7 @@ class Realm:
         self.t.server.run("exportfs", "-o", options, f"*:{ENV.mem}")
 
     def serve(self):
-        """The key server, and the server's daemons for contexts and names."""
+        """Start the key server, and the server's daemons for contexts and names."""
         server = self.t.server
         server.call("text", "/etc/krb5kdc/kdc.conf", KDC_CONF)
         # The realm is created once for each boot of the machine.
@@ -127,7 +127,7 @@ class Realm:
                        f"{program} is there")
 
     def at_work(self, pid, file):
-        """Whether a program of the server accepts requests."""
+        """Return whether a program of the server accepts requests."""
         if file:
             return file in self.t.server.call("open_files", pid)
         listeners = self.t.server.run("ss", "-Hltnp", "sport", "=", f":{KDC_PORT}")
@@ -143,7 +143,9 @@ class Realm:
                    "a daemon of the server is gone")
 
     def join(self):
-        """The key of this machine, and the daemon from which the kernel requests contexts."""
+        """Install the key of this machine, and start the daemon from which the kernel requests
+        contexts.
+        """
         self.keep("/etc/krb5.keytab")
         keytab = self.t.server.read("/run/krb5/client.keytab", 0, 1 << 16)
         pathlib.Path("/etc/krb5.keytab").write_bytes(keytab)
@@ -171,7 +173,7 @@ class Realm:
             self.gssd.wait(ENV.patience(10))
 
     def said(self):
-        """What rpc.gssd has logged since it was started."""
+        """Return the text that rpc.gssd has logged since it was started."""
         self.log.seek(0)
         return self.log.read()
 
@@ -197,7 +199,7 @@ class Realm:
 
     @staticmethod
     def log_in():
-        """Get a ticket for the user, in the file where the daemon looks for it."""
+        """Get a ticket for the user, in the file that the daemon reads."""
         cache = f"/tmp/krb5cc_{UID_HERE}"
         subprocess.run(["kinit", "-c", cache, USER], input=f"{PASSWORD}\n", text=True,
                        stdout=subprocess.DEVNULL, timeout=ENV.patience(60), check=True)

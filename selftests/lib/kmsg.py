@@ -35,7 +35,7 @@ class Log:
         self.lines.clear()
 
     def find(self, *words):
-        """The first line that contains all these words (ignoring case), or None."""
+        """Return the first line that contains all these words (ignoring case), or None."""
         return next((line for line in self.read()
                      if all(w.lower() in line.lower() for w in words)), None)
 
@@ -45,7 +45,7 @@ class Log:
                           f"a kernel log line with {' and '.join(map(repr, words))}")
 
     def report(self):
-        """The first report of a kernel problem, with its context, or None."""
+        """Return the first report of a kernel problem, with its context, or None."""
         return judge.splats("\n".join(self.read()))
 
     def close(self):

@@ -46,7 +46,7 @@ class Board:
         return True
 
     def done(self):
-        """The acknowledged generation of each place; 0 if none was acknowledged."""
+        """Return the acknowledged generation of each place; 0 if none was acknowledged."""
         return [self[self.FIRST_PLACE + place] for place in range(PLACES)]
 
 
@@ -78,7 +78,7 @@ class Synced:
         os.fsync(self.fd)
 
     def read(self, length, offset, _generation):
-        # Read from the server, not on this machine.
+        # The bytes must be read from the server, not from this machine's page cache.
         os.posix_fadvise(self.fd, offset, length, os.POSIX_FADV_DONTNEED)
         return os.pread(self.fd, length, offset)
 
@@ -158,11 +158,11 @@ class Load:
         self.boards, self.looker = [Board() for _ in self.kinds], Board()
 
     def written(self):
-        """The number of acknowledged writes of each writer, and of checks of the looker."""
+        """Return the number of acknowledged writes of each writer, and of checks of the looker."""
         return [board[Board.GENERATION] for board in (*self.boards, self.looker)]
 
     def further(self, start, more):
-        """Whether each of them has done this many more operations than at `start`."""
+        """Return whether each of them has done this many more operations than at `start`."""
         return all(now >= then + more for now, then in zip(self.written(), start, strict=True))
 
     def wait_progress(self, seconds, writes):
@@ -183,7 +183,7 @@ class Load:
 
     @contextlib.contextmanager
     def resting(self):
-        """While the block runs, no call is in flight."""
+        """Keep the load at rest while the block runs, so that no call is in flight."""
         boards = (*self.boards, self.looker)
         for board in boards:
             board[Board.REST] = 1
@@ -196,21 +196,21 @@ class Load:
                 board[Board.REST] = 0
 
     def content(self, number):
-        """The expected content of the file of a writer that does not write now."""
+        """Return the expected content of the file of a writer that does not write now."""
         size, done = self.kinds[number][1], self.boards[number].done()
         end = max(place + 1 for place in range(PLACES) if done[place])
         return b"".join(pattern.data(number, place * size, size, done[place]) if done[place]
                         else bytes(size) for place in range(end))
 
     def verify(self):
-        """Compare with the server's own files; no write may be in flight."""
+        """Compare with the server's own files. No write may be in flight."""
         for number, board in enumerate(self.boards):
             content = self.content(number)
             self.t.server.expect(f"{self.top.there}/w{number}", content)
             board[Board.VERIFIED] += len(content)
 
     def verified(self):
-        """The number of bytes that were compared."""
+        """Return the number of bytes that were compared."""
         return sum(board[Board.VERIFIED] for board in self.boards)
 
     def __enter__(self):

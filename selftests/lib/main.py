@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The command line, and which cases it selects."""
+"""The command line, and the selection of cases."""
 
 import argparse
 import importlib
@@ -71,7 +71,7 @@ def set_environment(args, versions):
 
 
 def selection(patterns):
-    """Pairs of case and version, in the order of a run."""
+    """Return pairs of case and version, in the order of a run."""
     names = sorted(p.stem for p in CASES.glob("[a-z]*.py"))
     for name in sorted(names, key=lambda n: (*MODULES, n).index(n)):
         importlib.import_module(f"cases.{name}")

@@ -62,17 +62,17 @@ class Fault:
         return self.function.__name__.replace("_", "-")
 
     def belongs(self, w):
-        """Whether the row is for runs like this one, whatever the kernel is."""
+        """Return whether the row is for runs like this one, whatever the kernel is."""
         return (w.transport in self.transports and (w.over_rails or not self.rails)
                 and self.server in (None, ENV.serving))
 
     def applies(self, w):
-        """Whether such a run can use the row with this kernel."""
+        """Return whether such a run can use the row with this kernel."""
         return self.belongs(w) and not (
             (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
     def wanted(self, names):
-        """Whether the row was requested: by name, or as a row that need not be named."""
+        """Return whether the row was requested: by name, or as a row that need not be named."""
         return self.name in names if names else self.share > 0
 
 
@@ -90,7 +90,9 @@ def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "
 
 
 def between(name, what, hold, begin, end, **more):
-    """A row for a fault that one function starts and another ends; both get the server."""
+    """Make a row for a fault that one function starts and another function ends. Both get the
+    server.
+    """
     def function(w):
         try:
             # A fault that has started on only one machine must end as well.
@@ -187,7 +189,7 @@ between("silence", "packets to the server's UDP port 4791 dropped", (0.5, 8),
 
 
 def netem(name, what, *words, **more):
-    """A row for a tc-netem setting in both directions."""
+    """Make a row for a tc-netem setting in both directions."""
     between(name, what, (1, 4), lambda server: faults.worsen(server, *words), faults.better, **more)
 
 
@@ -431,7 +433,7 @@ def rmmod(_):
 
 @contextlib.contextmanager
 def failing(w, nth):
-    """While the block runs, every nth allocation fails."""
+    """Make every nth allocation fail while the block runs."""
     with contextlib.ExitStack() as undo:
         context = w.context("4.2")
         undo.callback(context.close)

@@ -14,7 +14,7 @@ from .env import ENV
 
 NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma", "suites": "xprtrdma_rs_kunit"}
 LIBC = ctypes.CDLL(None, use_errno=True)
-# System calls without a wrapper in the C library: numbers differ by architecture.
+# System calls without a wrapper in the C library. Their numbers depend on the architecture.
 FINIT_MODULE, DELETE_MODULE = {"x86_64": (313, 176), "aarch64": (273, 106)}[os.uname().machine]
 O_NONBLOCK = os.O_NONBLOCK
 GONE_SECONDS = 20
@@ -31,12 +31,12 @@ def loaded(client=None):
 
 
 def references(client=None):
-    """The use count of the module."""
+    """Return the use count of the module."""
     return int(pathlib.Path(f"/sys/module/{name(client)}/refcnt").read_text())
 
 
 def insmod(parameters="", file=None):
-    """Load our module without a process; raises OSError."""
+    """Load the module without a process. Raises OSError."""
     fd = os.open(file or ENV.module_file, os.O_RDONLY)
     try:
         if LIBC.syscall(FINIT_MODULE, fd, parameters.encode(), 0):
@@ -47,14 +47,15 @@ def insmod(parameters="", file=None):
 
 
 def rmmod(client=None):
-    """Unload without a process; raises OSError."""
+    """Unload the module without a process. Raises OSError."""
     if LIBC.syscall(DELETE_MODULE, name(client).encode(), O_NONBLOCK):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def rmmod_is_refused():
-    """Try to unload; complain unless the kernel says that the transport is in use."""
+    """Try to unload the module, and complain unless the kernel says that the transport is in use.
+    """
     try:
         rmmod()
     except OSError as error:
@@ -75,7 +76,7 @@ def unmapped():
 
 @contextlib.contextmanager
 def suites(wanted="*"):
-    """Load the module of the KUnit suites; the requested suites have run after that."""
+    """Load the module of the KUnit suites, which runs the requested suites."""
     SUITES_FILTER.write_text(wanted)
     insmod(file=ENV.suites_file)
     try:
@@ -85,7 +86,7 @@ def suites(wanted="*"):
 
 
 def modprobe(module):
-    """Load a module of the kernel; return the status and the output."""
+    """Load a module of the kernel. Return the status and the output."""
     done = subprocess.run(["modprobe", module], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
     return done.returncode, done.stdout.strip()
@@ -104,7 +105,7 @@ def load():
 
 
 def unload(client=None):
-    """Unload the module that this run tests; the last connection may need some time to end."""
+    """Unload the module that this run tests. The last connection may need some time to end."""
     wait.until(lambda: not loaded(client) or references(client) == 0,
                ENV.patience(GONE_SECONDS), f"no reference to {name(client)}")
     if loaded(client):
@@ -112,14 +113,14 @@ def unload(client=None):
 
 
 def resources():
-    """The numbers of RDMA objects in this machine, per device."""
+    """Return the numbers of RDMA objects in this machine, by device."""
     done = subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
                           timeout=60, check=True)
     return done.stdout.split("\n")
 
 
 def objects(kind):
-    """The RDMA objects of a kind in this machine, as dictionaries."""
+    """Return the RDMA objects of a type in this machine, as dictionaries."""
     done = subprocess.run(["rdma", "-j", "-d", "resource", "show", kind], text=True,
                           stdout=subprocess.PIPE, timeout=60, check=True)
     return json.loads(done.stdout)

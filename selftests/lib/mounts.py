@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def table():
-    """All NFS mounts of this machine: where -> (source, options)."""
+    """Return all NFS mounts of this machine: where -> (source, options)."""
     found = {}
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         source, where, kind, options = line.split()[:4]
@@ -34,14 +34,14 @@ def table():
 
 
 def umount(where, flags=0):
-    """umount(2); raises OSError."""
+    """Call umount(2). Raises OSError."""
     if LIBC.umount2(os.fsencode(where), flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), where)
 
 
 def remove(where):
-    """Unmount; a process that is ending may keep the mount busy for some time."""
+    """Unmount. A process that is ending may keep the mount busy for some time."""
     def gone():
         try:
             umount(where)
@@ -67,7 +67,7 @@ def close_files():
 
 
 def remove_all():
-    """Unmount every NFS mount by force; return where they were."""
+    """Unmount every NFS mount by force, and return where they were."""
     found = list(table())
     for where in found:
         for flags in (0, MNT_FORCE, MNT_DETACH):
@@ -102,7 +102,7 @@ class Mount:
                                                    f"port={port}", *given])
 
     def make(self, seconds=MOUNT_SECONDS):
-        """Mount; raises Refused with what mount(8) said."""
+        """Mount. Raises Refused with the message of mount(8)."""
         os.makedirs(self.where, exist_ok=True)
         argv = ["mount", "-t", "nfs", "-o", self.options, self.source, self.where]
         try:
@@ -129,7 +129,7 @@ class Mount:
         return f"{self.where}/{name}", f"{self.export}/{name}"
 
     def active(self):
-        """The mount options that the kernel shows."""
+        """Return the mount options that the kernel shows."""
         return table()[self.where][1]
 
     def xprts(self):

@@ -19,13 +19,13 @@ NOISE = bytes(((i * i * 7 + (i >> 3) * 13 + (i >> 8) * 101) ^ (i * 5)) & 0xff
 
 
 def record(number, offset, generation):
-    """One record; `offset` is a multiple of its size."""
+    """Return one record. `offset` is a multiple of its size."""
     start = (offset // RECORD * 37 + number * 101 + generation * 7) % 4096
     return HEADER.pack(MAGIC, number, generation, offset) + NOISE[start:start + BODY]
 
 
 def data(number, offset, length, generation=0):
-    """The bytes of a file at any offset, of any length."""
+    """Return the bytes of a file at any offset, of any length."""
     first = offset - offset % RECORD
     end = offset + length
     whole = b"".join(record(number, at, generation) for at in range(first, end, RECORD))
@@ -45,7 +45,7 @@ def describe(found):
 
 
 def difference(found, expected, offset=0):
-    """The first difference in words, or None; `offset` is where the data began."""
+    """Return a text about the first difference, or None. `offset` is where the data began."""
     if found == expected:
         return None
     shared = min(len(found), len(expected))

@@ -31,7 +31,7 @@ RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) 
 
 
 def set_up(locals_="auto", servers=GROUPS):
-    """The tables of this namespace."""
+    """Set the tables of this namespace."""
     for server in SERVERS + SERVERS6:
         # The first packets over a cable may get no answer. Then the rail would be dead for a
         # minute.
@@ -44,7 +44,7 @@ def set_up(locals_="auto", servers=GROUPS):
 
 
 def states():
-    """The debugfs files of our transports."""
+    """Return the debugfs files of this project's transports."""
     texts = []
     for file in sorted(xprt.DEBUGFS.glob("*/state")):
         # The files of a transport disappear together with the transport.
@@ -54,29 +54,29 @@ def states():
 
 
 def devices():
-    """The device of each existing connection."""
+    """Return the device of each existing connection."""
     return re.findall(r"^device: (\S+), port", "\n".join(states()), re.MULTILINE)
 
 
 def spread():
-    """How many connections each device has."""
+    """Return the number of connections on each device."""
     found = devices()
     return [found.count(device) for device in DEVICES]
 
 
 def is_even():
-    """Whether all connections exist, and their numbers differ by at most one."""
+    """Return whether all connections exist, and their numbers differ by at most one."""
     numbers = spread()
     return sum(numbers) == len(states()) and max(numbers) - min(numbers) <= 1
 
 
 def standing():
-    """The state of each rail, by its device."""
+    """Return the state of each rail, by its device."""
     return {device: word for _, device, _, word, _ in RAIL.findall("\n".join(states()))}
 
 
 def counter(name):
-    """A counter, over all transports."""
+    """Return a counter, summed over all transports."""
     texts = "\n".join(file.read_text() for file in xprt.DEBUGFS.glob("*/counters"))
     return sum(map(int, re.findall(rf"^{name}: (\d+)$", texts, re.MULTILINE)))
 
@@ -97,7 +97,7 @@ def traffic():
 
 
 def shares(before):
-    """The traffic of each rail since then: packets, and bytes."""
+    """Return the traffic of each rail since then: packets, and bytes."""
     pairs = zip(traffic(), before, strict=True)
     return list(zip(*([now - then for now, then in zip(*pair, strict=True)] for pair in pairs),
                     strict=True))
@@ -113,7 +113,7 @@ def device_anew(number):
 
 @contextlib.contextmanager
 def cable_out(_, number):
-    """The cable is unplugged at our end."""
+    """Unplug the cable at this machine's end."""
     faults.lab("client", "unplug", str(number))
     try:
         yield
@@ -124,7 +124,7 @@ def cable_out(_, number):
 
 @contextlib.contextmanager
 def port_down(_, number):
-    """An administrator sets an interface of this machine down."""
+    """Set an interface of this machine down, as an administrator does."""
     interface = faults.interface(number)
     # Without this setting the interface would lose its IPv6 addresses for good.
     keep = pathlib.Path(f"/proc/sys/net/ipv6/conf/{interface}/keep_addr_on_down")
@@ -140,7 +140,7 @@ def port_down(_, number):
 
 @contextlib.contextmanager
 def silence(server, number):
-    """Nothing that we send over a cable arrives, and no link state shows that."""
+    """Drop everything that this machine sends over a cable. No link state shows that."""
     table = f"rail{number}"
     server.run("nft", "-f", "-", stdin=f"""
 table inet {table} {{
@@ -159,7 +159,7 @@ table inet {table} {{
 
 @contextlib.contextmanager
 def device_gone(_, number):
-    """A device of this machine is deleted and created again."""
+    """Delete a device of this machine, and create it again."""
     faults.remove_client_device(number)
     try:
         yield
@@ -169,7 +169,7 @@ def device_gone(_, number):
 
 @contextlib.contextmanager
 def server_address_gone(server, number):
-    """The server loses its address at a cable."""
+    """Remove the server's address at a cable."""
     address = f"{SERVERS[number]}/24", "dev", faults.interface(number)
     server.run("ip", "addr", "del", *address)
     try:
@@ -185,7 +185,7 @@ def server_address_gone(server, number):
 
 @contextlib.contextmanager
 def flapping(server, number):
-    """A device of this machine disappears and returns each second for some time."""
+    """Make a device of this machine disappear and return each second for some time."""
     for _ in range(TURNS):
         with device_gone(server, number):
             pass_by(0.5)
@@ -257,7 +257,8 @@ class Pulses:
         return result
 
     def longest(self):
-        """The duration of the longest write or read since `reset`, even if it has not ended."""
+        """Return the duration of the longest write or read since `reset`, even if it has not ended.
+        """
         self.crew.check()
         now, spans = time.monotonic(), []
         for number in range(self.count):
@@ -266,7 +267,7 @@ class Pulses:
         return max(spans)
 
     def late(self):
-        """The number of calls that took longer than a second since `reset`."""
+        """Return the number of calls that took longer than a second since `reset`."""
         return int(sum(self.get(number, self.LATE) for number in range(self.count)))
 
     def reset(self):
@@ -278,7 +279,7 @@ class Pulses:
         return [self.get(number, self.COUNT) for number in range(self.count)]
 
     def all_beat(self, seconds):
-        """Wait until each process has written once more; return how long that took."""
+        """Wait until each process has written once more. Return how long that took."""
         before, clock = self.counts(), wait.Clock()
         wait.until(lambda: all(now > then for now, then in zip(self.counts(), before, strict=True)),
                    seconds, "each writes again")

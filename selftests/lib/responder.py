@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile responder seen from the client: the test orders its actions, and checks what
-follows.
+"""The hostile responder from the client's point of view: the test requests its actions, and checks
+the result.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ START = ("import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.');
 BLOCK = 8192
 # Time limit within which a call must end in any way: enough for several reconnects and a timeout.
 END_SECONDS = 20
-# Counters that change although nothing is wrong.
+# Counters that change on a healthy connection too.
 USUAL = {"local_inv", "mrs_allocated", "mrs_in_use", "reminv", "stale_epoch", "callbacks",
          "late_replies", "no_region", "send_queue_full", "repeated_registration"}
 
@@ -45,7 +45,7 @@ class Responder(server.Server):
 
     @contextlib.contextmanager
     def granting(self, count):
-        """While the block runs, the responder grants this number of credits."""
+        """Make the responder grant this number of credits while the block runs."""
         self.call("grant", count)
         try:
             yield
@@ -65,7 +65,7 @@ def preferred(value):
 
 
 def transport(port):
-    """Our debugfs directory of the transport to this port."""
+    """Return the debugfs directory of the transport to this port."""
     for directory in xprt.transports():
         if f":{port}\n" in (directory / "state").read_text():
             return directory
@@ -73,14 +73,13 @@ def transport(port):
 
 
 def forgotten():
-    """Wait until no transport exists: the last one takes the knowledge about its server with it.
-    """
+    """Wait until no transport exists. The last transport drops the knowledge about its server."""
     xprt.wait_gone()
     wait.until(lambda: not xprt.transports(), ENV.patience(20), "no transport left in debugfs")
 
 
 def versions(port):
-    """The protocol version of each connection to this port."""
+    """Return the protocol version of each connection to this port."""
     texts = [(directory / "state").read_text() for directory in xprt.transports()]
     found = [re.search(r"^version: (\d)", text, re.MULTILINE) for text in texts
              if f":{port}\n" in text]
@@ -88,13 +87,15 @@ def versions(port):
 
 
 def replies(log):
-    """The number of callbacks that the client has answered, and of those that it has refused."""
+    """Return the number of callbacks that the client has answered, and of those that it has
+    refused.
+    """
     return [len([line for line in log if line.startswith(word)])
             for word in ("answered", "refused")]
 
 
 def refusals(log):
-    """The errors by which the client has refused messages."""
+    """Return the errors by which the client has refused messages."""
     return [line.split()[1] for line in log if line.startswith("refused")]
 
 
@@ -137,7 +138,7 @@ class Stage:
         os.statvfs(self.mount.where)
 
     def caller(self):
-        """A process that makes one small call."""
+        """Return a process that makes one small call."""
         def small(_):
             self.small()
         return Worker(small)
@@ -166,23 +167,23 @@ class Stage:
         self.new_name()
         equal(len(os.listdir(self.top.here)), self.names, "names")
 
-    # The client's state and counters.
+    # Return the client's state and counters.
 
     def counters(self):
         lines = (self.debugfs / "counters").read_text().splitlines()
         return {name: int(number) for name, number in (line.split(": ") for line in lines)}
 
     def moved(self, before):
-        """The counters that changed without a reason, and by how much."""
+        """Return the counters that changed without a reason, and by how much."""
         return {name: number - before[name] for name, number in self.counters().items()
                 if number != before[name] and name not in USUAL}
 
     def causes(self):
-        """Why connections ended, the newest first, by epoch."""
+        """Return why connections ended, the newest first, by epoch."""
         return {int(epoch): cause for epoch, cause, _ in xprt.ends(self.debugfs / "state")}
 
     def numbers(self, name):
-        """The numbers in a line of the transport's state."""
+        """Return the numbers in a line of the transport's state."""
         text = (self.debugfs / "state").read_text()
         line = re.search(f"^{name}: (.*)", text, re.MULTILINE)
         if not line:
@@ -190,7 +191,7 @@ class Stage:
         return [int(number) for number in re.findall(r"\d+", line[1])]
 
     def directory(self):
-        """sunrpc's directory of the transport."""
+        """Return sunrpc's directory of the transport."""
         return next(d for d in xprt.directories() if d.name.split("-")[1] == self.debugfs.name)
 
     def wait_senders(self, count, what):
@@ -199,11 +200,11 @@ class Stage:
         wait.until(lambda: xprt.info(directory)["sending_q_len"] == count, ENV.patience(10), what)
 
     def is_to_be_closed(self):
-        """Whether the RPC client has to close the connection, and has not done so."""
+        """Return whether the RPC client has to close the connection, and has not done so yet."""
         return "CLOSE_WAIT" in (self.directory() / "xprt_state").read_text().split()
 
     def disconnect(self):
-        """Close the connection to the responder; the next one starts at once."""
+        """Close the connection to the responder. The next one starts at once."""
         (self.debugfs / "disconnect").write_text("1")
 
     def ends(self, call):

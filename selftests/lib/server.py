@@ -50,7 +50,7 @@ class Server:
             raise ServerError("the helper did not start")
 
     def answer(self, seconds):
-        """The next line that the helper wrote."""
+        """Return the next line that the helper wrote."""
         deadline = time.monotonic() + seconds
         errors = b""
         while b"\n" not in self.text:
@@ -79,7 +79,7 @@ class Server:
         return self.number
 
     def take(self, number, seconds=120):
-        """The result of an earlier request."""
+        """Return the result of an earlier request."""
         while True:
             answer = json.loads(self.answer(seconds))
             if answer["id"] != number:

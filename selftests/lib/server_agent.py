@@ -20,13 +20,13 @@ OPEN = {}  # path -> descriptor, of files that are kept open or locked
 
 
 def digest(path):
-    """Size and checksum of a file."""
+    """Return the size and the checksum of a file."""
     with open(path, "rb") as data:
         return [os.fstat(data.fileno()).st_size, hashlib.file_digest(data, "sha256").hexdigest()]
 
 
 def blocks(path, size):
-    """A checksum for each block, to find where two files differ."""
+    """Return a checksum for each block, to find where two files differ."""
     with open(path, "rb") as data:
         return [hashlib.sha256(piece).hexdigest() for piece in iter(lambda: data.read(size), b"")]
 
@@ -47,7 +47,7 @@ def write(path, offset, text):
 
 
 def tree(top):
-    """Every file below a directory: name -> [size, checksum]."""
+    """Return every file below a directory: name -> [size, checksum]."""
     found = {}
     for where, _, names in os.walk(top):
         for name in names:
@@ -104,7 +104,7 @@ def setxattr(path, name, text):
 
 
 def lock(path, exclusive):
-    """Lock a file as a process of the server; False if another process has it."""
+    """Lock a file as a process of the server. Return False if another process holds the lock."""
     fd = OPEN.setdefault(path, None)
     if fd is None:
         fd = OPEN[path] = os.open(path, os.O_RDWR)
@@ -120,14 +120,14 @@ def unlock(path):
 
 
 def open_for_write(path):
-    """Open a file for writing, as a local program would; return how many seconds that took."""
+    """Open a file for writing, as a local program would. Return how many seconds that took."""
     start = time.monotonic()
     os.close(os.open(path, os.O_RDWR))
     return time.monotonic() - start
 
 
 def client_states():
-    """The state of each NFSv4 client, as the server shows it."""
+    """Return the state of each NFSv4 client, as the server shows it."""
     top = "/proc/fs/nfsd/clients"
     found = ""
     for client in os.listdir(top):
@@ -150,7 +150,7 @@ def text(path, value=None):
 
 
 def open_files(pid):
-    """The names of the files that a process has open, a line each."""
+    """Return the names of the files that a process has open, one on each line."""
     names = []
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -161,7 +161,7 @@ def open_files(pid):
 
 
 def run(argv, stdin=""):
-    """A command: status and all it printed."""
+    """Run a command. Return its status and its output."""
     done = subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=120, check=False)
     return [done.returncode, done.stdout]

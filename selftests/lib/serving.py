@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""This machine as a server with our module, beside its role as a client, and the other machine as
-the client of this server.
+"""This machine as a server with this project's module, besides its role as a client. The other
+machine is the client of this server.
 """
 
 import itertools
@@ -84,7 +84,7 @@ def export(directory):
 
 
 def name(directory):
-    """The name of an exported directory for clients."""
+    """Return the name of an exported directory for clients."""
     return f"/{directory.relative_to(ROOT.parent)}"
 
 
@@ -101,18 +101,18 @@ def leave():
 
 
 def address():
-    """Of this machine."""
+    """Return the address of this machine."""
     return namespace.addresses()[0].partition("/")[0]
 
 
 def connections():
-    """The number of connections to this server on which a call has arrived."""
+    """Return the number of connections to this server on which a call has arrived."""
     files = [file for file in FILES.glob("*/*:*") if file.is_file()]
     return len([file for file in files if "version: " in file.read_text()])
 
 
 def other_has_client(t):
-    """Load our client in the other machine until the end of the case."""
+    """Load this project's client in the other machine until the end of the case."""
     def unload():
         t.server.run("sh", "-c", f"timeout 20 sh -c 'until rmmod {module.name('ours')}; do "
                                  "sleep 0.2; done'")
@@ -139,7 +139,7 @@ class There:
             self.mounted = False
 
     def write(self, file, content):
-        """Write a file and have it stored."""
+        """Write a file, and wait until it is stored."""
         self.t.server.write(f"{self.where}/{file}", content)
         self.t.server.run("sync", f"{self.where}/{file}")
 

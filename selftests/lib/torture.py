@@ -87,7 +87,9 @@ def arguments(argv):
 
 
 def schedule(seed, names, world):
-    """An endless sequence of faults with their times; the same for the same seed and table."""
+    """Return an endless sequence of faults with their times. It is the same for the same seed and
+    table.
+    """
     source = random.Random(seed)
     table = [f for f in matrix.FAULTS if f.applies(world) and f.wanted(names)]
     for number in itertools.count():
@@ -159,7 +161,7 @@ class World:
 
     @contextlib.contextmanager
     def without_responder(self):
-        """While the block runs, the server of version two is gone."""
+        """Remove the server of version two while the block runs."""
         if self.responder:
             self.responder.close()
         try:
@@ -170,7 +172,7 @@ class World:
 
     @contextlib.contextmanager
     def another_responder(self):
-        """While the block runs, a second server listens at the next port."""
+        """Run a second server at the next port while the block runs."""
         found = responder.Responder(self.port + 1)
         try:
             yield found
@@ -178,12 +180,12 @@ class World:
             found.close()
 
     def granting(self, count):
-        """While the block runs, the server grants this number of credits."""
+        """Make the server grant this number of credits while the block runs."""
         return (self.responder.granting(count) if self.responder
                 else faults.granting(self.server, count))
 
     def unmounted(self, undo, version, options="", export=None, port=None, **more):
-        """Another mount, not made yet, which `undo` removes."""
+        """Return another mount, not made yet, which `undo` removes."""
         mount = mounts.Mount(version, options, export or ENV.mem, port=port or self.port, **more)
         undo.callback(mount.remove)
         return mount
@@ -193,7 +195,7 @@ class World:
 
     @contextlib.contextmanager
     def bystander(self, mount):
-        """A writer that works on a mount."""
+        """Return a writer that works on a mount."""
         self.bystanders += 1
         found = bystanders.Bystander(self.server, mount, FIRST_BYSTANDER + self.bystanders)
         try:
@@ -215,7 +217,8 @@ class World:
 
     @staticmethod
     def resources():
-        """The numbers of RDMA objects. A device that was created again has another number itself.
+        """Return the numbers of RDMA objects. A device that was created again has another number
+        itself.
         """
         return sorted(line.partition(": ")[2] for line in module.resources())
 
@@ -224,7 +227,7 @@ class World:
         return {kind: len(module.objects(kind)) for kind in KEPT}
 
     def steady_objects(self):
-        """The numbers that have not changed for longer than a probe of a rail may last."""
+        """Return the numbers that have not changed for longer than a probe of a rail may take."""
         found, clock = self.count_objects(), wait.Clock()
 
         def stayed():
@@ -238,7 +241,7 @@ class World:
         return found
 
     def pause(self, seconds):
-        """Let the load run for some time; it must not end."""
+        """Let the load run for some time. It must not end."""
         clock = wait.Clock()
         wait.until(lambda: self.check() or clock.seconds() >= seconds, seconds + 5, "a pause")
 
@@ -395,7 +398,7 @@ class Record:
         new.rename(self.path)
 
     def closing_line(self, names, world):
-        """Faults, once for each version; one more is what was left behind."""
+        """Return the closing line: the faults, once for each version, and one for the remains."""
         passed, failed, skipped = int(bool(self.ended)), int(not self.ended), 0
         for fault in matrix.FAULTS:
             if not (fault.wanted(names) and fault.belongs(world)):
@@ -446,7 +449,7 @@ def attempt(world, action, *args):
 
 
 def run(args):
-    """Run all rounds; return whether every one was good."""
+    """Run all rounds, and return whether every one was good."""
     world = World(args.rdma_version, args.rails)
     record, clock, stuck = Record(args), wait.Clock(), ""
     say(f"client {ENV.client}, kernel {os.uname().release}, RPC-over-RDMA version "

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Events of the kernel's tracepoints: here by trace-cmd, in the server by its files."""
+"""Events of the kernel's tracepoints. On this machine trace-cmd records them, on the server the
+files in tracefs.
+"""
 
 import re
 import subprocess
@@ -27,13 +29,13 @@ def start(t, *events):
 
 
 def stop():
-    """The events in order: (name of the event, its fields)."""
+    """Return the events in order: (name of the event, its fields)."""
     output("trace-cmd", "stop")
     return events(output("trace-cmd", "show"))
 
 
 def events(text):
-    """The same of a text that the kernel made."""
+    """Return the events in a text that the kernel made."""
     matches = map(EVENT.search, text.splitlines())
     return [(match[1], dict(FIELD.findall(match[2]))) for match in matches if match]
 
@@ -47,5 +49,5 @@ def watch_server(t):
 
 
 def of_server(t):
-    """What happened in the server since then."""
+    """Return the events in the server since then."""
     return events(t.server.run("cat", f"{TRACEFS}/trace"))

@@ -11,7 +11,7 @@ class Timeout(AssertionError):
 
 
 def until(condition, seconds, what):
-    """Wait until `condition()` is true; returns its value."""
+    """Wait until `condition()` is true, and return its value."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -23,7 +23,7 @@ def until(condition, seconds, what):
 
 
 class Clock:
-    """Seconds since the object was created."""
+    """Measures the seconds since the object was created."""
 
     def __init__(self):
         self.start = time.monotonic()

@@ -65,15 +65,15 @@ class Worker:
         os.kill(self.pid, number)
 
     def ended(self):
-        """Whether the child has ended."""
+        """Return whether the child has ended."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reaped(self):
-        """Whether `join` has seen the end of the child."""
+        """Return whether `join` has seen the end of the child."""
         return self.result is None
 
     def join(self, seconds=120, killed=False, stop=True):
-        """Stop the child (or let it end by itself) and wait; return the result of the function, as
+        """Stop the child (or let it end on its own) and wait. Return the result of the function, as
         text.
         """
         if stop:

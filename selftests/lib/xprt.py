@@ -28,23 +28,23 @@ REPEATED = "the device has executed a registration again"
 
 
 def section(where):
-    """The statistics of one mount, as lines."""
+    """Return the statistics of one mount, as lines."""
     text = pathlib.Path("/proc/self/mountstats").read_text()
     return text.split(f" mounted on {where} ", 1)[1].split("\ndevice ", 1)[0].splitlines()
 
 
 def lines(where):
-    """The words behind `xprt:` for each transport of a mount."""
+    """Return the words behind `xprt:` for each transport of a mount."""
     return [line.split()[1:] for line in section(where) if line.lstrip().startswith("xprt:")]
 
 
 def statistics(where):
-    """Per transport of a mount: column -> value; TCP has fewer columns."""
+    """Return for each transport of a mount: column -> value. TCP has fewer columns."""
     return [dict(zip(COLUMNS, map(int, words[1:]), strict=False)) for words in lines(where)]
 
 
 def operations(where):
-    """Operation -> the numbers behind its name."""
+    """Return operation -> the numbers behind its name."""
     rows = [line.split(":", 1) for line in section(where)]
     start = next(i for i, row in enumerate(rows) if "per-op statistics" in row[0])
     return {row[0].strip(): [int(n) for n in row[1].split()]
@@ -52,60 +52,61 @@ def operations(where):
 
 
 def directories():
-    """sunrpc's directories of RDMA transports."""
+    """Return sunrpc's directories of RDMA transports."""
     return sorted(SWITCHES.glob("switch-*/xprt-*-rdma"))
 
 
 def info(directory):
-    """sunrpc's numbers about a transport."""
+    """Return sunrpc's numbers about a transport."""
     pairs = (line.split("=", 1) for line in (directory / "xprt_info").read_text().splitlines()
              if "=" in line)
     return {name: int(value) for name, value in pairs}
 
 
 def waiting_for_credits(granted):
-    """The number of calls of the only transport that wait while every credit is used; 0 if one is
-    free.
+    """Return the number of calls of the only transport that wait while every credit is used, or 0
+    if a credit is free.
     """
     numbers = info(directories()[0])
     return numbers["sending_q_len"] if numbers["cur_cong"] == granted * CREDIT else 0
 
 
 def waiting_for_replies(name):
-    """The number of calls of a procedure that were sent and have no reply."""
+    """Return the number of calls of a procedure that were sent and have no reply."""
     tasks = "".join(file.read_text() for file in CLIENTS.glob("*/tasks"))
     return len(re.findall(f" {name} .* q:xprt_pending$", tasks, re.MULTILINE))
 
 
 def states():
-    """The state words of every RDMA transport, such as CONNECTED."""
+    """Return the state words of every RDMA transport, such as CONNECTED."""
     return [(d / "xprt_state").read_text().split() for d in directories()]
 
 
 def connected():
-    """Whether any RDMA transport is connected."""
+    """Return whether any RDMA transport is connected."""
     return any("CONNECTED" in words for words in states())
 
 
 def transports():
-    """Our debugfs directories, one for each transport."""
+    """Return this project's debugfs directories, one for each transport."""
     return [file.parent for file in DEBUGFS.glob("*/state")]
 
 
 def numbers_of(file, name):
-    """The numbers in a line of our debugfs file, for the only transport."""
+    """Return the numbers in a line of this project's debugfs file, for the only transport."""
     return numbers_in(next(DEBUGFS.glob(f"*/{file}")), name)
 
 
 def numbers_in(path, name):
-    """The numbers in a line of a file, which must contain the line."""
+    """Return the numbers in a line of a file, which must contain the line."""
     lines = path.read_text().splitlines()
     line = next(line for line in lines if line.startswith(f"{name}: "))
     return [int(number) for number in re.findall(r"\d+", line.partition(":")[2])]
 
 
 def disconnects():
-    """Why the last connections of the only transport ended: the cause, and what else was observed.
+    """Return why the last connections of the only transport ended: the cause, and the other
+    observations.
     """
     return [(cause, details) for _, cause, details in ends(next(DEBUGFS.glob("*/state")))]
 
@@ -119,14 +120,13 @@ def ends(state):
 
 
 def fenced():
-    """Whether the connection of the only transport has a fence before registrations."""
+    """Return whether the connection of the only transport has a fence before registrations."""
     state = next(DEBUGFS.glob("*/state")).read_text()
     return re.search("^registrations: behind a fence$", state, re.MULTILINE) is not None
 
 
 def repeated(port):
-    """The number of connections that only the device ended, for each of our transports to a port.
-    """
+    """Return the number of connections that only the device ended, for each transport to a port."""
     found = []
     for directory in sorted(transports(), key=lambda directory: int(directory.name)):
         if f":{port}\n" in (directory / "state").read_text():
@@ -158,10 +158,9 @@ def move(directory, address):
 
 
 def write_address(directory, address):
-    """Write the server's address once; return whether that succeeded.
-
-    The kernel waits for the transport's lock, and may never get it from busy senders, which pass
-    it to each other. So a process that can be killed writes the address.
+    """Write the server's address once, and return whether that succeeded. The kernel waits for the
+    transport's lock, and may never get it from busy senders, which pass it to each other. So a
+    process that can be killed writes the address.
     """
     pid = os.fork()
     if not pid:
@@ -185,7 +184,8 @@ def wait_reconnected(mount, before, seconds=30):
 
 
 def wait_reconnected_by(mount, before, action, seconds=30):
-    """The same for a mount without load: `action` makes the mount connect."""
+    """Do what `wait_reconnected` does for a mount without load: `action` makes the mount connect.
+    """
     def connected():
         action()
         return mount.connects() > before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""RPC calls of NFS, and what their replies say (RFC 5531, 7530)."""
+"""RPC calls of NFS, and the meaning of their replies (RFC 5531, 7530)."""
 
 from ..hostile import rpc
 from ..hostile.message import CALL, numbers, padded, word
@@ -17,7 +17,7 @@ ACCEPTED, SUCCESS = 0, 0
 
 
 def call(xid, procedure, arguments=b"", credential=SYS, version=4, program=rpc.NFS):
-    """An RPC call."""
+    """Build an RPC call."""
     return (word(xid, CALL, 2, program, version, procedure) + credential + NONE + arguments)
 
 
@@ -30,7 +30,7 @@ def name(text):
 
 
 def compound(xid, path, *operations, credential=SYS):
-    """A compound of version 4.0 whose operations act on this file."""
+    """Build a compound of version 4.0 whose operations act on this file."""
     steps = [word(PUTROOTFH), *(word(LOOKUP) + name(part) for part in path.strip("/").split("/"))]
     body = word(0, 0, len(steps) + len(operations)) + b"".join([*steps, *operations])
     return call(xid, COMPOUND, body, credential)
@@ -46,8 +46,9 @@ def read(offset, count):
 
 
 def outcome(reply):
-    """What a reply says: ("denied",), ("accepted", its state) if it was not executed, else
-    ("nfs", the state of the compound)."""
+    """Return the meaning of a reply: ("denied",), ("accepted", its state) if the call was not
+    executed, else ("nfs", the state of the compound).
+    """
     if numbers(reply, 8) != (ACCEPTED,):
         return ("denied",)
     at = rpc.results(reply)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a row of the tables is: what a requester does, and how the server must react."""
+"""The form of a row of the tables: what a requester does, and how the server must react."""
 
 import dataclasses
 from collections.abc import Callable
 
 # Version 1, no remote invalidation, 4096 bytes each way.
 PRIVATE = b"\xf6\xab\x0e\x18" + bytes((1, 0, 3, 3))
-# What a peer may do with memory.
+# The types of access that a peer may have to memory.
 READ, WRITE = "read", "write"
 DROPPED, REFUSED, ENDED, SERVED, ANY = "dropped", "refused", "ended", "served", "any"
 
@@ -37,12 +37,12 @@ class Row:
 
 dropped = Reaction(DROPPED)
 ended = Reaction(ENDED)
-# The connection may end, or the calls are served: others do not notice either.
+# Either the connection ends or the calls are served. In both cases other clients notice nothing.
 anything = Reaction(ANY)
 wrong_version = Reaction(REFUSED, "ERR_VERS")
 refused = Reaction(REFUSED, "ERR_CHUNK")
 
 
 def served(check=None):
-    """Answered with an RPC reply, which `check` judges."""
+    """The call must be answered with an RPC reply, which `check` judges."""
     return Reaction(SERVED, check=check)

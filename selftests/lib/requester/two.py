@@ -19,7 +19,7 @@ wrong_option = Reaction(REFUSED, "ERR_OPTION")
 
 
 def two(deed=None, **fields):
-    """What a deed sends, or a call of NULL, in version two."""
+    """Return the messages of a deed, or a call of NULL, in version two."""
     def sent(client):
         message = deed(client) if deed else client.message()
         return message.but(**{"wire": 2, "direction": CALL} | fields)
@@ -28,17 +28,17 @@ def two(deed=None, **fields):
 
 
 def patched(number, value):
-    """A call of NULL with one word of the message changed."""
+    """Build a call of NULL with one word of the message changed."""
     return lambda client: replaced(two()(client), number, value)
 
 
 def payload(make, **fields):
-    """A message with another payload: `make(xid)`."""
+    """Build a message with another payload: `make(xid)`."""
     return two(lambda client: client.message(payload=make), **fields)
 
 
 def option(direction=CALL, **fields):
-    """An option that is not defined, without a payload unless one is named."""
+    """Build an option that is not defined, without a payload unless one is given."""
     return two(kind="RDMA_OPTIONAL", direction=direction, option=(OPTION, INFORMATION),
                **{"payload": b""} | fields)
 
@@ -52,7 +52,7 @@ def flood(client):
 
 
 def in_version(number):
-    """The answer has the version of the call."""
+    """Check that the answer has the version of the call."""
     def judge(stage, client, answer):
         if answer.vers != number:
             raise AssertionError(f"answered in version {answer.vers} instead of {number}")

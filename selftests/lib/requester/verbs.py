@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections of the requester: what the responder has, made from the active side."""
+"""Connections of the requester. They have the features of the responder's connections, and are made
+from the active side.
+"""
 
 import contextlib
 import select
@@ -31,9 +33,9 @@ REACHABLE = RIGHTS[READ] | RIGHTS[WRITE]
 
 
 class Requester(Connection):
-    """A connection to a server; it is made by `connect`."""
+    """A connection to a server. `connect` establishes it."""
 
-    # Many of them live at a time.
+    # Many connections exist at a time, so these sizes are small.
     stage_bytes, outgoing_bytes = 4096, 256 << 10
 
     def __init__(self, device, address, port, receives=RECEIVES):
@@ -57,8 +59,10 @@ class Requester(Connection):
             self.post_receive(number)
 
     def connect(self, private=PRIVATE, reads=16, establish=True):
-        """Connect; without `establish` the server is left waiting. Returns its private data."""
-        # Sends of the server that find no Receive are tried for ever.
+        """Connect, and return the server's private data. Without `establish` the server is left
+        waiting.
+        """
+        # The device retries for ever if the server's Sends find no Receive.
         parameters = ConnParam(resources=reads, depth=reads, rnr_retry=7, retry=7,
                                qp_num=self.qp.qp_num, data_len=len(private))
         if private:
@@ -72,13 +76,13 @@ class Requester(Connection):
         return announced
 
     def request(self, private=PRIVATE):
-        """Send a connection request, and do not look what becomes of it."""
+        """Send a connection request, and ignore the outcome."""
         parameters = ConnParam(resources=1, depth=1, qp_num=self.qp.qp_num, data_len=len(private))
         parameters.set_private_data(private)
         self.id.connect(parameters)
 
     def event(self, seconds):
-        """The next event and its private data; "none" if none comes."""
+        """Return the next event and its private data, or "none" if no event arrives."""
         if not select.select([self.cm_fd], [], [], seconds)[0]:
             return "none", b""
         try:
@@ -90,14 +94,14 @@ class Requester(Connection):
         return name, private
 
     def expect_event(self, wanted):
-        """Wait for this event; returns its private data."""
+        """Wait for this event, and return its private data."""
         name, private = self.event(WAIT_SECONDS)
         if name != wanted:
             raise NotAccepted(f"{name} instead of {wanted}")
         return private
 
     def ended(self):
-        """Whether the server has ended the connection."""
+        """Return whether the server has ended the connection."""
         self.drain()
         name, _ = self.event(0)
         if name != "none":
@@ -105,7 +109,7 @@ class Requester(Connection):
         return "disconnected" in self.events or bool(self.broken)
 
     def memory(self, content, rights=READ):
-        """A region with this content, or of this length."""
+        """Return a region with this content, or with this length."""
         length = content if isinstance(content, int) else len(content)
         region = MR(self.device.pd, max(length, 1), RIGHTS[rights])
         if not isinstance(content, int) and content:
@@ -114,15 +118,15 @@ class Requester(Connection):
         return region, Segment((region.rkey, length, region.buf))
 
     def post_write_with_immediate(self):
-        """Write nothing into the server, which takes a Receive of it."""
+        """Post a Write of zero bytes to the server. It consumes a Receive of the server."""
         self.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, 0, self.stage, extra=7)
 
     def fall_silent(self):
-        """Neither answer nor acknowledge anything from now on."""
+        """Answer and acknowledge nothing from now on."""
         self.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
 
     def receive_one(self, seconds):
-        """The next message, or None."""
+        """Return the next message, or None."""
         deadline = time.monotonic() + seconds
         while not self.received:
             self.drain()
