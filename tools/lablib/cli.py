@@ -432,6 +432,9 @@ def add_count(commands):
     sub.add_argument("--versions", action="store_true",
                      help="with --server: our server in version two of RPC-over-RDMA beside "
                           "version one, both with our client")
+    sub.add_argument("--messages", action="store_true",
+                     help="with --server: our server with messages of up to 8 KiB beside 4 KiB, "
+                          "both with our client")
     sub.add_argument("--rds", action="store_true",
                      help="what a transport of RDS does for a message and an RDMA operation "
                           "instead: ours and the in-tree one, both with the in-tree one at the "
@@ -441,13 +444,15 @@ def add_count(commands):
     cpus_option(sub)
 
     def run(args):
-        if args.versions and (args.write or not args.server):
-            sub.error("--versions is for --server, and the page is about version one")
+        if (args.versions or args.messages) and (args.write or not args.server):
+            sub.error("--versions and --messages are for --server, and are not recorded")
         if args.rds:
             return rds.count(args.kernel, args.rounds, args.functions, args.json, args.write)
         if args.server:
+            ways = (serving.VERSIONS if args.versions else
+                    serving.MESSAGES if args.messages else serving.SERVERS)
             return serving.count(args.kernel, args.rounds, args.functions, args.json, args.write,
-                                 serving.VERSIONS if args.versions else serving.SERVERS)
+                                 ways)
         if args.processors:
             return report.count_processors(args.kernel, args.client, args.processors, args.rounds,
                                            args.functions, args.json)
@@ -482,7 +487,7 @@ def add_bench(commands):
     sub.add_argument("--only", choices=("times", "counts", *report.PAIRS),
                      help="half of it; or what no other run measures: version two of RPC-over-RDMA "
                           "beside version one, each through the tests' responder or with our "
-                          "server; rails on beside off")
+                          "server; messages of up to 8 KiB beside 4 KiB; rails on beside off")
     sub.add_argument("--vers", default="4.2", help="NFS version for the counts")
     sub.add_argument("--functions", type=int, default=0, metavar="N",
                      help="print the N functions with most instructions per load, too")

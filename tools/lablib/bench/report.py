@@ -21,7 +21,7 @@ class Pair:
     """Two ways to use our client, as guest/instructions.py knows them."""
 
     ways: tuple[str, str]
-    most: float
+    most: float | None
     mount: str
     cables: int = 1
     serving: str = "intree"
@@ -40,11 +40,13 @@ WAITING = ("transport", "sunrpc", "ib_core", "rxe")
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
 # Our client in two ways: as many times the instructions of the first may the second take, in the
-# transport and what it calls.
+# transport and what it calls. Of longer messages the gain is the whole kernel's.
 PAIRS = {
     "versions": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma"),
     "versions-served": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma",
                             serving="ours"),
+    "messages": Pair(("messages of 4 KiB", "messages of 8 KiB"), None, "vers=3,nolock,rdma",
+                     serving="ours"),
     "rails": Pair(("rails off", "rails on"), 1.01, "vers=4.2,rdma,port=20049", cables=2),
 }
 COLUMNS = (("work_requests", "work requests"), ("posts", "post-send calls"),
@@ -183,8 +185,8 @@ def compare(spec, name, rounds):
         ratios = {column: two[operation][column] / one[operation][column]
                   for column in ("service", "kernel")}
         # What a mebibyte takes depends on how its pages lie.
-        over = ratios["service"] > pair.most and "MiB" not in operation
-        good &= not over
+        over = pair.most and ratios["service"] > pair.most and "MiB" not in operation
+        good = good and not over
         print(f"{operation}: instructions of {pair.ways[1]} to those of {pair.ways[0]}: "
               f"{ratios['service']:.3f} in the transport and what it calls, "
               f"{ratios['kernel']:.3f} in the whole kernel"

@@ -8,6 +8,7 @@ from . import figures, instructions, report
 # The ways of guest/serving.py to be compared, what is compared last.
 SERVERS = ("intree", "ours")
 VERSIONS = ("version 1", "version 2")
+MESSAGES = ("messages of 4 KiB", "messages of 8 KiB")
 RECORD, MEMORY = "server-counts", "server-memory"
 # Of the provider, then of the plugin.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
@@ -20,7 +21,7 @@ def measure(spec, rounds, servers):
     an idle connection}, whether all went well)"""
     seen, session, status = report.in_client(
         spec, [str(rounds), *servers], "serving",
-        "ours" if servers == VERSIONS else "intree", timeout=report.COUNT_SECONDS,
+        "intree" if servers == SERVERS else "ours", timeout=report.COUNT_SECONDS,
         serving="ours", plugin="instructions", counted="server", memory=report.MEMORY)
     executed = instructions.load(session, seen["instructions"])
     rows = instructions.medians(executed, instructions.Counts.served)

@@ -6,9 +6,8 @@ there.
     instructions.py PLUGIN OPTIONS ROUNDS CLIENT...
 
 measures each client in turn, ROUNDS times, on a mount with these options, or with the word `scale`,
-from one to 1024 calls at a time and over one and 50 mounts. The clients `version 1` and `version 2`
-are ours in that version of RPC-over-RDMA, to our server or else through the tests' responder,
-`rails off` and `rails on` ours with two cables. The counts go to /results, as do the symbols; a
+from one to 1024 calls at a time and over one and 50 mounts. The clients of transport.WAYS are ours,
+to our server or else through the tests' responder, `rails off` and `rails on` ours with two cables. The counts go to /results, as do the symbols; a
 JSON list on standard output says which file holds what.
 """
 
@@ -28,7 +27,6 @@ RESULTS = pathlib.Path("/results")
 TRIES = 4
 PAGE = 4096
 SELFTESTS = "/repo/selftests"
-VERSIONS = {"version 1": 1, "version 2": 2}
 RAILS = {"rails off": "off", "rails on": "auto"}
 # nopl 0x74727078(%rax,%rax,1); ret
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
@@ -160,14 +158,16 @@ def selftests(name):
     return importlib.import_module(f"lib.{name}")
 
 
-def in_version(number, options):
-    """The same one at a time, to our server or through the responder."""
+def in_way(way, options):
+    """The same one at a time, to our server or through the responder; `way`: of transport.WAYS."""
     lib, port = selftests("responder"), 20049
+    number, size = transport.WAYS[way]
+    transport.set_inline(size)
     with contextlib.ExitStack() as undo:
         undo.enter_context(lib.preferred(lib.ALONE[number]))
         if os.environ["LAB_SERVER"] == "intree":
             peer = undo.enter_context(contextlib.closing(lib.Responder()))
-            peer.call("speak", *VERSIONS.values())
+            peer.call("speak", 1, 2)
             port = peer.port
         mount = undo.enter_context(transport.mounted(f"{options},port={port}"))
         bed = undo.enter_context(loads.Bed(mount))
@@ -196,8 +196,8 @@ def scale():
 
 def operations_of(client, options, looks_at_memory):
     """(the client's module, what to count with it)"""
-    if client in VERSIONS:
-        return "ours", in_version(VERSIONS[client], options)
+    if client in transport.WAYS:
+        return "ours", in_way(client, options)
     if client in RAILS:
         return "ours", with_rails(RAILS[client], options)
     return client, scale() if options == "scale" else usual(options, looks_at_memory)

@@ -6,8 +6,8 @@ Runs in the client machine. `plugin` of lablib.machine.session must be for the s
 serving.py ROUNDS SERVER...
 
 measures each server in turn, ROUNDS times: `ours` and `intree` with the in-tree client, or
-`version 1` and `version 2`, which are ours with our client. The last must be ours, because the lab
-removes that one. The counts of instructions and the symbols go to /results. A JSON object on
+ours in two of transport.WAYS, with our client. The last must be ours, because the lab removes that
+one. The counts of instructions and the symbols go to /results. A JSON object on
 standard output contains the list that says which file holds what, {server: {operation: {counter:
 per RPC}}} of the provider, and {server: KiB that a connection needs without calls}. The program
 starts itself in the server machine, with the word `there`, and sends it requests, a JSON list in
@@ -26,7 +26,6 @@ from . import count, instructions, loads, transport
 from .remote import Program, obey
 
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
-RDMA_VERSIONS = {"version 1": 1, "version 2": 2}
 SECONDS = 120
 THREADS = 8
 # Whether GETATTR is all that is counted with an NFS version.
@@ -98,14 +97,15 @@ class There:
 
 def version(server):
     """That of RPC-over-RDMA."""
-    return RDMA_VERSIONS.get(server, 1)
+    return transport.WAYS.get(server, (1,))[0]
 
 
 def speak(server):
-    """Make the client's next mounts use only the version of this server, if the server has two."""
-    if server in RDMA_VERSIONS:
+    """Make the client's next mounts use this way, if it is one."""
+    if server in transport.WAYS:
         lib = instructions.selftests("responder")
         lib.VERSION.write_text(str(lib.ALONE[version(server)]))
+        transport.set_inline(transport.WAYS[server][1])
 
 
 def operations():
@@ -168,7 +168,7 @@ def main(rounds, servers):
     far = Program("server", "serving", "there",
                   env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
     entries, provider, memory = [], {}, {}
-    with transport.loaded("ours" if servers[0] in RDMA_VERSIONS else "intree"):
+    with transport.loaded("ours" if servers[0] in transport.WAYS else "intree"):
         for number in range(int(rounds)):
             for server in servers:
                 print(f"  round {number + 1}: {server}", file=sys.stderr, flush=True)

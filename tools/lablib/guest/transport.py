@@ -9,6 +9,10 @@ import time
 
 NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
 INLINE = ("/proc/sys/sunrpc/rdma_max_inline_read", "/proc/sys/sunrpc/rdma_max_inline_write")
+# Ways to use our client: a version of RPC-over-RDMA, and the longest messages in bytes. Versions are
+# compared with messages of the same length.
+WAYS = {"version 1": (1, 8192), "version 2": (2, 8192), "messages of 4 KiB": (1, 4096),
+        "messages of 8 KiB": (1, 8192)}
 SECONDS = 120
 UNLOAD_SECONDS = 20
 
@@ -30,10 +34,15 @@ def loaded(client):
     else:
         run("modprobe", "rpcrdma")
     if os.environ.get("LAB_INLINE_SIZE"):
-        for name in INLINE:
-            pathlib.Path(name).write_text(os.environ["LAB_INLINE_SIZE"])
+        set_inline(os.environ["LAB_INLINE_SIZE"])
     yield
     unload(NAMES[client])
+
+
+def set_inline(size):
+    """Set the longest message of later connections, in bytes."""
+    for name in INLINE:
+        pathlib.Path(name).write_text(str(size))
 
 
 def unload(name):
