@@ -283,8 +283,9 @@ impl Link {
             kept.store(size, Relaxed);
             size
         };
-        let (out, back) = params::inline_sizes();
-        let back = receive_size(self.version_policy(), back);
+        let policy = self.version_policy();
+        let (out, back) = params::inline_sizes(policy);
+        let back = receive_size(policy, back);
         (
             grown(&self.inline_sizes.0, out),
             grown(&self.inline_sizes.1, back),

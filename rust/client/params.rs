@@ -22,7 +22,10 @@ use xprtrdma_proto::{
         Servers, //
     },
     time::Millis,
-    v2::negotiate::VersionPolicy, //
+    v2::negotiate::{
+        announced_size,
+        VersionPolicy, //
+    }, //
 };
 use xprtrdma_rdma::device::fence_registrations;
 use xprtrdma_sunrpc::{
@@ -114,7 +117,7 @@ impl Check for Rdma {
 /// Shows the values that apply to new connections and mounts in the network namespace of the
 /// current task, by the names of the parameters. Process context, may sleep.
 pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let (out, back) = inline_sizes();
+    let (out, back) = inline_sizes(version_policy());
     writeln!(f, "slots: {}", slots())?;
     writeln!(f, "inline_size: {out} out, {back} in")?;
     let units = number(module_parameters::region_pages.value());
@@ -158,11 +161,11 @@ pub(crate) fn slots() -> u16 {
 }
 
 /// Returns the sizes of the largest messages that a new connection sends and receives without RDMA,
-/// in bytes. Both are multiples of 1024.
-pub(crate) fn inline_sizes() -> (u32, u32) {
+/// in bytes. Both are multiples of 1024. The default is larger if the transport may use version 2.
+pub(crate) fn inline_sizes(policy: VersionPolicy) -> (u32, u32) {
     let size = |knob: Sysctl| {
         let size = knob.get().clamp(*INLINE.start(), *INLINE.end());
-        size - size % INLINE_UNIT
+        announced_size(policy, size - size % INLINE_UNIT)
     };
     (size(Sysctl::InlineWrite), size(Sysctl::InlineRead))
 }

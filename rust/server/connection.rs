@@ -114,7 +114,9 @@ impl Connection {
         let device = DeviceInfo::of(&id).ok_or(ENODEV)?;
         let local = id.local_addr().ok_or(EINVAL)?;
         let pd = Pd::alloc(id.clone())?;
-        let sizes = Sizes::on(&device, pd.max_send_sges(), longest_call).ok_or(EOPNOTSUPP)?;
+        let receive_size = events.agreed.receive_size;
+        let sizes = Sizes::on(&device, pd.max_send_sges(), longest_call, receive_size)
+            .ok_or(EOPNOTSUPP)?;
         let inbox = InboxOwner::new(sizes.inbox())?;
         let terms = Terms {
             spoken: match Version::get() {

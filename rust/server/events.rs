@@ -10,6 +10,7 @@ use crate::{
     },
     sizes::{
         INLINE,
+        LONGEST_INLINE,
         READS, //
     }, //
 };
@@ -66,7 +67,8 @@ impl Events {
     pub(crate) fn of_request(request: &RequestInfo<'_>, crowd: &Arc<Crowd>) -> Option<Arc<Self>> {
         let own = Own {
             receive_size: INLINE,
-            send_size: INLINE,
+            longest_receive: LONGEST_INLINE,
+            send_size: LONGEST_INLINE,
             invalidates: request.invalidates,
             reads: READS,
         };

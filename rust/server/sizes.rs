@@ -45,8 +45,11 @@ pub(crate) const SHOWN: sysctl::Sizes = sysctl::Sizes {
     reads: READS as u32,
 };
 
-/// Maximum length of a message in either direction, in bytes.
+/// Maximum length of a message from a client that does not announce longer ones, in bytes.
 pub(crate) const INLINE: u32 = 4096;
+/// Maximum length of a message in either direction, in bytes, if the client announces as much: one
+/// with the data of a READ or WRITE of 4 KiB.
+pub(crate) const LONGEST_INLINE: u32 = 8192;
 
 // In version two both ends must accept messages of this length.
 const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
@@ -61,6 +64,7 @@ const CALLBACKS: u16 = reverse::CALLS;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
 /// Number of bytes that an idle connection holds for messages, in its Receives and its send ring.
+/// The Receives are up to twice as large if the client announces longer messages.
 // NO-OVERFLOW: All factors are small constants.
 pub(crate) const IDLE: usize =
     (CALLS + SPARE + CALLBACKS + RECV_BATCH + CALLS) as usize * INLINE as usize;
@@ -100,13 +104,22 @@ const SIGNAL_EVERY: u32 = 16;
 
 /// The sizes of a connection, adapted to its device.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes(Queues);
+pub(crate) struct Sizes {
+    queues: Queues,
+    /// Size of a Receive buffer in bytes.
+    receive: u32,
+}
 
 impl Sizes {
-    /// Returns the sizes that fit the device, for calls and replies of `longest` bytes. The
-    /// device's work requests have at most `elements` elements. Returns `None` if the device is too
-    /// small.
-    pub(crate) fn on(device: &DeviceInfo, elements: u32, longest: u32) -> Option<Self> {
+    /// Returns the sizes that fit the device, for calls and replies of `longest` bytes and Receives
+    /// of `receive` bytes. The device's work requests have at most `elements` elements. Returns
+    /// `None` if the device is too small.
+    pub(crate) fn on(
+        device: &DeviceInfo,
+        elements: u32,
+        longest: u32,
+        receive: u32,
+    ) -> Option<Self> {
         // CAST: This is a small number. One page is added, because the bytes may begin anywhere in
         // a page.
         let pages = (longest as usize).div_ceil(PAGE_SIZE).wrapping_add(1) as u32;
@@ -120,7 +133,7 @@ impl Sizes {
             work_requests: device.max_qp_wr,
             completions: device.max_cqe,
         };
-        wish.fit(&device).map(Self)
+        wish.fit(&device).map(|queues| Self { queues, receive })
     }
 
     /// Returns the sizes of the queue pair.
@@ -130,22 +143,22 @@ impl Sizes {
             // no space waits.
             send_bytes: CALLS as usize * INLINE as usize,
             least_send_bytes: 8 * INLINE as usize,
-            send_wrs: self.0.sends,
+            send_wrs: self.queues.sends,
             signal_every: SIGNAL_EVERY,
             message_wrs: 1,
             waiting_wrs: 1,
             // CAST: The number is at most `CALLS + SPARE + CALLBACKS`.
             recv_count: self.receives() as u16,
             recv_batch: RECV_BATCH,
-            recv_size: INLINE as usize,
+            recv_size: self.receive as usize,
         }
     }
 
     /// Returns the limits of the client's grant.
     pub(crate) fn grant(&self) -> GrantBounds {
         GrantBounds {
-            least: self.0.calls,
-            most: self.0.calls,
+            least: self.queues.calls,
+            most: self.queues.calls,
             reserved: CALLBACKS.into(),
             spare: SPARE.into(),
         }
@@ -154,13 +167,13 @@ impl Sizes {
     /// Returns the number of Receives to keep posted, without the Receives of calls in process.
     pub(crate) fn receives(&self) -> u32 {
         // NO-OVERFLOW: `receives` includes `RECV_BATCH`.
-        self.0.receives().wrapping_sub(RECV_BATCH.into())
+        self.queues.receives().wrapping_sub(RECV_BATCH.into())
     }
 
     /// Returns how many calls may wait for a thread: one for each Receive.
     pub(crate) fn inbox(&self) -> usize {
         // CAST: The number is small.
-        self.0.receives() as usize
+        self.queues.receives() as usize
     }
 
     /// Returns how many responses may wait for space in the send queue, see `Grant::wait`.
@@ -170,6 +183,6 @@ impl Sizes {
 
     /// Checks that the transfer of a call fits into the send queue.
     pub(crate) fn check<S>(&self, call: &Call<'_, S>, transfer: &Transfer) -> Result<(), Refusal> {
-        self.0.check(call, transfer.wrs())
+        self.queues.check(call, transfer.wrs())
     }
 }

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """Version two of RPC-over-RDMA, spoken by our server."""
 
+import mmap
 import os
 import pathlib
 import re
 
 from cases import callbacks, security
 from cases.version_two import state
-from lib import faults, wait, xprt
+from lib import faults, pattern, wait, xprt
 from lib.asking import Stage
 from lib.case import case, check, equal
 from lib.env import ENV, PORT
@@ -15,6 +16,7 @@ from lib.requester import two
 from lib.responder import ONE, TWO, forgotten, preferred, transport
 from lib.served import VERSION, connections, highest
 
+PAGE = 4096
 # Neither of them is the other's connection.
 OTHER = {"3": "4.2", "4.2": "3"}
 
@@ -69,6 +71,34 @@ def delegation(t, mount):
         equal(pathlib.Path(here).read_bytes(), b"behind", "content that the server wrote")
     counters = (transport(PORT) / "counters").read_text()
     check(not re.search("^callbacks: 0$", counters, re.MULTILINE), "no callback came")
+
+
+# covers: issue Q, RSP-002: both ends announce 8192 bytes in version two, so that 4096 bytes of a
+# covers: file need no memory region; in version one they do.
+@case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
+def a_page_of_a_file_fits_into_a_message(t):
+    highest(t, TWO)
+    for version, size, regions in ((ONE, 4096, True), (TWO, 8192, False)):
+        with preferred(version):
+            mount = t.mount()
+        top = t.directory(mount, f"version{version}")
+        before = mount.xprts()[0]
+        content = pattern.data(version, 0, PAGE)
+        fd = os.open(f"{top.here}/file", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+        with mmap.mmap(-1, PAGE) as page:
+            page.write(content)
+            equal(os.pwrite(fd, page, 0), PAGE, "bytes written")
+            page[:] = bytes(PAGE)
+            equal(os.preadv(fd, [page], 0), PAGE, "bytes read")
+            check(page[:] == content, "other data were read")
+        os.close(fd)
+        t.server.expect(f"{top.there}/file", content)
+        after = mount.xprts()[0]
+        moved = [after[name] - before[name] for name in ("read_segments", "write_segments")]
+        equal(moved, [1, 1] if regions else [0, 0], f"segments in version {version}")
+        equal(state(PORT, "inline"), f"{size} out, {size} in", f"sizes in version {version}")
+        mount.remove()
+        xprt.wait_gone()
 
 
 # covers: V2-14, V2-17, V2-21, V2-26, V2-27, RSP-184, RSP-185, RSP-186, RSP-187, RSP-188, RSP-189,

@@ -20,6 +20,9 @@ use crate::wire::{
 pub struct Own {
     /// Size of a Receive buffer in bytes. A value less than [`MIN_THRESHOLD`] is raised to it.
     pub receive_size: u32,
+    /// Maximum size of a Receive buffer in bytes. A client that announces longer messages than
+    /// `receive_size` gets larger buffers, up to this size.
+    pub longest_receive: u32,
     /// Maximum length of a Send in bytes. A value less than [`MIN_THRESHOLD`] is raised to it.
     pub send_size: u32,
     /// Whether the device supports Send with Invalidate.
@@ -47,6 +50,8 @@ pub enum Rejected {
 /// The parameters of an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
+    /// Size in bytes that each Receive buffer of the connection must have.
+    pub receive_size: u32,
     /// Maximum message sizes in version 1: `call` from the client, `reply` to the client.
     pub thresholds: Thresholds,
     /// Maximum size of a message to the client in version 2; may exceed the version 1 limit.
@@ -70,12 +75,16 @@ pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
     if reads == 0 {
         return Err(Rejected::NoReads);
     }
+    let peer = PrivateData::find(request.private_data);
+    let least = own.receive_size.max(MIN_THRESHOLD);
+    let receive_size = peer.as_ref().map_or(least, |peer| {
+        peer.send_size.min(own.longest_receive).max(least)
+    });
     let announced = PrivateData {
         remote_invalidation: own.invalidates,
         send_size: own.send_size.max(MIN_THRESHOLD),
-        receive_size: own.receive_size.max(MIN_THRESHOLD),
+        receive_size,
     };
-    let peer = PrivateData::find(request.private_data);
     let agreed = |version| Thresholds::negotiate(version, &announced, peer.as_ref());
     // `negotiate` uses the names of the client's side: calls are sent, replies are received. The
     // server sends replies and receives calls, so `call` and `reply` are swapped.
@@ -85,6 +94,7 @@ pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
         remote_invalidation,
     } = agreed(Version::V1);
     Ok(Accepted {
+        receive_size,
         thresholds: Thresholds {
             call: received,
             reply: sent,

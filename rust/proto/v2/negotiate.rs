@@ -261,6 +261,25 @@ const fn offers(low: u32, high: u32, version: u32) -> bool {
     low <= version && version <= high
 }
 
+/// The default size of the longest message without RDMA in bytes.
+pub const DEFAULT_SIZE: u32 = 4096;
+
+/// The default size if version 2 is allowed. A READ or WRITE of 4 KiB fits into one message then.
+pub const DEFAULT_SIZE_V2: u32 = 8192;
+
+/// Returns the size of the longest message to announce, in bytes, if `wanted` is configured. With
+/// version 2 the default is larger. Any other value is announced as it is.
+#[inline]
+pub const fn announced_size(policy: VersionPolicy, wanted: u32) -> u32 {
+    match policy {
+        VersionPolicy::V1Only => wanted,
+        VersionPolicy::PreferV2 | VersionPolicy::V2Only => match wanted {
+            DEFAULT_SIZE => DEFAULT_SIZE_V2,
+            _ => wanted,
+        },
+    }
+}
+
 /// Returns the size of a Receive buffer in bytes that suffices for every allowed version (V2-10,
 ///
 ///

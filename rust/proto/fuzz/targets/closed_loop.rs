@@ -258,6 +258,7 @@ impl Loop {
         };
         let own = Own {
             receive_size: size(),
+            longest_receive: size(),
             send_size: size(),
             invalidates: source.bool(),
             reads: 16,
@@ -284,7 +285,7 @@ impl Loop {
             Version::V1 => assert_eq!(requester, accepted.thresholds),
             Version::V2 => assert_eq!(requester.reply, accepted.reply_v2),
         }
-        assert!(requester.call <= own.receive_size);
+        assert!(requester.call <= accepted.receive_size);
         let bounds = GrantBounds {
             least: 1 + u32::from(source.below(4)),
             most: 1 + u32::from(source.below(32)),

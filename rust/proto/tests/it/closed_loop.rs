@@ -26,7 +26,7 @@ use std::cell::Cell;
 #[test]
 fn bytes_in_are_bytes_out_for_every_form() {
     let config = Config {
-        cases: 600,
+        cases: 800,
         failure_persistence: None,
         ..Config::default()
     };

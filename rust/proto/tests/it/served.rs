@@ -51,6 +51,7 @@ use xprtrdma_proto::{
 
 const OWN: Own = Own {
     receive_size: 4096,
+    longest_receive: 4096,
     send_size: 8192,
     invalidates: true,
     reads: 16,
@@ -110,6 +111,37 @@ fn private_data_is_found_wherever_it_is_or_counts_as_absent() {
     assert!(!accepted(&OWN, &reserved).thresholds.remote_invalidation);
 }
 
+// Receives are as large as the client's messages, between two limits.
+#[test]
+fn a_client_of_longer_messages_gets_larger_receives() {
+    let own = Own {
+        longest_receive: 8192,
+        ..OWN
+    };
+    for (sent, receive, call) in [
+        (None, 4096, 1024),
+        (Some(1024), 4096, 1024),
+        (Some(4096), 4096, 4096),
+        (Some(5120), 5120, 5120),
+        (Some(8192), 8192, 8192),
+        (Some(65536), 8192, 8192),
+    ] {
+        let data = sent.map(|send_size| {
+            PrivateData {
+                send_size,
+                ..PrivateData::ABSENT
+            }
+            .encode()
+        });
+        let accepted = accepted(&own, data.as_ref().map_or(&[], |data| &data[..]));
+        assert_eq!(accepted.receive_size, receive);
+        assert_eq!(accepted.thresholds.call, call);
+        // The client is told the size of the Receives.
+        let told = PrivateData::find(&accepted.private_data).unwrap();
+        assert_eq!(told.receive_size, receive);
+    }
+}
+
 // covers: RSP-002, RSP-005
 #[test]
 fn both_ends_agree_on_the_sizes_whatever_they_announce() {
@@ -119,6 +151,7 @@ fn both_ends_agree_on_the_sizes_whatever_they_announce() {
             let sent = [0xf6, 0xab, 0x0e, 0x18, 1, 1, send, receive];
             let own = Own {
                 receive_size: ours,
+                longest_receive: ours,
                 send_size: 4096,
                 ..OWN
             };

@@ -7,6 +7,7 @@ use xprtrdma_proto::{
     threshold::Thresholds,
     time::Time,
     v2::negotiate::{
+        announced_size,
         receive_size,
         EndedBy,
         Known,
@@ -169,6 +170,19 @@ fn version_two_only_never_falls_back() {
         ),
         Outcome::Unsupported
     );
+}
+
+#[test]
+fn version_two_announces_larger_messages_by_default() {
+    for (policy, wanted, expected) in [
+        (VersionPolicy::V1Only, 4096, 4096),
+        (VersionPolicy::PreferV2, 4096, 8192),
+        (VersionPolicy::V2Only, 4096, 8192),
+        (VersionPolicy::PreferV2, 1024, 1024),
+        (VersionPolicy::PreferV2, 16384, 16384),
+    ] {
+        assert_eq!(announced_size(policy, wanted), expected);
+    }
 }
 
 // covers: V2-01, V2-10, X-17
