@@ -64,8 +64,7 @@ use xprtrdma_proto::{
         sort::{
             sort,
             Arrival, //
-        },
-        stream::Assembly, //
+        }, //
     },
     served::{
         cause::Cause,
@@ -316,12 +315,10 @@ impl QpHandler for Handler {
             Ok(call) => {
                 // NO-OVERFLOW: The payload is the last part of the message.
                 let start = bytes.len().wrapping_sub(call.payload().len());
-                let bytes = match call.assembly() {
-                    // Chunks without bytes add nothing to the message.
-                    Assembly::Split { .. } | Assembly::Landed if call.reads().next().is_some() => {
-                        call.landing()
-                    }
-                    _ => 0,
+                // Chunks without bytes add nothing to the message.
+                let bytes = match call.has_reads() {
+                    true => call.landing(),
+                    false => 0,
                 };
                 if bytes != 0 {
                     this.arrivals.reads.add(1);

@@ -82,7 +82,8 @@ impl Terms {
 /// The state of a Call that passed every check of [`Call::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    pub(crate) items: Items,
+    /// Number of Read chunks of data.
+    items: u32,
     /// Length in bytes of the reduced message: without the data in Read chunks.
     pub(crate) body: u32,
     /// Length in bytes of the unreduced message: with the data in Read chunks.
@@ -141,6 +142,20 @@ impl<'a> Call<'a, Admitted> {
         bytes.min(terms.longest_call)
     }
 
+    /// Returns the Read chunks of data.
+    #[inline]
+    pub(crate) fn items(&self) -> Items<'a> {
+        Items::new(&self.lists.reads, self.stage.items)
+    }
+
+    /// Returns how many bytes of the message precede the first Read chunk of data: the length of
+    /// the whole message if no such chunk exists.
+    fn message_front(&self) -> usize {
+        let first = self.items().next();
+        let front = first.map_or(self.stage.total, |item| item.position);
+        usize::try_from(front).unwrap_or(usize::MAX)
+    }
+
     /// Checks what is only visible in fetched data: the RPC header in a Position-Zero chunk.
     /// `front` is the contiguous beginning of the landing area. It is ignored if the Call has no
     /// Position-Zero chunk.
@@ -150,7 +165,7 @@ impl<'a> Call<'a, Admitted> {
     /// Returns the [`Refusal`] to send if the Call must not be processed.
     pub fn fetched(self, front: &[u8]) -> Result<Call<'a, Ready>, Refusal> {
         let protected = if self.facts.long {
-            let front = front.get(..self.stage.message_front()).unwrap_or(front);
+            let front = front.get(..self.message_front()).unwrap_or(front);
             check_fetched(&self, front)
         } else {
             Ok(self.stage.protected)
@@ -162,18 +177,10 @@ impl<'a> Call<'a, Admitted> {
     }
 }
 
-impl Admitted {
-    /// Returns how many bytes of the message precede the first Read chunk of data: the length of
-    /// the whole message if no such chunk exists.
-    fn message_front(&self) -> usize {
-        let front = self.items.first().map_or(self.total, |item| item.position);
-        usize::try_from(front).unwrap_or(usize::MAX)
-    }
-}
-
 fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     check_complexity(&call.lists)?;
     let Reads { message, items } = Reads::group(&call.lists.reads)?;
+    let chunks = Items::new(&call.lists.reads, items);
     let body = match (call.facts.long, message) {
         (false, None) => u32::try_from(call.payload.len()).map_err(|_| Fault::TooLong)?,
         (false, Some(_)) => return Err(Fault::TwoMessages),
@@ -181,16 +188,16 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
         (true, Some(len)) if len >= 8 => len,
         (true, _) => return Err(Fault::NoMessage),
     };
-    let total = check_positions(&items, body)?;
+    let total = check_positions(chunks.clone(), body)?;
     if total > terms.longest_call {
         return Err(Fault::TooLong);
     }
     check_results(&call.lists, call.version(), terms)?;
     let protected = if !call.facts.long {
-        check_arguments(&items, RpcCall::parse(call.payload))?
+        check_arguments(chunks, RpcCall::parse(call.payload))?
     } else {
         // The RPC header is still in the client's memory; only its minimum length is known.
-        match items.first() {
+        match { chunks }.next() {
             Some(item) if item.position < MIN_RPC_CALL => return Err(Fault::InsideHeader),
             _ => true,
         }
@@ -207,7 +214,7 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
     if lists.writes.len() > MAX_WRITES {
         return Err(Fault::TooComplex);
     }
-    let reads = lists.reads.clone().map(|_| 1);
+    let reads = core::iter::once(lists.reads.len());
     let writes = lists.writes.clone().map(|chunk| chunk.len());
     let reply = lists.reply.iter().map(|chunk| chunk.len());
     let segments = reads.chain(writes).chain(reply);
@@ -224,10 +231,10 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
 /// A Position is an offset in the unreduced message. To get the offset in the reduced message at
 /// which a chunk is inserted, the lengths of the chunks before it, with their pads, are subtracted
 /// (RFC 8166 3.4.5).
-fn check_positions(items: &Items, body: u32) -> Result<u32, Fault> {
+fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
     let mut inserted = 0u32;
     let mut last = 0;
-    for item in items.iter() {
+    for item in items {
         let place = item.position.checked_sub(inserted);
         let place = place.filter(|place| *place >= last).ok_or(Fault::Overlap)?;
         if place > body {
@@ -279,7 +286,7 @@ pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
 fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault> {
     match rpc_words(front) {
         Some((xid, _)) if xid != call.facts.xid => Err(Fault::RpcXid),
-        Some((_, direction::CALL)) => check_arguments(&call.stage.items, RpcCall::parse(front)),
+        Some((_, direction::CALL)) => check_arguments(call.items(), RpcCall::parse(front)),
         _ => Err(Fault::RpcType),
     }
 }
@@ -287,8 +294,11 @@ fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault>
 /// Checks that the arguments of the Call may be in its Read chunks. Returns whether RPCSEC_GSS
 /// protects (or may protect) the message. If no argument is in a Read chunk, a header that cannot
 /// be parsed is left to the RPC layer.
-fn check_arguments(items: &Items, header: Result<RpcCall, Malformed>) -> Result<bool, Fault> {
-    match (items.first(), header) {
+fn check_arguments(
+    mut items: Items<'_>,
+    header: Result<RpcCall, Malformed>,
+) -> Result<bool, Fault> {
+    match (items.next(), header) {
         (None, Ok(header)) => Ok(header.protected),
         (None, Err(Malformed)) => Ok(true),
         (Some(item), Ok(header)) if item.position >= header.len => {

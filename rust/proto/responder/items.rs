@@ -3,8 +3,9 @@
 //! The Read chunks of a Call, grouped by Position.
 //!
 //! A Read list contains segments. All segments with the same Position form one chunk, wherever in
-//! the list they are (RFC 8166 3.4.5). The number of chunks is limited, so that grouping needs no
-//! allocation and its work is linear in the length of the message.
+//! the list they are (RFC 8166 3.4.5). The chunks are not stored: each one is found by a search of
+//! the list. So a Call that waits is small. The number of chunks is limited, so the work is linear
+//! in the length of the message.
 
 use crate::{
     responder::refusal::Fault,
@@ -31,10 +32,14 @@ pub(crate) struct Item {
     pub(crate) padded: u32,
 }
 
-/// All Read chunks of data in a Call, in ascending order of Position.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Items {
-    slots: [Option<Item>; MAX_ITEMS],
+/// Iterator over the Read chunks of data in a Call, in ascending order of Position.
+#[derive(Clone, Debug)]
+pub(crate) struct Items<'a> {
+    list: ReadList<'a>,
+    /// Position of the chunk that was returned last; zero before the first chunk.
+    last: u32,
+    /// Number of chunks that were not returned yet.
+    left: u32,
 }
 
 /// The content of a Read list, grouped into chunks.
@@ -42,8 +47,8 @@ pub(crate) struct Items {
 pub(crate) struct Reads {
     /// Length in bytes of the Position-Zero chunk, if the list contains one.
     pub(crate) message: Option<u32>,
-    /// The Read chunks of data: all chunks but the Position-Zero chunk.
-    pub(crate) items: Items,
+    /// Number of Read chunks of data: all chunks but the Position-Zero chunk.
+    pub(crate) items: u32,
 }
 
 impl Reads {
@@ -57,62 +62,68 @@ impl Reads {
             check_memory(&entry.segment)?;
             if entry.position == 0 {
                 reads.message = Some(sum(reads.message.unwrap_or(0), &entry.segment)?);
-            } else {
-                reads.items.add(entry.position, &entry.segment)?;
             }
+        }
+        let mut last = 0;
+        while let Some(item) = Item::behind(last, list)? {
+            // CAST: `MAX_ITEMS` is 8.
+            if reads.items == MAX_ITEMS as u32 {
+                return Err(Fault::TooComplex);
+            }
+            reads.items = reads.items.saturating_add(1);
+            last = item.position;
         }
         Ok(reads)
     }
 }
 
-impl Items {
-    fn add(&mut self, position: u32, segment: &Segment) -> Result<(), Fault> {
-        let mut new = Item::new(position, segment.length)?;
-        for slot in &mut self.slots {
-            match slot {
-                Some(item) if item.position == new.position => {
-                    *item = Item::new(position, sum(item.length, segment)?)?;
-                    return Ok(());
-                }
-                Some(item) if item.position < new.position => {}
-                // The new chunk takes this slot; each later chunk moves to the next slot.
-                Some(item) => core::mem::swap(item, &mut new),
-                None => {
-                    *slot = Some(new);
-                    return Ok(());
-                }
-            }
+impl<'a> Items<'a> {
+    /// Returns the first `count` chunks of a Read list that [`Reads::group`] has checked.
+    #[inline]
+    pub(crate) fn new(list: &ReadList<'a>, count: u32) -> Self {
+        Self {
+            list: list.clone(),
+            last: 0,
+            left: count,
         }
-        Err(Fault::TooComplex)
     }
 
-    /// Returns the chunks in ascending order of Position.
+    /// Returns how many chunks are left.
     #[inline]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Item> + '_ {
-        self.slots.iter().map_while(|slot| *slot)
+    pub(crate) const fn len(&self) -> u32 {
+        self.left
     }
+}
 
-    /// Returns true if the Call has no Read chunk of data.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first().is_none()
-    }
+impl Iterator for Items<'_> {
+    type Item = Item;
 
-    /// Returns the chunk with the lowest Position.
-    #[inline]
-    pub(crate) fn first(&self) -> Option<Item> {
-        self.iter().next()
-    }
-
-    /// Returns the chunk if there is exactly one.
-    #[inline]
-    pub(crate) fn only(&self) -> Option<Item> {
-        let mut items = self.iter();
-        items.next().filter(|_| items.next().is_none())
+    fn next(&mut self) -> Option<Item> {
+        self.left = self.left.checked_sub(1)?;
+        // `Reads::group` has found the same chunk without an error.
+        let item = Item::behind(self.last, &self.list).ok()??;
+        self.last = item.position;
+        Some(item)
     }
 }
 
 impl Item {
+    /// Returns the chunk with the lowest Position above `last`.
+    fn behind(last: u32, list: &ReadList<'_>) -> Result<Option<Self>, Fault> {
+        let (mut position, mut length) = (u32::MAX, None);
+        for entry in list.clone() {
+            if entry.position > last && entry.position <= position {
+                let before = match entry.position == position {
+                    true => length.unwrap_or(0),
+                    false => 0,
+                };
+                position = entry.position;
+                length = Some(sum(before, &entry.segment)?);
+            }
+        }
+        length.map(|length| Self::new(position, length)).transpose()
+    }
+
     fn new(position: u32, length: u32) -> Result<Self, Fault> {
         Ok(Self {
             position,

@@ -83,10 +83,11 @@ impl<'a> Call<'a, Admitted> {
         if self.facts.long {
             return Assembly::Landed;
         }
-        match self.stage.items.only() {
-            Some(item) => Assembly::Split { at: item.position },
-            None if self.stage.items.is_empty() => Assembly::Inline,
-            None => Assembly::Landed,
+        let mut items = self.items();
+        match (items.len(), items.next()) {
+            (0, _) => Assembly::Inline,
+            (1, Some(item)) => Assembly::Split { at: item.position },
+            _ => Assembly::Landed,
         }
     }
 
@@ -94,7 +95,7 @@ impl<'a> Call<'a, Admitted> {
     pub fn landing(&self) -> u32 {
         match self.assembly() {
             Assembly::Inline => 0,
-            Assembly::Split { .. } => self.stage.items.only().map_or(0, |item| item.padded),
+            Assembly::Split { .. } => self.items().next().map_or(0, |item| item.padded),
             Assembly::Landed => self.stage.total,
         }
     }
@@ -103,6 +104,13 @@ impl<'a> Call<'a, Admitted> {
     /// [`Budget`](crate::responder::budget::Budget) counts.
     pub fn landing_pages(&self, page_size: NonZeroU32) -> u32 {
         self.landing().div_ceil(page_size.get())
+    }
+
+    /// Returns true if there is an RDMA Read: a Read chunk has bytes.
+    #[inline]
+    pub fn has_reads(&self) -> bool {
+        let mut entries = self.lists.reads.clone();
+        entries.any(|entry| entry.segment.length != 0)
     }
 
     /// Returns the RDMA Reads in ascending order of their offsets in the landing area.
@@ -156,7 +164,7 @@ impl<'a> Call<'a, Admitted> {
     /// Returns all pieces of the unreduced message. No piece is empty.
     fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         Pieces {
-            items: self.stage.items.iter(),
+            items: self.items(),
             body: self.stage.body,
             place: Place::default(),
             ready: [Piece::EMPTY; 3].into_iter(),

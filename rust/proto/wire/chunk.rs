@@ -229,6 +229,12 @@ impl<'a> ReadList<'a> {
         })
     }
 
+    /// Returns how many segments are left.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.bytes.len() / READ_ENTRY_LEN
+    }
+
     /// Returns true if no segment is left.
     #[inline]
     pub const fn is_empty(&self) -> bool {

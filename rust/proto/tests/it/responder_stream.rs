@@ -54,6 +54,7 @@ fn assembled(call: &Call<'_, Admitted>) -> Vec<u8> {
             assert_eq!(area[at].replace(byte), None);
         }
     };
+    assert_eq!(call.has_reads(), call.reads().next().is_some());
     let mut last = 0;
     for read in call.reads() {
         assert!(read.length > 0 && read.to >= last);
