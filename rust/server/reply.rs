@@ -181,11 +181,10 @@ struct Written {
 impl Written {
     /// Returns the bytes that the Writes of a reply carry, or `None` if the reply has no Writes.
     fn of(plan: &Plan<'_>) -> Option<Self> {
-        let mut writes = plan.writes();
-        let first = writes.next()?.span;
+        let mut spans = plan.written();
+        let first = spans.next()?;
         let (mut bytes, mut whole) = (first.length as usize, Some(first));
-        for write in writes {
-            let Span { from, length } = write.span;
+        for Span { from, length } in spans {
             // NO-OVERFLOW: The spans are parts of a message in memory.
             bytes = bytes.wrapping_add(length as usize);
             whole = whole
@@ -220,12 +219,12 @@ impl Written {
 fn copy(plan: &Plan<'_>, reply: &Reply<'_>, bytes: usize) -> Result<Pages> {
     let mut pages = Pages::new(bytes)?;
     let mut at = 0usize;
-    for write in plan.writes() {
+    for span in plan.written() {
         // NO-OVERFLOW: The spans are parts of a message in memory.
-        let end = at.wrapping_add(write.span.length as usize);
+        let end = at.wrapping_add(span.length as usize);
         pages.change(at, end, |offset, part| {
             // CAST: The span is part of a message in memory, whose length fits.
-            reply.copy(write.span.from.wrapping_add(offset as u32), part)
+            reply.copy(span.from.wrapping_add(offset as u32), part)
         })?;
         at = end;
     }

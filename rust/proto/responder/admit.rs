@@ -88,6 +88,8 @@ pub struct Admitted {
     pub(crate) body: u32,
     /// Length in bytes of the unreduced message: with the data in Read chunks.
     pub(crate) total: u32,
+    /// Length in bytes of all Write chunks and the Reply chunk together; at most `u32::MAX`.
+    results: u32,
     /// Whether RPCSEC_GSS protects (or may protect) an inline message. Has no meaning if the
     /// message is in a Position-Zero chunk.
     protected: bool,
@@ -132,14 +134,9 @@ impl<'a> Call<'a, Admitted> {
     /// Returns how many bytes of results fit into the Call's Write chunks and Reply chunk, but at
     /// most [`Terms::longest_call`]. If the RPC layer limits replies to that length, the RDMA
     /// Writes of the reply carry no more bytes.
+    #[inline]
     pub fn results(&self, terms: &Terms) -> u32 {
-        let mut bytes = 0u32;
-        for chunk in self.lists.writes.clone().chain(self.lists.reply.clone()) {
-            for segment in chunk {
-                bytes = bytes.saturating_add(segment.length);
-            }
-        }
-        bytes.min(terms.longest_call)
+        self.stage.results.min(terms.longest_call)
     }
 
     /// Returns the Read chunks of data.
@@ -192,7 +189,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     if total > terms.longest_call {
         return Err(Fault::TooLong);
     }
-    check_results(&call.lists, call.version(), terms)?;
+    let results = check_results(&call.lists, call.version(), terms)?;
     let protected = if !call.facts.long {
         check_arguments(chunks, RpcCall::parse(call.payload))?
     } else {
@@ -206,6 +203,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
         items,
         body,
         total,
+        results,
         protected,
     })
 }
@@ -214,11 +212,9 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
     if lists.writes.len() > MAX_WRITES {
         return Err(Fault::TooComplex);
     }
-    let reads = core::iter::once(lists.reads.len());
-    let writes = lists.writes.clone().map(|chunk| chunk.len());
-    let reply = lists.reply.iter().map(|chunk| chunk.len());
-    let segments = reads.chain(writes).chain(reply);
-    let segments = segments.fold(0, usize::saturating_add);
+    let reply = lists.reply.as_ref().map_or(0, |chunk| chunk.len());
+    let segments = lists.reads.len().saturating_add(lists.writes.segments());
+    let segments = segments.saturating_add(reply);
     if segments > MAX_SEGMENTS {
         return Err(Fault::TooComplex);
     }
@@ -248,11 +244,12 @@ fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
 
 /// Checks the segments of the Write chunks and of the Reply chunk. Also checks that the header of
 /// every possible response fits into a Send, because a Reply repeats the chunk lists (RFC 8166
-/// 3.4.6, 4.3.3).
-fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(), Fault> {
+/// 3.4.6, 4.3.3). Returns the length of all these chunks together.
+fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u32, Fault> {
     let mut least = reply_header_len(lists, version);
+    let mut results = 0u32;
     for chunk in lists.writes.clone() {
-        capacity(chunk)?;
+        results = results.saturating_add(capacity(chunk)?);
     }
     let reply = lists.reply.clone().map_or(Ok(0), capacity)?;
     // CAST: `MIN_RPC_REPLY` is 20.
@@ -260,7 +257,7 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(
         least = least.saturating_add(MIN_RPC_REPLY);
     }
     match u32::try_from(least) {
-        Ok(least) if least <= terms.longest_message(version) => Ok(()),
+        Ok(least) if least <= terms.longest_message(version) => Ok(results.saturating_add(reply)),
         _ => Err(Fault::ReplyHeader),
     }
 }
@@ -270,15 +267,13 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(
 pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
     let reply = lists.reply.as_ref();
     let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
-    let lists = lists.writes.clone().fold(reply, |len, chunk| {
-        len.saturating_add(chunk_len(chunk.len()))
-    });
     // One word each for the empty Read list and the end of the Write list.
     version
         .fixed_len()
         .saturating_add(ABSENT_LEN)
+        .saturating_add(lists.writes.encoded_len())
         .saturating_add(ABSENT_LEN)
-        .saturating_add(lists)
+        .saturating_add(reply)
 }
 
 /// Checks the RPC header of a Call whose Position-Zero chunk has been fetched. Returns whether

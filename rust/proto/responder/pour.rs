@@ -7,7 +7,8 @@ use crate::wire::{
     chunk::{
         Handle,
         Segment,
-        Segments, //
+        Segments,
+        WriteList, //
     },
     xdr::{
         Full,
@@ -35,32 +36,76 @@ pub struct Write {
     pub span: Span,
 }
 
-/// Distributes spans of the reply over segments until the spans or the segments are used up.
+/// Iterator over the RDMA Writes of a reply: each result is distributed over the segments of its
+/// Write chunk, and then the rest over the segments of the Reply chunk, if it goes there.
 #[derive(Clone, Debug)]
-pub(crate) struct Pour<'a, S> {
+pub(crate) struct Pour<'a, S, L> {
+    /// The Write chunks from that of the next result on.
+    chunks: WriteList<'a>,
+    results: S,
+    /// The Reply chunk until its first byte is written.
+    reply: Option<Segments<'a>>,
+    /// What is still to be written to the Reply chunk.
+    rest: L,
     segments: Segments<'a>,
     segment: Segment,
-    spans: S,
     span: Span,
 }
 
-impl<'a, S> Pour<'a, S> {
-    pub(crate) fn new(segments: Segments<'a>, spans: S) -> Self {
+impl<'a, S, L> Pour<'a, S, L>
+where
+    S: Iterator<Item = Span>,
+    L: Iterator<Item = Span>,
+{
+    /// Distributes the `results` over `chunks`, and `rest` over the segments of `reply`.
+    pub(crate) fn new(
+        chunks: WriteList<'a>,
+        results: S,
+        reply: Option<Segments<'a>>,
+        rest: L,
+    ) -> Self {
         Self {
-            segments,
+            chunks,
+            results,
+            reply,
+            rest,
+            segments: Segments::default(),
             segment: Segment::default(),
-            spans,
             span: Span::default(),
         }
     }
+
+    /// Goes on to the next span, which is at the beginning of a chunk unless it belongs to the
+    /// Reply chunk and is not the first there.
+    fn advance(&mut self) -> Option<()> {
+        let chunk = match self.results.next() {
+            Some(span) => {
+                self.span = span;
+                self.chunks.next()
+            }
+            None => {
+                self.span = self.rest.next()?;
+                self.reply.take()
+            }
+        };
+        if let Some(chunk) = chunk {
+            self.segments = chunk;
+            self.segment = Segment::default();
+        }
+        Some(())
+    }
 }
 
-impl<S: Iterator<Item = Span>> Iterator for Pour<'_, S> {
+impl<S, L> Iterator for Pour<'_, S, L>
+where
+    S: Iterator<Item = Span>,
+    L: Iterator<Item = Span>,
+{
     type Item = Write;
 
     fn next(&mut self) -> Option<Write> {
         while self.span.length == 0 {
-            self.span = self.spans.next()?;
+            self.advance()?;
         }
         while self.segment.length == 0 {
             self.segment = self.segments.next()?;

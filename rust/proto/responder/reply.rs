@@ -28,22 +28,20 @@ use crate::{
             Refusal, //
         },
         results::{
-            Pairs,
-            Placed, //
-        },
+            padded_end,
+            Left,
+            Results, //
+        }, //
     },
     wire::{
         chunk::{
             Handle,
-            Lists,
             WriteList, //
         },
         header::{
             direction,
             encode_front,
-            proc_nr,
-            Version,
-            Xid, //
+            proc_nr, //
         },
         xdr::{
             Full,
@@ -64,10 +62,8 @@ pub enum Form {
 /// A reply, and the decision which of its bytes are sent inline and which in chunks.
 #[derive(Clone, Debug)]
 pub struct Reply<'a> {
-    xid: Xid,
-    version: Version,
-    lists: Lists<'a>,
-    pairs: Pairs<'a>,
+    call: &'a Call<'a, Ready>,
+    results: Results<'a>,
     form: Form,
     total: u32,
     /// Length in bytes of the reply without the results in Write chunks and their pads.
@@ -100,24 +96,39 @@ impl<'a> Call<'a, Ready> {
     /// Returns the [`Refusal`] of a Call whose reply cannot be sent. Nothing was written to the
     /// client's memory.
     pub fn reply(
-        &self,
+        &'a self,
         marks: &'a [Span],
         total: u32,
         terms: &Terms,
     ) -> Result<Reply<'a>, Refusal> {
-        let pairs = Pairs::new(self.chunks(), marks, total);
-        match form(&self.lists, self.version(), pairs.clone(), total, terms) {
-            Ok((form, reduced)) => Ok(Reply {
-                xid: self.facts.xid,
-                version: self.facts.version,
-                lists: self.lists.clone(),
-                pairs,
-                form,
-                total,
-                reduced,
-            }),
-            Err(fault) => Err(Refusal::new(self.facts.xid, self.facts.version, fault)),
+        self.plan(marks, total, terms)
+            .map_err(|fault| Refusal::new(self.xid(), self.version(), fault))
+    }
+
+    fn plan(&'a self, marks: &'a [Span], total: u32, terms: &Terms) -> Result<Reply<'a>, Fault> {
+        let results = Results::pair(self.chunks(), marks, total)?;
+        let mut reduced = total;
+        for span in results.spans().filter(|span| span.length != 0) {
+            // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
+            reduced = reduced.saturating_sub(padded_end(span).saturating_sub(span.from));
         }
+        let version = self.version();
+        let header = u32::try_from(reply_header_len(&self.lists, version)).unwrap_or(u32::MAX);
+        let form = if header.saturating_add(reduced) <= terms.longest_message(version) {
+            Form::Inline
+        } else {
+            match self.lists.reply.clone().map_or(Ok(0), capacity) {
+                Ok(room) if room >= reduced => Form::ReplyChunk,
+                _ => return Err(Fault::ReplyRoom),
+            }
+        };
+        Ok(Reply {
+            call: self,
+            results,
+            form,
+            total,
+            reduced,
+        })
     }
 
     /// Returns a handle from the chunks of this Call, for the reply's Send to invalidate. `agreed`
@@ -133,29 +144,6 @@ impl<'a> Call<'a, Ready> {
             .find(|segment| segment.length != 0)
             .map(|segment| segment.handle)
             .filter(|_| agreed)
-    }
-}
-
-fn form(
-    lists: &Lists<'_>,
-    version: Version,
-    pairs: Pairs<'_>,
-    total: u32,
-    terms: &Terms,
-) -> Result<(Form, u32), Fault> {
-    let mut reduced = total;
-    for placed in pairs {
-        placed.check()?;
-        // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
-        reduced = reduced.saturating_sub(placed.end().saturating_sub(placed.span.from));
-    }
-    let header = u32::try_from(reply_header_len(lists, version)).unwrap_or(u32::MAX);
-    if header.saturating_add(reduced) <= terms.longest_message(version) {
-        return Ok((Form::Inline, reduced));
-    }
-    match lists.reply.clone().map_or(Ok(0), capacity) {
-        Ok(room) if room >= reduced => Ok((Form::ReplyChunk, reduced)),
-        _ => Err(Fault::ReplyRoom),
     }
 }
 
@@ -176,39 +164,37 @@ impl<'a> Reply<'a> {
     }
 
     /// Returns the parts of the reply that the Send carries behind the transport header, in order.
+    #[inline]
     pub fn inline(&self) -> impl Iterator<Item = Span> + 'a {
-        let wanted = self.form == Form::Inline;
-        self.left().filter(move |_| wanted)
+        self.left_for(Form::Inline)
+    }
+
+    /// Returns the parts of the reply that the RDMA Writes carry, in the order of the Writes.
+    #[inline]
+    pub fn written(&self) -> impl Iterator<Item = Span> + 'a {
+        let results = self.results.spans().filter(|span| span.length != 0);
+        results.chain(self.left_for(Form::ReplyChunk))
     }
 
     /// Returns the RDMA Writes, which must be posted before the Send.
     pub fn writes(&self) -> impl Iterator<Item = Write> + 'a {
-        let results = self.pairs.clone().flat_map(|placed| {
-            let span = core::iter::once(placed.span);
-            Pour::new(placed.chunk, span)
-        });
-        let chunk = match self.form {
-            Form::Inline => None,
-            Form::ReplyChunk => self.lists.reply.clone(),
-        };
-        results.chain(Pour::new(chunk.unwrap_or_default(), self.left()))
+        let lists = &self.call.lists;
+        Pour::new(
+            lists.writes.clone(),
+            self.results.spans(),
+            lists.reply.clone(),
+            self.left_for(Form::ReplyChunk),
+        )
     }
 
-    /// Returns the parts of the reply that are not in Write chunks.
-    fn left(&self) -> impl Iterator<Item = Span> + Clone + 'a {
-        let placed = self.pairs.clone().filter(|placed| placed.span.length != 0);
-        let rest = core::iter::once((self.total, self.total));
-        let mut from = 0;
-        placed
-            .map(|placed: Placed<'a>| (placed.span.from, placed.end()))
-            .chain(rest)
-            .map(move |(until, next)| {
-                let length = until.saturating_sub(from);
-                let span = Span { from, length };
-                from = next;
-                span
-            })
-            .filter(|span| span.length != 0)
+    /// Returns the parts of the reply that are not in Write chunks if the reply has this form, and
+    /// no part otherwise.
+    #[inline]
+    fn left_for(&self, form: Form) -> Left<'a> {
+        match self.form == form {
+            true => self.results.left(self.total),
+            false => Left::default(),
+        }
     }
 
     /// Encodes the transport header at the front of `buf` and returns its length.
@@ -218,7 +204,7 @@ impl<'a> Reply<'a> {
     /// Returns [`Error::NoSpace`] if `buf` is shorter than the header. The caller must then close
     /// the connection (RFC 8166 4.5.4).
     pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
-        let len = reply_header_len(&self.lists, self.version);
+        let len = reply_header_len(&self.call.lists, self.call.version());
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
         self.put(&granted, &mut Writer::new(buf))
             .map_err(|Full| Error::NoSpace)?;
@@ -231,8 +217,8 @@ impl<'a> Reply<'a> {
             Form::ReplyChunk => (proc_nr::NOMSG, self.reduced),
         };
         encode_front(
-            self.version,
-            self.xid,
+            self.call.version(),
+            self.call.xid(),
             granted.credits(),
             procedure,
             direction::REPLY,
@@ -241,13 +227,13 @@ impl<'a> Reply<'a> {
         out.u32(0)?;
         // The header returns all Write chunks of the Call, including unused ones. A protected reply
         // uses none.
-        let mut pairs = self.pairs.clone();
-        for chunk in self.lists.writes.clone() {
-            let written = pairs.next().map_or(0, |placed| placed.span.length);
+        let mut spans = self.results.spans();
+        for chunk in self.call.lists.writes.clone() {
+            let written = spans.next().map_or(0, |span| span.length);
             encode_written(chunk, written, out)?;
         }
         out.u32(0)?;
-        match self.lists.reply.clone() {
+        match self.call.lists.reply.clone() {
             Some(chunk) => encode_written(chunk, reply_len, out),
             None => out.u32(0),
         }

@@ -15,10 +15,7 @@ use crate::{
         refusal::Fault, //
     },
     wire::{
-        chunk::{
-            Segments,
-            WriteList, //
-        },
+        chunk::WriteList,
         xdr::round_up, //
     }, //
 };
@@ -27,82 +24,126 @@ use crate::{
 /// at a lower offset.
 pub const MIN_ACCEPTED: u32 = 24;
 
-/// A Write chunk, and the bytes of the reply that are written to it.
-#[derive(Clone, Debug)]
-pub(crate) struct Placed<'a> {
-    pub(crate) chunk: Segments<'a>,
-    /// The bytes of the reply for this chunk; zero bytes if the chunk stays unused.
-    pub(crate) span: Span,
-}
-
-impl Placed<'_> {
-    /// Returns the offset in the reply at which the result with its pad ends.
-    #[inline]
-    pub(crate) fn end(&self) -> u32 {
-        end(self.span).unwrap_or(u32::MAX)
-    }
-
-    /// Checks that the result fits into the chunk.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        match capacity(self.chunk.clone()) {
-            Ok(capacity) if capacity >= self.span.length => Ok(()),
-            _ => Err(Fault::WriteRoom),
-        }
-    }
-}
-
-/// Pairs the Write chunks of a Call with the marks of its reply.
+/// The results of a reply that are written to Write chunks, and those that are not.
 ///
 /// A marked result goes inline, and its chunk stays unused, in two cases. Either the mark does not
 /// match the reply, because the RPC layer truncated the reply after it made the mark. Or the chunk
 /// has a length of zero: the client wants the result inline.
-#[derive(Clone, Debug)]
-pub(crate) struct Pairs<'a> {
-    chunks: WriteList<'a>,
-    marks: core::slice::Iter<'a, Span>,
-    /// Offset in the reply before which no later mark may begin.
-    least: u32,
-    total: u32,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Results<'a> {
+    marks: &'a [Span],
+    /// Bit k is set if the k-th result is written to the k-th Write chunk. Admission limits the
+    /// number of Write chunks to [`MAX_WRITES`](super::admit::MAX_WRITES).
+    placed: u32,
 }
 
-impl<'a> Pairs<'a> {
-    /// Pairs `chunks` with `marks` for a reply of `total` bytes.
-    pub(crate) fn new(chunks: WriteList<'a>, marks: &'a [Span], total: u32) -> Self {
-        Self {
-            chunks,
-            marks: marks.iter(),
-            least: MIN_ACCEPTED,
+impl<'a> Results<'a> {
+    /// Pairs `chunks` with `marks` for a reply of `total` bytes. Fails if a result does not fit
+    /// into its chunk.
+    pub(crate) fn pair(
+        chunks: WriteList<'_>,
+        marks: &'a [Span],
+        total: u32,
+    ) -> Result<Self, Fault> {
+        let (mut placed, mut bit, mut least) = (0, 1u32, MIN_ACCEPTED);
+        for (chunk, mark) in chunks.zip(marks) {
+            let room = capacity(chunk).map_err(|_| Fault::WriteRoom)?;
+            let inside = end(*mark).is_some_and(|end| end <= total);
+            let holds = inside && mark.from >= least && mark.from & 3 == 0;
+            if room != 0 && holds && mark.length != 0 {
+                if mark.length > room {
+                    return Err(Fault::WriteRoom);
+                }
+                placed |= bit;
+                least = padded_end(*mark);
+            }
+            bit = bit.wrapping_add(bit);
+        }
+        Ok(Self { marks, placed })
+    }
+
+    /// Returns for each Write chunk, in order, the bytes of the reply that are written to it: none
+    /// for an unused chunk. Ends after the last result, so that chunks without a result may follow.
+    #[inline]
+    pub(crate) fn spans(&self) -> Spans<'a> {
+        Spans {
+            marks: self.marks.iter(),
+            placed: self.placed,
+        }
+    }
+
+    /// Returns the parts of a reply of `total` bytes that are not written to Write chunks.
+    #[inline]
+    pub(crate) fn left(&self, total: u32) -> Left<'a> {
+        Left {
+            spans: self.spans(),
+            from: 0,
             total,
         }
     }
-
-    fn holds(&self, mark: Span) -> bool {
-        let inside = end(mark).is_some_and(|end| end <= self.total);
-        inside && mark.from >= self.least && mark.from & 3 == 0
-    }
 }
 
-impl<'a> Iterator for Pairs<'a> {
-    type Item = Placed<'a>;
+/// Iterator over the bytes for each Write chunk, see [`Results::spans`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spans<'a> {
+    marks: core::slice::Iter<'a, Span>,
+    placed: u32,
+}
 
-    fn next(&mut self) -> Option<Placed<'a>> {
-        let chunk = self.chunks.next()?;
-        let mark = self.marks.next().copied().unwrap_or_default();
-        let has_room = chunk.clone().any(|segment| segment.length != 0);
-        let span = if has_room && self.holds(mark) {
-            mark
-        } else {
-            Span::default()
-        };
-        let placed = Placed { chunk, span };
-        if span.length != 0 {
-            self.least = placed.end();
+impl Iterator for Spans<'_> {
+    type Item = Span;
+
+    #[inline]
+    fn next(&mut self) -> Option<Span> {
+        if self.placed == 0 {
+            return None;
         }
-        Some(placed)
+        let (mark, placed) = (self.marks.next()?, self.placed);
+        self.placed = placed >> 1;
+        Some(match placed & 1 {
+            0 => Span::default(),
+            _ => *mark,
+        })
     }
 }
 
-/// Returns the offset in the reply at which an item with its pad ends.
+/// Iterator over the parts of a reply that are not written to Write chunks. No part is empty.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Left<'a> {
+    spans: Spans<'a>,
+    from: u32,
+    total: u32,
+}
+
+impl Iterator for Left<'_> {
+    type Item = Span;
+
+    #[inline]
+    fn next(&mut self) -> Option<Span> {
+        loop {
+            let placed = self.spans.next();
+            let (until, next) = match placed {
+                Some(span) if span.length == 0 => continue,
+                Some(span) => (span.from, padded_end(span)),
+                None => (self.total, self.total),
+            };
+            let from = core::mem::replace(&mut self.from, next);
+            // NO-OVERFLOW: The results with their pads are inside the reply, in order.
+            let length = until.saturating_sub(from);
+            if length != 0 {
+                return Some(Span { from, length });
+            }
+            placed?;
+        }
+    }
+}
+
+/// Returns the offset in the reply at which a result with its pad ends.
+#[inline]
+pub(crate) fn padded_end(span: Span) -> u32 {
+    end(span).unwrap_or(u32::MAX)
+}
+
 fn end(span: Span) -> Option<u32> {
     span.from.checked_add(round_up(span.length)?)
 }

@@ -293,6 +293,19 @@ impl<'a> WriteList<'a> {
         self.count
     }
 
+    /// Returns the length on the wire of the chunks that are left, in bytes.
+    #[inline]
+    pub const fn encoded_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns how many segments the chunks that are left have together.
+    #[inline]
+    pub const fn segments(&self) -> usize {
+        let fronts = self.count.saturating_mul(CHUNK_LEN);
+        self.bytes.len().saturating_sub(fronts) / SEGMENT_LEN
+    }
+
     /// Returns true if no chunk is left.
     #[inline]
     pub const fn is_empty(&self) -> bool {

@@ -64,8 +64,13 @@ fn write(handle: u32, from: u32, length: u32) -> Write {
     }
 }
 
+/// Returns the Writes, after a check that they carry the bytes that `written` returns, in order.
 fn writes(reply: &Reply<'_>) -> Vec<Write> {
-    reply.writes().collect()
+    let bytes = |span: Span| span.from..span.from + span.length;
+    let writes: Vec<Write> = reply.writes().collect();
+    let carried = writes.iter().flat_map(|write| bytes(write.span));
+    assert!(carried.eq(reply.written().flat_map(bytes)));
+    writes
 }
 
 fn inline(reply: &Reply<'_>) -> Vec<(u32, u32)> {
@@ -218,7 +223,8 @@ fn without_room_the_call_gets_an_error() {
     }
     let chunk = segments(50, &[5000]);
     let bytes = message(&[], &[], Some(&chunk)).bytes();
-    let reply = ready(&bytes).reply(&[], too_long, &TERMS).unwrap();
+    let call = ready(&bytes);
+    let reply = call.reply(&[], too_long, &TERMS).unwrap();
     assert_eq!(reply.form(), Form::ReplyChunk);
 }
 
@@ -408,7 +414,8 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
 fn an_rpc_error_returns_every_chunk_unused() {
     let (chunk, reply) = (segments(40, &[100]), segments(50, &[5000]));
     let bytes = message(&[], &[&chunk], Some(&reply)).bytes();
-    let found = ready(&bytes).reply(&[], 24, &TERMS).unwrap();
+    let call = ready(&bytes);
+    let found = call.reply(&[], 24, &TERMS).unwrap();
     let (write, reply) = (written(&chunk, &[0]), written(&reply, &[0]));
     assert_eq!(header(&found), returned(MSG, &[&write], Some(&reply)));
 }
