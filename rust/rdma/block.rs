@@ -25,12 +25,6 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A block without pages.
-    pub(crate) const NONE: Self = Self {
-        raw: KVec::new(),
-        pages: KVec::new(),
-    };
-
     /// Allocates `count` zeroed pages. Returns `EINVAL` if `count` is zero. May sleep.
     pub(crate) fn new(count: usize) -> Result<Self> {
         let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;

@@ -31,9 +31,10 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// `len` is not zero, and at most the number of bytes in the pages of `block`.
+/// - `len` is not zero, and at most the number of bytes in the pages of `block`.
+/// - `block` is `None` only while the value is dropped.
 pub struct Pages {
-    block: Block,
+    block: Option<Block>,
     len: usize,
     /// The pool to which the pages go when they are no longer used.
     home: Option<Arc<Pool>>,
@@ -44,7 +45,7 @@ pub struct Pages {
 unsafe impl PageArray for Pages {
     fn array(&self) -> NonNull<*mut bindings::page> {
         // A vector's pointer is not null.
-        NonNull::from(self.block.raw.as_slice()).cast()
+        NonNull::from(self.raw()).cast()
     }
 
     fn first(&self) -> NonNull<u8> {
@@ -61,7 +62,7 @@ impl Pages {
     pub fn new(len: usize) -> Result<Self> {
         // INVARIANT: These pages hold at least `len` bytes. If `len` is zero, `Block::new` fails.
         Ok(Self {
-            block: Block::new(Self::count(len))?,
+            block: Some(Block::new(Self::count(len))?),
             len,
             home: None,
         })
@@ -89,7 +90,7 @@ impl Pages {
         }
         // INVARIANT: The lengths were checked above.
         let mut pages = Self {
-            block,
+            block: Some(block),
             len: end,
             home: Some(home),
         };
@@ -141,9 +142,14 @@ impl Pages {
         Ok(mapped)
     }
 
+    /// Returns the pages. The last page is there twice.
+    fn raw(&self) -> &[*mut bindings::page] {
+        self.block.as_ref().map_or(&[], |block| &block.raw)
+    }
+
     /// Returns the kernel's address of a page.
     fn address(&self, index: usize) -> Option<NonNull<u8>> {
-        let page = *self.block.raw.get(index)?;
+        let page = *self.raw().get(index)?;
         // SAFETY: The page belongs to this object. The kernel can address it, because it was not
         // allocated from high memory.
         NonNull::new(unsafe { bindings::xprtrdma_page_address(page) }.cast())
@@ -178,7 +184,7 @@ impl Mappable {
         match self {
             Self::Own(pages) => {
                 let count = Pages::count(pages.len);
-                pages.block.raw.get(..count).unwrap_or(&[])
+                pages.raw().get(..count).unwrap_or(&[])
             }
             Self::Shared(refs) => refs.pages(),
         }
@@ -210,7 +216,8 @@ impl Mappable {
 /// [`MappedPages::map`] has succeeded. For pages that other code uses as well, `dir` is `ToDevice`.
 pub struct MappedPages {
     addrs: KVec<u64>,
-    memory: Mappable,
+    /// `None` before [`MappedPages::map`], and after [`MappedPages::unmap`].
+    memory: Option<Mappable>,
     dir: Direction,
     pd: Arc<Pd>,
     /// The empty list of shared pages that were unmapped, kept for its memory.
@@ -223,7 +230,7 @@ impl MappedPages {
         // INVARIANT: There are no pages.
         Self {
             addrs: KVec::new(),
-            memory: Mappable::Own(Pages::NONE),
+            memory: None,
             dir: Direction::ToDevice,
             pd: pd.clone(),
             list: PageList::default(),
@@ -243,10 +250,10 @@ impl MappedPages {
         }
         self.addrs.reserve(memory.raw().len(), GFP_KERNEL)?;
         // INVARIANT: None of the new pages is mapped yet.
-        self.memory = memory;
+        let memory = self.memory.insert(memory);
         self.dir = dir;
         let dev = self.pd.raw_device();
-        for &page in self.memory.raw() {
+        for &page in memory.raw() {
             // SAFETY: The device exists as long as `pd`. The page is a whole page, which `memory`
             // keeps.
             let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, dir.raw()) };
@@ -265,7 +272,7 @@ impl MappedPages {
     /// pages.
     pub(crate) fn unmap(&mut self) -> Option<Pages> {
         self.forget_mappings();
-        match core::mem::replace(&mut self.memory, Mappable::Own(Pages::NONE)) {
+        match self.memory.take()? {
             Mappable::Own(pages) => Some(pages),
             Mappable::Shared(refs) => {
                 self.list = refs.into_list();
@@ -281,7 +288,7 @@ impl MappedPages {
 
     /// Returns the number of bytes in the pages.
     pub(crate) fn len(&self) -> usize {
-        self.memory.len()
+        self.memory.as_ref().map_or(0, Mappable::len)
     }
 
     /// Returns the number of pages.
@@ -302,9 +309,10 @@ impl MappedPages {
     /// Returns a scatter/gather element for the bytes from `at` on: at most `len` bytes, as far as
     /// their device addresses are contiguous. Returns `None` if that is no byte.
     pub(crate) fn sge(&self, at: usize, len: usize) -> Option<bindings::ib_sge> {
-        let most = len.min(self.len().checked_sub(at)?);
+        let memory = self.memory.as_ref()?;
+        let most = len.min(memory.len().checked_sub(at)?);
         // NO-OVERFLOW: The sum is an offset in memory.
-        let from = self.memory.offset().wrapping_add(at);
+        let from = memory.offset().wrapping_add(at);
         let (index, offset) = (from / PAGE_SIZE, from % PAGE_SIZE);
         let mut rest = self.addrs.get(index..)?.iter();
         let first = *rest.next()?;
@@ -334,19 +342,10 @@ impl MappedPages {
     }
 }
 
-impl Pages {
-    /// Returns an object without pages, to replace one whose pages were moved.
-    const NONE: Self = Self {
-        block: Block::NONE,
-        len: 0,
-        home: None,
-    };
-}
-
 impl Drop for Pages {
     fn drop(&mut self) {
-        if let Some(home) = self.home.take() {
-            home.put(core::mem::replace(&mut self.block, Block::NONE));
+        if let (Some(home), Some(block)) = (self.home.take(), self.block.take()) {
+            home.put(block);
         }
     }
 }
