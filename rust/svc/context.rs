@@ -60,6 +60,7 @@ pub(crate) struct Context<S: Service> {
 
 impl<S: Service> Context<S> {
     /// Creates the context of a call.
+    #[inline(always)]
     pub(crate) fn new(message: S::Message, place: Place<S::Pages>, call: S::Call) -> Self {
         Self {
             message,

@@ -157,18 +157,17 @@ impl<S: Service> Inbox<S> {
     /// Fails if there is no memory, if the inbox is full, or if the RPC server has forgotten the
     /// connection. The call and its message are then dropped, and no reply is sent.
     pub fn push(&self, message: S::Message, place: Place<S::Pages>, call: S::Call) -> Result {
-        let context = Context::new(message, place, call);
         let mut state = self.0.state.lock();
-        let spare = state.spare.pop();
-        let context = match spare {
-            Some(memory) => KBox::write(memory, context),
+        let memory = match state.spare.pop() {
+            Some(memory) => memory,
             None => {
                 drop(state);
-                let context = KBox::new(context, GFP_KERNEL)?;
+                let memory = KBox::new_uninit(GFP_KERNEL)?;
                 state = self.0.state.lock();
-                context
+                memory
             }
         };
+        let context = KBox::write(memory, Context::new(message, place, call));
         if matches!(state.xprt, Xprt::Detached) {
             drop(state);
             // The lock is not held here, because dropping a call may take other locks, and sleep.
