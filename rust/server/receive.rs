@@ -54,6 +54,7 @@ use xprtrdma_proto::{
         call::Parked,
         grant::{
             Grant,
+            Overdrawn,
             Ticket, //
         },
         refusal::{
@@ -69,7 +70,8 @@ use xprtrdma_proto::{
     served::{
         cause::Cause,
         life::Act, //
-    }, //
+    },
+    Credits, //
 };
 use xprtrdma_rdma::{
     mr::LocalInvalidation,
@@ -158,6 +160,13 @@ impl Handler {
     pub(crate) fn give_up(&self) {
         self.outbox.give_up();
         self.reads.give_up();
+    }
+
+    /// Records a completed Receive, whose message needs a response.
+    fn begin(&self, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
+        let mut grant = self.outbox.grant.lock();
+        grant.received();
+        grant.begin(requested)
     }
 
     /// Passes a call whose data have all arrived to the RPC server.
@@ -267,7 +276,6 @@ impl QpHandler for Handler {
         let since = Since::arrival();
         this.arrivals.messages.add(1);
         Counter::Received.add(1);
-        this.outbox.grant.lock().received();
         this.events.ending().heard();
         if message.immediate() != Immediate::None {
             this.events.end(Cause::Malformed);
@@ -283,13 +291,12 @@ impl QpHandler for Handler {
                     (call.xid().0, version, len, call.credits().0)
                 });
                 this.callbacks.heard(call.version(), &this.events.peer);
-                let ticket = this.outbox.grant.lock().begin(Some(call.credits()));
-                (ticket, Ok(call))
+                (this.begin(Some(call.credits())), Ok(call))
             }
-            Arrival::Refuse(refusal) => (this.outbox.grant.lock().begin(None), Err(refusal)),
+            Arrival::Refuse(refusal) => (this.begin(None), Err(refusal)),
             other => {
-                // When the message is dropped, its buffer is posted again.
-                this.outbox.grant.lock().posted(1);
+                // The drop of the message posts its buffer again, so the number of posted Receives
+                // stays the same.
                 let expected = match other {
                     Arrival::ReverseReply(reply) => this.callbacks.replied(&reply),
                     Arrival::ReverseError(xid) => this.callbacks.refused(xid),
