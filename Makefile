@@ -182,6 +182,7 @@ count:
 .PHONY: bench bench-check
 bench bench-check:
 	$(LAB) $@ $(KERNEL_OPTION) $(BENCH)
+	$(if $(filter bench,$@)$(BENCH),,$(LAB) $@ $(KERNEL_OPTION) --server)
 
 # With Sphinx of this machine if it has it. A page that is read again tells its warnings again.
 .PHONY: htmldocs

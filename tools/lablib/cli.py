@@ -537,15 +537,18 @@ def add_bench_check(commands):
     sub.add_argument("--processors", action="store_true",
                      help=f"with {baseline.HOW_MANY} processors in the client instead: "
                           "instructions, wake-ups, interrupts, locks found taken")
+    sub.add_argument("--server", action="store_true",
+                     help="of our server instead: all that tools/lab count --server counts")
     sub.add_argument("--measured", metavar="FILE",
-                     help="what make bench wrote (with --processors: tools/lab count), instead of "
-                          "measuring")
+                     help="what make bench wrote (with --processors or --server: tools/lab count), "
+                          "instead of measuring")
     sub.add_argument("--write", action="store_true",
                      help=f"record tools/results/{baseline.RECORD}.csv (or "
                           f"{baseline.PROCESSORS}.csv) instead of comparing")
 
     def run(args):
-        check = baseline.check_processors if args.processors else baseline.check
+        check = (baseline.check_server if args.server else
+                 baseline.check_processors if args.processors else baseline.check)
         return check(args.kernel, args.rounds, args.measured, args.write)
 
     sub.set_defaults(run=run)

@@ -202,6 +202,17 @@ class Baseline(unittest.TestCase):
                                     baseline.WIDE))
         self.assertEqual(len(found), 1)
 
+    def test_a_server_is_held_to_its_table_and_to_the_other_one(self):
+        before, _ = baseline.recorded_served()
+        self.assertEqual(list(baseline.rises(before, before, baseline.SERVED)), [])
+        more = {load: row | {"transport": row["transport"] * 1.1} for load, row in before.items()}
+        found = list(baseline.rises(before, more, baseline.SERVED))
+        # Those of a mebibyte may differ by more.
+        self.assertEqual(len(found), len([load for load in before if "1 MiB" not in load]))
+        for kernel, lines in ((96, 0), (98, 1)):
+            self.assertEqual(len(list(baseline.missed_by_server(
+                {"GETATTR v3": {"kernel": kernel}}, {"GETATTR v3": {"kernel": 100}}))), lines)
+
     def test_a_rise_is_named(self):
         found = list(baseline.rises(self.recorded, {"GETATTR": {"posts": 2.0, "service": 3000.0}}))
         self.assertEqual(found, ["GETATTR: posts rose from 1.00 to 2.00"])
