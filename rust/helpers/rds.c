@@ -5,6 +5,7 @@
  * decisions.
  */
 #include <linux/dma-mapping.h>
+#include <linux/highmem.h>
 #include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -232,11 +233,22 @@ size_t rdsrdma_copy_payload(struct rds_message *rm, size_t at, void *to,
 {
 	struct scatterlist *sg = rm->data.op_sg;
 	unsigned int nents = rm->data.op_nents;
+	size_t done = 0;
 
-	/* sg_pcopy_to_buffer() would skip page by page, for each fragment. */
-	for (; nents && at >= sg->length; nents--, sg++)
-		at -= sg->length;
-	return sg_pcopy_to_buffer(sg, nents, to, len, at);
+	/* RDS allocates single pages, so each entry lies in one. */
+	for (; nents && done < len; nents--, sg++) {
+		size_t part;
+
+		if (at >= sg->length) {
+			at -= sg->length;
+			continue;
+		}
+		part = min(len - done, sg->length - at);
+		memcpy_from_page(to + done, sg_page(sg), sg->offset + at, part);
+		done += part;
+		at = 0;
+	}
+	return done;
 }
 
 size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,

@@ -50,15 +50,15 @@ enum Frame {
 
 impl<H: QpHandler> Link<H> {
     /// Posts a frame: the header, and `len` bytes that `payload` writes. `last` says whether the
-    /// frame completes its message.
+    /// frame completes its message. If the frame `waits`, the caller must ring the doorbell.
     fn frame(
         &mut self,
         header: &Header,
         len: usize,
-        last: bool,
+        (last, waits): (bool, bool),
         payload: impl FnOnce(&mut [u8]) -> Result,
     ) -> Frame {
-        let qp = self.qp.clone();
+        let qp = &*self.qp;
         // NO-OVERFLOW: `len` is at most `FRAGMENT_BYTES`.
         let frame = HEADER_BYTES.wrapping_add(len);
         let mut batch = match qp.begin(frame, 1) {
@@ -82,7 +82,11 @@ impl<H: QpHandler> Link<H> {
             return Frame::Dead;
         };
         front.copy_from_slice(&header.encode());
-        match payload(rest).and_then(|()| batch.post_message(frame)) {
+        let posted = payload(rest).and_then(|()| match waits {
+            true => batch.post_waiting(frame),
+            false => batch.post_message(frame),
+        });
+        match posted {
             Ok(()) => Frame::Posted,
             Err(_) => Frame::Dead,
         }
@@ -101,6 +105,8 @@ impl<H: QpHandler> Link<H> {
         begun: bool,
     ) -> Result<Option<u32>> {
         let (mut sent, mut any) = (0u32, false);
+        // Several fragments are posted together, with one doorbell.
+        let many = header.len.saturating_sub(at) > FRAGMENT_BYTES;
         loop {
             // NO-OVERFLOW: The sum is an offset in the message.
             let from = at.wrapping_add(sent);
@@ -111,13 +117,17 @@ impl<H: QpHandler> Link<H> {
             }
             // NO-OVERFLOW: The sum is at most the length of the message.
             let last = from.wrapping_add(len) == header.len;
-            match self.frame(header, len as usize, last, |to| message.copy(from, to)) {
+            let payload = |to: &mut [u8]| message.copy(from, to);
+            match self.frame(header, len as usize, (last, many), payload) {
                 Frame::Posted => any = true,
                 Frame::Full => break,
                 Frame::Dead => return Err(ENOTCONN),
             }
             // NO-OVERFLOW: The sum is at most the length of the message.
             sent = sent.wrapping_add(len);
+        }
+        if many {
+            self.qp.ring_now()?;
         }
         if any && !header.has(CONGESTION_MAP) {
             self.sent = self.sent.max(header.sequence);
@@ -190,7 +200,7 @@ pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>, posted: u16) {
         if owed.is_none() && !link.credits.is_worth_a_frame() {
             return true;
         }
-        let frame = link.frame(&Header::default(), 0, true, |_| Ok(()));
+        let frame = link.frame(&Header::default(), 0, (true, false), |_| Ok(()));
         if owed.is_some() {
             link.owed.frame_over(matches!(frame, Frame::Full));
         }

@@ -38,7 +38,7 @@ pub(crate) const QUEUES: QpConfig = QpConfig {
     send_wrs: SEND_WRS,
     signal_every: 16,
     message_wrs: 1,
-    waiting_wrs: 1,
+    waiting_wrs: 16,
     recv_count: RECEIVES,
     recv_batch: RECV_BATCH,
     recv_size: FRAME,

@@ -96,6 +96,13 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
+/// The lender of a message without regions.
+#[cfg(xprtrdma_server)]
+pub(super) struct Nothing;
+
+#[cfg(xprtrdma_server)]
+impl Lender for Nothing {}
+
 /// The message of a Send.
 #[cfg(xprtrdma_server)]
 #[derive(Clone, Copy, Debug)]
@@ -304,8 +311,6 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// Posts a Send. After an error the connection has failed.
     #[cfg(xprtrdma_server)]
     pub fn post_message(mut self, message: impl Into<Message>) -> Result {
-        struct Nothing;
-        impl Lender for Nothing {}
         let message = message.into();
         message.choose(&mut self.sq.send);
         let len = message.len;
@@ -362,17 +367,27 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// work requests wait. The caller uses it for a message that others may follow at once. If the
     /// later post fails, [`QpHandler::broken`] is called.
     #[inline(never)]
-    pub fn post_later<L: Lender>(mut self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+    pub fn post_later<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
+        self.enqueue(len, regions, true)
+    }
+
+    /// Adds a message to those that wait for the doorbell, which is rung now if too many work
+    /// requests wait. `rings` says whether a work item rings the doorbell otherwise.
+    #[inline(always)]
+    pub(super) fn enqueue<L: Lender>(
+        mut self,
+        len: usize,
+        regions: &mut [ExposedMr<L>],
+        rings: bool,
+    ) -> Result {
         let (sge, flags) = self.add(len, regions, false)?;
         let qp = self.qp;
         let sq = &mut *self.sq;
         let doorbell = qp.doorbell.read_once();
         let fence = sq.fence.as_ref().filter(|_| sq.fence_wrs != 0);
         sq.unfenced |= fence.is_none() && !regions.is_empty();
-        if let Err(error) = sq
-            .chain
-            .push((doorbell, sq.seq), fence, regions, (sge, flags))
-        {
+        let (numbers, send) = ((doorbell, sq.seq), (sge, flags));
+        if let Err(error) = sq.chain.push(numbers, fence, regions, send) {
             // The queue already counts the message as posted, so it cannot be used any more.
             sq.closed = true;
             return Err(error);
@@ -380,7 +395,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if sq.chain.len > sq.chain.full {
             return qp.ring(sq);
         }
-        if sq.chain.messages == 1 {
+        // The send queue is still locked, as `ring_later` requires.
+        if rings && sq.chain.messages == 1 {
             qp.ring_later();
         }
         Ok(())

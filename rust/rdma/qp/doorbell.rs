@@ -5,6 +5,11 @@
 //!
 //! [`SendBatch::post_later`]: super::SendBatch::post_later
 
+#[cfg(xprtrdma_rds)]
+use super::batch::{
+    Nothing,
+    SendBatch, //
+};
 use super::{
     handler::QpHandler,
     send_queue::{
@@ -59,6 +64,16 @@ impl<H: QpHandler> WorkItem for Qp<H> {
     }
 }
 
+#[cfg(xprtrdma_rds)]
+impl<H: QpHandler> SendBatch<'_, H> {
+    /// Posts a Send of the first `len` bytes of the buffer, but leaves the doorbell to the caller,
+    /// who must call [`Qp::ring_now`] after the last of such messages. The doorbell is rung earlier
+    /// if too many work requests wait. After an error the connection has failed.
+    pub fn post_waiting(self, len: usize) -> Result {
+        self.enqueue::<Nothing>(len, &mut [], false)
+    }
+}
+
 impl<H: QpHandler> Qp<H> {
     /// Posts the waiting messages, unless the queue is closed. Returns the errors of
     /// [`Qp::submit`], even if the caller's own message did not wait.
@@ -79,6 +94,15 @@ impl<H: QpHandler> Qp<H> {
         // them until it is proven that the peer cannot access them. The queue is open, and its lock
         // is held because it is borrowed.
         unsafe { self.submit(&mut sq.closed, first) }
+    }
+
+    /// Rings the doorbell for messages that were posted with [`SendBatch::post_waiting`]. After an
+    /// error the connection has failed.
+    ///
+    /// [`SendBatch::post_waiting`]: super::SendBatch::post_waiting
+    #[cfg(xprtrdma_rds)]
+    pub fn ring_now(&self) -> Result {
+        self.ring(&mut self.sq.lock())
     }
 
     /// Queues the work item that rings the doorbell. Must be called with the queue locked and open,
