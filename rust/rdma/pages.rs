@@ -15,7 +15,10 @@ use core::{
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        UniqueArc, //
+    }, //
 };
 use xprtrdma_base::buffer::{
     PageArray,
@@ -133,6 +136,24 @@ impl Pages {
             from += len;
         }
         Ok(())
+    }
+
+    /// Returns the pages of the bytes from the page with this index on.
+    pub(crate) fn raw_from(&self, index: usize) -> &[*mut bindings::page] {
+        // The bytes use the first pages only.
+        let used = self.raw().get(..Self::count(self.len));
+        used.and_then(|used| used.get(index..)).unwrap_or(&[])
+    }
+
+    /// Moves the pages out of an allocation that nothing else refers to.
+    pub(crate) fn from_unique(mut unique: Pin<UniqueArc<Self>>) -> Self {
+        // INVARIANT: What stays behind has no pages, and is dropped here.
+        let emptied = Self {
+            block: None,
+            len: 0,
+            home: None,
+        };
+        core::mem::replace(&mut *unique, emptied)
     }
 
     /// Maps the pages for the device of `pd`. May sleep.

@@ -16,7 +16,11 @@ use crate::{
         MappedPages,
         Pages, //
     },
-    pd::Pd, //
+    pd::Pd,
+    sink::{
+        Sink,
+        Sinks, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -106,8 +110,22 @@ pub struct Transfer {
 /// The memory of this host that a transfer accesses.
 enum Memory {
     Own(MappedPages),
+    /// Pages that a Read fills, on an iWARP device.
+    Sink(Sink),
     #[cfg(xprtrdma_rds)]
     Lent(MappedLoan),
+}
+
+impl Memory {
+    /// Ends the device's access. Returns the pages, see [`Transfer::into_pages`].
+    fn into_pages(self) -> Option<Pages> {
+        match self {
+            Memory::Own(mut pages) => pages.unmap(),
+            Memory::Sink(sink) => sink.end(),
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(_) => None,
+        }
+    }
 }
 
 impl Kind {
@@ -168,6 +186,7 @@ impl Blank {
     pub fn list(&mut self) -> Option<&mut PageList> {
         match &mut self.0.memory {
             Memory::Own(pages) => Some(pages.list()),
+            Memory::Sink(_) => None,
             #[cfg(xprtrdma_rds)]
             Memory::Lent(_) => None,
         }
@@ -189,10 +208,28 @@ impl Blank {
                 pages.map(memory, kind.raw().1)?;
                 pages.pd().max_send_sges() as usize
             }
+            Memory::Sink(_) => return Err(EINVAL),
             #[cfg(xprtrdma_rds)]
             Memory::Lent(_) => return Err(EINVAL),
         };
         this.make(kind, most_sges, stretches)?;
+        Ok(self.0)
+    }
+
+    /// Makes Reads of `stretches` into `pages` on an iWARP device, with regions that are registered
+    /// before the Reads and that the Reads invalidate. Errors as [`Blank::fill`]. May sleep.
+    pub fn fill_sink(
+        mut self,
+        sinks: &Arc<Sinks>,
+        pages: Pages,
+        stretches: impl Iterator<Item = Stretch>,
+    ) -> Result<KBox<Transfer>> {
+        let this = &mut *self.0;
+        (this.tag, this.kind) = (0, Kind::Read);
+        let mut sink = Sink::new(sinks, pages)?;
+        sink.make(&mut this.wrs, &mut this.sges, stretches)?;
+        this.memory = Memory::Sink(sink);
+        this.give_elements()?;
         Ok(self.0)
     }
 }
@@ -269,13 +306,18 @@ impl Transfer {
                 wrs.push(wr, GFP_KERNEL)?;
             }
         }
-        if wrs.is_empty() {
+        // INVARIANT: Both vectors are complete, and `give_elements` finds a work request.
+        self.give_elements()
+    }
+
+    /// Lets each work request refer to its elements. Returns `EINVAL` if there is no work request.
+    fn give_elements(&mut self) -> Result {
+        if self.wrs.is_empty() {
             return Err(EINVAL);
         }
-        // INVARIANT: Both vectors are complete, and there is a work request.
-        let mut rest = sges.as_mut_slice();
-        for wr in wrs.iter_mut() {
-            // CAST: The number of elements is at most `most_sges`.
+        let mut rest = self.sges.as_mut_slice();
+        for wr in self.wrs.iter_mut() {
+            // CAST: The number of elements is that of a vector.
             let (own, others) = rest
                 .split_at_mut_checked(wr.wr.num_sge as usize)
                 .ok_or(EINVAL)?;
@@ -292,18 +334,20 @@ impl Transfer {
         // The elements refer to mapped pages, so they are removed before the pages are unmapped.
         this.wrs.clear();
         this.sges.clear();
-        match &mut this.memory {
-            Memory::Own(pages) => {
-                let pages = pages.unmap();
-                if this.wrs.capacity() > SPARE_WRS || this.sges.capacity() > SPARE_SGES {
-                    return (pages, None);
-                }
-                // INVARIANT: All lists are empty.
-                (pages, Some(Blank(this)))
+        let pages = match &mut this.memory {
+            Memory::Own(pages) => pages.unmap(),
+            Memory::Sink(sink) => {
+                let none = Memory::Own(MappedPages::none(sink.pd()));
+                core::mem::replace(&mut this.memory, none).into_pages()
             }
             #[cfg(xprtrdma_rds)]
-            Memory::Lent(_) => (None, None),
+            Memory::Lent(_) => return (None, None),
+        };
+        if this.wrs.capacity() > SPARE_WRS || this.sges.capacity() > SPARE_SGES {
+            return (pages, None);
         }
+        // INVARIANT: All lists are empty.
+        (pages, Some(Blank(this)))
     }
 
     /// Creates the work requests that move all bytes of some lent memory, each with at most
@@ -369,8 +413,17 @@ impl Transfer {
         self.kind
     }
 
-    /// Returns the number of work requests.
+    /// Returns the number of work requests: Reads or Writes, and registrations.
     pub fn wrs(&self) -> u32 {
+        // CAST, NO-OVERFLOW: Vectors in memory have far fewer than 2^32 elements.
+        match &self.memory {
+            Memory::Sink(sink) => self.transfers().wrapping_add(sink.regions() as u32),
+            _ => self.transfers(),
+        }
+    }
+
+    /// Returns the number of Reads or Writes.
+    pub fn transfers(&self) -> u32 {
         // CAST: A vector in memory has far fewer than 2^32 elements.
         self.wrs.len() as u32
     }
@@ -379,6 +432,7 @@ impl Transfer {
     pub fn bytes(&self) -> usize {
         match &self.memory {
             Memory::Own(pages) => pages.len(),
+            Memory::Sink(sink) => sink.len(),
             #[cfg(xprtrdma_rds)]
             Memory::Lent(_) => 0,
         }
@@ -387,19 +441,38 @@ impl Transfer {
     /// Returns the pages of a transfer that was not posted, or has completed. Returns `None` if its
     /// memory was lent or is shared; that memory goes back to its owner.
     pub fn into_pages(self) -> Option<Pages> {
-        match self.memory {
-            Memory::Own(mut pages) => pages.unmap(),
+        self.memory.into_pages()
+    }
+
+    /// Returns true if the transfer may be posted to the queue pair of the domain `pd`.
+    pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
+        match &self.memory {
+            Memory::Own(pages) => pages.pd().as_raw() == pd.as_raw(),
+            Memory::Sink(sink) => sink.may_be_posted(pd),
             #[cfg(xprtrdma_rds)]
-            Memory::Lent(_) => None,
+            Memory::Lent(loan) => loan.pd().as_raw() == pd.as_raw(),
         }
     }
 
-    /// Returns the protection domain whose device the memory is mapped for.
-    pub(crate) fn pd(&self) -> *mut bindings::ib_pd {
-        match &self.memory {
-            Memory::Own(pages) => pages.pd().as_raw(),
-            #[cfg(xprtrdma_rds)]
-            Memory::Lent(loan) => loan.pd().as_raw(),
+    /// Links the registrations of the transfer before `next`, its first Read, all with this
+    /// completion entry. Returns the first work request. Adds one to `seq`, the number of the last
+    /// invalidation on the send queue, if there are registrations.
+    pub(crate) fn register(
+        &mut self,
+        seq: &mut u64,
+        cqe: *mut bindings::ib_cqe,
+        next: *mut bindings::ib_send_wr,
+    ) -> *mut bindings::ib_send_wr {
+        match &mut self.memory {
+            Memory::Sink(sink) => sink.link(seq, cqe, next),
+            _ => next,
+        }
+    }
+
+    /// Records that all work requests of the transfer were posted and have completed.
+    pub(crate) fn completed(&mut self) {
+        if let Memory::Sink(sink) = &mut self.memory {
+            sink.completed();
         }
     }
 

@@ -22,6 +22,7 @@
 //! | [`events`] | asynchronous events of a device and its ports |
 //! | [`failure`] | reports about a queue pair that fails |
 //! | `pages`, `transfer` | pages, and RDMA Reads and Writes of them (the server's module) |
+//! | `sink` | registered memory for the data of Reads on iWARP (the server's module) |
 //! | `block`, `pool`, `blanks` | pages and transfers to be used again (the server's module) |
 //! | `lent` | memory of others that these move (the module of RDS) |
 //! | `registrar` | regions that depend on no connection (the module of RDS) |
@@ -60,6 +61,8 @@ pub mod pool;
 pub mod qp;
 #[cfg(xprtrdma_rds)]
 pub mod registrar;
+#[cfg(xprtrdma_server)]
+pub mod sink;
 pub mod stack;
 #[cfg(xprtrdma_kunit)]
 mod tests;

@@ -163,6 +163,10 @@ impl Seen {
         writeln!(f, "messages dropped: {}", arrived.dropped)?;
         writeln!(f, "calls with Reads: {}", arrived.reads)?;
         writeln!(f, "bytes read: {}", arrived.read_bytes)?;
+        if let Some(sinks) = handler.reads.sinks() {
+            writeln!(f, "Read regions registered: {}", sinks.registered())?;
+            writeln!(f, "Read regions invalidated: {}", sinks.invalidated())?;
+        }
         writeln!(f, "answers: {}", answers.sent)?;
         writeln!(f, "answers with Writes: {}", answers.writes)?;
         writeln!(f, "answers that waited: {}", answers.waits)?;

@@ -12,7 +12,8 @@ use xprtrdma_proto::responder::{
     admit::Ready,
     call::Parked,
     grant::Ticket,
-    pour::Span, //
+    pour::Span,
+    stream::Fill, //
 };
 use xprtrdma_rdma::{
     pages::Pages,
@@ -105,4 +106,23 @@ impl Call {
         }
         self.marks.push(Span { from, length })
     }
+}
+
+/// Fills a part of the pages with bytes of the call's payload, or with zeros.
+pub(crate) fn fill_in(pages: &mut Pages, payload: &[u8], fill: Fill) -> Result {
+    let (from, to, length) = match fill {
+        Fill::Copy { from, to, length } => (Some(from as usize), to as usize, length as usize),
+        Fill::Zero { to, length } => (None, to as usize, length as usize),
+    };
+    let end = to.checked_add(length).ok_or(EINVAL)?;
+    pages.change(to, end, |offset, part| {
+        let Some(from) = from else {
+            part.fill(0);
+            return Ok(());
+        };
+        let from = from.checked_add(offset).ok_or(EINVAL)?;
+        let end = from.checked_add(part.len()).ok_or(EINVAL)?;
+        part.copy_from_slice(payload.get(from..end).ok_or(EINVAL)?);
+        Ok(())
+    })
 }

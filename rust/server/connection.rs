@@ -141,7 +141,8 @@ impl Connection {
             is_iwarp: device.ends_early,
         };
         let queue = door.queue.clone();
-        let handler = Handler::new(&events, &abilities, terms, inbox.handle(), &ticker, queue)?;
+        let inbox_handle = inbox.handle();
+        let handler = Handler::new(&events, &pd, &abilities, terms, inbox_handle, &ticker, queue)?;
         let owner = Qp::create(&pd, &sizes.queues(), handler)?;
         let qp = owner.handle();
         let line = qp.handler().callbacks.line.clone();

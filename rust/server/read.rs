@@ -8,7 +8,10 @@
 //! another call, process them.
 
 use crate::{
-    call::Fetched,
+    call::{
+        fill_in,
+        Fetched, //
+    },
     count,
     events::Events,
     latency::{
@@ -44,10 +47,7 @@ use xprtrdma_proto::responder::{
     call::Parked,
     grant::Ticket,
     refusal::Refusal,
-    stream::{
-        Assembly,
-        Fill, //
-    }, //
+    stream::Assembly, //
 };
 use xprtrdma_rdma::{
     blanks::Blanks,
@@ -55,6 +55,7 @@ use xprtrdma_rdma::{
         Mappable,
         Pages, //
     },
+    pd::Pd,
     pool::Pool,
     qp::{
         Held,
@@ -62,6 +63,7 @@ use xprtrdma_rdma::{
         QpHandler,
         SendError, //
     },
+    sink::Sinks,
     transfer::{
         Blank,
         Kind,
@@ -113,6 +115,8 @@ pub(crate) struct Reads<H: QpHandler> {
     peer: SocketAddr,
     pool: Arc<Pool>,
     blanks: Blanks,
+    /// The regions for the data of Reads, if the device needs them.
+    sinks: Option<Arc<Sinks>>,
     sizes: Sizes,
 }
 
@@ -145,7 +149,7 @@ pub(crate) enum Pumped {
 impl<H: QpHandler> Reads<H> {
     /// Creates the queues of a connection that may have this number of RDMA Reads in flight. The
     /// pages of the connection are also added to the account of its client address.
-    pub(crate) fn new(sizes: &Sizes, reads: u8, events: &Events) -> Result<Self> {
+    pub(crate) fn new(sizes: &Sizes, pd: &Arc<Pd>, reads: u8, events: &Events) -> Result<Self> {
         let most = sizes.inbox();
         let queues = Queues {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
@@ -160,6 +164,7 @@ impl<H: QpHandler> Reads<H> {
             peer: events.peer,
             pool: Arc::new(pool, GFP_KERNEL)?,
             blanks: Blanks::new()?,
+            sinks: sizes.sinks(pd, reads)?,
             sizes: *sizes,
         })
     }
@@ -217,7 +222,7 @@ impl<H: QpHandler> Reads<H> {
             }
             let transfer = match reading.transfer.take() {
                 Some(transfer) => transfer,
-                None => match reading.prepare(self.blank(qp)?, &self.pool, &self.sizes)? {
+                None => match reading.prepare(self, self.blank(qp)?)? {
                     Ok(transfer) => transfer,
                     Err(refusal) => {
                         self.give_back(reading.counted.take());
@@ -225,10 +230,10 @@ impl<H: QpHandler> Reads<H> {
                     }
                 },
             };
-            let wrs = transfer.wrs();
+            let reads = transfer.transfers();
             let mut queues = self.queues.lock();
-            let room = match queues.share.may_read(wrs) {
-                true => qp.begin(0, wrs),
+            let room = match queues.share.may_read(reads) {
+                true => qp.begin(0, transfer.wrs()),
                 false => Err(SendError::Full),
             };
             let batch = match room {
@@ -246,10 +251,10 @@ impl<H: QpHandler> Reads<H> {
                 return Err(ENOSPC.into());
             }
             // CAST: The number fits into a `usize`.
-            Counter::Read.add(transfer.wrs() as usize);
+            Counter::Read.add(reads as usize);
             trace::read(&self.peer, || {
                 // CAST: A message has a few megabytes.
-                (Tag::of(&transfer).xid().0, transfer.bytes() as u32, wrs)
+                (Tag::of(&transfer).xid().0, transfer.bytes() as u32, reads)
             });
             let posted = batch.post_transfer(transfer, None);
             if posted.is_err() {
@@ -258,7 +263,7 @@ impl<H: QpHandler> Reads<H> {
                 let _ = queues.posted.pop();
             }
             posted?;
-            queues.share.begin_reads(wrs);
+            queues.share.begin_reads(reads);
         }
     }
 
@@ -271,7 +276,7 @@ impl<H: QpHandler> Reads<H> {
             return Next::Nothing;
         };
         if let Some(transfer) = &first.transfer {
-            if !share.may_read(transfer.wrs()) {
+            if !share.may_read(transfer.transfers()) {
                 count::READS.add();
                 return Next::Nothing;
             }
@@ -300,7 +305,7 @@ impl<H: QpHandler> Reads<H> {
     /// sleep.
     pub(crate) fn completed(&self, transfer: KBox<Transfer>) -> Result<Fetched<H>, Failed> {
         let mut queues = self.queues.lock();
-        queues.share.end_reads(transfer.wrs());
+        queues.share.end_reads(transfer.transfers());
         let mut reading = queues.posted.remove(0).map_err(|_| EINVAL)?;
         drop(queues);
         let counted = reading.counted.take();
@@ -319,6 +324,11 @@ impl<H: QpHandler> Reads<H> {
         if let Some(pages) = counted {
             memory::give_back(&mut self.queues.lock().share, &self.address, pages);
         }
+    }
+
+    /// Returns the regions for the data of Reads, if the device needs them.
+    pub(crate) fn sinks(&self) -> Option<&Sinks> {
+        self.sinks.as_deref()
     }
 
     /// Frees kept pages that no call has used for a while.
@@ -364,6 +374,9 @@ impl<H: QpHandler> Reads<H> {
         drop(calls);
         self.pool.close();
         self.blanks.close();
+        if let Some(sinks) = &self.sinks {
+            sinks.close();
+        }
     }
 }
 
@@ -405,12 +418,11 @@ impl<H: QpHandler> Reading<H> {
     /// the send queue.
     fn prepare(
         &mut self,
+        all: &Reads<H>,
         blank: Blank,
-        pool: &Arc<Pool>,
-        sizes: &Sizes,
     ) -> Result<Result<KBox<Transfer>, Refusal>> {
         // The pages may contain old data, because the Reads and the fills write all bytes.
-        let pages = Pages::of(pool, self.bytes as usize)?;
+        let pages = Pages::of(&all.pool, self.bytes as usize)?;
         let parked = self.parked.take().ok_or(EINVAL)?;
         let call = parked.resume(self.message.bytes()).ok_or(EINVAL)?;
         let reads = call.reads().map(|read| Stretch {
@@ -419,9 +431,12 @@ impl<H: QpHandler> Reading<H> {
             len: read.length,
             at: read.to,
         });
-        let mut transfer = blank.fill(Kind::Read, Mappable::Own(pages), reads)?;
+        let mut transfer = match &all.sinks {
+            None => blank.fill(Kind::Read, Mappable::Own(pages), reads)?,
+            Some(sinks) => blank.fill_sink(sinks, pages, reads)?,
+        };
         Tag::untimed(call.xid()).put_on(&mut transfer);
-        if let Err(refusal) = sizes.check(&call, &transfer) {
+        if let Err(refusal) = all.sizes.check(&call, &transfer) {
             return Ok(Err(refusal));
         }
         self.parked = Some(call.park());
@@ -477,22 +492,4 @@ impl<H: QpHandler> Reading<H> {
             since,
         })
     }
-}
-
-fn fill_in(pages: &mut Pages, payload: &[u8], fill: Fill) -> Result {
-    let (from, to, length) = match fill {
-        Fill::Copy { from, to, length } => (Some(from as usize), to as usize, length as usize),
-        Fill::Zero { to, length } => (None, to as usize, length as usize),
-    };
-    let end = to.checked_add(length).ok_or(EINVAL)?;
-    pages.change(to, end, |offset, part| {
-        let Some(from) = from else {
-            part.fill(0);
-            return Ok(());
-        };
-        let from = from.checked_add(offset).ok_or(EINVAL)?;
-        let end = from.checked_add(part.len()).ok_or(EINVAL)?;
-        part.copy_from_slice(payload.get(from..end).ok_or(EINVAL)?);
-        Ok(())
-    })
 }

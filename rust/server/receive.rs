@@ -75,6 +75,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     mr::LocalInvalidation,
+    pd::Pd,
     qp::{
         Immediate,
         Qp,
@@ -131,6 +132,7 @@ enum Next {
 impl Handler {
     pub(crate) fn new(
         events: &Arc<Events>,
+        pd: &Arc<Pd>,
         device: &Device,
         terms: Terms,
         inbox: Inbox<Rdma>,
@@ -149,7 +151,7 @@ impl Handler {
             arrivals: Arrivals::new(),
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
-            reads: Reads::new(&sizes, device.reads, events)?,
+            reads: Reads::new(&sizes, pd, device.reads, events)?,
             inbox,
             queue,
         })

@@ -3,7 +3,11 @@
 //! Sizes and limits.
 
 use crate::reverse;
-use kernel::page::PAGE_SIZE;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
 use xprtrdma_proto::{
     responder::{
         admit::{
@@ -28,7 +32,9 @@ use xprtrdma_proto::{
 };
 use xprtrdma_rdma::{
     device::DeviceInfo,
+    pd::Pd,
     qp::QpConfig,
+    sink::Sinks,
     transfer::Transfer, //
 };
 use xprtrdma_svc::sysctl;
@@ -108,6 +114,28 @@ pub(crate) struct Sizes {
     queues: Queues,
     /// Size of a Receive buffer in bytes.
     receive: u32,
+    regions: Option<Regions>,
+}
+
+/// The regions that an iWARP device needs for the data of RDMA Reads.
+#[derive(Clone, Copy)]
+struct Regions {
+    /// Number of pages of each region.
+    pages: u32,
+    /// Number of regions that cover the longest call.
+    longest: u32,
+}
+
+impl Regions {
+    /// Returns the regions for calls of `pages` pages, or `None` if the device cannot register
+    /// memory in its send queue.
+    fn on(device: &DeviceInfo, pages: u32) -> Option<Self> {
+        let most = device.max_fast_reg_pages.min(pages);
+        (device.fast_reg && most != 0).then(|| Self {
+            pages: most,
+            longest: pages.div_ceil(most),
+        })
+    }
 }
 
 impl Sizes {
@@ -123,8 +151,12 @@ impl Sizes {
         // CAST: This is a small number. One page is added, because the bytes may begin anywhere in
         // a page.
         let pages = (longest as usize).div_ceil(PAGE_SIZE).wrapping_add(1) as u32;
+        let regions = match device.ends_early {
+            true => Some(Regions::on(device, pages)?),
+            false => None,
+        };
         let wish = Queues {
-            sends: queues::sends(pages, elements, PIECES),
+            sends: queues::sends(pages, elements, PIECES, regions.map_or(0, |of| of.longest)),
             calls: CALLS.into(),
             // NO-OVERFLOW: All terms are small constants.
             extra: (SPARE + CALLBACKS + RECV_BATCH).into(),
@@ -133,7 +165,26 @@ impl Sizes {
             work_requests: device.max_qp_wr,
             completions: device.max_cqe,
         };
-        wish.fit(&device).map(|queues| Self { queues, receive })
+        let queues = wish.fit(&device)?;
+        Some(Self {
+            queues,
+            receive,
+            regions,
+        })
+    }
+
+    /// Allocates the regions for the data of RDMA Reads, of which `reads` may be in flight. `None`:
+    /// the device needs none. May sleep.
+    pub(crate) fn sinks(&self, pd: &Arc<Pd>, reads: u8) -> Result<Option<Arc<Sinks>>> {
+        let Some(Regions { pages, longest }) = self.regions else {
+            return Ok(None);
+        };
+        // Reads in flight have at most one region each, or all regions belong to one long call. A
+        // further call may be prepared.
+        // CAST, NO-OVERFLOW: Small numbers.
+        let count = longest.max(reads.into()).wrapping_add(longest) as usize;
+        let sinks = Sinks::new(pd, pages, count)?;
+        Ok(Some(Arc::new(sinks, GFP_KERNEL)?))
     }
 
     /// Returns the sizes of the queue pair.

@@ -279,6 +279,13 @@ impl<L: Lender> ExposedMr<L> {
         copy
     }
 
+    /// Records that an RDMA Read is posted behind the registration, and invalidates the region when
+    /// its data have arrived. `seq` is the number of this invalidation on the send queue.
+    #[cfg(xprtrdma_server)]
+    pub(crate) fn invalidated_by_read(&mut self, seq: u64) {
+        self.invalidate_seq = seq;
+    }
+
     /// Returns the invalidation work request, linked in front of `next`. The work request is part
     /// of the region. `seq` is the number of this invalidation on the send queue.
     pub(crate) fn inv_wr(

@@ -244,8 +244,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// [`QpHandler::transferred`] is called when the whole transfer has completed. After an error
     /// the connection has failed, and the queue pair keeps what was posted.
     ///
-    /// Returns `EINVAL`, and does nothing, if the pages are mapped in another domain. Returns
-    /// `E2BIG` if the batch has not enough space.
+    /// Returns `EINVAL`, and does nothing, if the pages are mapped in another domain, or if regions
+    /// of the transfer were posted before. Returns `E2BIG` if the batch has not enough space.
     #[cfg(xprtrdma_server)]
     pub fn post_transfer(self, transfer: KBox<Transfer>, message: Option<Message>) -> Result {
         let Self {
@@ -256,7 +256,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
             max_wrs,
             ..
         } = self;
-        if transfer.pd() != qp.pd.as_raw() {
+        if !transfer.may_be_posted(&qp.pd) {
             return Err(EINVAL);
         }
         // NO-OVERFLOW: Vectors in memory have far fewer than 2^32 elements.
@@ -301,10 +301,11 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         let posted = sq.transfers.last_mut().ok_or(EINVAL)?;
         let first = posted.link(cqe, last_flags, next);
+        let first = posted.register(&mut sq.seq, qp.send_cqes.get::<REG_MR>(), first);
         // SAFETY: The chain ends with the Send or with the last work request of the transfer, whose
         // `next` is null. What the work requests refer to outlives the post: the ring, `send_cqes`
-        // and `transfers` belong to `qp`, and a transfer leaves `transfers` only after its
-        // completion.
+        // and `transfers` belong to `qp`, and a transfer leaves `transfers`, with its regions, only
+        // after its completion.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 

@@ -117,7 +117,8 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
             let transfer = sq.transfers.remove(0);
             let wake = core::mem::replace(&mut sq.want_space, false);
             drop(sq);
-            if let Ok(transfer) = transfer {
+            if let Ok(mut transfer) = transfer {
+                transfer.completed();
                 H::transferred(qp, transfer);
             }
             if wake {

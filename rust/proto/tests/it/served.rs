@@ -480,7 +480,7 @@ fn a_send_queue_takes_the_longest_transfer() {
     for pages in (0..300).chain([1026, 1 << 20]) {
         for elements in [0, 1, 2, 6, 13, 30, 32] {
             for segments in [0, 1, 128] {
-                let most = sends(pages, elements, segments);
+                let most = sends(pages, elements, segments, 0);
                 // In the worst case each segment begins another work request, and the previous one
                 // is not full.
                 let rest = u64::from(elements.max(1)) - 1;
@@ -492,8 +492,14 @@ fn a_send_queue_takes_the_longest_transfer() {
         }
     }
     // A mebibyte at devices with many elements and with one, and what the least device has.
-    assert_eq!(sends(258, 32, 128), 255);
-    assert_eq!(sends(258, 1, 128), 1023);
+    assert_eq!(sends(258, 32, 128, 0), 255);
+    assert_eq!(sends(258, 1, 128, 0), 1023);
+    // Reads into regions of one page each: as many registrations as Reads.
+    for (elements, regions) in [(1, 2), (32, 2), (32, 33), (32, 258)] {
+        let most = longest(sends(258, elements, 128, regions));
+        assert!(most >= 258_u32.div_ceil(elements) + 128);
+        assert!(most >= 2 * regions + 128);
+    }
     assert_eq!(longest(LEAST_SENDS), 48);
 }
 

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registered memory for the data of RDMA Reads, on iWARP devices ([`Sinks`]).
+//!
+//! On iWARP an RDMA Read names the memory that receives its data by a steering tag, and the peer
+//! sends the data to this tag as it sends an RDMA Write (RFC 5040, section 4.4). So the memory must
+//! be registered for remote writing, and the peer may write to it until the tag is invalidated. A
+//! transfer of this kind registers its memory, reads into it, and its last Read of each region
+//! invalidates the region. Its pages come back only with the proof of that.
+//!
+//! The Read invalidates the region itself (`IB_WR_RDMA_READ_WITH_INV`). A local invalidation behind
+//! the Read might not wait for the data: with the flag for a fence, cxgb4 sets
+//! `FW_RI_LOCAL_FENCE_FLAG`, which does not wait for Reads. All drivers for iWARP have the
+//! operation (`rdma_cap_read_inv()`):
+//!
+//! * **siw** (tested), **cxgb4**, **irdma**, **qedr** (read): they invalidate the key of the Read's
+//!   only element.
+//! * **erdma** (read): it invalidates `ex.invalidate_rkey`.
+//!
+//! The data of Reads arrive in the order of the Reads, so one invalidation is enough for several
+//! Reads into one region.
+
+use crate::{
+    mr::{
+        Access,
+        ExposedMr,
+        IdleMr,
+        LocalInvalidation,
+        MapError, //
+    },
+    pages::Pages,
+    pd::Pd,
+    transfer::Stretch, //
+};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::Relaxed, //
+};
+use kernel::{
+    new_spinlock,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
+};
+use xprtrdma_base::{
+    buffer::PageArray,
+    lend::{
+        Lender,
+        Loan,
+        Piece, //
+    }, //
+};
+use xprtrdma_bindings as bindings;
+
+/// The regions of one connection for the data of its Reads.
+///
+/// # Examples
+///
+/// ```
+/// # use kernel::{prelude::*, sync::Arc};
+/// # use xprtrdma_rdma::{pages::Pages, pd::Pd, sink::Sinks, transfer::{Blank, Stretch, Transfer}};
+/// fn example(pd: &Arc<Pd>, pages: Pages, whole: Stretch) -> Result<Option<Pages>> {
+///     // Four regions of 256 pages each.
+///     let sinks = Arc::new(Sinks::new(pd, 256, 4)?, GFP_KERNEL)?;
+///     let blank = Blank::new(pd)?;
+///     let transfer = blank.fill_sink(&sinks, pages, core::iter::once(whole))?;
+///     // It is posted, and comes back when it has completed.
+///     let (pages, _blank) = Transfer::end(transfer);
+///     pr_info!("{} regions were registered\n", sinks.registered());
+///     // The connection has ended.
+///     sinks.close();
+///     Ok(pages)
+/// }
+/// ```
+pub struct Sinks {
+    /// The regions that no transfer uses. Does not grow beyond its capacity, which is zero after
+    /// [`Sinks::close`].
+    idle: Pin<KBox<SpinLock<KVec<IdleMr>>>>,
+    /// Number of pages of each region.
+    pages: u32,
+    pd: Arc<Pd>,
+    // The counters order no other memory accesses.
+    registered: AtomicUsize,
+    invalidated: AtomicUsize,
+}
+
+impl Sinks {
+    /// Allocates `count` regions of `pages` pages each. Returns `EINVAL` if `pages` is zero. May
+    /// sleep.
+    pub fn new(pd: &Arc<Pd>, pages: u32, count: usize) -> Result<Self> {
+        let mut idle = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            idle.push(IdleMr::alloc(pd, pages, false)?, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            idle: KBox::pin_init(new_spinlock!(idle, "Sinks::idle"), GFP_KERNEL)?,
+            pages,
+            pd: pd.clone(),
+            registered: AtomicUsize::new(0),
+            invalidated: AtomicUsize::new(0),
+        })
+    }
+
+    /// Returns how many regions were registered for Reads that were posted.
+    pub fn registered(&self) -> usize {
+        self.registered.load(Relaxed)
+    }
+
+    /// Returns how many regions were invalidated, and their pages returned.
+    pub fn invalidated(&self) -> usize {
+        self.invalidated.load(Relaxed)
+    }
+
+    /// Deregisters all regions, and keeps no further ones. May sleep.
+    pub fn close(&self) {
+        let idle = core::mem::take(&mut *self.idle.lock());
+        // The regions are dropped without the lock.
+        drop(idle);
+    }
+
+    /// Returns an idle region. If all regions are in use, allocates a further one. May sleep.
+    fn take(&self) -> Result<IdleMr> {
+        let found = self.idle.lock().pop();
+        match found {
+            Some(region) => Ok(region),
+            None => IdleMr::alloc(&self.pd, self.pages, false),
+        }
+    }
+
+    /// Keeps a region, or deregisters it if there are enough. May sleep.
+    fn put(&self, region: IdleMr) {
+        let pushed = self.idle.lock().push_within_capacity(region);
+        // The region is dropped without the lock.
+        drop(pushed);
+    }
+
+    /// Returns the number of bytes of each region.
+    fn span(&self) -> usize {
+        // NO-OVERFLOW: A list with an entry for each page was allocated.
+        (self.pages as usize).wrapping_mul(PAGE_SIZE)
+    }
+}
+
+/// Pages that are lent to regions. Each region has one of these objects, so the pages are available
+/// again only when all regions have given them back.
+struct Lent(Arc<Pages>);
+
+impl Lender for Lent {}
+
+// SAFETY: The object keeps the pages. Their bytes are only accessed through a `&mut Pages`, which
+// cannot exist before all of these objects are dropped.
+unsafe impl Loan for Lent {
+    type Lender = Self;
+
+    fn len(&self) -> usize {
+        PageArray::len(&*self.0)
+    }
+
+    fn pieces(&self, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
+        let (first, len) = (start % PAGE_SIZE, self.len().saturating_sub(start));
+        if let [page, more @ ..] = self.0.raw_from(start / PAGE_SIZE) {
+            if len != 0 {
+                take(Piece {
+                    page: *page,
+                    more,
+                    first,
+                    len,
+                });
+            }
+        }
+    }
+
+    fn into_lender(self) -> Self {
+        self
+    }
+}
+
+/// A region of a [`Sink`].
+struct Region {
+    mr: ExposedMr<Lent>,
+    /// The region covers the bytes from this number of [`Sinks::span`] on.
+    number: usize,
+    /// Index of the last work request that reads into the region.
+    last: usize,
+}
+
+/// The memory of a transfer that reads, with the regions that cover it.
+///
+/// # Invariants
+///
+/// If `has_completed` is true, `regions` were registered and then invalidated, with the number
+/// `seq`, by Reads that have completed.
+pub(crate) struct Sink {
+    /// Only the regions that some Read needs.
+    regions: KVec<Region>,
+    pages: Arc<Pages>,
+    sinks: Arc<Sinks>,
+    /// The number of the invalidation on the send queue.
+    seq: u64,
+    has_completed: bool,
+}
+
+impl Sink {
+    /// Makes the object for pages, without regions. May sleep.
+    pub(crate) fn new(sinks: &Arc<Sinks>, pages: Pages) -> Result<Self> {
+        // INVARIANT: There are no regions, and nothing has completed.
+        Ok(Self {
+            regions: KVec::new(),
+            pages: Arc::new(pages, GFP_KERNEL)?,
+            sinks: sinks.clone(),
+            seq: 0,
+            has_completed: false,
+        })
+    }
+
+    /// Returns the domain of the regions.
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.sinks.pd
+    }
+
+    /// Returns the number of bytes in the pages.
+    pub(crate) fn len(&self) -> usize {
+        PageArray::len(&*self.pages)
+    }
+
+    /// Returns the number of regions, each of which needs a work request.
+    pub(crate) fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Maps the regions that `stretches` need, and makes the Reads, each with one element. The
+    /// elements are in the order of the Reads. Returns `EINVAL` if the stretches are not inside the
+    /// pages, and `EIO` if the device or its IOMMU refuses to map them. May sleep.
+    pub(crate) fn make(
+        &mut self,
+        wrs: &mut KVec<bindings::ib_rdma_wr>,
+        sges: &mut KVec<bindings::ib_sge>,
+        stretches: impl Iterator<Item = Stretch>,
+    ) -> Result {
+        for stretch in stretches {
+            let (mut at, mut left) = (stretch.at as usize, stretch.len as usize);
+            let mut offset = stretch.offset;
+            if at.checked_add(left).is_none_or(|end| end > self.len()) {
+                return Err(EINVAL);
+            }
+            while left != 0 {
+                let sge = self.element(at, left, wrs.len())?;
+                let mut wr = bindings::ib_rdma_wr {
+                    remote_addr: offset,
+                    rkey: stretch.handle,
+                    ..Default::default()
+                };
+                wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ;
+                wr.wr.num_sge = 1;
+                // NO-OVERFLOW: An element is not longer than the remaining bytes, and these are
+                // inside the pages.
+                at = at.wrapping_add(sge.length as usize);
+                left = left.wrapping_sub(sge.length as usize);
+                // The peer refuses an address that wraps around.
+                offset = offset.wrapping_add(u64::from(sge.length));
+                sges.push(sge, GFP_KERNEL)?;
+                wrs.push(wr, GFP_KERNEL)?;
+            }
+        }
+        for region in &self.regions {
+            let last = wrs.get_mut(region.last).ok_or(EINVAL)?;
+            last.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ_WITH_INV;
+            // CAST: All members of the union are 32-bit numbers.
+            last.wr.ex.bindgen_union_field = region.mr.window().handle;
+        }
+        Ok(())
+    }
+
+    /// Returns an element for up to `left` bytes at `at`, all in one region, for the work request
+    /// with this index.
+    fn element(&mut self, at: usize, left: usize, index: usize) -> Result<bindings::ib_sge> {
+        let span = self.sinks.span();
+        let number = at.checked_div(span).ok_or(EINVAL)?;
+        let known = self.regions.iter().position(|of| of.number == number);
+        let place = match known {
+            Some(place) => place,
+            None => self.map(number)?,
+        };
+        let region = self.regions.get_mut(place).ok_or(EINVAL)?;
+        region.last = index;
+        let window = region.mr.window();
+        // NO-OVERFLOW: A remainder.
+        let skipped = at.wrapping_sub(number.wrapping_mul(span));
+        // A region that covers fewer bytes than its share was not mapped as a whole.
+        let room = (window.length as usize).checked_sub(skipped);
+        let room = room.filter(|&room| room != 0).ok_or(EIO)?;
+        Ok(bindings::ib_sge {
+            // NO-OVERFLOW: The region begins at an address below 2^63.
+            addr: window.offset.wrapping_add(skipped as u64),
+            // CAST: A region has fewer than 2^32 bytes, as its window says.
+            length: left.min(room) as u32,
+            // A steering tag of iWARP serves local and remote accesses.
+            lkey: window.handle,
+        })
+    }
+
+    /// Maps the region with this number. Returns its place in the list.
+    fn map(&mut self, number: usize) -> Result<usize> {
+        let place = self.regions.len();
+        self.regions.reserve(1, GFP_KERNEL)?;
+        // NO-OVERFLOW: The product is at most the offset of a byte in the pages.
+        let start = number.wrapping_mul(self.sinks.span());
+        let lent = Lent(self.pages.clone());
+        let mr = match self.sinks.take()?.map(lent, start, Access::RemoteWrite) {
+            Ok(mr) => mr,
+            Err(MapError { mr, error, .. }) => {
+                self.sinks.put(mr);
+                return Err(error);
+            }
+        };
+        let region = Region {
+            mr,
+            number,
+            last: 0,
+        };
+        self.regions.push(region, GFP_KERNEL)?;
+        Ok(place)
+    }
+
+    /// Returns true if the regions may be registered on the queue pair of the domain `pd`.
+    pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
+        self.regions.iter().all(|of| of.mr.may_be_posted(pd))
+    }
+
+    /// Links the registrations of the regions before `next`, the first Read, all with this
+    /// completion entry. Returns the first registration. `seq` is the number of the last
+    /// invalidation on the send queue, and becomes that of the invalidations by the Reads.
+    pub(crate) fn link(
+        &mut self,
+        seq: &mut u64,
+        cqe: *mut bindings::ib_cqe,
+        mut next: *mut bindings::ib_send_wr,
+    ) -> *mut bindings::ib_send_wr {
+        let before = *seq;
+        // NO-OVERFLOW: The number of work requests in the life of a connection is below 2^64.
+        *seq = before.wrapping_add(1);
+        self.seq = *seq;
+        for Region { mr, .. } in self.regions.iter_mut().rev() {
+            next = mr.reg_wr(before, cqe, next);
+            mr.invalidated_by_read(*seq);
+        }
+        self.sinks.registered.fetch_add(self.regions(), Relaxed);
+        next
+    }
+
+    /// Records that the Reads, which were posted behind the registrations, have completed.
+    pub(crate) fn completed(&mut self) {
+        // INVARIANT: `make` has chosen the last Read of each region as the one that invalidates the
+        // region. The Reads have completed, so the invalidations have, too.
+        self.has_completed = true;
+    }
+
+    /// Gives the regions back. Returns the pages if the Reads were not posted, or have invalidated
+    /// the regions. Otherwise pages and regions are kept until the queue pair is drained. May
+    /// sleep.
+    pub(crate) fn end(self) -> Option<Pages> {
+        let Self {
+            regions,
+            pages,
+            sinks,
+            seq,
+            has_completed,
+        } = self;
+        let proof = has_completed.then(|| LocalInvalidation {
+            seq,
+            pd: sinks.pd.number(),
+        });
+        for Region { mr, .. } in regions {
+            let idle = match &proof {
+                Some(proof) => mr.locally_invalidated(proof),
+                None => mr.unposted(),
+            };
+            if let Ok((idle, lent)) = idle {
+                drop(lent);
+                sinks.put(idle);
+                sinks.invalidated.fetch_add(proof.is_some().into(), Relaxed);
+            }
+        }
+        Arc::into_unique_or_drop(pages).map(Pages::from_unique)
+    }
+}
