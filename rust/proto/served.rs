@@ -7,6 +7,7 @@
 //! | [`life`] | from the accept to the end, with deadlines |
 //! | [`accept`] | whether a connection request is accepted, and with which parameters |
 //! | [`door`] | limits on the number of connections |
+//! | [`lines`] | limits on the lines of the log |
 //! | [`queues`] | the lengths of the queues of a connection |
 //! | [`cause`] | why a connection ends |
 
@@ -14,4 +15,5 @@ pub mod accept;
 pub mod cause;
 pub mod door;
 pub mod life;
+pub mod lines;
 pub mod queues;

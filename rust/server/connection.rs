@@ -49,10 +49,7 @@ use xprtrdma_svc::{
     service::Accepted,
     sysctl::Version,
     trace,
-    util::{
-        may_log,
-        Show, //
-    }, //
+    util::Show, //
 };
 
 /// A connection that was accepted.
@@ -78,7 +75,7 @@ impl Connection {
         match Self::make(door, request, longest_call) {
             Ok((accepted, device)) => {
                 door.board.fates().accepted();
-                if may_log() {
+                if events.may_log() {
                     pr_info!(
                         "connection from {} on {} accepted\n",
                         Show(&events.peer),
@@ -89,7 +86,7 @@ impl Connection {
             }
             Err(error) => {
                 trace::rejected(&events.peer, Some(error));
-                if may_log() {
+                if events.may_log() {
                     pr_warn!(
                         "connection from {} not accepted: {error:?}\n",
                         Show(&events.peer)
@@ -193,7 +190,7 @@ impl Connection {
         let cause = self.events.ending().cause();
         self.fates.ended(cause);
         trace::closed(&self.events.peer, cause.text());
-        if may_log() {
+        if self.events.may_log() {
             pr_info!(
                 "connection from {} closed: {}\n",
                 Show(&self.events.peer),

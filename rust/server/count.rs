@@ -60,6 +60,10 @@ pub(crate) static WAITING: Count = Count::new("requests_rejected");
 /// Number of connection requests that were rejected because there were too many connections.
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
+/// Lines of the log that were left out because there were too many about one client address, or
+/// about all.
+pub(crate) static LINES: Count = Count::new("log_lines_left_out");
+
 static CROWDED: Count = Count::new("ended_for_another");
 static HALF_OPEN: Count = Count::new("ended_half_open");
 static SILENT: Count = Count::new("ended_silent");
@@ -102,8 +106,8 @@ fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "memory_free_pages {}", memory::free())?;
     writeln!(f, "memory_of_idle_connection {IDLE}")?;
     for count in [
-        &ANSWERS, &SHARE, &ADDRESS, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &CROWDED,
-        &HALF_OPEN, &SILENT, &STALLED, &RUDE, &OPTIONS, &OVERRUN, &LOST,
+        &ANSWERS, &SHARE, &ADDRESS, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &LINES,
+        &CROWDED, &HALF_OPEN, &SILENT, &STALLED, &RUDE, &OPTIONS, &OVERRUN, &LOST,
     ] {
         writeln!(f, "{} {}", count.name, count.seen.load(Relaxed))?;
     }

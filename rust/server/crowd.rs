@@ -6,6 +6,7 @@ use crate::{
     breakers::Breakers,
     count,
     driver::Rdma,
+    log::Log,
     memory::Account,
     sizes::DOORWAY, //
 };
@@ -148,6 +149,7 @@ pub(crate) struct Crowd {
     /// capacity.
     all: Pin<KBox<SpinLock<KVec<Arc<Ending>>>>>,
     breakers: Breakers,
+    log: Log,
 }
 
 /// The membership of a connection in the crowd. Dropping it removes the connection.
@@ -165,8 +167,14 @@ impl Crowd {
         let crowd = Self {
             all: KBox::pin_init(lock, GFP_KERNEL)?,
             breakers: Breakers::new()?,
+            log: Log::new()?,
         };
         Ok(Arc::new(crowd, GFP_KERNEL)?)
+    }
+
+    /// Returns whether a line about this client may be written to the log now.
+    pub(crate) fn may_log(&self, peer: &SocketAddr) -> bool {
+        self.log.may_write(peer.ip())
     }
 
     /// Adds a connection for a request. May end an idle connection to make room. Returns `None` if
@@ -224,6 +232,11 @@ impl Crowd {
 }
 
 impl Seat {
+    /// Returns the connections of the listener.
+    pub(crate) fn crowd(&self) -> &Crowd {
+        &self.crowd
+    }
+
     /// Returns the record of Calls that broke connections of the listener.
     pub(crate) fn breakers(&self) -> &Breakers {
         &self.crowd.breakers

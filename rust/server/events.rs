@@ -96,6 +96,11 @@ impl Events {
         &self.seat.ending
     }
 
+    /// Returns whether a line about the client may be written to the log now.
+    pub(crate) fn may_log(&self) -> bool {
+        self.seat.crowd().may_log(&self.peer)
+    }
+
     /// Ends the connection for this cause.
     pub(crate) fn end(&self, cause: Cause) {
         self.ending().end(cause);

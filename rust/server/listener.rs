@@ -30,7 +30,6 @@ use xprtrdma_svc::{
     bell::Bell,
     trace,
     util::{
-        may_log,
         Net,
         Show,
         WorkQueue, //
@@ -78,7 +77,7 @@ impl ListenHandler for Door {
         if events.is_none() {
             self.board.fates().rejected();
             trace::rejected(&request.peer, None);
-            if may_log() {
+            if self.crowd.may_log(&request.peer) {
                 pr_info!("connection from {} rejected\n", Show(&request.peer));
             }
         }

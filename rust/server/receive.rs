@@ -292,7 +292,7 @@ impl QpHandler for Handler {
                     let version = call.version().number();
                     (call.xid().0, version, len, call.credits().0)
                 });
-                this.callbacks.heard(call.version(), &this.events.peer);
+                this.callbacks.heard(call.version(), &this.events);
                 (this.begin(Some(call.credits())), Ok(call))
             }
             Arrival::Refuse(refusal) => (this.begin(None), Err(refusal)),

@@ -4,14 +4,12 @@
 
 use crate::{
     driver::Rdma,
+    events::Events,
     stats::Count, //
 };
-use core::{
-    net::SocketAddr,
-    sync::atomic::{
-        AtomicU32,
-        Ordering::Relaxed, //
-    }, //
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::Relaxed, //
 };
 use kernel::{
     new_spinlock,
@@ -42,10 +40,7 @@ use xprtrdma_svc::{
         NotSent,
         Outgoing, //
     },
-    util::{
-        may_log,
-        Show, //
-    }, //
+    util::Show, //
 };
 
 /// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
@@ -81,20 +76,20 @@ impl Callbacks {
 
     /// Records the version of a call from the client. Completion handlers call this, one at a time.
     #[inline]
-    pub(crate) fn heard(&self, version: Version, peer: &SocketAddr) {
+    pub(crate) fn heard(&self, version: Version, events: &Events) {
         if self.version.load(Relaxed) == 0 {
-            self.begin(version, peer);
+            self.begin(version, events);
         }
     }
 
     /// Sets the version for calls to the client.
     #[cold]
-    fn begin(&self, version: Version, peer: &SocketAddr) {
+    fn begin(&self, version: Version, events: &Events) {
         self.version.store(version.number(), Relaxed);
         self.credits.lock().heard(version);
-        if version != Version::V1 && may_log() {
+        if version != Version::V1 && events.may_log() {
             let number = version.number();
-            pr_info!("{} speaks version {number}\n", Show(peer));
+            pr_info!("{} speaks version {number}\n", Show(&events.peer));
         }
     }
 

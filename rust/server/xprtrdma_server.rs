@@ -24,6 +24,7 @@
 //! | [`count`] | counts how often each limit was reached |
 //! | [`latency`] | how long calls spend in each stage |
 //! | [`stats`] | statistics of a connection |
+//! | [`log`] | limits on lines of the log |
 //! | [`board`] | the debugfs files of listeners and connections |
 //! | [`driver`] | the type that stands for this driver in the types of the contract |
 //! | [`sizes`] | sizes and limits |
@@ -40,6 +41,7 @@ mod driver;
 mod events;
 mod latency;
 mod listener;
+mod log;
 mod memory;
 mod outbox;
 mod read;

@@ -43,6 +43,8 @@ injection.spare("failslab", text("ib_cm"))
 injection.spare_slabs()
 injection.every(every) if every else injection.stop()
 """
+# Connections that a noisy client makes.
+NOISY = 24
 # Every how many allocations fail, and calls that are sent then.
 FAILING, CALLS = (1, 3), 6
 
@@ -293,3 +295,23 @@ def stages_of_calls_are_timed(t):
     # Times of calls that were under way before may still come.
     wait.until(lambda: not any(timed(t, stage, "0", (0,) * len(STAGES))), ENV.patience(5),
                "no time is counted that is not wanted")
+
+
+# covers: RSP-210
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def a_noisy_client_does_not_silence_another(t):
+    stage = Stage(t)
+    left_out, before = counters(t)["log_lines_left_out"], accepted(t, "[")
+    # Two lines of the log each, all in a few seconds.
+    for _ in range(NOISY):
+        with Client(stage) as client:
+            client.ping()
+    # The same host by its other address.
+    t.mount(version="3", netid="rdma6")
+    equal(accepted(t, "[") - before, 1, "lines about the other address")
+    check(counters(t)["log_lines_left_out"] > left_out, "no line was left out")
+
+
+def accepted(t, address):
+    """The number of connections from addresses that begin like this, by the server's log."""
+    return t.server.run("dmesg").count(f"svcrdma_rs: connection from {address}")

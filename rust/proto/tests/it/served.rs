@@ -7,7 +7,10 @@ use crate::responder_rig::{
     admitted,
     message, //
 };
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    net::IpAddr, //
+};
 use xprtrdma_proto::{
     private_data::PRIVATE_DATA_LEN,
     responder::{
@@ -32,6 +35,13 @@ use xprtrdma_proto::{
             Act,
             Life,
             Patience, //
+        },
+        lines::{
+            Lines,
+            CLIENTS,
+            OF_ALL,
+            OF_ONE,
+            SPAN, //
         },
         queues::{
             sends,
@@ -560,4 +570,43 @@ fn a_call_that_needs_more_than_the_send_queue_is_refused() {
             assert_eq!(refusal.fault, Fault::TooComplex);
         }
     }
+}
+
+// covers: RSP-210
+#[test]
+fn a_client_with_many_lines_silences_itself_alone() {
+    let (mut lines, mut clients) = (Lines::default(), [None; CLIENTS]);
+    let client = |number: u8| IpAddr::from([192, 0, 2, number]);
+    let start = Time::from_millis(77);
+    for number in 0..u32::from(u8::MAX) {
+        // The loud client is the first, and is never silent for long.
+        let now = start.after(Millis::new(number.into()));
+        assert_eq!(
+            lines.may_write(&mut clients, client(0), now),
+            number < OF_ONE
+        );
+        if number % 10 == 9 {
+            assert!(lines.may_write(&mut clients, client(number as u8), now));
+        }
+    }
+    // The limit on one client ends with its span.
+    let last = start.after(Millis::new(SPAN.get() - 1));
+    assert!(!lines.may_write(&mut clients, client(0), last));
+    assert!(lines.may_write(&mut clients, client(0), start.after(SPAN)));
+}
+
+#[test]
+fn lines_about_all_clients_are_limited() {
+    let (mut lines, mut clients) = (Lines::default(), [None; CLIENTS]);
+    let now = Time::from_millis(1);
+    let mut written = 0;
+    // More addresses than are told apart, so that each is forgotten before it comes again.
+    for number in 0..10 * OF_ALL {
+        let address = IpAddr::from([10, 0, 0, (number % 200) as u8]);
+        written += u32::from(lines.may_write(&mut clients, address, now));
+    }
+    assert_eq!(written, OF_ALL);
+    assert!(clients.iter().all(Option::is_some));
+    let address = IpAddr::from([10, 0, 0, 1]);
+    assert!(lines.may_write(&mut clients, address, now.after(SPAN)));
 }

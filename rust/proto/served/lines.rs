@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Limits on the lines of the log: about one client address, and about all.
+//!
+//! Each connection of a client adds lines to the log, so a client could fill the log, or use up a
+//! limit that all clients share. With a limit for each address such a client loses its own lines
+//! only.
+
+use crate::time::{
+    Millis,
+    Time, //
+};
+use core::net::IpAddr;
+
+/// Maximum number of client addresses that are told apart: the size of a driver's table of
+/// [`OfClient`].
+pub const CLIENTS: usize = 64;
+/// The span of time to which the limits apply.
+pub const SPAN: Millis = Millis::from_secs(5);
+/// Maximum number of lines about one client address.
+pub const OF_ONE: u32 = 20;
+/// Maximum number of lines about all clients.
+pub const OF_ALL: u32 = 200;
+
+/// A span of time, and the number of lines in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Window {
+    begun: Time,
+    lines: u32,
+}
+
+impl Window {
+    /// Returns the window for a line at this time: this one, or a new one if this one is over.
+    fn at(self, now: Time) -> Self {
+        match now.since(self.begun) >= SPAN || self.lines == 0 {
+            true => Self {
+                begun: now,
+                lines: 0,
+            },
+            false => self,
+        }
+    }
+
+    /// Returns the window with one more line, or `None` if it has `most` lines.
+    fn with_line(self, most: u32) -> Option<Self> {
+        let lines = self.lines.saturating_add(1);
+        (lines <= most).then_some(Self { lines, ..self })
+    }
+}
+
+/// A client address, and the lines about it. The driver keeps the addresses in a slice of
+/// `Option<OfClient>`, which it passes to [`Lines::may_write`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfClient {
+    client: IpAddr,
+    window: Window,
+}
+
+/// The lines about all clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lines {
+    all: Window,
+}
+
+impl Lines {
+    /// Returns whether a line about this client may be written now, and counts the line if so. A
+    /// line that is not written uses up no limit.
+    pub fn may_write(
+        &mut self,
+        clients: &mut [Option<OfClient>],
+        client: IpAddr,
+        now: Time,
+    ) -> bool {
+        let Some(all) = self.all.at(now).with_line(OF_ALL) else {
+            return false;
+        };
+        // Take the entry of this client, or else a free entry, or else the oldest one.
+        let place = clients.iter_mut().min_by_key(|place| match place {
+            Some(one) if one.client == client => (0, one.window.begun),
+            Some(one) => (2, one.window.begun),
+            None => (1, now),
+        });
+        let Some(place) = place else { return false };
+        let window = match place {
+            Some(one) if one.client == client => one.window,
+            _ => Window::default(),
+        };
+        let Some(window) = window.at(now).with_line(OF_ONE) else {
+            return false;
+        };
+        *place = Some(OfClient { client, window });
+        self.all = all;
+        true
+    }
+}
