@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Our server over iWARP: the memory that its RDMA Reads fill is registered."""
+
+import os
+import re
+
+from lib import pattern, served, wait
+from lib.buffers import Buffer
+from lib.case import case, check, equal
+
+# More WRITEs than a connection has regions, so that each region is used again.
+WRITES, LENGTH = 60, 64 << 10
+
+
+def count(t, what):
+    """A counter of the server's only connection."""
+    found, = re.findall(rf"^{what}: (\d+)$", served.shown(t), re.MULTILINE)
+    return int(found)
+
+
+# covers: RSP-119
+@case(versions=("3",), server="ours", provider="siw", seconds=60)
+def reads_fill_registered_memory_until_it_is_invalidated(t):
+    mount = t.mount()
+    here, there = t.directory(mount).path("written")
+    buffer, content = Buffer(LENGTH), b""
+    fd = os.open(here, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o644)
+    before = count(t, "calls with Reads")
+    for number in range(WRITES):
+        data = pattern.data(3, len(content), LENGTH)
+        buffer.write(fd, data, number * LENGTH, 0)
+        content += data
+    os.close(fd)
+    t.server.expect(there, content)
+    calls = count(t, "calls with Reads")
+    check(calls - before >= WRITES, f"only {calls - before} calls with Reads")
+    equal(count(t, "Read regions registered"), calls, "regions that were registered")
+    wait.until(lambda: count(t, "Read regions invalidated") == calls, 5, "every invalidation")
+    equal(mount.connects(), 1, "connections of the mount")
