@@ -30,7 +30,7 @@ use crate::{
     },
     pages::Pages,
     pd::Pd,
-    transfer::Stretch, //
+    stretch::Stretch, //
 };
 use core::sync::atomic::{
     AtomicUsize,
@@ -61,7 +61,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// ```
 /// # use kernel::{prelude::*, sync::Arc};
-/// # use xprtrdma_rdma::{pages::Pages, pd::Pd, sink::Sinks, transfer::{Blank, Stretch, Transfer}};
+/// # use xprtrdma_rdma::{pages::Pages, pd::Pd, sink::Sinks, stretch::Stretch};
+/// # use xprtrdma_rdma::transfer::{Blank, Transfer};
 /// fn example(pd: &Arc<Pd>, pages: Pages, whole: Stretch) -> Result<Option<Pages>> {
 ///     // Four regions of 256 pages each.
 ///     let sinks = Arc::new(Sinks::new(pd, 256, 4)?, GFP_KERNEL)?;

@@ -20,7 +20,8 @@ use crate::{
     sink::{
         Sink,
         Sinks, //
-    }, //
+    },
+    stretch::Stretch, //
 };
 use kernel::{
     prelude::*,
@@ -48,19 +49,6 @@ pub enum Kind {
     Write,
 }
 
-/// Bytes of a transfer that are contiguous in the peer's memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Stretch {
-    /// The key of the peer's region.
-    pub handle: u32,
-    /// The address in the peer's region.
-    pub offset: u64,
-    /// Number of bytes.
-    pub len: u32,
-    /// Offset of the bytes in this host's memory.
-    pub at: u32,
-}
-
 /// RDMA Reads or Writes that are ready to be posted.
 ///
 /// # Invariants
@@ -79,7 +67,8 @@ pub struct Stretch {
 /// #     pages::{MappedPages, Pages},
 /// #     pd::Pd,
 /// #     qp::{Qp, QpHandler},
-/// #     transfer::{Kind, Stretch, Transfer},
+/// #     stretch::Stretch,
+/// #     transfer::{Kind, Transfer},
 /// # };
 /// /// Reads memory of the peer. The pages come back in `QpHandler::transferred`.
 /// fn read<H: QpHandler>(qp: &Qp<H>, handle: u32, offset: u64, len: u32) -> Result {
@@ -155,7 +144,8 @@ impl Kind {
 /// # use xprtrdma_rdma::{
 /// #     pages::{Mappable, Pages},
 /// #     pd::Pd,
-/// #     transfer::{Blank, Kind, Stretch, Transfer},
+/// #     stretch::Stretch,
+/// #     transfer::{Blank, Kind, Transfer},
 /// # };
 /// fn example(pd: &Arc<Pd>, pages: Pages, whole: Stretch) -> Result<Option<Blank>> {
 ///     let blank = Blank::new(pd)?;

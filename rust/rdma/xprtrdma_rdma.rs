@@ -64,6 +64,8 @@ pub mod registrar;
 #[cfg(xprtrdma_server)]
 pub mod sink;
 pub mod stack;
+#[cfg(xprtrdma_server)]
+pub mod stretch;
 #[cfg(xprtrdma_kunit)]
 mod tests;
 #[cfg(xprtrdma_server)]

@@ -30,9 +30,9 @@ use xprtrdma_rdma::{
         QpHandler,
         SendError, //
     },
+    stretch::Stretch,
     transfer::{
         Kind,
-        Stretch,
         Transfer, //
     }, //
 };

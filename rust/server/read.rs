@@ -64,10 +64,10 @@ use xprtrdma_rdma::{
         SendError, //
     },
     sink::Sinks,
+    stretch::Stretch,
     transfer::{
         Blank,
         Kind,
-        Stretch,
         Transfer, //
     }, //
 };

@@ -30,9 +30,9 @@ use xprtrdma_rdma::{
         Mappable,
         Pages, //
     },
+    stretch::Stretch,
     transfer::{
         Kind,
-        Stretch,
         Transfer, //
     }, //
 };

@@ -5,6 +5,7 @@
 use crate::{
     driver::Rdma,
     events::Events,
+    sizes::CALLBACKS,
     stats::Count, //
 };
 use core::sync::atomic::{
@@ -43,9 +44,6 @@ use xprtrdma_svc::{
     util::Show, //
 };
 
-/// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
-pub(crate) const CALLS: u16 = 8;
-
 /// The backchannel of one connection: calls from the server to the client.
 pub(crate) struct Callbacks {
     /// The line that passes replies to the calls that wait for them.
@@ -63,7 +61,7 @@ pub(crate) struct Callbacks {
 impl Callbacks {
     /// Creates the backchannel of a connection with these limits.
     pub(crate) fn new(terms: &Terms) -> Result<Self> {
-        let reverse = Reverse::new(CALLS.into(), terms);
+        let reverse = Reverse::new(CALLBACKS.into(), terms);
         let lock = new_spinlock!(reverse, "Callbacks::credits");
         Ok(Self {
             line: Line::new()?,

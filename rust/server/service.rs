@@ -11,8 +11,10 @@ use crate::{
         Listener, //
     },
     receive::Handler,
-    reverse,
-    sizes::SHOWN, //
+    sizes::{
+        CALLBACKS,
+        SHOWN, //
+    }, //
 };
 use core::net::SocketAddr;
 use kernel::{
@@ -51,7 +53,7 @@ impl Service for Rdma {
     type Call = Call;
     type Sender = Arc<Qp<Handler>>;
 
-    const CALLS: u32 = reverse::CALLS as u32;
+    const CALLS: u32 = CALLBACKS as u32;
     const SIZES: Sizes = SHOWN;
 
     fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listening<Self>> {

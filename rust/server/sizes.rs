@@ -2,7 +2,6 @@
 
 //! Sizes and limits.
 
-use crate::reverse;
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
@@ -65,8 +64,8 @@ const CALLS: u16 = 64;
 /// A client may exceed its grant by this number of calls before its connection ends. This is also
 /// the number of additional Receives for calls that have a reply but are not finished.
 const SPARE: u16 = 16;
-/// Number of Receives for replies to calls of this server.
-const CALLBACKS: u16 = reverse::CALLS;
+/// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
+pub(crate) const CALLBACKS: u16 = 8;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
 /// Number of bytes that an idle connection holds for messages, in its Receives and its send ring.
