@@ -359,9 +359,9 @@ impl Sink {
         self.has_completed = true;
     }
 
-    /// Gives the regions back. Returns the pages if the Reads were not posted, or have invalidated
-    /// the regions. Otherwise pages and regions are kept until the queue pair is drained. May
-    /// sleep.
+    /// Ends the use of the regions. Returns the pages if the Reads were not posted, or have
+    /// invalidated the regions. Otherwise pages and regions are kept until the queue pair is
+    /// drained. May sleep.
     pub(crate) fn end(self) -> Option<Pages> {
         let Self {
             regions,

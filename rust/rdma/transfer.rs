@@ -300,7 +300,7 @@ impl Transfer {
         self.give_elements()
     }
 
-    /// Lets each work request refer to its elements. Returns `EINVAL` if there is no work request.
+    /// Sets the element list of each work request. Returns `EINVAL` if there is no work request.
     fn give_elements(&mut self) -> Result {
         if self.wrs.is_empty() {
             return Err(EINVAL);

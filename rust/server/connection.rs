@@ -112,8 +112,8 @@ impl Connection {
         let local = id.local_addr().ok_or(EINVAL)?;
         let pd = Pd::alloc(id.clone())?;
         let receive_size = events.agreed.receive_size;
-        let sizes = Sizes::on(&device, pd.max_send_sges(), longest_call, receive_size)
-            .ok_or(EOPNOTSUPP)?;
+        let sizes =
+            Sizes::on(&device, pd.max_send_sges(), longest_call, receive_size).ok_or(EOPNOTSUPP)?;
         let inbox = InboxOwner::new(sizes.inbox())?;
         let terms = Terms {
             spoken: match Version::get() {
@@ -139,7 +139,15 @@ impl Connection {
         };
         let queue = door.queue.clone();
         let inbox_handle = inbox.handle();
-        let handler = Handler::new(&events, &pd, &abilities, terms, inbox_handle, &ticker, queue)?;
+        let handler = Handler::new(
+            &events,
+            &pd,
+            &abilities,
+            terms,
+            inbox_handle,
+            &ticker,
+            queue,
+        )?;
         let owner = Qp::create(&pd, &sizes.queues(), handler)?;
         let qp = owner.handle();
         let line = qp.handler().callbacks.line.clone();

@@ -416,11 +416,7 @@ impl<H: QpHandler> Reading<H> {
 
     /// Prepares the Reads of the call. Returns the refusal of the call if the Reads do not fit into
     /// the send queue.
-    fn prepare(
-        &mut self,
-        all: &Reads<H>,
-        blank: Blank,
-    ) -> Result<Result<KBox<Transfer>, Refusal>> {
+    fn prepare(&mut self, all: &Reads<H>, blank: Blank) -> Result<Result<KBox<Transfer>, Refusal>> {
         // The pages may contain old data, because the Reads and the fills write all bytes.
         let pages = Pages::of(&all.pool, self.bytes as usize)?;
         let parked = self.parked.take().ok_or(EINVAL)?;

@@ -213,8 +213,9 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
         return Err(Fault::TooComplex);
     }
     let reply = lists.reply.as_ref().map_or(0, |chunk| chunk.len());
-    let segments = lists.reads.len().saturating_add(lists.writes.segments());
-    let segments = segments.saturating_add(reply);
+    let segments = lists.reads.len().saturating_add(reply);
+    let writes = lists.writes.clone();
+    let segments = writes.fold(segments, |sum, chunk| sum.saturating_add(chunk.len()));
     if segments > MAX_SEGMENTS {
         return Err(Fault::TooComplex);
     }
@@ -267,11 +268,13 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u
 pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
     let reply = lists.reply.as_ref();
     let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
+    let writes = lists.writes.clone().map(|chunk| chunk_len(chunk.len()));
+    let writes = writes.fold(0usize, usize::saturating_add);
     // One word each for the empty Read list and the end of the Write list.
     version
         .fixed_len()
         .saturating_add(ABSENT_LEN)
-        .saturating_add(lists.writes.encoded_len())
+        .saturating_add(writes)
         .saturating_add(ABSENT_LEN)
         .saturating_add(reply)
 }

@@ -229,12 +229,6 @@ impl<'a> ReadList<'a> {
         })
     }
 
-    /// Returns how many segments are left.
-    #[inline]
-    pub const fn len(&self) -> usize {
-        self.bytes.len() / READ_ENTRY_LEN
-    }
-
     /// Returns true if no segment is left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -256,7 +250,15 @@ impl Iterator for ReadList<'_> {
         self.bytes = input.rest();
         Some(entry)
     }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.bytes.len() / READ_ENTRY_LEN;
+        (left, Some(left))
+    }
 }
+
+impl ExactSizeIterator for ReadList<'_> {}
 
 /// The received Write list. It yields one [`Segments`] for each chunk.
 ///
@@ -291,19 +293,6 @@ impl<'a> WriteList<'a> {
     #[inline]
     pub const fn len(&self) -> usize {
         self.count
-    }
-
-    /// Returns the length on the wire of the chunks that are left, in bytes.
-    #[inline]
-    pub const fn encoded_len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Returns how many segments the chunks that are left have together.
-    #[inline]
-    pub const fn segments(&self) -> usize {
-        let fronts = self.count.saturating_mul(CHUNK_LEN);
-        self.bytes.len().saturating_sub(fronts) / SEGMENT_LEN
     }
 
     /// Returns true if no chunk is left.

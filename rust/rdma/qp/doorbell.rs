@@ -66,9 +66,9 @@ impl<H: QpHandler> WorkItem for Qp<H> {
 
 #[cfg(xprtrdma_rds)]
 impl<H: QpHandler> SendBatch<'_, H> {
-    /// Posts a Send of the first `len` bytes of the buffer, but leaves the doorbell to the caller,
-    /// who must call [`Qp::ring_now`] after the last of such messages. The doorbell is rung earlier
-    /// if too many work requests wait. After an error the connection has failed.
+    /// Posts a Send of the first `len` bytes of the buffer, but leaves the doorbell to the caller.
+    /// The caller must call [`Qp::ring_now`] after the last of such messages. The doorbell is rung
+    /// earlier if too many work requests wait. After an error the connection has failed.
     pub fn post_waiting(self, len: usize) -> Result {
         self.enqueue::<Nothing>(len, &mut [], false)
     }

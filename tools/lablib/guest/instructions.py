@@ -7,8 +7,9 @@ there.
 
 measures each client in turn, ROUNDS times, on a mount with these options, or with the word `scale`,
 from one to 1024 calls at a time and over one and 50 mounts. The clients of transport.WAYS are ours,
-to our server or else through the tests' responder, `rails off` and `rails on` ours with two cables. The counts go to /results, as do the symbols; a
-JSON list on standard output says which file holds what.
+to our server or else through the tests' responder, `rails off` and `rails on` ours with two cables.
+The counts go to /results, as do the symbols; a JSON list on standard output says which file holds
+what.
 """
 
 import contextlib

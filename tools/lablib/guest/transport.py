@@ -9,8 +9,8 @@ import time
 
 NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
 INLINE = ("/proc/sys/sunrpc/rdma_max_inline_read", "/proc/sys/sunrpc/rdma_max_inline_write")
-# Ways to use our client: a version of RPC-over-RDMA, and the longest messages in bytes. Versions are
-# compared with messages of the same length.
+# Ways to use our client: a version of RPC-over-RDMA, and the longest messages in bytes. Versions
+# are compared with messages of the same length.
 WAYS = {"version 1": (1, 8192), "version 2": (2, 8192), "messages of 4 KiB": (1, 4096),
         "messages of 8 KiB": (1, 8192)}
 SECONDS = 120
