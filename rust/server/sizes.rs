@@ -59,6 +59,9 @@ pub(crate) const LONGEST_INLINE: u32 = 8192;
 // In version two both ends must accept messages of this length.
 const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
 
+/// Minimum size of the send ring in bytes: four of the longest messages.
+const LEAST_RING: usize = 4 * LONGEST_INLINE as usize;
+
 /// Maximum number of calls that a client may have in flight.
 const CALLS: u16 = 64;
 /// A client may exceed its grant by this number of calls before its connection ends. This is also
@@ -189,10 +192,10 @@ impl Sizes {
     /// Returns the sizes of the queue pair.
     pub(crate) fn queues(&self) -> QpConfig {
         QpConfig {
-            // The ring has space for the longest replies to all calls at once. A reply that finds
-            // no space waits.
+            // The ring has space for replies of `INLINE` bytes to all calls at once. A reply that
+            // finds no space waits.
             send_bytes: CALLS as usize * INLINE as usize,
-            least_send_bytes: 8 * INLINE as usize,
+            least_send_bytes: LEAST_RING,
             send_wrs: self.queues.sends,
             signal_every: SIGNAL_EVERY,
             message_wrs: 1,

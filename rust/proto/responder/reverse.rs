@@ -21,7 +21,8 @@ use crate::{
             CallHeader,
             Version,
             Xid, //
-        }, //
+        },
+        threshold::MIN_THRESHOLD_V2, //
     }, //
 };
 
@@ -93,10 +94,12 @@ impl Reverse {
         self.longest_message().saturating_sub(header)
     }
 
-    /// Returns the maximum length in bytes of a message that contains a backchannel Call.
+    /// Returns the maximum length in bytes of a message that contains a backchannel Call: at most
+    /// [`MIN_THRESHOLD_V2`], because the Receives of this end need not have more for the Reply.
     #[inline]
     pub fn longest_message(&self) -> u32 {
-        self.terms.longest_message(self.version())
+        let announced = self.terms.longest_message(self.version());
+        announced.min(MIN_THRESHOLD_V2)
     }
 
     /// Returns the version of backchannel Calls: version one before the client's first Call.
