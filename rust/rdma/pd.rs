@@ -246,6 +246,14 @@ impl Pd {
         unsafe { (*self.as_raw()).device }
     }
 
+    /// Returns true if the device is for iWARP.
+    #[cfg(xprtrdma_server)]
+    pub(crate) fn is_iwarp(&self) -> bool {
+        // SAFETY: The device exists as long as the domain. Its node type is constant.
+        let node = unsafe { (*self.raw_device()).node_type };
+        u32::from(node) == bindings::RDMA_NODE_RNIC
+    }
+
     #[inline]
     pub(crate) fn max_entry(&self) -> u32 {
         self.max_entry

@@ -89,13 +89,18 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// Allocates `count` regions of `pages` pages each. Returns `EINVAL` if `pages` is zero. May
-    /// sleep.
+    /// Makes the object for regions of `pages` pages each. They are allocated when a transfer needs
+    /// them, and `count` of them are kept for later transfers. Returns `EINVAL` if `pages` is zero,
+    /// and `EOPNOTSUPP` if the device is not for iWARP: others need not have a Read that
+    /// invalidates. May sleep.
     pub fn new(pd: &Arc<Pd>, pages: u32, count: usize) -> Result<Self> {
-        let mut idle = KVec::with_capacity(count, GFP_KERNEL)?;
-        for _ in 0..count {
-            idle.push(IdleMr::alloc(pd, pages, false)?, GFP_KERNEL)?;
+        if pages == 0 {
+            return Err(EINVAL);
         }
+        if !pd.is_iwarp() {
+            return Err(EOPNOTSUPP);
+        }
+        let idle = KVec::with_capacity(count, GFP_KERNEL)?;
         Ok(Self {
             idle: KBox::pin_init(new_spinlock!(idle, "Sinks::idle"), GFP_KERNEL)?,
             pages,
@@ -122,7 +127,7 @@ impl Sinks {
         drop(idle);
     }
 
-    /// Returns an idle region. If all regions are in use, allocates a further one. May sleep.
+    /// Returns an idle region. If there is none, allocates one. May sleep.
     fn take(&self) -> Result<IdleMr> {
         let found = self.idle.lock().pop();
         match found {

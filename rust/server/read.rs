@@ -433,6 +433,7 @@ impl<H: QpHandler> Reading<H> {
         };
         Tag::untimed(call.xid()).put_on(&mut transfer);
         if let Err(refusal) = all.sizes.check(&call, &transfer) {
+            all.end(transfer);
             return Ok(Err(refusal));
         }
         self.parked = Some(call.park());

@@ -129,10 +129,14 @@ struct Regions {
 }
 
 impl Regions {
+    /// Maximum number of pages of a region, as in the kernel's own code for such Reads
+    /// (`drivers/infiniband/core/rw.c`).
+    const MOST: u32 = 256;
+
     /// Returns the regions for calls of `pages` pages, or `None` if the device cannot register
     /// memory in its send queue.
     fn on(device: &DeviceInfo, pages: u32) -> Option<Self> {
-        let most = device.max_fast_reg_pages.min(pages);
+        let most = device.max_fast_reg_pages.min(pages).min(Self::MOST);
         (device.fast_reg && most != 0).then(|| Self {
             pages: most,
             longest: pages.div_ceil(most),
@@ -175,8 +179,8 @@ impl Sizes {
         })
     }
 
-    /// Allocates the regions for the data of RDMA Reads, of which `reads` may be in flight. `None`:
-    /// the device needs none. May sleep.
+    /// Makes the regions for the data of RDMA Reads, of which `reads` may be in flight. `None`: the
+    /// device needs none. May sleep.
     pub(crate) fn sinks(&self, pd: &Arc<Pd>, reads: u8) -> Result<Option<Arc<Sinks>>> {
         let Some(Regions { pages, longest }) = self.regions else {
             return Ok(None);
