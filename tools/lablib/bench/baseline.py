@@ -28,8 +28,9 @@ TOLERANCE = {
 # connection by executing a registration again, fences make them wait for each other, and few do.
 SHARED_POSTS = 1.01
 # A call that joins a chain costs the module some 40 instructions more and saves a post, so how many
-# do decides: one module gave 1112 and 1140 instructions in two runs. The code touched differs, too.
-SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.1, 5)}
+# do decides: one module gave 1112 and 1140 instructions in two runs. The kernel's code that is
+# touched differs as well: from 72 to 87 lines of ours in three runs, 105 and 121 in-tree in two.
+SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.25, 5)}
 # What an RPC may take whatever was recorded; and beside what it takes with the in-tree client.
 # (work requests, completions), (service, transport, kernel). Without a fence, see above.
 GOALS = {
