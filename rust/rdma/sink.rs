@@ -127,7 +127,7 @@ impl Sinks {
         drop(idle);
     }
 
-    /// Returns an idle region. If there is none, allocates one. May sleep.
+    /// Returns an idle region, or allocates one if all are in use. May sleep.
     fn take(&self) -> Result<IdleMr> {
         let found = self.idle.lock().pop();
         match found {
