@@ -247,6 +247,17 @@ pub(crate) unsafe fn overtakes(dev: NonNull<bindings::ib_device>) -> bool {
     OVERTAKE.contains(&unsafe { driver(dev) })
 }
 
+/// Returns true if the device is for iWARP.
+///
+/// # Safety
+///
+/// The device exists.
+pub(crate) unsafe fn is_iwarp(dev: NonNull<bindings::ib_device>) -> bool {
+    // SAFETY: By this function's contract the device exists. Its node type is constant.
+    let node = unsafe { (*dev.as_ptr()).node_type };
+    u32::from(node) == bindings::RDMA_NODE_RNIC
+}
+
 /// Returns the driver of the device.
 ///
 /// # Safety
@@ -316,8 +327,8 @@ impl DeviceInfo {
         // SAFETY: The device exists as long as the id. Its attributes are constant after
         // registration.
         let attrs = unsafe { &(*dev).attrs };
-        // SAFETY: The device exists as long as the id. Its node type is constant.
-        let node = unsafe { (*dev).node_type };
+        // SAFETY: The device of a resolved id exists as long as the id.
+        let ends_early = unsafe { is_iwarp(raw) };
         // SAFETY: The name has a fixed size and ends with NUL. A rename at the same time can only
         // mix the two names.
         let raw = unsafe { (*dev).name };
@@ -342,7 +353,7 @@ impl DeviceInfo {
             sg_gaps: attrs.kernel_cap_flags
                 & u64::from(bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG)
                 != 0,
-            ends_early: u32::from(node) == bindings::RDMA_NODE_RNIC,
+            ends_early,
             proves_invalidations,
             executes_again,
         })

@@ -249,9 +249,8 @@ impl Pd {
     /// Returns true if the device is for iWARP.
     #[cfg(xprtrdma_server)]
     pub(crate) fn is_iwarp(&self) -> bool {
-        // SAFETY: The device exists as long as the domain. Its node type is constant.
-        let node = unsafe { (*self.raw_device()).node_type };
-        u32::from(node) == bindings::RDMA_NODE_RNIC
+        // SAFETY: The device exists as long as the domain.
+        NonNull::new(self.raw_device()).is_some_and(|dev| unsafe { crate::device::is_iwarp(dev) })
     }
 
     #[inline]
