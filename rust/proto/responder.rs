@@ -46,6 +46,7 @@ pub mod budget;
 pub mod call;
 pub mod grant;
 mod items;
+pub(crate) mod place;
 pub mod pour;
 pub mod refusal;
 pub mod reply;

@@ -14,6 +14,7 @@ use crate::{
             Call,
             Sorted, //
         },
+        place::place_for,
         refusal::{
             Fault,
             Refusal, //
@@ -72,12 +73,7 @@ impl Breakers {
             times,
             last: now,
         };
-        // Use the slot of this Call, or else a free slot, or else the slot with the oldest failure.
-        let slot = self.slots.iter_mut().min_by_key(|slot| match slot {
-            Some(one) if one.xid == xid => (0, one.last),
-            Some(one) => (2, one.last),
-            None => (1, now),
-        });
+        let slot = place_for(&mut self.slots, |one| one.xid == xid, |one| one.last);
         if let Some(slot) = slot {
             *slot = Some(new);
         }
@@ -115,13 +111,8 @@ impl Breakers {
 /// Records that a connection of this client closes because an RDMA operation of the Call with this
 /// xid failed. If the table is full, the client whose last failure is the oldest is forgotten.
 pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Time) {
-    // Use the entry of this client, or else a free entry, or else the entry with the oldest
-    // failure.
-    let place = clients.iter_mut().min_by_key(|place| match place {
-        Some(one) if one.client == client => (0, None),
-        Some(one) => (2, one.breakers.last()),
-        None => (1, None),
-    });
+    let is_own = |one: &OfClient| one.client == client;
+    let place = place_for(clients, is_own, |one| one.breakers.last());
     let Some(place) = place else { return };
     let mut breakers = match place {
         Some(one) if one.client == client => one.breakers,

@@ -6,9 +6,12 @@
 //! limit that all clients share. With a limit for each address such a client loses its own lines
 //! only.
 
-use crate::time::{
-    Millis,
-    Time, //
+use crate::{
+    responder::place::place_for,
+    time::{
+        Millis,
+        Time, //
+    }, //
 };
 use core::net::IpAddr;
 
@@ -74,12 +77,8 @@ impl Lines {
         let Some(all) = self.all.at(now).with_line(OF_ALL) else {
             return false;
         };
-        // Take the entry of this client, or else a free entry, or else the oldest one.
-        let place = clients.iter_mut().min_by_key(|place| match place {
-            Some(one) if one.client == client => (0, one.window.begun),
-            Some(one) => (2, one.window.begun),
-            None => (1, now),
-        });
+        let is_own = |one: &OfClient| one.client == client;
+        let place = place_for(clients, is_own, |one| one.window.begun);
         let Some(place) = place else { return false };
         let window = match place {
             Some(one) if one.client == client => one.window,

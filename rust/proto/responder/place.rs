@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tables of fixed size, in which a new entry replaces the oldest one if the table is full.
+
+/// Returns the place for an entry: that of the entry for which `is_own` returns true, or else a
+/// free place, or else the place of the entry with the lowest `last`. Returns `None` if the table
+/// has no places.
+pub(crate) fn place_for<T, K: Ord>(
+    table: &mut [Option<T>],
+    is_own: impl Fn(&T) -> bool,
+    last: impl Fn(&T) -> K,
+) -> Option<&mut Option<T>> {
+    table.iter_mut().min_by_key(|place| match place {
+        Some(one) if is_own(one) => (0, None),
+        Some(one) => (2, Some(last(one))),
+        None => (1, None),
+    })
+}
