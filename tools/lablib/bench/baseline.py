@@ -69,7 +69,7 @@ SERVED_PART = 0.97
 
 def most(load, counter, recorded, tolerance=TOLERANCE):
     """What a counter may be at most."""
-    if tolerance is TOLERANCE and "at a time" in load:
+    if "at a time" in load:
         if counter == "posts":
             return SHARED_POSTS
         tolerance = SHARED
