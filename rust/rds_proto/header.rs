@@ -76,8 +76,8 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// Returns [`Fault::Short`] or [`Fault::Checksum`]. A checksum of zero means that the sender
-    /// has not computed one, so it is not checked.
+    /// Returns [`Fault::Short`] or [`Fault::Checksum`]. A header with a
+    /// checksum of zero was sent without a checksum, and passes.
     pub fn decode(fragment: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let (head, payload) = fragment
             .split_first_chunk::<HEADER_BYTES>()

@@ -28,7 +28,7 @@ pub const MIN_ACCEPTED: u32 = 24;
 ///
 /// A marked result goes inline, and its chunk stays unused, in two cases. Either the mark does not
 /// match the reply, because the RPC layer truncated the reply after it made the mark. Or the chunk
-/// has a length of zero: the client wants the result inline.
+/// has a length of zero, by which the client asks for an inline result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Results<'a> {
     marks: &'a [Span],

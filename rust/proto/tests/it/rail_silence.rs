@@ -25,11 +25,11 @@ use xprtrdma_proto::{
 /// A step of the simulation, in milliseconds.
 const STEP: u64 = 50;
 
-/// Duration in milliseconds of a probe over a rail that works. The next constants are the durations
-/// if the server does not accept it, and if the rail passes no packets, where it ends when TCP
-/// gives up.
+/// Duration in milliseconds of a probe over a rail that works.
 const CONNECT: u64 = 300;
+/// Duration in milliseconds of a probe that the server does not accept.
 const REFUSED: u64 = 4000;
+/// Duration in milliseconds of a probe over a rail that passes no packets: TCP's time limit.
 const TCP: u64 = 31_000;
 
 /// Time that a server needs to accept the connections that have arrived, once it accepts again.
