@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The test cases, one module per subject.
 
-Above each case, `covers:` names the rows of the conformance checklist that it
-helps to show, and words in plain English where there is no row.
+The comment above each case begins with `covers:`. It names the rows of the conformance checklist
+that the case helps to show. Where there is no row, it says in words what the case shows.
 """

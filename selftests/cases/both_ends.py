@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One machine with both halves: client of a server and server of a client, the same machine or
-another one."""
+"""A machine that is client and server at the same time: of another machine, or of itself."""
 
 import os
 import pathlib
@@ -14,7 +13,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def expect(path, content):
-    """Complain unless the file that the server has is exactly `content`."""
+    """Checks that the server's file is exactly `content`."""
     fd = os.open(path, os.O_RDONLY)
     forget(fd)
     os.close(fd)
@@ -31,7 +30,7 @@ def each_machine_mounts_the_other(t):
     size = ENV.pick(small=2, full=64) * MIB
     ours, theirs = pattern.data(1, 0, size), pattern.data(2, 0, size)
     t.server.write(f"{top.there}/theirs", theirs)
-    # At the same time: each machine sends as a client while it is a server.
+    # At the same time: each machine is a client that writes and a server that is written to.
     copied = t.server.send("run", ["cp", f"{top.there}/theirs", f"{there.where}/theirs"])
     pathlib.Path(f"{top.here}/ours").write_bytes(ours)
     equal(t.server.take(copied), [0, ""], "copy by the other machine")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Calls of the server to the client: delegations come back when they are needed."""
+"""Calls of the server to the client: the client returns delegations on request."""
 
 import os
 import pathlib
@@ -9,28 +9,28 @@ from lib import bystanders, faults, namespace, pattern, xprt
 from lib.case import ENV, case, check, equal, wait
 from lib.workers import Crew, Worker
 
-# Below the lease time of ten seconds, after which a server that heard nothing
-# acts on its own.  A recall takes a few hundredths of a second.
+# Seconds for a recall, which takes a few hundredths of a second. It is less than the lease time of
+# ten seconds, after which a server without an answer revokes the delegation.
 RECALL_SECONDS = 8
 CREDITS = 4
 
 
 def delegations(t, names):
-    """How many files, of those with such names, the server has delegated.  It delegates directories
-    as well, which no program of its own recalls by opening a file."""
+    """Returns how many files with such names the server has delegated. It delegates directories,
+    too, but opening a file does not recall those."""
     return len(re.findall(rf'type: deleg,.*/(?:{names})"', t.server.call("client_states")))
 
 
 def recall(t, path):
-    """Open a file for writing as a process of the server; seconds that took."""
+    """Opens a file for writing as a process of the server; returns the seconds that it took."""
     return t.server.call("open_for_write", path, seconds=60)
 
 
 def wait_delegated(t, path):
-    """Open a file until the server delegates it.
+    """Opens a file until the server delegates it.
 
-    It does not before it has tried its way back to a 4.0 client, nor for half a
-    minute after it has recalled files whose handles look alike.
+    The server first checks its path back to a 4.0 client. It also delegates nothing for half a
+    minute after a recall of files with similar handles.
     """
     name = re.escape(os.path.basename(path))
 
@@ -87,7 +87,8 @@ def many_recalls_under_load_lose_nothing(t):
 
 
 def recalls_under_load(t, mount, count):
-    """Have so many delegations recalled, in bursts, while files are written; all is compared."""
+    """Makes the server recall `count` delegations in bursts while files are written; compares all
+    data."""
     top = t.directory(mount)
     t.server.call("create", top.there, count, "f")
     fds = [os.open(f"{top.here}/f{number}", os.O_RDONLY) for number in range(count)]
@@ -104,7 +105,7 @@ def recalls_under_load(t, mount, count):
     with Crew(ENV.patience(60)) as crew:
         for number in range(3):
             crew.start(busy, number)
-        # Each of them recalls one by one; together they come in bursts.
+        # Each helper recalls one file at a time; together they recall in bursts.
         helpers = [t.another_server() for _ in range(4)]
         for turn in range(count // 4):
             asked = [(h, h.send("open_for_write", f"{top.there}/f{turn * 4 + n}"))
@@ -150,14 +151,14 @@ def callbacks_are_answered_while_every_credit_is_used(t):
             t.on_failure(lambda: f"delegations: {t.server.call('client_states')}\n"
                                  f"{xprt.info(xprt.directories()[0])} {xprt.states()}")
             opened = helper.send("open_for_write", there)
-            # No call can leave; what does is the answer to the recall.
+            # No call can be sent, so a new Send is the answer to the recall.
             wait.until(lambda: mount.xprts()[0]["sends"] > sends, ENV.patience(5),
                        "the callback is answered")
             equal(xprt.info(xprt.directories()[0])["cur_cong"], CREDITS * xprt.CREDIT,
                   "credits in use")
         helper.take(opened, 60)
     equal(mount.connects(), 1, "connections")
-    # Unmounted before the server's old number comes back.
+    # Unmounted before the server's old number of credits is restored.
     frozen.remove()
     mount.remove()
 
@@ -179,7 +180,8 @@ def conflicts_are_seen_without_callbacks(t):
 @case(versions=("4.2",), clients=("ours",), server="ours", stock_only=True, seconds=60)
 def another_client_has_a_delegation_recalled(t):
     with namespace.beside() as space:
-        # Both have the name of this machine, and are two clients by this.
+        # Both clients run on this machine; the identifier makes them different clients for the
+        # server.
         namespace.run("ip", "netns", "exec", space.file.name, "sh", "-c",
                       f"echo {space.file.name} > /sys/fs/nfs/net/nfs_client/identifier")
         near, far = t.mount(), t.unmounted("nosharecache")

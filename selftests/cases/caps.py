@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Data integrity when a device offers less: the module's parameters cap it."""
+"""Data integrity with the lower limits of a weaker device, which parameters of the module set."""
 
 import errno
 import os
@@ -11,17 +11,17 @@ from lib.case import ENV, Skip, case, check, equal, wait
 from lib.workers import Worker, together
 
 KIB, MIB = 1 << 10, 1 << 20
-# For how many regions one call may wait, again and again, while others take them.
+# An upper bound of waits for regions per call, while other calls take the regions.
 WAITS = 10
-# How often memory may not be mapped before its call ends, and the count of the call itself.
+# How often a mapping of memory may fail before its call ends, and the count of the call itself.
 MAPPING_TRIES = 9 + 1
-# Whose calls, of ten work requests each, are more than the send queue holds.
+# The calls of this number of threads, ten work requests each, exceed the send queue.
 THREADS = 64
 SIZES = (1, 3, 1000, 3800, 4096, 4097, 8191, 32768, 32771, 130001, 300003, MIB, MIB + 4097)
 
 
 def carry(t, mount, number):
-    """Transfers of many sizes, aligned and not, direct and through the page cache."""
+    """Transfers many sizes, aligned and unaligned, with direct I/O and through the page cache."""
     here, there = t.directory(mount).path("file")
     fd, buffer = os.open(here, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o644), Buffer(2 * MIB)
     at, whole = 0, bytearray()
@@ -42,13 +42,13 @@ def carry(t, mount, number):
     with open(f"{here}-2", "wb") as cached:
         cached.write(whole)
     t.server.expect(f"{there}-2", bytes(whole))
-    # Replies and names that are long without being data.
+    # Directory listings make long replies that are not data.
     t.server.call("create", f"{there.rpartition('/')[0]}", 200, "n" * 100)
     equal(len(os.listdir(here.rpartition("/")[0])), 202, "names listed")
 
 
 def again_and_again(t, mount, turns, size=64 * KIB, threads=1):
-    """Read the same again and again, each time into other memory, and never at a page border."""
+    """Reads the same data again and again, each time into other memory, never at a page border."""
     here, there = t.directory(mount, "again").path("file")
     data = pattern.data(31, 0, size)
     t.server.write(there, data)
@@ -64,7 +64,7 @@ def reread(here, data, turns):
 
 
 def capped(t, parameters, turns=0):
-    """Load with these parameters, carry data, unload."""
+    """Loads the module with these parameters, transfers data and unloads it."""
     module.insmod(parameters)
     mount = t.mount()
     options = mount.active()
@@ -99,7 +99,8 @@ def a_call_that_cannot_be_carried_is_named(t):
     t.server.write(there, b"x")
     t.server.setxattr(there, "user.long", b"y")
     try:
-        # Room for a reply of more pages than one chunk has segments; there is no longer value.
+        # The reply may need more pages than one chunk has segments. This is the longest value there
+        # is.
         attribute(here, "user.long", 64 * KIB)
     except OSError as error:
         equal(error.errno, errno.EIO, "the error")
@@ -116,7 +117,7 @@ def a_call_that_cannot_be_carried_is_named(t):
 
 
 def read_directly(_, path):
-    """Read the file, not from the page cache."""
+    """Reads the file past the page cache."""
     fd, buffer = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(64 * KIB)
     try:
         return buffer.read(fd, 64 * KIB, 0) == pattern.data(7, 0, 64 * KIB)
@@ -124,7 +125,7 @@ def read_directly(_, path):
         os.close(fd)
 
 
-# Memory that is not mapped is tried again, for it may be a shortage, and after a
+# If memory cannot be mapped, the call is tried again, because this may be a shortage. After a
 # covers: few times the call ends, and the log says why. Software devices map whatever they are
 # covers: asked to: a probe has the kernel say that they have not.
 @case(versions=("3", "4.2"), clients=("ours",), debug_only=True, seconds=60)

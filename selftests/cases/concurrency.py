@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Many processes at once, and mounts that go away under them."""
+"""Many processes at once, and mounts that are removed while processes use them."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ BLOCK = 48 * KIB
 
 
 def write_blocks(stopped, path, number, generation, count, direct):
-    """Write a file block by block and read other blocks of it again."""
+    """Writes a file block by block, and reads some earlier blocks again."""
     flags = os.O_RDWR | os.O_CREAT | (os.O_DIRECT if direct else 0)
     fd, buffer = os.open(path, flags, 0o644), Buffer(BLOCK)
     for at in range(count):
@@ -33,7 +33,7 @@ def write_blocks(stopped, path, number, generation, count, direct):
 
 
 def read_whole(_stopped, path, number, generation, size):
-    """Read a file of the server in odd pieces and compare."""
+    """Reads a file of the server in odd pieces and compares its content."""
     fd, buffer, at = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(MIB), 0
     expected = pattern.data(number, 0, size, generation)
     while at < size:
@@ -110,7 +110,7 @@ def parallel_mounts_come_and_go(t):
 
 
 def stat_all(stopped, top, names):
-    """Look at names until told to stop; how often."""
+    """Looks up the names until told to stop; returns the number of rounds."""
     turns = 0
     while not stopped():
         for name in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Work per operation, counted at the RDMA provider and not by the transport."""
+"""Work per operation, counted at the RDMA device and not by the transport."""
 
 import os
 import pathlib
@@ -10,18 +10,18 @@ from lib.buffers import PAGE, Buffer
 from lib.case import ENV, case, check, equal
 
 KIB, MIB = 1 << 10, 1 << 20
-# Counts are averages over 32 operations. A lease renewal may fall between two of them, and so may
-# the work request behind which rxe has no old registration in its queue, once in half a minute
-# (`Qp::retire_registrations`).
+# Counts are averages over 32 operations. Two extra work requests are possible: a lease renewal, and
+# the request after which rxe has no old registration in its queue. The latter is posted once in
+# half a minute (`Qp::retire_registrations`).
 SLACK = 1.04
 COMPLETIONS = 1.04
-# Regions of the first calls of a mount that send data apart: a procedure each.
+# The number of regions in the first calls of a mount that send data in chunks, one per procedure.
 FIRST = 4
-# Lengths and where in a page the memory begins: odd, across borders, and the largest.
+# Lengths, and offsets in a page at which the memory begins: odd, across borders, and the largest.
 SIZES = (4 * KIB + 1, 64 * KIB + 1, MIB - 1, MIB)
 SHIFTS = (0, 1, PAGE - 1)
 TIMES = 16
-# The work queue of completions.
+# The name of the work queue for completions.
 QUEUE = "xprtrdma_rs-comp"
 
 
@@ -31,15 +31,15 @@ def at_most(found, operation, counter, most):
 
 
 # Work requests, posts and completions of an RPC. On siw an invalidation by the server proves
-# nothing, so each region takes one of our own (rust/rdma/device.rs).
+# nothing, so the client invalidates each region itself (rust/rdma/device.rs).
 FLOORS = {"rxe": (2, 1, COMPLETIONS), "siw": (3, 2, 2 * COMPLETIONS)}
 
 
 def at_the_floor(found):
-    """Each RPC takes what it must on this device and no more."""
+    """Checks that each RPC takes the least that this device allows."""
     floors = list(FLOORS.get(ENV.provider, FLOORS["rxe"]))
     if xprt.fenced():
-        # A fence in front of each registration (rust/rdma/qp/fence.rs).
+        # Each registration needs a fence before it (rust/rdma/qp/fence.rs).
         floors[0] += 1
     for operation in found:
         for counter, most in zip(("work_requests", "posts", "completions"), floors, strict=True):
@@ -51,8 +51,8 @@ def at_the_floor(found):
 def a_mebibyte_takes_two_work_requests_and_one_post(t):
     mount = t.mount()
     top = t.directory(mount)
-    # The first WRITE says that WRITEs need another xid. Those that wait to be sent at that moment
-    # have theirs already, and a busy machine lets many wait.
+    # The first WRITE shows that WRITEs need another kind of xid. Calls that wait to be sent at that
+    # moment already have an xid, and on a busy machine these can be many.
     pathlib.Path(top.here, "first").write_bytes(bytes(8 * KIB))
     with count.Probe() as probe:
         found = count.measure(mount.where, probe)
@@ -60,15 +60,15 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
         t.note(f"{operation}: " + ", ".join(f"{v:.2f} {c}" for c, v in numbers.items()))
     check(pathlib.Path(top.here).is_dir(), "the mount is gone")
     at_the_floor(found)
-    # Every transfer was freed by the server, but for the first that the client sends with a Read
-    # chunk, which says that such calls need another xid.
+    # The server invalidated the region of every transfer, except for the first calls with a Read
+    # chunk: after those the client knows that such calls need another kind of xid.
     numbers = mount.xprts()[0]
     check(numbers["local_inv_needed"] <= FIRST,
           f"{numbers['local_inv_needed']} regions invalidated locally")
 
 
-# With many calls at a time several of them go out with one post. Fences make calls wait, so that
-# fewer come together. The NFS version plays no part in that.
+# Many calls at a time share posts. Fences make calls wait, so that fewer calls share a post. The
+# NFS version makes no difference.
 @case(versions=("4.2",), clients=("ours",), stock_only=True, seconds=180)
 def calls_at_a_time_share_posts(t):
     mount = t.mount()
@@ -84,7 +84,7 @@ def calls_at_a_time_share_posts(t):
 
 
 def per_call(mount, probe, call):
-    """What the provider counts for each RPC while `call` is made again and again."""
+    """Returns what the device counts per RPC while `call` is repeated."""
     for number in range(TIMES // 4):
         call(number)
     probe.take()
@@ -119,7 +119,7 @@ def regions_are_invalidated_where_it_is_proven(t):
             buffer.write(fd, data, 0)
 
         if ENV.debug:
-            # The debug kernel runs no program that counts.
+            # The debug kernel cannot run the program that counts.
             for number in range(TIMES):
                 read(number)
                 write(number)
@@ -176,7 +176,7 @@ def odd_shapes_cost_no_more(t):
     t.server.call("create", top.there, 100, "name")
 
     def listing(number):
-        """The server has something new each time, so the client has to ask."""
+        """Lists a directory. The server adds a file each time, so the client has to ask."""
         t.server.call("create", top.there, 1, f"more{number}-")
         os.listdir(top.here)
 
@@ -189,7 +189,8 @@ def odd_shapes_cost_no_more(t):
                     mount, probe, lambda _, n=size, s=shift: buffer.read(fd, n, 0, s))
                 found[f"WRITE {size} at {shift}"] = per_call(
                     mount, probe, lambda _, d=data, s=shift: buffer.write(fd, d, 0, s))
-        # Not NFSv4, whose client has the answer begin amid a page, behind two entries of its own.
+        # Not with NFSv4: its client adds two entries of its own, so the answer begins inside a
+        # page.
         if t.version == "3":
             found["a directory"] = per_call(mount, probe, listing)
     for operation, numbers in found.items():
@@ -198,8 +199,8 @@ def odd_shapes_cost_no_more(t):
     at_the_floor(found)
 
 
-# A call that is the only one is answered in the thread that waits for it: nothing is queued for a
-# worker.  Several calls need a worker, and so do calls for which no system call waits.
+# The reply of a single call is handled in the thread that waits for it, and no work is queued.
+# Several calls at a time need a worker, and so do calls for which no system call waits.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=60)
 def a_call_alone_needs_no_worker(t):
     mount = t.mount()
@@ -220,6 +221,6 @@ def a_call_alone_needs_no_worker(t):
             queued[load.name] = ours / calls
     t.note(", ".join(f"{name}: {number:.2f} works for each call"
                      for name, number in queued.items()))
-    # Completions of sends, credits and callbacks count for no call.
+    # Completions of Sends, credits and callbacks do not belong to a call.
     check(queued["GETATTR"] < 0.2, "calls alone were answered by a worker")
     check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

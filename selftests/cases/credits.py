@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Credits: more requests than the server grants, few credits, one at the start."""
+"""Credits: more requests than the server grants, small grants, and one credit at the start."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ CALLBACKS = 16  # credits that we grant the server
 
 
 def read_and_write(top, number, threads, turns):
-    """One of many threads: direct transfers at places of its own."""
+    """Runs one of many threads: direct transfers at offsets of its own."""
     fd = os.open(f"{top.here}/file", os.O_RDWR | os.O_DIRECT)
     buffer = Buffer(BLOCK)
     for turn in range(turns):
@@ -29,7 +29,7 @@ def read_and_write(top, number, threads, turns):
 
 
 def crowd(t, mount, threads, turns, watch=lambda: None):
-    """Many threads write and read one file, then compare it with the server's."""
+    """Lets many threads write and read one file, then compares it on the server."""
     top = t.directory(mount)
     here, there = top.path("file")
     os.close(os.open(here, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644))
@@ -38,7 +38,7 @@ def crowd(t, mount, threads, turns, watch=lambda: None):
 
 
 class Watch:
-    """The most requests seen in flight, and whether they kept to the grant."""
+    """Records the most requests in flight, and checks that they stay within the grant."""
 
     def __init__(self):
         self.most, self.window, self.waiting = 0, 0, 0
@@ -52,14 +52,14 @@ class Watch:
             self.window = max(self.window, numbers["cong_win"] // xprt.CREDIT)
             self.waiting = max(self.waiting, numbers["sending_q_len"]
                                + numbers["backlog_q_len"])
-            # The window may shrink under requests that are in flight already,
-            # so only the largest window that was seen is a bound.
+            # The window may shrink below the number of requests in flight. Therefore only the
+            # largest window seen is a bound.
             check(self.most <= self.window,
                   f"{self.most} requests in flight, at most {self.window} granted")
 
 
 # covers: V1-011, V1-012, V1-013, V1-018, V1-021: all credits used, none exceeded,
-# no receive missing.  The server's disk does not move, so that calls pile up.
+# no receive missing. The server's disk stands still, so that calls pile up.
 @case(versions=("3",), seconds=100)
 def all_credits_are_used_and_none_exceeded(t):
     mount, watch = t.mount("noac", export=ENV.disk), Watch()
@@ -76,7 +76,7 @@ def all_credits_are_used_and_none_exceeded(t):
         watch()
         return watch.most == watch.window and watch.waiting > 0
 
-    # The disk moves again when every credit is used and a call waits for one.
+    # The disk continues when every credit is used and a call waits for one.
     with contextlib.ExitStack() as still:
         still.enter_context(faults.frozen(t.server))
         watch.waiting = 0
@@ -105,7 +105,7 @@ def four_credits_are_enough(t):
     check(watch.window <= 4, f"window {watch.window} although the server grants 4")
     if ENV.ours:
         equal(mount.connects(), 2, "connections, of which one was broken here")
-    # Unmounted before the server's old number comes back.
+    # Unmounted before the server's old number of credits is restored.
     mount.remove()
 
 
@@ -139,7 +139,7 @@ def every_message_finds_a_receive(t):
     top = t.directory(mount)
     t.server.call("create", top.there, 1, "f")
     fewest = None
-    # They are posted again in batches of at most 32: some look meets the end of one.
+    # Receives are posted in batches of at most 32, so one of the samples meets the end of a batch.
     for _ in range(64):
         os.stat(f"{top.here}/f0")
         posted = xprt.numbers_of("state", "receives posted")[0]
@@ -152,7 +152,7 @@ def every_message_finds_a_receive(t):
 
 
 # covers: V1-113: more messages than the send queue holds; each sender that waits for room gets it.
-# The server's acknowledgements are held back, so that the queue keeps what was sent.
+# The server's acknowledgements are delayed, so that sent messages stay in the queue.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def a_full_send_queue_drains(t):
     mount = t.mount()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Data integrity: what is written is what is there, to the byte.
+"""Data integrity: each byte that was written is there.
 
-One file carries many pieces.  A copy in memory follows every write; in the end
-the server's own file must equal it.
+One file receives many pieces. A copy in memory follows every write. At the end the server's own
+file must equal the copy.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from lib.case import ENV, case, check, equal
 KIB, MIB = 1 << 10, 1 << 20
 OP_GETATTR = 9
 SMALL = tuple(range(71))
-# Where a message just fits or just does not: around both inline thresholds
-# less every header that may precede the data, and around pages.
+# Sizes with which a message just fits or just does not fit: around both inline thresholds, less the
+# headers in front of the data, and around pages.
 EDGES = sorted({*range(1016, 1033), *range(4088, 4105), *range(PAGE - 8, PAGE + 9),
                 *range(2 * PAGE - 4, 2 * PAGE + 5)})
 LARGE = tuple(base + delta for base in (64 * KIB, MIB) for delta in (-1, 0, 1, 2, 3))
@@ -26,16 +26,16 @@ HUGE = (MIB - PAGE, MIB + PAGE, MIB + 5000, 2 * MIB, 2 * MIB + 1)
 
 
 def threshold_sizes():
-    """Sizes that leave a Call or a Reply just below, at or above 4096 bytes.
+    """Returns sizes that leave a Call or a Reply just below, at or above 4096 bytes.
 
-    Headers and credentials differ by version and client, so the whole range in
-    which the border can lie is walked; every remainder by four comes up.
+    Headers and credentials differ by version and client, so the whole range of possible borders is
+    tested, with every remainder modulo four.
     """
     return range(3500, 4100, ENV.pick(small=5, full=1, debug=13))
 
 
 class Model:
-    """A file, and in memory what it must contain."""
+    """A file, and a copy in memory of what it must contain."""
 
     def __init__(self, t, mount, name, number):
         self.server, self.number, self.generation = t.server, number, 0
@@ -43,7 +43,7 @@ class Model:
         self.content = bytearray()
 
     def piece(self, offset, length):
-        """New data for a place; the model has it at once."""
+        """Returns new data for a place in the file, and stores them in the copy."""
         self.generation += 1
         data = pattern.data(self.number, offset, length, self.generation)
         if len(self.content) < offset:
@@ -52,7 +52,7 @@ class Model:
         return data
 
     def compare(self, found, offset, length, what):
-        """Check what a read brought, which may have met the end of the file."""
+        """Compares the result of a read, which may have met the end of the file, with the copy."""
         expected = bytes(self.content[offset:offset + length])
         problem = pattern.difference(found, expected, offset)
         check(problem is None, f"{what} of {length} bytes at {offset}: {problem}")
@@ -62,7 +62,7 @@ class Model:
 
 
 def forget(fd):
-    """Drop the file's cached pages, so that the next read asks the server."""
+    """Drops the file's cached pages, so that the next read asks the server."""
     os.fdatasync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -72,10 +72,10 @@ def direct(model):
 
 
 def round_trips(model, sizes, shift, odd):
-    """Direct writes and reads of each size, one behind the other.
+    """Writes and reads each size with direct I/O, one after the other.
 
-    `shift` places user buffers that many bytes into a page, `odd` leaves a gap
-    so that file offsets take every remainder.
+    User buffers begin `shift` bytes after the start of a page. `odd` leaves gaps, so that file
+    offsets have every remainder modulo four.
     """
     fd, buffer = direct(model), Buffer(3 * MIB)
     offset = odd
@@ -168,7 +168,7 @@ def buffered_transfers_of_many_sizes(t):
 
 
 # covers: V1-044, V1-045, V1-053: operations that follow the data in the same call.  The client asks
-# for a file's attributes after what its page cache writes, unless the server delegated the file.
+# for a file's attributes after a write from its page cache, unless the server delegated the file.
 @case(versions=("4.2",), seconds=60)
 def what_follows_the_data_arrives(t):
     leases = "/proc/sys/fs/leases-enable"
@@ -178,7 +178,8 @@ def what_follows_the_data_arrives(t):
     top = t.directory(mount)
 
     def asked():
-        """Calls that ask for attributes, and the operations that the server found in calls."""
+        """Returns the number of calls that ask for attributes, and the number of such operations
+        that the server counted."""
         rows = t.server.call("text", "/proc/net/rpc/nfsd").splitlines()
         found = next(row.split()[2:] for row in rows if row.startswith("proc4ops "))
         calls = xprt.operations(mount.where)
@@ -194,7 +195,8 @@ def what_follows_the_data_arrives(t):
             calls, found = (now - then for now, then in zip(asked(), before, strict=True))
         t.server.expect(there, content)
         t.note(f"{size} bytes: {calls} calls that ask for attributes, {found} answered")
-        # The client does without an operation that the server did not understand.
+        # The client also works without an operation that the server did not understand, so they are
+        # counted.
         equal(found, calls, f"operations behind the data, of {size} bytes")
     written = xprt.operations(mount.where)["WRITE"]
     equal(written[0], written[1], "calls sent, and their transmissions")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections that break: nothing acknowledged is lost, nothing is torn."""
+"""Connections that break: no acknowledged data are lost, and no record is torn."""
 
 import contextlib
 import ctypes
@@ -19,22 +19,23 @@ from lib.workers import Crew, Worker, together
 
 KIB = 1 << 10
 INLINE, BULK = 512, 256 * KIB
-# A second, in the tenths that the mount option counts.
+# One second; the mount option counts tenths.
 TIMER = "timeo=10,retrans=2"
-# A neighbour's hardware address that no host has.
+# A hardware address that no host has.
 NO_HOST = "02:00:00:00:09:09"
-# Less than the time between signs of life.
+# Less than the interval of keepalives.
 NOTICED_SECONDS = 10
 LIBC = ctypes.CDLL(None, use_errno=True)
-# What is added to the server's address for one that no machine has.
+# Added to the server's address: no machine has the sum.
 NOBODY = 75
-# How many of the connection attempts in a row, of five seconds each, are left when it matters.
+# How many attempts to connect there are, of five seconds each and one after the other; and how many
+# must still run when the idle connection is closed.
 ATTEMPTS, LEFT = 3, 2
 WIDTH = pathlib.Path("/sys/devices/virtual/workqueue/xprtrdma_rs/max_active")
 
 
 def break_again_and_again(t, size, rounds):
-    """Force disconnects, each only after the last one is repaired."""
+    """Forces disconnects, each of them after the mount has reconnected."""
     mount = t.mount()
     with Load(t, mount, size) as load:
         for _ in range(rounds):
@@ -75,15 +76,15 @@ def forced_disconnects_with_nconnect(t):
 
 
 def restart_again_and_again(t, export, size, rounds):
-    """The server ends every connection and its listener, and comes back."""
+    """Restarts the server again and again: all connections and the listener end."""
     mount = t.mount(export=export)
     with Load(t, mount, size) as load:
         for _ in range(rounds):
             faults.restart_nfsd(t.server)
             faults.end_grace(t.server)
-            # What a writer completes now went over a new connection.  The statistics are no way to
-            # see that: of an NFSv4.1 mount they must not be read while the server is identified
-            # anew, for the kernel shows its name from memory that is then freed.
+            # Calls that complete now used a new connection. The statistics must not be used for
+            # this check. While the client of an NFSv4.1 mount identifies the server again, the
+            # kernel prints the server's name from freed memory.
             load.wait_progress(RECOVERY_SECONDS, 2)
     found = mount.connects()
     check(found > rounds, f"{found} connections after {rounds} restarts")
@@ -176,13 +177,14 @@ def client_device_goes_from_an_idle_mount(t):
 
 
 def told(what):
-    """Whether our device has told that, on any connection."""
+    """Returns whether our device has reported this event on any connection."""
     return any(f"device event: {what}, " in file.read_text()
                for file in xprt.DEBUGFS.glob("*/state"))
 
 
 # covers: what the device told of its port before a connection ended is named with that end.
-# Nothing is sent while the link is down, and the device is made anew: rxe could not send any more.
+# Nothing is sent while the link is down. The device is made again, because rxe could not send
+# afterwards.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def what_happened_to_the_port_is_named(t):
     mount = t.mount()
@@ -198,7 +200,7 @@ def what_happened_to_the_port_is_named(t):
         faults.remove_client_device()
     finally:
         faults.add_client_device()
-    # Not the log, which says no more than so much in a few seconds.
+    # Not in the log, where the number of lines in a few seconds is limited.
     wait.until(xprt.disconnects, ENV.patience(10), "an end in state")
     os.statvfs(mount.where)
     cause, details = xprt.disconnects()[0]
@@ -240,7 +242,7 @@ def device_goes_before_every_connection_was_made(t):
 
 
 def idle_and_back(t, seconds):
-    """Write, wait until the connection is closed, and write again."""
+    """Writes, waits until the connection is closed, and writes again."""
     mount = t.mount()
     here, there = t.directory(mount).path("file")
     with open(here, "wb") as data:
@@ -304,7 +306,7 @@ def a_connection_for_callbacks_is_kept(t):
     module.insmod("idle_timeout=1")
     mount = t.mount()
     os.statvfs(mount.where)
-    # The client uses it to renew its lease, but seldom enough.
+    # The client uses the connection to renew its lease, but less often than every two seconds.
     wait.until(lambda: mount.xprts()[0]["idle_time"] > 2, ENV.patience(40),
                "the connection is idle")
     check(xprt.connected(), "the connection was closed")
@@ -314,10 +316,11 @@ def a_connection_for_callbacks_is_kept(t):
 
 
 def neighbour(*addresses, state="reachable"):
-    """Give the server's entry in the neighbour table these hardware addresses, one after the other.
+    """Sets these hardware addresses in the server's entry of the neighbour table, one after the
+    other.
 
-    One process does that: on a busy machine two of them take seconds. A question of the server for
-    our own address mends an entry that is not permanent.
+    One process sets all of them, because two processes take seconds on a busy machine. An ARP
+    request of the server repairs an entry that is not permanent.
     """
     lines = [f"neigh replace {ENV.server} lladdr {address} dev {faults.interface()} nud {state}"
              for address in addresses]
@@ -325,7 +328,7 @@ def neighbour(*addresses, state="reachable"):
 
 
 def hardware_address():
-    """The one in the server's entry in the neighbour table."""
+    """Returns the hardware address in the server's entry of the neighbour table."""
     show = subprocess.run(["ip", "-j", "neigh", "show", ENV.server, "dev", faults.interface()],
                           check=True, capture_output=True)
     return json.loads(show.stdout)[0]["lladdr"]
@@ -355,7 +358,7 @@ def a_neighbour_that_flips_keeps_its_connection(t):
 
 @contextlib.contextmanager
 def no_thread_free(server):
-    """While the block runs, the server's only thread may be kept busy."""
+    """Leaves the server one thread while the block runs; a slow call can then occupy it."""
     threads = f"{faults.NFSD}/threads"
     before = server.call("text", threads).strip()
     server.call("text", threads, "1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Two clients of one server, of which each wants all that it can get."""
+"""Two clients of one server; each takes as much as it can get."""
 
 import contextlib
 import itertools
@@ -15,14 +15,14 @@ from lib.workers import Crew, Worker
 
 KIB, MIB = 1 << 10, 1 << 20
 WORD = struct.Struct("=Q")
-# Processes of each client, turns of a measurement, and the time of each half of a turn.
+# Processes of each client, rounds of a measurement, and seconds of each half of a round.
 PROCESSES, TURNS, SECONDS = 4, 2, 1
-# Of half of what a client gets alone, at least.
+# The least share that passes, in parts of half of what a client gets alone.
 LEAST = 0.4
 
 
 class Load:
-    """What a client does all the time: (how, how much)."""
+    """A call that a client repeats, and the size of its data."""
 
     def __init__(self, name, call, size):
         self.name, self.call, self.size = name, call, size
@@ -42,7 +42,7 @@ SMALL_READS, LARGE_READS, LARGE_WRITES = LOADS = (
 
 
 class Client:
-    """A mount with a file for each process, and how many calls of a program these made."""
+    """A mount with a file for each process, and a count of the calls of each process."""
 
     def __init__(self, mount, name):
         self.paths = [f"{mount.where}/case/{name}{number}" for number in range(PROCESSES)]
@@ -68,7 +68,7 @@ def again_and_again(stopped, path, count, load):
 
 
 def rates(clients):
-    """Calls of each client in a second, while they are at work."""
+    """Returns each client's calls per second while all clients are at work."""
     before = [client.done() for client in clients]
     wait.until(lambda: all(c.done() > was for c, was in zip(clients, before, strict=True)),
                ENV.patience(20), "every client has begun")
@@ -79,10 +79,10 @@ def rates(clients):
 
 
 def share(one, other, mine, others):
-    """What `one` gets with `mine` beside `other` with `others`: to half of what it gets alone, and
-    to half of what both get."""
+    """Measures `one` with the load `mine` beside `other` with the load `others`. Returns what `one`
+    gets as a share of half of what it gets alone, and as a share of half of what both get."""
     alone = beside = both = 0
-    # By turns: what else the machine does disturbs both halves.
+    # Alone and beside the other in turn, so that other work on the machine disturbs both alike.
     for _ in range(TURNS):
         with Crew(ENV.patience(60)) as crew:
             one.work(crew, mine)
@@ -95,7 +95,7 @@ def share(one, other, mine, others):
 
 @contextlib.contextmanager
 def two(t):
-    """Two clients with addresses of their own."""
+    """Provides two clients, each with an address of its own."""
     with namespace.beside() as space:
         near, far = t.mount("nolock"), t.unmounted("nolock,nosharecache")
         t.directory(near)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Names, links and many files: the small calls of every kind."""
+"""Names, links and many files: small calls of every kind."""
 
 import errno
 import hashlib
@@ -13,13 +13,13 @@ from lib.case import ENV, case, check, equal
 
 
 def checksums(contents):
-    """As the server's helper reports a tree."""
+    """Returns size and checksum of each file, as the server's helper reports a tree."""
     return {name: [len(data), hashlib.sha256(data).hexdigest()]
             for name, data in contents.items()}
 
 
 def refused(number, function, *args):
-    """Check that a call fails with this errno."""
+    """Checks that a call fails with this errno."""
     try:
         function(*args)
     except OSError as error:
@@ -58,7 +58,7 @@ def large_directories_are_listed_whole(t):
         inodes = {entry.name: entry.inode() for entry in entries}
     equal(sorted(inodes) == expected, True, "names of a second listing")
     equal(len(set(inodes.values())), count, "different inode numbers")
-    # Attributes by READDIRPLUS, the directory having changed under the client.
+    # READDIRPLUS returns the attributes, because the client sees that the directory has changed.
     for name in expected[::10]:
         os.unlink(f"{top.here}/{name}")
     with os.scandir(top.here) as entries:
@@ -83,7 +83,7 @@ def symbolic_links_of_every_length(t):
 
 
 def user_attributes(path):
-    """The attributes that a user has set."""
+    """Returns the attributes that a user has set."""
     return sorted(name for name in os.listxattr(path) if name.startswith("user."))
 
 
@@ -120,7 +120,7 @@ def many_extended_attributes_are_listed(t):
 
 
 def posix_acl(users):
-    """A POSIX ACL with an entry for each of some users, as bytes."""
+    """Returns a POSIX ACL with an entry for each of some users, as bytes."""
     def entry(tag, permissions, who=0xffffffff):
         return (tag.to_bytes(2, "little") + permissions.to_bytes(2, "little")
                 + who.to_bytes(4, "little"))
@@ -178,7 +178,7 @@ def rename_link_and_unlink(t):
     pathlib.Path(f"{top.here}/e").write_bytes(b"to be replaced")
     os.rename(f"{top.here}/b", f"{top.here}/e")
     t.server.expect(f"{top.there}/e", content)
-    # A file that is unlinked while open lives until it is closed.
+    # An unlinked file exists until it is closed.
     with open(f"{top.here}/e", "rb") as data:
         os.unlink(f"{top.here}/e")
         os.unlink(f"{top.here}/d/c")
@@ -212,7 +212,7 @@ def errors_of_the_server_arrive(t):
     mount = t.mount(export=ENV.disk)
     top = t.directory(mount)
     here, there = top.path("file")
-    # Made there: a file that was open here may be delegated, which delays chattr.
+    # The server creates the file: a file that was open here may be delegated, which delays chattr.
     t.server.write(there, bytes(100))
     t.server.run("chattr", "+i", there)
     t.defer(t.server.run, "chattr", "-i", there)

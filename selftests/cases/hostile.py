@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A server that breaks the rules: every call ends as it must, nothing else is disturbed."""
+"""A server that breaks the rules: every call ends as it must, and nothing else is disturbed."""
 
 import os
 import pathlib
@@ -13,9 +13,9 @@ from lib.hostile import access, chunks, headers, message, reverse
 from lib.responder import Responder, Stage
 
 KIB = 1 << 10
-# What a server may invalidate wrongly before it is not believed any more.
+# The number of wrong invalidations after which the client trusts no invalidation of a server.
 GUESSES = 3
-# A WRITE that is much longer than what TCP takes of a device ahead of what it has sent.
+# The length of a WRITE, much longer than the queue in which TCP holds data that it has not sent.
 LONG, QUEUE = 512 * KIB, 64 * KIB
 WMEM = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
 
@@ -51,8 +51,8 @@ def odd_completions(t):
     Stage(t).play_all(headers.COMPLETIONS)
 
 
-# What is said of a work request that failed: the kind, the status in words and as a number, and
-# the device's own number.
+# How the log describes a failed work request: its kind, the status as text and number, and the
+# device's own error number.
 FAILED = re.compile(r"\(RECV: [^;,]+, status [12], vendor error 0x[0-9a-f]+[;)]")
 
 
@@ -117,7 +117,8 @@ def wrong_remote_invalidation(t):
 
 
 def invalidations(stage, deed, call):
-    """Regions invalidated here, and by the server, for a call that is met with a deed."""
+    """Returns how many regions the client and the server invalidated for a call; `deed`, if any, is
+    what the responder does to it."""
     before = stage.counters()
     if deed:
         stage.responder.call("arm", deed)
@@ -132,7 +133,7 @@ def invalidations(stage, deed, call):
 @case(versions=(), clients=("ours",), seconds=60)
 def an_invalidation_that_nobody_asked_for(t):
     stage, proof = Stage(t), [int(ENV.provider == "siw"), 1]
-    # From the first one on WRITEs have xids that cannot be foreseen.
+    # After the first WRITE, the xids of WRITEs cannot be predicted.
     stage.write()
     for deed, call, expected in (
             (None, stage.read, [1, 0]),
@@ -150,7 +151,7 @@ def an_invalidation_that_nobody_asked_for(t):
 
 # covers: V1-103, V1-105: an RDMA Read that is under way when its region is invalidated shows
 # covers: nothing of what the memory holds when the call is over, but for what TCP has in its queue.
-# On other devices the data of a Read do not wait for TCP.
+# A device other than siw does not queue the data of a Read in TCP.
 @case(versions=(), clients=("ours",), provider="siw", seconds=60)
 def a_read_does_not_outlive_its_call(t):
     t.defer(WMEM.write_text, WMEM.read_text())
@@ -161,7 +162,7 @@ def a_read_does_not_outlive_its_call(t):
     buffer, start = Buffer(LONG), time.monotonic()
     buffer.write(stage.fd, b"\x11" * LONG, 0)
     ended = time.monotonic() - start
-    # The memory is this process's again.
+    # The process owns the memory again.
     buffer.view(LONG)[:] = b"\xee" * LONG
     found = ""
 
@@ -175,7 +176,7 @@ def a_read_does_not_outlive_its_call(t):
     t.note(f"write() took {ended:.2f} s; {found}")
     others = int(found.rpartition(": ")[2].partition(" ")[0])
     check(others <= 3 * QUEUE, f"{others} octets came that were written behind the call")
-    # The Read may have been refused, which ends the connection. The file is as long as before.
+    # The Read may have been refused, which ends the connection. The file gets its old length again.
     os.ftruncate(stage.fd, 0)
     stage.write()
     stage.undisturbed()
@@ -204,14 +205,14 @@ def a_server_that_guesses_is_not_believed(t):
 
 # covers: V1-108
 # covers: MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108
-# A transfer that failed has no reply; the call is repeated, its data right.
+# A transfer that failed has no reply. The call is repeated, and its data are right.
 @case(versions=(), clients=("ours",), seconds=60)
 def access_to_memory_is_refused(t):
     Stage(t).play_all(access.ACCESS)
 
 
 # covers: MAL-103, MAL-108, MAL-150
-# Data without a reply count for nothing, data with one are there.
+# Data without a reply do not count. Data with a reply must be there.
 # covers: MAL-002: no Receive that the end of a connection flushes is taken for a message.
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_end_at_every_point(t):
@@ -233,14 +234,16 @@ def bad_callbacks(t):
 
 
 def answers(log):
-    """The client's answers to callbacks: before the connection ended, and on the next one."""
+    """Returns the client's answers to callbacks: before the connection ended, and on the next one.
+    """
     end = next((n for n, line in enumerate(log) if line.startswith("ended")), len(log))
     return [[message.decode(bytes.fromhex(line.split()[1])) for line in part
              if line.startswith("answered")] for part in (log[:end], log[end:])]
 
 
 def handed_over(events):
-    """How handing the answers to callbacks to the transport ended, on the newest connection."""
+    """Returns the status of each answer to a callback, as the transport reported it on the newest
+    connection."""
     end = max(n for n, (name, _) in enumerate(events) if name == "xprtrdma_connected")
     return [int(fields["status"]) for name, fields in events[end:] if name == "xprt_transmit"
             and 0 <= int(fields["xid"], 16) - reverse.XID < reverse.CREDITS]

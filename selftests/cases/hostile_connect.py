@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A server that misbehaves while connections are made, or says nothing."""
+"""A server that misbehaves or is silent while connections are made."""
 
 import os
 import re
@@ -13,10 +13,10 @@ from lib.workers import Worker, together
 MAGIC = b"\xf6\xab\x0e\x18"
 WHOLE = 196  # bytes of private data that an acceptance always carries
 LATE_SECONDS = 3
-ANEW_SECONDS = 12  # until a call is encoded anew
+ANEW_SECONDS = 12  # seconds until a call is encoded again
 GOOD = MAGIC + bytes((1, 0, 3, 3))
 MINIMUM, OURS = [1024, 1024], [4096, 4096]
-# Rules, what it is, the private data, the sizes that follow, whether they are the defaults.
+# Rules, name, private data, the sizes that result, and whether these are the defaults.
 PRIVATE_DATA = (
     ("MAL-141", "none", b"", MINIMUM, True),
     ("MAL-141", "another identifier", b"\x18\x0e\xab\xf6" + GOOD[4:], MINIMUM, True),
@@ -64,7 +64,7 @@ def odd_private_data(t):
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_refused_and_dropped(t):
     stage = Stage(t)
-    # The delays are at least a quarter of a second, a half, and one.
+    # The pauses are at least a quarter of a second, half a second, and one second.
     for plan, times, least in (({"reject": True}, 2, 0.7), ({"drop": True}, 3, 1.7)):
         stage.small()
         stage.responder.call("plan", [plan] * times)
@@ -121,7 +121,7 @@ def a_server_that_will_not_read(t):
 
 
 def write_inline(t, stage):
-    """A call above the minimum that fits into a message."""
+    """Sends a call that is larger than the minimum size and fits into a message."""
     here, there = stage.top.path("large")
     data = pattern.data(6, 0, 2500)
     fd = os.open(here, os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
@@ -216,7 +216,7 @@ def calls_of_an_ended_connection_wait_for_a_grant(t):
 
 
 def held_read(_, stage):
-    """A read that the responder does not answer."""
+    """Makes a read that the responder does not answer."""
     stage.read()
 
 
@@ -261,7 +261,7 @@ def the_credit_of_a_call_encoded_anew(t):
     sender = stage.caller()
     stage.wait_senders(1, "a call that waits for a credit")
     with faults.stopped(sender.pid):
-        # The other call's credit and the right to send go to the process that is stopped.
+        # The stopped process receives the other call's credit and the right to send.
         stage.responder.call("release")
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")
@@ -301,8 +301,8 @@ def memory_comes_back_though_nobody_can_close_the_connection(t):
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")
         equal(stage.counters()["mrs_in_use"], 1, "regions in use")
-        # A write with another key fails both queue pairs: what is posted here is flushed from now
-        # on.
+        # A write with a wrong key fails both queue pairs. From now on, work requests of the client
+        # are flushed.
         handle, _, offset = stage.responder.call("segments")[0]
         equal(stage.responder.call("touch", handle ^ 1, offset), "rem_access", "another key")
         wait.until(stage.is_to_be_closed, ENV.patience(20), "the end of the connection")

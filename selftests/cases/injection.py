@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Allocations of the module that fail: nothing is lost, nothing is left."""
+"""Failed allocations of the module: nothing is lost, and nothing is left behind."""
 
 import ctypes
 import errno
@@ -15,19 +15,20 @@ from lib.workers import Worker
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 KIB = 1 << 10
-# More allocations than making a transport with a few slots takes.
+# An upper bound of the allocations of a mount with a few slots.
 MOST = 400
-# When so many failures in a row have been survived, the rest of a mount is calls, which are
-# repeated.
+# After this number of mounts in a row that survived their failure, the case ends: later allocations
+# belong to calls, which are retried.
 ENOUGH = 20
-# Connections broken until enough allocations have failed.
+# The most connections that are broken while too few allocations have failed.
 MOST_TURNS = 60
-# What a mount may end with when memory is short; EIO stands for a transport that is not there.
+# Errors of a mount when memory is short; EIO is reported if there is no transport.
 SHORT = (errno.ENOMEM, errno.EIO)
 
 
 def mount_with_failure(_, where, nth):
-    """mount(2) whose nth allocation fails: errno, and how many were left until then."""
+    """Calls mount(2) with its nth allocation failing. Returns the errno, and the allocations that
+    were left until the failure."""
     options = (f"vers=3,nolock,proto=rdma,port={PORT},addr={ENV.server},"
                f"mountproto=tcp,mountaddr={ENV.server}")
     counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
@@ -68,7 +69,7 @@ def each_allocation_of_a_mount_may_fail(t):
             break
     else:
         raise AssertionError(f"more than {MOST} allocations")
-    # The transport, its names, its slots and lists.
+    # A mount has at least these allocations: the transport, its names, its slots, its lists.
     check(refused >= 10 // step, f"{refused} of {tried} mounts refused")
     t.note(f"{refused} of {tried} mounts refused")
     xprt.wait_gone()
@@ -87,9 +88,9 @@ def allocations_fail_under_load(t):
     wanted = ENV.pick(small=4, full=20)
     with Load(t, mount, 64 * KIB) as load:
         before = mount.connects()
-        # Not many more than a connection takes: some attempts succeed.
+        # A little more than the allocations of a connection, so that some attempts succeed.
         injection.every(499)
-        for turn in range(MOST_TURNS):  # noqa: B007  # told below
+        for turn in range(MOST_TURNS):  # noqa: B007  # used below
             xprt.force_disconnect()
             load.wait_progress(RECOVERY_SECONDS, 2)
             if injection.met() >= wanted:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Deployment: what an administrator installs makes mount -o rdma use this module."""
+"""Deployment: after the administrator's installation, mount -o rdma uses this module."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ SECONDS = 120
 
 
 def run(*argv):
-    """Run a command; its complaint is the reason of the failure."""
+    """Runs a command; if it fails, its output is the reason of the failure."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=ENV.patience(SECONDS), check=False)
     check(done.returncode == 0, f"{' '.join(map(str, argv))}: {done.stdout.strip()}")
@@ -24,7 +24,8 @@ def run(*argv):
 
 
 def writable_modules(t):
-    """A directory of modules that can be written to. What is loaded already need not be there."""
+    """Creates a writable directory of modules. It need not contain modules that are loaded already.
+    """
     intree = next(MODULES.rglob("rpcrdma.ko*"))
     place = intree.relative_to(MODULES)
     content = intree.read_bytes()
@@ -36,7 +37,8 @@ def writable_modules(t):
 
 
 def mount_and_tell(t):
-    """Mount as a user does, with no transport loaded; the client that the kernel got for it."""
+    """Mounts as a user does, with no transport loaded. Returns the client that the kernel loaded.
+    """
     mount = t.mount(version="4.2")
     loaded = [client for client in ("ours", "intree") if module.loaded(client)]
     here, there = mount.path("installed")
@@ -51,20 +53,20 @@ def mount_and_tell(t):
 
 
 CONF = "xprtrdma_rs.conf"
-# Of the administrator and of packages.
+# The directory of the administrator, and the one of packages.
 ETC, LIB = pathlib.Path("/etc/modprobe.d"), pathlib.Path("/usr/lib/modprobe.d")
 TOLD = ("xprtrdma_rs: not loaded, NFS over RDMA uses the in-tree rpcrdma",)
 
 
 def put(t, source, target):
-    """Install a file until the test ends; it may be gone before."""
+    """Installs a file until the test ends; the test may remove it earlier."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(pathlib.Path(source).read_bytes())
     t.defer(lambda: target.unlink(missing_ok=True))
 
 
 def falls_back(t, why, *words):
-    """A mount loads the in-tree module, and the log says so with these words."""
+    """Checks that a mount loads the in-tree module, and that the log says so with these words."""
     t.log.mark()
     found = mount_and_tell(t)
     check(found == ["intree"], f"{why} a mount loads {found}")
@@ -94,13 +96,13 @@ def a_mount_loads_this_module_or_falls_back(t):
     check(found == ["ours"], f"with the module a mount loads {found}")
     check(not t.log.find(*TOLD), "the log tells of a fall-back that was none")
 
-    # By each name that modprobe may be given, with nothing in use.
+    # With each name that modprobe may be given, and with no module in use.
     for name, client in (("rpcrdma", "ours"), ("rpcrdma6", "ours"), ("xprtrdma", "ours"),
                          ("xprtrdma_rs", "ours"), ("svcrdma", "intree")):
         t.log.mark()
         for wanted in (name, "rpcrdma", "svcrdma"):
             run("modprobe", wanted)
-            # What is there stays, whatever name is asked for.
+            # The module that is loaded stays, whatever name is asked for.
             loaded = [known for known in ("ours", "intree") if module.loaded(known)]
             check(loaded == [client], f"modprobe {wanted}, after {name}, loads {loaded}")
         if client == "ours":
@@ -110,7 +112,7 @@ def a_mount_loads_this_module_or_falls_back(t):
 
     local = ETC / "local.conf"
     t.defer(lambda: local.unlink(missing_ok=True))
-    # What the administrator says of either module holds.
+    # The administrator's settings for either module are respected.
     for text, words in (("options xprtrdma_rs slots=1", "Invalid argument"),
                         ("blacklist xprtrdma_rs", "it is blacklisted"),
                         ("install xprtrdma_rs /bin/false", "xprtrdma_rs")):
@@ -122,7 +124,8 @@ def a_mount_loads_this_module_or_falls_back(t):
     check(status and not module.loaded("intree"), "a module is loaded that nobody may load")
     local.unlink()
 
-    # Cut off, as one for another kernel or without a valid signature it is refused.
+    # A truncated file is refused, like a module for another kernel or one without a valid
+    # signature.
     ours.write_bytes(ours.read_bytes()[:5000])
     falls_back(t, "with a module that the kernel refuses", "Exec format error")
 
@@ -139,18 +142,18 @@ TRANSPORTS = ("xprtrdma_rs", "svcrdma_rs", "rpcrdma")
 
 
 def loaded():
-    """Which of our two modules and the in-tree one are loaded."""
+    """Returns which of our two modules and the in-tree module are loaded."""
     return [name for name in TRANSPORTS if pathlib.Path(f"/sys/module/{name}").is_dir()]
 
 
 def unload_all():
-    """Remove all of them."""
+    """Unloads all of them."""
     for name in loaded():
         run("rmmod", name)
 
 
 def loads(wanted, *expected):
-    """After modprobe of a name just the expected ones are loaded."""
+    """Checks that exactly the expected modules are loaded after modprobe of a name."""
     run("modprobe", wanted)
     check(loaded() == list(expected), f"modprobe {wanted} loads {loaded()}, not {list(expected)}")
 
@@ -181,7 +184,7 @@ def a_server_loads_the_module_that_was_asked_for(t):
     loads("svcrdma", "xprtrdma_rs", "svcrdma_rs")
     run("modprobe", "-r", "svcrdma_rs", "xprtrdma_rs")
 
-    # What is in the way is told, by the aliases and by the module itself.
+    # A module that is in the way is named, by the aliases and by the module itself.
     t.log.mark()
     run("modprobe", "-C", "/dev/null", "rpcrdma")
     loads("svcrdma", "rpcrdma")

@@ -8,12 +8,12 @@ from lib import pattern, served, wait
 from lib.buffers import Buffer
 from lib.case import case, check, equal
 
-# More WRITEs than a connection has regions, so that each region is used again.
+# Each region is used again: there are more WRITEs than a connection has regions.
 WRITES, LENGTH = 60, 64 << 10
 
 
 def count(t, what):
-    """A counter of the server's only connection."""
+    """Returns a counter of the server's only connection."""
     found, = re.findall(rf"^{what}: (\d+)$", served.shown(t), re.MULTILINE)
     return int(found)
 

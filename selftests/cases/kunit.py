@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The KUnit suites of rust/base, rust/rdma and rust/sunrpc, on a device that is not there."""
+"""The KUnit suites of rust/base, rust/rdma and rust/sunrpc, on a fake device."""
 
 import pathlib
 import re
@@ -15,23 +15,23 @@ DEBUG = pathlib.Path("/sys/kernel/debug")
 SUITES = DEBUG / "kunit"
 DMA = DEBUG / "dma-api"
 NAMED = re.compile(r"^#\[kunit_tests\((\w+)\)\]", re.MULTILINE)
-# More than any allocation asks for.
+# An order above that of every page allocation, so that none of them fails.
 NO_ORDER = 20
 # The parent of the fake device.
 PARENT = "fake-rdma"
-# Whether its memory is bounced.
+# The parameter that makes the fake device use bounce buffers.
 BOUNCE = pathlib.Path("/sys/module/xprtrdma_rs_kunit/parameters/bounce")
 BUFFERS = DEBUG / "swiotlb/io_tlb_nslabs"
 
 
 def named():
-    """The suites that the sources have."""
+    """Returns the names of the suites in the sources."""
     return sorted(name for path in (REPO / "rust").rglob("*.rs")
                   for name in NAMED.findall(path.read_text()))
 
 
 def judge(suite):
-    """The tests of a suite that passed; complains about the others."""
+    """Checks that all tests of a suite passed; returns their number."""
     parser = ktap.Parser()
     text = (SUITES / suite / "results").read_text()
     for line in text.splitlines():
@@ -44,10 +44,13 @@ def judge(suite):
 # covers: V1-109, BC-25, MAL-027
 # covers: the contracts of the crates with unsafe code: make, use and drop in every order, all
 # failures of the device and of the allocator; nothing stays alive, nothing stays mapped. The second
-# time with bounce buffers, as in confidential guests: what is mapped is not what the device sees.
+# failures of the device and of the allocator; nothing stays alive, nothing stays mapped. The second
+# run uses bounce buffers, as confidential guests do: the device then sees other memory than the
+# memory that is mapped.
 @case(versions=None, clients=("ours",), loaded=False, debug_only=True, seconds=120)
 def every_suite_passes_twice(t):
-    # Objects only: whether one needs a new page differs from time to time, and each has to fail.
+    # Only allocations of objects may fail, not of pages. A suite fails each allocation in turn, but
+    # the number of page allocations differs between runs.
     Injection(t).write("fail_page_alloc", "min-order", NO_ORDER)
     subprocess.run(["modprobe", "-a", "rdma_cm", "iw_cm", "sunrpc"], timeout=60, check=True)
     errors = (DMA / "error_count").read_text()

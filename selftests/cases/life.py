@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What happens around a mount in its life: servers that are slow or gone, a
-machine that is suspended, swap files."""
+"""Events in the life of a mount: slow and dead servers, suspension of the machine, swap files."""
 
 import os
 import pathlib
@@ -13,11 +12,11 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-MANY = 7  # failures in a row, which make a pause of at least 15 seconds unless it is bounded
+MANY = 7  # failures in a row; the pause after them is at least 15 seconds unless it is bounded
 
 
 def held_up(_, path):
-    """Write to a file system of the server that does not move; the seconds that took."""
+    """Writes to a file system of the server that stands still; returns the seconds that it took."""
     clock = wait.Clock()
     with open(path, "r+b", buffering=0) as file:
         os.pwrite(file.fileno(), b"slow", 0)
@@ -36,7 +35,7 @@ def a_slow_server_is_left_alone(t):
     with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
         for number in range(4):
             crew.start(held_up, f"{top.here}/f{number}")
-        # Longer than a silent peer is given.
+        # Longer than the time after which a silent peer is given up.
         clock = wait.Clock()
         wait.until(lambda: clock.seconds() > 20, 21, "twenty seconds")
         equal([worker.ended() for worker in crew.workers], [False] * 4, "writers that ended")
@@ -74,14 +73,15 @@ def look_again(stopped, path):
 
 
 def failures():
-    """Number of a transport -> how many of its attempts to connect have failed in a row."""
+    """Returns for each transport how many of its attempts to connect failed in a row."""
     return {d.name: int(re.findall(r"failures in a row: (\d+)", (d / "state").read_text())[0])
             for d in xprt.transports()}
 
 
 # covers: MAL-150: the pauses between attempts get no longer than the RPC client's user wishes:
 # with NFSv4 half a lease, with pNFS what a data server is given. A transport is told so or made
-# so, as the third one here.
+# with NFSv4 half a lease, with pNFS what a data server is given. The third transport here is
+# created with this bound; the others are told.
 @case(versions=("4.2",), clients=("ours",), seconds=120)
 def pauses_between_attempts_are_as_short_as_wished_for(t):
     mount = t.mount("noac,nconnect=2")
@@ -107,15 +107,14 @@ def pauses_between_attempts_are_as_short_as_wished_for(t):
     check(max(pauses) < 10, f"pauses: {pauses}")
 
 
-# What a software device under load does to a connection by itself: on a machine that is too busy
-# the server repeats a Read whose data are late.  rxe answers that anew although the call was
-# answered and its region is invalid by now, finds the key wrong, and fails the queue pair; or the
-# retries are used up.
+# Causes that are not our fault. On a machine that is too busy, the server repeats a Read whose data
+# are late. rxe executes it again although the call has completed and its region is invalid. It
+# finds a wrong key and fails the queue pair, or the retries are used up.
 OF_THE_FABRIC = {"flushed", "peer closed", "peer does not acknowledge"}
 
 
 # covers: suspend: user space is frozen as for suspending, with calls under way, and thawed.
-# Nothing here ends the connection because of that.
+# This is no reason for the connection to end.
 @case(versions=("3", "4.2"), seconds=90, stock_only=True)
 def suspending_with_a_live_mount(t):
     mount = t.mount()
@@ -123,7 +122,7 @@ def suspending_with_a_live_mount(t):
     test.write_text("freezer")
     t.defer(test.write_text, "none")
     with Load(t, mount, 32 * KIB) as load:
-        # Comes back by itself after five seconds.
+        # The write returns after five seconds.
         state.write_text("freeze")
         load.wait_progress(RECOVERY_SECONDS, 2)
     lost = mount.connects() - 1
@@ -137,7 +136,7 @@ def suspending_with_a_live_mount(t):
 
 
 # covers: swap files are refused, in words.  Not with NFSv4: there the kernel's client takes a
-# refusal for a swap file and keeps its state manager, and with it the connection, for ever.
+# refused file for an active swap file, and never stops its state manager nor ends its connection.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def a_swap_file_is_refused(t):
     here, _ = t.directory(t.mount()).path("swap")

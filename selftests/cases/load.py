@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Loading and unloading: the module comes and goes without a trace."""
+"""The module is loaded and unloaded, and leaves no trace."""
 
 import contextlib
 import errno
@@ -67,7 +67,8 @@ def an_open_file_keeps_the_module(t):
         files = [opened.enter_context(open(file)) for file in mount_files]
         mount.remove()
         xprt.wait_gone()
-        # Open, and removed: they can be closed, but neither read nor kept from unloading.
+        # The files are open and removed: they can be closed but not read. They do not prevent
+        # unloading.
         for file in files:
             try:
                 file.read()
@@ -154,7 +155,7 @@ def insmod_names_the_conflict_with_the_intree_module(t):
         raise AssertionError("insmod beside rpcrdma succeeded")
     check(not module.loaded("ours"), "the module stays although it failed")
     t.log.expect("xprtrdma_rs", "rpcrdma")
-    # The remedy is part of the message.
+    # The message also names the remedy.
     t.log.expect("xprtrdma_rs", "rmmod rpcrdma")
     mount = mounts.Mount("4.2")
     t.defer(mount.remove)
@@ -193,14 +194,15 @@ def the_version_is_told_everywhere(t):
     equal(done.stdout.strip(), version, "the file's version")
 
 
-# The RDMA stack, each before those that use it.
+# The modules of the RDMA stack; each module comes before its users.
 STACK = ("ib_core", "rdma_cm")
-# What modpost writes into the kernel's own modules only, and the end of a signature's file.
+# A field that modpost writes into the kernel's own modules only, and the end of a signed file.
 OWN, SIGNED = b"\0intree=Y\0", b"~Module signature appended~\n"
 
 
 def as_if_foreign(name, where):
-    """A copy of a module of the kernel that is as if built elsewhere, for instance by OFED."""
+    """Copies a module of the kernel so that it looks as if built elsewhere, for instance by OFED.
+    """
     path = next(pathlib.Path("/usr/lib/modules", os.uname().release).rglob(f"{name}.ko"))
     content = path.read_bytes()
     check(content.count(OWN) == 1, f"{path} does not say once that it is the kernel's own")
@@ -210,12 +212,12 @@ def as_if_foreign(name, where):
 
 
 def command(*argv):
-    """Run a command that must succeed."""
+    """Runs a command that must succeed."""
     subprocess.run(argv, timeout=ENV.patience(60), check=True)
 
 
 def own_stack_and_device():
-    """The kernel's own modules, loaded anew, and the device."""
+    """Loads the kernel's own modules again, and adds the device."""
     command("modprobe", "-ra", *reversed(STACK))
     command("modprobe", "-a", "rdma_rxe", "rdma_cm")
     faults.add_client_device()
@@ -230,7 +232,7 @@ def foreign_rdma_stack_is_refused(t):
     t.defer(own_stack_and_device)
     for foreign in STACK:
         command("modprobe", "-ra", "rdma_rxe", *reversed(STACK))
-        # Once the kernel's own, for what it needs.
+        # The kernel's own module is loaded once, so that modprobe loads its dependencies.
         command("modprobe", foreign)
         command("rmmod", foreign)
         module.insmod(file=as_if_foreign(foreign, where))
@@ -251,7 +253,7 @@ def foreign_rdma_stack_is_refused(t):
 
 
 def said(*argv):
-    """What a command that fails says."""
+    """Returns the output of a command that fails."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=ENV.patience(60), check=False)
     check(done.returncode, f"{' '.join(map(str, argv))} succeeded")
@@ -319,7 +321,7 @@ def mount_says_what_the_guide_says(t):
     mount(f"rdma,vers=4.2,port={PORT + 1}")
     mount(f"rdma,vers=4.2,port={PORT}", absent)
     mount("rdma,vers=4.2", "127.0.0.1")
-    # Over TCP, where nothing listens.
+    # Over TCP, to a port without a listener.
     mount(f"port={PORT}")
     mount("rdma", f"[{ENV.server6}]")
     mount("rdma6")
@@ -331,7 +333,7 @@ def mount_says_what_the_guide_says(t):
     mount("rdma,vers=4.2", path="/nowhere")
     mount("rdma,vers=3", path="/nowhere")
     mount("rdma", path="/nowhere")
-    # rpc.gssd does not run.
+    # Without rpc.gssd.
     mount("rdma,vers=4.2,sec=krb5")
     mount("rdma,sec=krb5")
     version = SYSCTLS / "rdma_version"
@@ -346,14 +348,14 @@ def mount_says_what_the_guide_says(t):
     finally:
         faults.add_client_device()
     equal(heard, set(guide.texts("mount")), "texts of mount")
-    # What mount says nothing of: the last one counts, and one server is one server.
+    # These succeed without a message: the last option counts, and one server has one transport.
     proto(where, "rdma,proto=tcp", "tcp")
     t.mount(version="4.2")
     proto(where, "proto=tcp,vers=4.2", "rdma")
 
 
 def proto(where, options, wanted):
-    """What a mount with these options uses."""
+    """Checks which transport a mount with these options uses."""
     command("mount", "-t", "nfs", "-o", options, f"{ENV.server}:{ENV.mem}", where)
     try:
         line, = (line for line in pathlib.Path("/proc/mounts").read_text().splitlines()
@@ -363,12 +365,12 @@ def proto(where, options, wanted):
         command("umount", where)
 
 
-# How modinfo shows a parameter with its range and default.
+# A parameter in modinfo's output, with its range and default.
 PARAMETER = re.compile(r"^(\w+):.*\((\d+)-(\d+), default (\d+)\)", re.MULTILINE)
 
 
 def parameters():
-    """Name, least and largest value and default of each parameter of our module."""
+    """Returns name, smallest value, largest value and default of each parameter of our module."""
     done = subprocess.run(["modinfo", "-F", "parm", ENV.module_file], stdout=subprocess.PIPE,
                           text=True, timeout=60, check=True)
     return [(name, *map(int, numbers)) for name, *numbers in PARAMETER.findall(done.stdout)]
@@ -391,7 +393,7 @@ def bad_parameters_are_refused(t):
             else:
                 raise AssertionError(f"insmod accepts {name}={value}")
             check(not module.loaded(), f"{name}={value}: the module stays")
-            # The kernel itself names what is no number.
+            # The kernel itself names a value that is not a number.
             t.log.expect("xprtrdma_rs", name)
 
 
@@ -400,7 +402,8 @@ def bad_parameters_are_refused(t):
 def parameters_at_their_borders_work(t):
     content = pattern.data(5, 0, 30000)
     for name, least, most, default in parameters():
-        # 3 is for servers that speak version two (version_two.no_version_in_common).
+        # The value 3 works only with servers that speak version two
+        # (version_two.no_version_in_common).
         for value in (least, 2 if name == "rdma_version" else most, default):
             module.insmod(f"{name}={value}")
             mount = t.mount(version="4.2")
@@ -416,13 +419,13 @@ def parameters_at_their_borders_work(t):
 
 
 SYSCTLS = pathlib.Path("/proc/sys/sunrpc")
-# Name, least and largest value.
+# Name, smallest value, largest value.
 RANGES = (("rdma_slot_table_entries", 4, 4096), ("rdma_max_inline_read", 1024, 65536),
           ("rdma_max_inline_write", 1024, 65536), ("rdma_version", 1, 3))
 
 
 def state_line(name):
-    """A line of debugfs about the one transport there is."""
+    """Returns a line about the only transport from debugfs."""
     text = next(xprt.DEBUGFS.glob("*/state")).read_text()
     found = re.findall(rf"^{name}: (.*)$", text, re.MULTILINE)
     check(found, f"no line '{name}' in {text}")
@@ -454,8 +457,8 @@ def sysctls_rule_what_is_connected_next(t):
     t.server.expect(there, content)
     equal(state_line("inline"), "1024 out, 2048 in", "sizes of the connection")
     check(state_line("credits").startswith("16 requested"), state_line("credits"))
-    # The next connection may grow, but to no more requests than the mount has slots, and it does
-    # not shrink: a session was promised its callbacks.
+    # The next connection may grow, but not to more requests than the mount has slots. It does not
+    # shrink, because a session has a fixed number of callbacks.
     (SYSCTLS / "rdma_slot_table_entries").write_text("64")
     for size in (4096, 1024):
         (SYSCTLS / "rdma_max_inline_read").write_text(str(size))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Locks: against processes of the server and against each other."""
+"""Locks against processes of the server, and between processes of the client."""
 
 import fcntl
 import os
@@ -10,12 +10,12 @@ from lib.case import ENV, case, check, wait
 from lib.wait import Clock
 from lib.workers import Crew, Worker
 
-# A client that is not told asks again after half a minute.
+# Far less than the half minute after which a client asks again if it gets no callback.
 PROMPT_SECONDS = 8
 
 
 def try_lock(fd, kind, length=0, start=0):
-    """Lock without waiting; whether it was had."""
+    """Tries to lock without waiting; returns whether it got the lock."""
     try:
         fcntl.lockf(fd, kind | fcntl.LOCK_NB, length, start)
     except (BlockingIOError, PermissionError):
@@ -65,14 +65,14 @@ def ranges_are_locked_apart(t):
 
 
 def wait_for_lock(_, path):
-    """Lock, waiting as long as it takes; how long it took."""
+    """Waits for a lock; returns the seconds that it took."""
     fd, clock = os.open(path, os.O_RDWR), Clock()
     fcntl.lockf(fd, fcntl.LOCK_EX)
     return clock.seconds()
 
 
 # covers: BC-21 (the server says when a lock is free), V1-113.
-# In-tree: v3 is told by a call of NLM over TCP; v4.0 asks again and again.
+# The in-tree client with v3 is told by a call of NLM over TCP. A v4.0 client polls.
 @case(versions=("3", "4.1", "4.2"), seconds=90)
 def a_waiting_process_gets_the_lock_promptly(t):
     here, there = t.directory(t.mount()).path("file")
@@ -90,7 +90,7 @@ def a_waiting_process_gets_the_lock_promptly(t):
 
 
 def waiting(pid):
-    """The kernel functions in which a process waits."""
+    """Returns the kernel stack of a process that waits."""
     try:
         return pathlib.Path(f"/proc/{pid}/stack").read_text()
     except OSError:
@@ -98,7 +98,7 @@ def waiting(pid):
 
 
 def count_up(_, path, turns):
-    """Increment a number in a file, under a lock each time."""
+    """Increments a number in a file, under a lock each time."""
     fd = os.open(path, os.O_RDWR)
     for _ in range(turns):
         fcntl.lockf(fd, fcntl.LOCK_EX)

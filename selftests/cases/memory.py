@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How much memory connections take."""
+"""The memory that connections take."""
 
 import mmap
 import os
@@ -16,19 +16,21 @@ CONNECTIONS = 16
 ROUNDS = 3
 BURST = 40
 BLOCK = 64 << 10
-# Regions that an idle connection keeps.
+# The number of regions that an idle connection keeps.
 FIRST = 8
-# Slots that keep their buffers for when memory is short, and the one that looks.
+# The number of slots that keep their buffers for a shortage of memory, including the one that runs
+# the check.
 KEPT = 9
 
 
 def used_kib():
-    """Memory in use that the kernel could not have back, in KiB."""
+    """Returns the memory in use, in KiB, without what the kernel could reclaim."""
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
     fields = dict(line.split(":") for line in
                   pathlib.Path("/proc/meminfo").read_text().splitlines())
     kib = {name: int(value.split()[0]) for name, value in fields.items()}
-    # What a processor keeps at hand for the next allocation is in no sum.
+    # Subtracts the free pages in the lists of each processor, which /proc/meminfo does not count as
+    # free.
     zones = pathlib.Path("/proc/zoneinfo").read_text()
     at_hand = sum(map(int, re.findall(r"^\s+count:\s+(\d+)$", zones, re.MULTILINE)))
     return (kib["MemTotal"] - kib["MemFree"] - kib["Buffers"] - kib["Cached"]
@@ -36,7 +38,7 @@ def used_kib():
 
 
 def of_a_connection(t):
-    """KiB that one more idle connection takes, with all that belongs to it."""
+    """Returns the KiB that one more idle connection takes."""
     taken = {}
     for count in (1, CONNECTIONS):
         mount = t.mount(f"vers=3,proto=rdma,port={PORT},nconnect={count}", raw=True)
@@ -68,12 +70,12 @@ def an_idle_connection_takes_half_of_the_intree_clients(t):
 
 
 def write_one(_, fd, number):
-    """Write one block without the page cache."""
+    """Writes one block without the page cache."""
     Buffer(BLOCK).write(fd, pattern.data(number, 0, BLOCK, 1), 0, 0)
 
 
 def taken():
-    """(regions made, bytes of message buffers) of the only transport."""
+    """Returns the only transport's number of regions and bytes of message buffers."""
     return (xprt.numbers_of("state", "regions")[0],
             xprt.numbers_of("state", "message buffers")[0])
 
@@ -85,7 +87,7 @@ def what_a_burst_took_is_given_back(t):
     mount = t.mount(export=ENV.disk)
     top = t.directory(mount)
     t.server.call("create", top.there, BURST, "f")
-    # Opened before: the server has a thread for a few of the calls only.
+    # Opened before the server is frozen: its few threads would all be taken by the first calls.
     files = []
     for number in range(BURST):
         files.append(os.open(f"{top.here}/f{number}", os.O_WRONLY | os.O_DIRECT))
@@ -99,7 +101,7 @@ def what_a_burst_took_is_given_back(t):
         burst = taken()
     check(burst[0] >= BURST and burst[1] >= BURST * 1024,
           f"regions and bytes of the burst: {burst}, before: {before}")
-    # A few slots keep their buffers.
+    # Only a few slots keep their buffers.
     most = max(before[1], burst[1] * KEPT // BURST)
     check(most < burst[1] // 2, f"what is kept is most of the burst: {before}, {burst}")
     clock = wait.Clock()

@@ -16,7 +16,7 @@ SEGMENTS = ("read_segments", "write_segments", "reply_segments")
 
 
 def works(t, mount, number):
-    """A mount carries data both ways."""
+    """Checks that a mount carries data in both directions."""
     here, there = t.directory(mount).path("file")
     content = pattern.data(number, 0, 200001)
     pathlib.Path(here).write_bytes(content)
@@ -64,11 +64,11 @@ def mountstats_has_the_columns_tools_expect(t):
     check(numbers["sends"] > 5, f"sends {numbers['sends']}")
     check(0 <= numbers["sends"] - numbers["recvs"] <= 1,
           f"{numbers['sends']} sends, {numbers['recvs']} receives")
-    # 200001 bytes went out and 77777 came in, by chunks.
+    # 200001 bytes were sent and 77777 were received, in chunks.
     check(numbers["read_segments"] >= 1, f"read_segments {numbers['read_segments']}")
     check(numbers["write_segments"] >= 1, f"write_segments {numbers['write_segments']}")
     check(numbers["total_rdma_reply"] >= 77777, f"total_rdma_reply {numbers['total_rdma_reply']}")
-    # One call of each kind moves its own column.
+    # One call of each kind increases its own column only.
     size = 64 << 10
     top, buffer = t.directory(mount), Buffer(size)
     with open(os.open(top.path("columns")[0], os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o644),
@@ -114,7 +114,8 @@ def a_connection_is_reliable_and_its_memory_closed(t):
         check("unsafe_global_rkey" not in domain, f"a key for all of the memory: {domain}")
 
 
-# What the NFS client of other vendors knows, and this kernel's without a word in the log.
+# Options of other vendors' NFS clients; this kernel's client knows the others, and logs nothing for
+# them.
 UNKNOWN = ("rdma,remoteports=192.0.2.1", "rdma,localports=eth0", "rdma,nosharetransport")
 IMPOSSIBLE = ("vers=3,rdma,mountproto=rdma", "vers=4.2,rdma,xprtsec=tls", "rdma,nconnect=17",
               "rdma,nconnect=0", "rdma,max_connect=17")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What administrators look at: the tools of nfs-utils, sysfs, tracepoints."""
+"""What administrators look at: the tools of nfs-utils, sysfs and tracepoints."""
 
 import collections
 import errno
@@ -19,7 +19,7 @@ LONG_US = 1 << 18
 
 
 def work(t, mount, number):
-    """Small and large calls, directly placed data both ways."""
+    """Makes small and large calls, with data placed directly in both directions."""
     here, there = t.directory(mount).path("file")
     content, buffer = pattern.data(number, 0, MIB), Buffer(MIB)
     fd = os.open(here, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
@@ -30,7 +30,7 @@ def work(t, mount, number):
 
 
 def traced():
-    """Name of an event of ours -> its fields, one dictionary each time it happened."""
+    """Returns for each event of ours its occurrences, each of them a dictionary of its fields."""
     found = collections.defaultdict(list)
     for name, fields in tracing.stop():
         found[name.removeprefix("xprtrdma_")].append(fields)
@@ -86,7 +86,7 @@ def every_registration_has_a_new_key(t):
     last = {}
     for event in found:
         key = int(event["handle"], 16)
-        # The device's part names the region.
+        # The part of the key above the lowest byte names the region.
         check(last.get(key >> 8) != key, f"key {key:#x} twice in a row")
         last[key >> 8] = key
     offsets = {int(event["offset"], 16) // mmap.PAGESIZE for event in found}
@@ -95,7 +95,8 @@ def every_registration_has_a_new_key(t):
 
 
 def stages():
-    """Stage -> how many calls spent how long in it, by powers of two of a microsecond."""
+    """Returns for each stage a histogram of the time that calls spent in it, by powers of two of a
+    microsecond."""
     lines = next(xprt.DEBUGFS.glob("*/latency")).read_text().splitlines()
     head, *rows = (line.split() for line in lines)
     return {stage: [int(row[column]) for row in rows] for column, stage in enumerate(head)
@@ -103,7 +104,7 @@ def stages():
 
 
 def takes(file, text):
-    """Whether a file takes what is written to it."""
+    """Returns whether a write to a file is accepted."""
     try:
         file.write_text(text)
     except OSError as error:
@@ -113,7 +114,7 @@ def takes(file, text):
 
 
 def long_ones(counts, us):
-    """How many calls took so long at least, a power of two."""
+    """Returns how many calls took at least `us` microseconds, which is a power of two."""
     return sum(counts[us.bit_length():])
 
 
@@ -144,7 +145,7 @@ def time_is_counted_in_the_stage_where_it_was_spent(t):
     equal({stage: sum(counts) for stage, counts in stages().items()},
           dict.fromkeys(("wait", "register", "answer", "complete"), answered), "calls counted")
     quick = {stage: long_ones(counts, LONG_US) for stage, counts in stages().items()}
-    # Some changes wait for the server, the others for their credits.
+    # Some of these changes wait for the server, the others for credits.
     with faults.frozen(t.server):
         users = [Worker(lambda _, name=name: os.chmod(name, 0o600)) for name in names]
         wait.until(lambda: xprt.waiting_for_credits(CREDITS), ENV.patience(10), "waiting calls")
@@ -169,13 +170,14 @@ def counters_of_regions_move(t):
     mount = t.mount()
     work(t, mount, 3)
     before = xprt.numbers_of("counters", "local_inv")[0]
-    # Its answer begins amid a page, so it takes regions of which the server invalidates one only.
+    # The answer begins inside a page, so it needs several regions, and the server invalidates only
+    # one.
     os.listdir(t.directory(mount).here)
     check(xprt.numbers_of("counters", "local_inv")[0] > before, "nothing was invalidated here")
     check(xprt.numbers_of("counters", "mrs_allocated")[0] > 0, "no region was allocated")
     wait.until(lambda: xprt.numbers_of("counters", "mrs_in_use")[0] == 0, ENV.patience(5),
                "no region in use")
-    # The server of the lab goes by what we announce.
+    # The lab's server follows our announcement.
     check(xprt.numbers_of("counters", "reminv_unannounced")[0] > 0, "nothing invalidated by it")
     check("remote invalidation: announced by the server: no; used by it: yes" in
           next(xprt.DEBUGFS.glob("*/state")).read_text(), "state")
@@ -226,7 +228,7 @@ def replies_are_handled_on_a_queue_that_can_be_set(t):
         work(t, mount, 2)
         queues = collections.Counter(
             fields["workqueue"] for _, fields in tracing.stop()
-            # xprtrdma_rdma::cq::work, as the compiler names it.
+            # The symbol of xprtrdma_rdma::cq::work.
             if "13xprtrdma_rdma2cq4work" in fields["function"])
         check(queues["xprtrdma_rs-comp"] > 1, f"nice {nice}: completions by queue: {queues}")
     mount.remove()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What an administrator reads while a server stays away, and of which connection."""
+"""What an administrator can read while a server is unreachable, and about which connection."""
 
 import os
 import pathlib
@@ -11,17 +11,17 @@ from lib.env import PORT
 from lib.workers import Worker
 
 ATTEMPTS = 5
-SUSPICION_SECONDS = 150  # two attempts of a minute
+SUSPICION_SECONDS = 150  # two attempts of a minute each
 
 
 def state(number):
-    """The lines of a transport's debugfs file by their names; the last of a name counts."""
+    """Returns the lines of a transport's debugfs file by name; the last line of a name counts."""
     text = (xprt.DEBUGFS / str(number) / "state").read_text()
     return dict(line.partition(": ")[::2] for line in text.splitlines())
 
 
 def touch(_, where):
-    """A call that waits for the server."""
+    """Makes a call that waits for the server."""
     os.statvfs(where)
 
 
@@ -141,7 +141,7 @@ def parameters_can_be_read_as_they_act(t):
     shown_by_mount = state(xprt.transports()[0].name)
     for key, text in (("slots", "33"), ("idle timeout", "77 s")):
         equal(shown_by_mount[key], text, f"{key} of a mount")
-    # What the tables name and is not here, and that there is no redundancy.
+    # The log names entries that match nothing here, and says that there is no redundancy.
     for said in ("rails: nosuch0 is not here", "rails: 192.0.2.99 is not here",
                  "rail_servers: no rail leads to 198.51.100.9",
                  "only one rail to this server: no redundancy"):

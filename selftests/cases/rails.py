@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""One mount over two devices and two addresses of the server.  They need a lab with two cables:
-`make check-rails`."""
+"""One mount over two devices and two addresses of the server. These cases need a lab with two
+cables: `make check-rails`."""
 
 import contextlib
 import json
@@ -17,30 +17,32 @@ from lib.workers import Crew, Worker
 
 STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
-# After a port event, and after silence (the issue's bounds); when a rail is back and no other is
-# live, an attempt follows within the longest pause between two.
+# Seconds until a rail is left after a port event, and after silence; both bounds come from the
+# issue. The third: when a rail is back and no other is live, an attempt follows within the longest
+# pause between two attempts.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
-# A probe, with what comes before it.
+# Seconds for a rail check, including what comes before it.
 PROBED = 12
 MINUTE = 60
-# After a server's restart; clients that have an RPC to send wait up to three seconds more.
+# Seconds after a server's restart. Clients with an RPC to send wait up to three seconds more.
 EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
-# Connections of a mount, where a case is run with each number.
+# The numbers of connections with which a case is run.
 NUMBERS = (1, 4, 16)
-# The number of connections with which a case also waits until the rail works again: that is slow.
+# The number of connections with which a case also waits until the rail works again. That is slow.
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
-# For how long no call goes out because a connection is to move; how often that may be so while it
-# cannot, in so long a time, and another call may be late by itself.
+# Seconds for which a call may wait because a connection is about to move; how many calls may wait
+# like that while the connection cannot move; and the seconds in which they are counted. One more
+# call may be late for another reason.
 CLOSING, LATE, SLOW = 2, 2, 15
-# Left out where there is one cable.
+# No client: the cases are left out if there is only one cable.
 CLIENTS = ("ours",) if len(rails.DEVICES) > 1 else ()
 
 
 def with_each_number(seconds, numbers=NUMBERS):
-    """Make of a function a case for each number of connections."""
+    """Returns a decorator that makes a case of a function for each number of connections."""
     def decorate(function):
         for number in numbers:
             def one(t, number=number):
@@ -53,7 +55,7 @@ def with_each_number(seconds, numbers=NUMBERS):
 
 
 def mounted(t, connections=4, options="", **more):
-    """A mount over both rails, each connection of which has been made."""
+    """Makes a mount over both rails, and waits until each of its connections is established."""
     rails.set_up()
     t.defer(rails.set_up, "off", "")
     mount = t.mount(f"nconnect={connections}{options}", **more)
@@ -68,38 +70,39 @@ def wait_even(mount, connections):
 
 
 def judge(t, longest, bound):
-    """Say how long calls took, and complain if that was too long, but not of a debug kernel."""
+    """Reports how long calls took, and fails if that was too long, except on a debug kernel."""
     t.note(f"longest call: {longest:.2f} s")
     check(ENV.debug or longest <= ENV.patience(bound), f"a call took {longest:.2f} s")
 
 
 def are_even(t, load):
-    """Each rail carries as much as the other, within 10 %; RoCE and iWARP make other packets."""
+    """Checks that both rails carry the same amount, within 10 %. RoCE and iWARP use different
+    packets."""
     before, kinds = rails.traffic(), {name.rstrip("0123456789") for name in rails.DEVICES}
     load.wait_progress(60, WRITES)
     for what, shares in zip(("packets", "bytes"), rails.shares(before), strict=True):
         t.note(f"{what} of each rail: {shares}")
         if what == "bytes" or len(kinds) == 1:
-            # Not judged on a debug kernel, where 10.3 % were seen once.
+            # Not checked on a debug kernel, where 10.3 % were seen once.
             check(ENV.debug or max(shares) <= 1.1 * min(shares), f"{what} of each rail: {shares}")
 
 
 @contextlib.contextmanager
 def load_and_pulses(t, mount):
-    """A load that verifies itself, and the time that calls take."""
+    """Runs a load that verifies its data, and measures how long calls take."""
     top = t.directory(mount, "pulses")
     with Load(t, mount, 64 * KIB), rails.Pulses(top.here, PULSES) as pulses:
         yield pulses
 
 
 def in_use(t):
-    """A rail that has connections."""
+    """Returns a rail that has connections, at random."""
     return t.random.choice([n for n, count in enumerate(rails.spread()) if count])
 
 
 def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
-    """A rail that is in use fails under verified load: how long the longest call took. With
-    `returning`, and that number of connections, it also waits until the rail works again."""
+    """Makes a rail in use fail under a verified load, and checks how long the longest call took.
+    With `returning` and RETURNING connections, also waits until the rail works again."""
     mount = mount or mounted(t, connections)
     number = in_use(t)
     t.note(f"the rail of {rails.DEVICES[number]} fails")
@@ -112,7 +115,8 @@ def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
             pulses.all_beat(ENV.patience(bound))
             longest = pulses.longest()
             equal(rails.spread()[number], 0, "connections on the rail that failed")
-            # If it was only doubted, a probe tells.  The address of a port that is down makes none.
+            # A rail check decides about a rail that was only in doubt. A port that is down has no
+            # address to check.
             wait.until(lambda: rails.standing().get(rails.DEVICES[number]) in ("dead", None),
                        ENV.patience(PROBED), "it is dead")
         judge(t, longest, bound)
@@ -125,11 +129,11 @@ def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
 # devices' counters say so.
 @with_each_number(90, (2, 4, 16))
 def connections_are_spread_over_both_rails(t, connections):
-    # Those of another mount may still go, and be missed.
+    # Connections of the mount before must be gone: they count, too.
     xprt.wait_gone()
     mount = mounted(t, connections)
     equal(rails.spread(), [connections // 2] * 2, "connections on each device")
-    # Even if they are not, they become so.
+    # Connections would become even by moving. Here they are even from the start.
     equal(rails.counter("rail_moves"), 0, "connections that moved to get there")
     equal(rails.standing(), dict.fromkeys(rails.DEVICES, "live"), "rails")
     with Load(t, mount, 64 * KIB, writers=4) as load:
@@ -141,7 +145,7 @@ def connections_are_spread_over_both_rails(t, connections):
 def mounts_of_a_server_share_its_rails(t):
     xprt.wait_gone()
     mounted(t, 1, version="4.2")
-    # Of places that stay taken, or of a choice by chance, some turn tells.
+    # In one of these rounds a place that stays taken, or a choice by chance, would show.
     for _ in range(REMOUNTS):
         mount = t.mount("nconnect=1")
         os.statvfs(mount.where)
@@ -231,9 +235,9 @@ def a_flapping_rail_is_left_alone(t, connections):
         longest = pulses.longest()
         made = mount.connects() - connects
         t.note(f"{rails.TURNS} turns in {clock.seconds():.0f} s, {made} connections were made")
-        # Those of the rail moved once; none came back in so short a time.
+        # The connections of the rail moved once. None of them returned in such a short time.
         check(moves() - moved <= share, "connections went to and fro")
-        # With the debug kernel it takes minutes, in which rxe broke one of the other rail once.
+        # On the debug kernel this takes minutes, and rxe once broke a connection of the other rail.
         check(ENV.debug or made <= share, "other connections were made")
         equal(rails.spread()[number], 0, "connections on the rail")
         judge(t, longest, AT_ONCE)
@@ -244,12 +248,12 @@ def a_flapping_rail_is_left_alone(t, connections):
 def rails_of_ipv6(t):
     mount = mounted(t, netid="rdma6")
     survives(t, 4, rails.port_down, AT_ONCE, mount=mount)
-    # The other one, where everybody is now.
+    # The other rail, which now has all connections.
     survives(t, 4, rails.silence, NOTICED, hold=10, mount=mount)
 
 
 def mount_inside(_, mount):
-    """In a process of its own, in the namespace: a table, and a mount."""
+    """Sets the table of rails and mounts, in a process of its own in the namespace."""
     with open(namespace.FILE) as space:
         os.setns(space.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     rails.set_up()
@@ -299,7 +303,7 @@ def callbacks_go_on_after_a_move(t):
     with rails.device_gone(t.server, number):
         wait.until(lambda: moved(number), ENV.patience(20), "the rail is left")
         recalled(1)
-    # A connection that does well moves, as its rail is taken off the list.
+    # A working connection moves if its rail is removed from the list.
     rails.set_up(rails.DEVICES[number])
     wait.until(lambda: moved(1 - number), ENV.patience(30), "the other rail is left")
     recalled(2)
@@ -336,8 +340,8 @@ def connections_return_within_a_minute(t):
         with rails.Pulses(top.here, PULSES) as pulses:
             out = wait.Clock()
             with rails.cable_out(t.server, 0):
-                # So long that the end of the minute after its death is no later than that after its
-                # return.
+                # Long enough: the minute after the rail's death ends no later than the minute after
+                # its return.
                 wait.until(lambda: out.seconds() > 25 and not rails.spread()[0], ENV.patience(40),
                            "the rail is left")
             back = wait.Clock()
@@ -346,7 +350,7 @@ def connections_return_within_a_minute(t):
             taken, longest = back.seconds(), pulses.longest()
         t.note(f"even again {taken:.0f} s after the rail was back")
         check(taken <= MINUTE * ENV.factor, f"even again after {taken:.0f} s")
-        # The rail had worked before it died: it might do so again.
+        # The rail had worked before it failed, and might fail again: so connections wait a minute.
         check(out.seconds() >= MINUTE, f"moved again {out.seconds():.0f} s after the first time")
         judge(t, longest, AT_ONCE)
         equal(rails.counter("rail_moves") > 0, True, "moves were counted")
@@ -414,7 +418,8 @@ def a_call_that_takes_long_holds_up_no_other(t):
 
 
 def keeps_connections(t, calls):
-    """Many calls wait for the server's disk: no rail is dead, no connection ends."""
+    """Checks that no rail is dead and no connection ends while many calls wait for the server's
+    disk."""
     mount = mounted(t, options=",noac", export=ENV.disk)
     top = t.directory(mount)
     t.server.call("create", top.there, calls, "f")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Calls that must not be executed twice, whose reply was lost: what the server does when they come
-again, from the same address and from another one."""
+"""Calls that must not be executed twice, and whose reply was lost. The client sends them again,
+from the same address or from another one."""
 
 import errno
 import os
@@ -11,10 +11,10 @@ from lib import faults, wait
 from lib.case import ENV, case, equal
 from lib.workers import Worker
 
-# Another address of this machine, and what it has otherwise.
+# Another address for this machine.
 OTHER = "192.0.2.4/24"
 NFSD_STATISTICS = "/proc/net/rpc/nfsd"
-# Threads of nfsd that wait for the disk.
+# Counts the threads of nfsd that wait for the disk.
 BLOCKED = "for pid in $(pgrep -x nfsd); do cut -d' ' -f3 /proc/$pid/stat; done | grep -c D || true"
 
 
@@ -46,14 +46,14 @@ def create(top):
     os.close(os.open(top / "new", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
 
-# What each of them says when it was executed a second time. A new file carries a mark by which the
-# server knows the call again.
+# The error of each action if the server executes it a second time. A repeated create succeeds: the
+# new file carries a mark by which the server recognizes the call.
 TWICE = {remove: "ENOENT", remove_directory: "ENOENT", rename: "ENOENT", link: "EEXIST",
          make_directory: "EEXIST", make_link: "EEXIST", create: ""}
 
 
 def attempt(_, action, top):
-    """Do it; the name of the error, if any."""
+    """Runs an action; returns the name of its error, or an empty text."""
     try:
         action(top)
     except OSError as error:
@@ -66,14 +66,14 @@ def ip(*words):
 
 
 def addresses():
-    """The IPv4 addresses of the interface, with the lengths of their prefixes."""
+    """Returns the IPv4 addresses of the interface with their prefix lengths."""
     done = subprocess.run(["ip", "-brief", "-4", "addr", "show", "dev", faults.interface()],
                           stdout=subprocess.PIPE, text=True, timeout=ENV.patience(30), check=True)
     return done.stdout.split()[2:]
 
 
 def set_address(address):
-    """Have this IPv4 address and no other."""
+    """Makes this the only IPv4 address of the interface."""
     for old in addresses():
         if old != address:
             ip("addr", "del", old, "dev", faults.interface())
@@ -82,21 +82,21 @@ def set_address(address):
 
 
 def hits(t):
-    """How often the server found a call in its duplicate request cache."""
+    """Returns how often the server found a call in its duplicate request cache."""
     rows = t.server.call("text", NFSD_STATISTICS).splitlines()
     return int(next(row.split()[1] for row in rows if row.startswith("rc ")))
 
 
 def interrupted(t, mount, address):
-    """Do everything while the server's disk stands still, lose the connection, let the disk go on
-    and come back with this address; what each of them said."""
+    """Runs all actions while the server's disk stands still, and breaks the connection. The disk
+    then continues, and the client reconnects from `address`. Returns the result of each action."""
     top = t.directory(mount)
     places = {}
     for action in TWICE:
         places[action] = pathlib.Path(top.path(action.__name__)[0])
         (places[action] / "directory").mkdir(parents=True)
         (places[action] / "file").write_text("text")
-        # What is looked up now is not asked for later.
+        # Looked up now, so that no later call asks for it.
         os.stat(places[action] / "file")
     os.sync()
     workers = {}
@@ -107,7 +107,7 @@ def interrupted(t, mount, address):
             wait.until(lambda: int(t.server.run("sh", "-c", BLOCKED)) >= len(TWICE),
                        ENV.patience(20), "every call waits for the disk")
             faults.remove_client_device()
-        # They are executed now, and no connection is there for the replies.
+        # The server executes the calls now, and has no connection for the replies.
         wait.until(lambda: int(t.server.run("sh", "-c", BLOCKED)) == 0,
                    ENV.patience(20), "no call waits for the disk")
     finally:
@@ -119,8 +119,9 @@ def interrupted(t, mount, address):
 # covers: issue K, safety: NFSv3's calls that must not be executed twice, when their reply was lost
 # and the client comes back with another address, as over another rail. The server's duplicate
 # request cache knows a call by its xid and its client's address: it finds those from the same
-# address, and executes the others again. Sessions (NFSv4.1) know no addresses. It is a fact about
-# the server, so only full runs look at it.
+# request cache knows a call by its xid and its client's address. It therefore finds calls from the
+# same address, and executes calls from another address again. Sessions (NFSv4.1) do not depend on
+# addresses. This is a fact about the server, so only full runs check it.
 @case(versions=("3", "4.0", "4.2"), clients=("ours",), full_only=True, full_seconds=120)
 def lost_replies_from_another_address(t):
     mount = t.mount(export=ENV.disk)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A client that breaks the rules: our server reacts as it must, nothing else is disturbed."""
+"""Clients that break the rules: our server reacts as it must, and other clients are not disturbed.
+"""
 
 from lib.asking import Stage
 from lib.case import case

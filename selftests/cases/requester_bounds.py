@@ -10,11 +10,12 @@ from lib.hostile.message import REPLY, word
 from lib.served import counters
 
 CLIENTS = "ours", "intree"
-# Malformed messages at once after which a connection ends.
+# The connection ends with this number of malformed messages in a short time.
 MALFORMED = 16
-# Seconds in which a client confirms its connection, and of the look that finds that it has not.
+# Seconds that a client has to confirm its connection; seconds between two checks of the server for
+# connections that were not confirmed.
 CONFIRM, TICK = 10, 5
-# More answers than the send queue has room for, and how many calls are sent at a time.
+# The number of calls, whose answers exceed the send queue, and how many of them are sent at a time.
 ANSWERS, BURST = 1400, 16
 
 

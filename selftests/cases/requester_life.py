@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections to our server that begin and end in bad ways, or fall silent."""
+"""Connections to our server that begin badly, end badly or fall silent."""
 
 import contextlib
 import time
@@ -13,19 +13,20 @@ from lib.served import counters
 
 MIB = 1 << 20
 CLIENTS = "ours", "intree"
-# The Receives of a connection, and more; half of them, for calls that get no answer.
+# More calls than a connection has Receives; and half of that number, for calls without an answer.
 CALLS, LOST = 64, 32
-# More requests than wait for a thread at a time.
+# More connection requests than may wait for a thread at a time.
 FLOOD = 70
-# Calls that may come before the first grant is known.
+# The number of calls that a client may send before it knows the first grant.
 FIRST = 16
-# Connections with that many calls of a megabyte have less than they want of the memory for calls.
+# The number of silent connections, and of 1 MiB calls on each: together they want more of the
+# memory for calls than they may have.
 SILENT, READS = 26, 4
 
 
 def open_many(stage, count, begin):
-    """Begin a number of connections; `begin` says how far each comes. Those that the server refuses
-    are left out. All are closed in the end."""
+    """Begins `count` connections; `begin` says how far each of them comes. Returns those that the
+    server accepts. All are closed at the end of the case."""
     opened = []
     for _ in range(count):
         client = Client(stage)
@@ -73,7 +74,7 @@ def answers_that_nobody_takes(t):
     for count in (CALLS // 4, 4 * CALLS):
         with Client(stage, receives=0) as client:
             client.connection.send_many(client.message().octets(), count)
-            # As soon as the server has all that it will take.
+            # By then the server has taken all that it accepts.
             time.sleep(0.2)
             stage.undisturbed()
     stage.wait_gone()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rules of our server that one connection alone does not show."""
+"""Rules of our server that need more than one connection."""
 
 import collections
 
@@ -13,12 +13,12 @@ from lib.requester import calls, tables
 from lib.served import FILES, counters
 
 CLIENTS = "ours", "intree"
-# Connections that a call may break.
+# The number of connections that one call may break.
 BROKEN = 2
-# Idle connections whose memory is counted, and KiB that each may take. The queues of a device in
-# software are counted as well, and take more than the messages.
+# The number of idle connections whose memory is measured, and the most KiB that each may take. That
+# includes the queues of a software device, which take more than the messages.
 IDLE, MOST_KIB = 24, 4096
-# Calls of a client that asks for all that it can get, and bytes of each.
+# Calls of a client that asks for as much as it can get, and bytes of each call.
 GREEDY, WANTED = 48, 1 << 20
 USED = r"""
 echo 3 > /proc/sys/vm/drop_caches
@@ -28,9 +28,9 @@ awk '/^ +count:/ { sum += $2 } END { print sum * 4 }' /proc/zoneinfo
 """
 
 
-# Allocations on behalf of the server's module fail: every nth; 0: no more. Messages of the
-# connection manager do not: it sends no DREQ later that found no memory, so a client would not be
-# told of the end of its connection. Nor do pages of slabs, of which others have objects as well.
+# Makes every nth allocation of the server's module fail; 0 ends that. Two kinds are spared.
+# Messages of the connection manager: without memory it never sends its DREQ, so a client would not
+# learn that its connection has ended. Pages of slabs: they are shared with other modules.
 FAIL = f"""
 import sys
 sys.path.insert(0, "{REPO}/selftests")
@@ -43,20 +43,20 @@ injection.spare("failslab", text("ib_cm"))
 injection.spare_slabs()
 injection.every(every) if every else injection.stop()
 """
-# Connections that a noisy client makes.
+# The number of connections that a noisy client makes.
 NOISY = 24
-# Every how many allocations fail, and calls that are sent then.
+# Intervals of failing allocations, and the number of calls that are sent with each.
 FAILING, CALLS = (1, 3), 6
 
 
 def refused_reads(client):
-    """A WRITE from memory with another key."""
+    """Makes a WRITE whose memory has a wrong key."""
     change = tables.Writing(change=lambda segment: segment.but(handle=segment.handle ^ 0xff00))
     return change(client)
 
 
 def refused_writes(client):
-    """A READ into memory that may only be read."""
+    """Makes a READ into memory that is registered for reading only."""
     return tables.reading_into(client, tables.READ)
 
 
@@ -71,7 +71,7 @@ def a_call_that_broke_two_connections_gets_an_error(t):
                 client.xid = xid
                 client.send(deed(client))
                 client.wait_ended()
-                # The server has ended it, and not the client, which is still there.
+                # The server ended the connection: the client is still there.
                 stage.wait_gone()
         with Client(stage) as client:
             client.xid = xid
@@ -79,7 +79,7 @@ def a_call_that_broke_two_connections_gets_an_error(t):
             answer, = client.ping(answers=1)
             equal((answer.xid, answer.kind), (xid + 1, "RDMA_ERROR"), "the answer")
             equal(answer.error[0], "ERR_CHUNK", "the error")
-            # Other calls of this client are calls as before.
+            # Other calls of this client work as before.
             client.send(tables.Writing()(client))
             answer, = client.ping(answers=1)
             equal(calls.outcome(answer.payload), ("nfs", 0), "the next call")
@@ -96,7 +96,7 @@ def keys_that_a_client_wants_invalidated(t):
             client.ping()
             client.connection.send(client.message().octets(), invalidate=key)
             client.wait_ended()
-            # The server has ended it, and not the client, which is still there.
+            # The server ended the connection: the client is still there.
             stage.wait_gone()
     stage.undisturbed()
 
@@ -106,7 +106,8 @@ def keys_that_a_client_wants_invalidated(t):
 def replies_that_no_call_waits_for(t):
     stage = Stage(t)
     with Client(stage) as client, Client(stage) as other:
-        # With the xid of a call that is being served on this connection, and on the other.
+        # The reply has the xid of a call in progress; it comes on this connection and on the other
+        # one.
         for _ in range(3):
             call = client.message()
             late = client.message(payload=word(call.xid, REPLY, 0, 0, 0, 0), xid=call.xid)
@@ -124,7 +125,7 @@ def replies_that_no_call_waits_for(t):
 
 
 def used_kib(t):
-    """Memory in use that the server's kernel could not have back, in KiB."""
+    """Returns the memory in use, in KiB, without what the server's kernel could reclaim."""
     used, at_hand = map(int, t.server.run("sh", "-c", USED).split())
     return used - at_hand
 
@@ -159,7 +160,7 @@ def a_greedy_client_starves_no_other(t):
             xid = client.next()
             rpc = calls.compound(xid, tables.PATH, calls.read(0, WANTED))
             client.send(client.message(payload=rpc, xid=xid, writes=[[memory]]))
-        # Each call of the honest client finds its turn before the calls that came earlier are over.
+        # Each call of the honest client is served before the earlier calls are complete.
         for _ in range(8):
             clock = wait.Clock()
             Buffer(BLOCK).read(stage.fd, BLOCK, 0)
@@ -242,7 +243,7 @@ def tracepoints_tell_what_happened(t):
     equal([e["cause"] for e in found["closed"]], ['"the client disconnected"'], "ends")
 
     def of(name, *fields):
-        """Name of a call -> these fields of its events."""
+        """Returns (name of the call, these fields) for each event of this name."""
         names = {f"{xid:#010x}": name for name, xid in xids.items()}
         return sorted((names.get(e["xid"], e["xid"]), *(e[field] for field in fields))
                       for e in found[name])
@@ -261,7 +262,7 @@ STAGES = "read", "serve", "reply", "write"
 
 
 def times(t):
-    """How many times were counted, by stage of a call."""
+    """Returns how many times were counted for each stage of a call."""
     head, *rows = t.server.run("cat", f"{FILES}/latency").splitlines()
     columns = zip(*(row.split()[1:] for row in rows), strict=True)
     sums = dict(zip(head.split()[1:], (sum(map(int, one)) for one in columns), strict=True))
@@ -269,7 +270,8 @@ def times(t):
 
 
 def timed(t, stage, state, least):
-    """How many times are counted for three calls, of which one has a Write, at least so many."""
+    """Makes three calls, one of them with a Write. Returns how many times were counted for each
+    stage, once these are at least `least`."""
     t.server.call("text", f"{FILES}/measure_latency", state)
     before = times(t)
     found = []
@@ -292,7 +294,7 @@ def stages_of_calls_are_timed(t):
     stage = Stage(t)
     t.defer(t.server.call, "text", f"{FILES}/measure_latency", "0")
     timed(t, stage, "1", (3, 3, 3, 1))
-    # Times of calls that were under way before may still come.
+    # Times of earlier calls may still be added.
     wait.until(lambda: not any(timed(t, stage, "0", (0,) * len(STAGES))), ENV.patience(5),
                "no time is counted that is not wanted")
 
@@ -302,16 +304,16 @@ def stages_of_calls_are_timed(t):
 def a_noisy_client_does_not_silence_another(t):
     stage = Stage(t)
     left_out, before = counters(t)["log_lines_left_out"], accepted(t, "[")
-    # Two lines of the log each, all in a few seconds.
+    # Each connection logs two lines, all within a few seconds.
     for _ in range(NOISY):
         with Client(stage) as client:
             client.ping()
-    # The same host by its other address.
+    # The same host, by its other address.
     t.mount(version="3", netid="rdma6")
     equal(accepted(t, "[") - before, 1, "lines about the other address")
     check(counters(t)["log_lines_left_out"] > left_out, "no line was left out")
 
 
 def accepted(t, address):
-    """The number of connections from addresses that begin like this, by the server's log."""
+    """Returns how many connections from addresses with this beginning the server's log shows."""
     return t.server.run("dmesg").count(f"svcrdma_rs: connection from {address}")

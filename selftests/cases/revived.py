@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A provider that executes a registration again must not bring an ended key back to life."""
+"""A device that repeats a registration must not make a revoked key valid again."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from lib.case import ENV, case, check, equal
 from lib.responder import BLOCK, Stage
 from lib.workers import Crew
 
-# Acknowledgements of the server do not arrive, as if it sent none. Everything else does.
+# The opcode of RoCE's acknowledgements. The rules drop those of the server, and nothing else.
 ACKNOWLEDGE = "0x11"
 RULES = f"""
 table inet revived {{
@@ -23,7 +23,7 @@ table inet revived {{
     }}
 }}
 """
-# rxe sends again what was not acknowledged within 0.54 s.
+# Seconds: longer than the 0.54 s after which rxe retransmits what was not acknowledged.
 HOLD = 0.9
 PATIENCE = 3
 ROUNDS = 2
@@ -64,7 +64,8 @@ def behind_a_fence_no_key_lives_again(t):
 
 
 def an_ended_call_is_out_of_reach(t):
-    """The server writes to memory of a call that is over, when the client has sent again."""
+    """Checks that the server cannot write to the memory of a completed call after a retransmission.
+    """
     t.defer(module.unload)
     stage = Stage(t)
     filter_acknowledgements(t)
@@ -76,25 +77,25 @@ def an_ended_call_is_out_of_reach(t):
         stage.responder.call("arm", "own region invalidated, not announced")
         hold_acknowledgements()
         start = time.monotonic()
-        # Its Send is not acknowledged, so rxe sends it and all behind it again.
+        # The Send of this call is not acknowledged, so rxe retransmits it and everything after it.
         stage.small()
-        # The reply invalidates the region, and the call ends.
+        # The reply invalidates the region, and the call completes.
         stage.read(buffer)
         while retries() == before and time.monotonic() - start < PATIENCE:
             time.sleep(0.005)
         check(retries() > before, "the client's device has sent nothing again")
         time.sleep(max(0, start + HOLD - time.monotonic()))
-        # Acknowledged, and everything before it.
+        # The acknowledgement of this call covers everything before it.
         stage.small()
         status = stage.responder.call("probe")
         check(status != "success", "the server has written to memory of a call that was over")
         now = stage.numbers("epoch")[0]
         t.note(f"a write behind the end of the call: {status}; connection {epoch} -> {now}")
-        # A denied write has cost the connection.
+        # The denied write ended the connection; this call needs a new one.
         stage.read()
 
 
-# Calls that wait at a time, each behind a registration.
+# The number of calls that wait at a time, each after a registration.
 WRITERS = 3
 
 
@@ -103,8 +104,8 @@ def write_one(_, fd, number):
 
 
 def sent_again_at_depth(t, files, count):
-    """Several calls are under way when the device sends its queue again, while none of them has its
-    answer."""
+    """Makes the device retransmit its queue while several calls wait for their answers; checks that
+    this costs `count` connections."""
     before, clock = retries(), wait.Clock()
     with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
         hold_acknowledgements()
@@ -116,8 +117,8 @@ def sent_again_at_depth(t, files, count):
     equal(lost, [count], "connections lost because a registration was executed again")
 
 
-# The device lets a connection fail when it executes the registration of a call that waits again.
-# That costs one connection, and no call.
+# The device fails the connection when it repeats the registration of a call that still waits. That
+# costs one connection and no call.
 @case(versions=("3",), clients=("ours",), stock_only=True, loaded=False, provider="rxe", seconds=60)
 def one_lost_connection_brings_the_fence(t):
     module.insmod()
@@ -130,11 +131,11 @@ def one_lost_connection_brings_the_fence(t):
     for number in range(WRITERS):
         files.append(os.open(f"{top.here}/f{number}", os.O_WRONLY | os.O_DIRECT))
         t.defer(os.close, files[-1])
-    # A patched rxe executes none again.
+    # A patched rxe repeats no registration.
     lost = 0 if ENV.upstream else 1
     for _ in range(ROUNDS):
         sent_again_at_depth(t, files, lost)
-    # Nothing else has cost one.
+    # The mount counts one connection: nothing else ended one.
     equal(mount.connects(), 1, "connections")
     text = next(xprt.DEBUGFS.glob("*/state")).read_text()
     equal(text.count(xprt.REPEATED), lost, "ends that say so")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Many connections, several addresses of servers, network namespaces."""
+"""Many connections, several server addresses, network namespaces."""
 
 import errno
 import os
@@ -15,18 +15,18 @@ OTHER = "192.0.2.3"
 
 
 def other_address(t):
-    """Give the server its second address for the time of the case."""
+    """Adds a second address to the server for the time of the case."""
     t.server.run("ip", "addr", "add", f"{OTHER}/24", "dev", "eth0")
     t.defer(t.server.run, "ip", "addr", "del", f"{OTHER}/24", "dev", "eth0")
 
 
 def peers():
-    """The servers' addresses, one for each transport."""
+    """Returns the server address of each transport."""
     return sorted((d / "dstaddr").read_text().strip() for d in xprt.directories())
 
 
 def exchange(t, mount, number, size=300001):
-    """Data one way and the other, compared."""
+    """Sends data both ways and compares them."""
     here, there = mount.path(f"scale-{number}")
     content = pattern.data(number, 0, size)
     pathlib.Path(here).write_bytes(content)
@@ -71,7 +71,7 @@ def two_servers_stay_apart(t):
 
 
 def delete(directory):
-    """Take a connection away; whether that is allowed."""
+    """Removes a connection; returns whether the kernel allowed it."""
     try:
         (directory / "del_xprt").write_text("1")
     except OSError as error:
@@ -97,7 +97,8 @@ def connections_are_those_of_the_first_mount(t):
     equal([one["connect_count"] for one in first.xprts()], [1, 0], "connections made")
     found = xprt.directories()
     equal([delete(directory) for directory in found].count(True), 1, "connections taken away")
-    # One that was never connected stays, and carries nothing, until the last mount is gone.
+    # A connection that was never established stays until the last mount is gone, and carries
+    # nothing.
     marked = [words for words in xprt.states() if {"OFFLINE", "REMOVE"} <= set(words)]
     equal((len(xprt.states()), len(marked)), (2, 1), "transports, and those to be removed")
     exchange(t, second, 2)
@@ -152,7 +153,7 @@ def dstaddr_moves_the_connection(t):
 
 
 def in_namespace(_, mount):
-    """In a process of its own: mount from inside the network namespace."""
+    """Mounts from inside the network namespace, in a process of its own."""
     with open(namespace.FILE) as space:
         os.setns(space.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     mount.make()

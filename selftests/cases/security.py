@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Kerberos: authentication, integrity and privacy over RDMA."""
+"""Kerberos over RDMA: authentication, integrity and privacy."""
 
 import errno
 import os
@@ -17,14 +17,15 @@ FLAVOURS = ("krb5", "krb5i", "krb5p")
 
 
 def sizes():
-    """Lengths from inline messages to the largest transfers, none of them round."""
+    """Returns lengths from inline messages to the largest transfers, none of them round."""
     few = (1, 997, 5003, 200001, MIB + 3)
     return ENV.pick(small=few, debug=few[:4],
                     full=(*few, 3, 4091, 65537, 777777, MIB - 1, MIB, 3 * MIB + 1))
 
 
 def transfers(t, mount, number):
-    """Direct and buffered I/O, large replies and long calls; compared on the server."""
+    """Transfers by direct and buffered I/O, with large replies and long calls; all data are
+    compared on the server."""
     top = t.directory(mount)
     here, there = top.path("direct")
     buffer, content = Buffer(4 * MIB), b""
@@ -61,8 +62,9 @@ def kerberos_carries_everything(t):
             numbers = mount.xprts()[0]
             allowed, direct = flavour == "krb5", numbers["write_segments"] > 0
             equal(numbers["nomsg_call"] == 0, direct, f"{flavour}: no long call")
-            # Of sec=krb5 the kernel leaves to chance whether data may travel apart, unless it
-            # clears what it allocates: gss_create_new() does not initialise `au_flags`.
+            # With sec=krb5 the kernel decides at random whether data may be placed directly:
+            # gss_create_new() does not initialise `au_flags`. A kernel that clears allocated memory
+            # always decides the same way.
             if not (allowed and ENV.debug):
                 equal(direct, allowed, f"{flavour}: data read directly")
             check(numbers["reply_segments"] > 0, f"{flavour}: no Reply chunk")
@@ -72,7 +74,7 @@ def kerberos_carries_everything(t):
 
 
 def as_user(_, uid, path, content):
-    """In a process of its own: write and read a file as the user `uid`."""
+    """Writes and reads a file as the user `uid`, in a process of its own."""
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
@@ -86,7 +88,7 @@ def as_user(_, uid, path, content):
 
 
 def write_directly(_, path, content):
-    """In a process of its own: one large write."""
+    """Makes one large write, in a process of its own."""
     buffer = Buffer(len(content))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o644)
     buffer.write(fd, content, 0)
@@ -95,14 +97,15 @@ def write_directly(_, path, content):
 
 # covers: V1-048
 # covers: MAL-104, V1-105: with privacy the kernel frees a call's pages when it encodes the call
-# anew, and may find no others then.  The server must not see what becomes of them.
+# anew, and may fail to allocate others. The server must not see what these pages hold next.
 @case(versions=(), clients=("ours",), debug_only=True, seconds=100)
 def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     realm, responder = kerberos.Realm(t), Responder()
     t.defer(responder.close)
     mount = realm.mount("krb5p", "timeo=50", version="3", port=responder.port)
     here, there = t.directory(mount).path("file")
-    # A checksum that has no memory would end the call: pages only, and none of a slab.
+    # Only page allocations fail, and none of a slab: without memory for a checksum the call would
+    # end.
     injection = Injection(t, ("fail_page_alloc",))
     injection.only_module("auth_rpcgss")
     injection.spare_slabs()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Version two of RPC-over-RDMA, spoken by our server."""
+"""Version two of RPC-over-RDMA with our server."""
 
 import mmap
 import os
@@ -17,7 +17,7 @@ from lib.responder import ONE, TWO, forgotten, preferred, transport
 from lib.served import VERSION, connections, highest
 
 PAGE = 4096
-# Neither of them is the other's connection.
+# The other NFS version, so that the two mounts share no connection.
 OTHER = {"3": "4.2", "4.2": "3"}
 
 
@@ -60,7 +60,7 @@ def our_server_speaks_version_two(t):
 
 
 def delegation(t, mount):
-    """One is given and taken back."""
+    """Gets a delegation and makes the server recall it."""
     here, there = t.directory(mount, "delegation").path("file")
     t.server.write(there, b"before")
     with open(here, "rb"):

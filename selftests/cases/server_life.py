@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Lives of our server's module, of its listeners and of connections, many times over."""
+"""Our server's module, its listeners and its connections begin and end many times."""
 
 import collections
 import os
@@ -14,12 +14,12 @@ from lib.served import counters
 
 CLIENTS = "ours", "intree"
 CALLS = 8
-# Connections that a listener takes from one address.
+# The largest number of connections that a listener accepts from one address.
 MOST = 128
 
 
 def asked(stage, port=PORT):
-    """A connection that is served, and ends amid calls."""
+    """Opens a connection, gets an answer, and closes it while calls are in flight."""
     with Client(stage, port=port) as client:
         client.ping()
         client.connection.send_many(tables.Writing()(client).octets(), CALLS)
@@ -91,7 +91,7 @@ def many_idle_connections(t):
             opened.append(client)
             count += 1
         except row.NotAccepted:
-            # None of the others has been idle for long enough.
+            # No other connection has been idle for long enough.
             client.connection.close()
             rejected += 1
             check(clock.seconds() < ENV.patience(600), f"{count} connections")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Texts that are set for a network namespace: which rails there are; and what checks them."""
+"""The texts that name rails, which each network namespace has of its own, and their checks."""
 
 import errno
 import pathlib
@@ -13,7 +13,7 @@ from lib.env import REPO
 SYSCTLS = pathlib.Path("/proc/sys/sunrpc")
 RAILS, SERVERS = SYSCTLS / "rdma_rails", SYSCTLS / "rdma_rail_servers"
 SPACE = "settings"
-# Bytes of the longest text.
+# The length of the longest text in bytes.
 LONGEST = 4096
 COMMAND = REPO / "tools/xprtrdma-rails"
 # Another address of the server, and one of this machine.
@@ -30,7 +30,7 @@ exportfs -ra
 
 
 def run(*argv, okay=True):
-    """Run a command; its output."""
+    """Runs a command; returns its output."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=ENV.patience(30), check=False)
     equal(done.returncode == 0, okay, f"{argv}: {done.stdout}")
@@ -38,12 +38,12 @@ def run(*argv, okay=True):
 
 
 def there(script, okay=True):
-    """Run a script in the other namespace."""
+    """Runs a script in the other namespace."""
     return run("ip", "netns", "exec", SPACE, "sh", "-ec", script, okay=okay)
 
 
 def refused(file, text):
-    """Write what is to be refused."""
+    """Checks that writing a text is refused."""
     try:
         file.write_bytes(text)
     except OSError as error:
@@ -66,7 +66,8 @@ def bad_entries_are_refused_and_named(t):
              SERVERS: ("192.0.2.1", "nowhere", "192.0.2.1")}
     for file, texts in good.items():
         for text in texts:
-            # With the end of a line as echo writes it, and without. To write nothing is no write.
+            # With a newline as echo writes it, and without one. An empty write never reaches the
+            # module.
             for written in (f"{text}\n", text):
                 file.write_text(written)
                 equal(file.read_text(), f"{text}\n", file.name)
@@ -83,7 +84,7 @@ def bad_entries_are_refused_and_named(t):
         longest = texts[-1].ljust(LONGEST)
         file.write_text(longest)
         equal(file.read_text(), f"{longest}\n", "the longest text")
-    # Only a text as a whole can be judged.
+    # A text must be written at once, because only a whole text can be checked.
     with open(RAILS, "wb", buffering=0) as halves:
         halves.write(b"auto")
         try:
@@ -130,7 +131,7 @@ def namespaces_have_texts_of_their_own(t):
     t.defer(subprocess.run, ["ip", "netns", "del", SPACE], stderr=subprocess.DEVNULL, check=False)
     run("ip", "netns", "add", SPACE)
     module.insmod("rails=auto")
-    # One that was there, then one that comes later.
+    # First a namespace from before the module was loaded, then a new one.
     for turn in range(2):
         equal(there(f"cat {RAILS} {SERVERS}"), "auto\n\n", f"at first, {turn}")
         there(f"echo rxe0 > {RAILS}; echo 192.0.2.1=192.0.2.3 > {SERVERS}")
@@ -142,7 +143,7 @@ def namespaces_have_texts_of_their_own(t):
         RAILS.write_text("auto")
         run("ip", "netns", "del", SPACE)
         run("ip", "netns", "add", SPACE)
-    # An open file holds up neither the end of the namespace nor that of the module.
+    # An open file delays neither the end of the namespace nor the unloading of the module.
     reader = subprocess.Popen(["ip", "netns", "exec", SPACE, "sh", "-c",
                                f"exec 3< {RAILS}; echo open; read wait; cat <&3"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -158,19 +159,19 @@ def namespaces_have_texts_of_their_own(t):
 
 
 def asked(*groups):
-    """Exit status and output of the command."""
+    """Returns exit status and output of the command."""
     done = subprocess.run([COMMAND, *groups], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=ENV.patience(60), check=False)
     return done.returncode, done.stdout
 
 
 def serve(t):
-    """Make this machine a server, too, as yet without threads; until the case is over."""
+    """Prepares this machine as a server, without threads, until the end of the case."""
     run("modprobe", "nfsd")
     t.defer(EXPORTS.unlink, missing_ok=True)
     t.defer(run, "sh", "-c", f"exportfs -ua; umount /proc/fs/nfsd {PIPES}")
     run("sh", "-ec", PREPARE)
-    # Daemons that the kernel's server asks: about its clients, and about their addresses.
+    # Daemons that the kernel's server asks about its clients and about their addresses.
     for argv in (("nfsdcld", "--foreground"), ("rpc.mountd", "--foreground")):
         daemon = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         t.defer(daemon.wait, ENV.patience(10))
@@ -195,7 +196,7 @@ def servers_are_told_apart(t):
     check("xprtrdma-rails" not in t.server.run("sh", "-c", CLIENTS), "a client is left")
     code, text = asked(f"{ENV.server}={OURS}")
     equal((code, f"{OURS}: cannot be told: connection refused" in text), (2, True), text)
-    # Another server, first with a name of its own, then with the same.
+    # Another server: first with its own name, then with the first server's name.
     serve(t)
     name = socket.gethostname()
     t.defer(socket.sethostname, name)

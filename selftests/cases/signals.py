@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Processes that are killed and servers that stay silent: memory comes back,
-others are not disturbed, soft mounts fail and hard ones wait."""
+"""Killed processes and silent servers: memory is returned, other processes are not disturbed, soft
+mounts fail and hard mounts wait."""
 
 import contextlib
 import errno
@@ -25,7 +25,8 @@ KILLS = pathlib.Path("/results/kills.json")
 
 
 class Pieces:
-    """The blocks of a file, made once: making them takes longer than moving them."""
+    """The blocks of a file. They are made once, because making them takes longer than transferring
+    them."""
 
     def __init__(self, number, generations):
         self.blocks = [[pattern.data(number, at, BLOCK, g)
@@ -33,7 +34,7 @@ class Pieces:
 
 
 def write_for_ever(_, path, pieces):
-    """Direct writes of large blocks, one generation after the other."""
+    """Writes large blocks with direct I/O, one generation after the other."""
     fd, buffer = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644), Buffer(BLOCK)
     while True:
         for blocks in pieces.blocks:
@@ -42,7 +43,7 @@ def write_for_ever(_, path, pieces):
 
 
 def read_until(stopped, path, pieces):
-    """Direct reads of large blocks, compared; how many."""
+    """Reads large blocks with direct I/O and compares them; returns how many."""
     fd, buffer, turns = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(BLOCK), 0
     while not stopped():
         at = turns % BLOCKS
@@ -55,7 +56,7 @@ def read_until(stopped, path, pieces):
 
 
 def wait_under_way(mount, more):
-    """Wait until the mount has sent some more calls."""
+    """Waits until the mount has sent `more` calls."""
     start = mount.xprts()[0]["sends"]
     wait.until(lambda: mount.xprts()[0]["sends"] > start + more, ENV.patience(30),
                "transfers under way")
@@ -74,7 +75,7 @@ def killed_readers_and_writers_harm_nobody(t):
     for turn in range(ENV.pick(small=12, full=300, debug=3)):
         victims = [Worker(write_for_ever, f"{top.here}/write", ours),
                    Worker(read_until, f"{top.here}/read", theirs)]
-        # At a random moment in the middle of their transfers.
+        # At a random moment during their transfers.
         wait_under_way(mount, t.random.randrange(3, 40))
         for victim in victims:
             victim.kill()
@@ -92,7 +93,7 @@ def killed_readers_and_writers_harm_nobody(t):
 
 
 def list_for_ever(_, path):
-    """List a directory, asking the server each time."""
+    """Lists a directory, asking the server each time."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     while True:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -100,7 +101,8 @@ def list_for_ever(_, path):
 
 
 def longest_pause(stopped, act):
-    """Act again and again; the longest time between two ends, and how often."""
+    """Calls `act` again and again. Returns the longest time from one end to the next, and the
+    number of calls."""
     last, longest, turns = time.monotonic(), 0.0, 0
     while not stopped():
         act()
@@ -119,9 +121,10 @@ def read_on(stopped, path):
 
 
 def counter(mount):
-    """What a mount of one transport does from now on, for `tools/lab kills`.
+    """Returns a function that counts what a mount of one transport does from now on, for `tools/lab
+    kills`.
 
-    It is written at once: the machine may die of the next kill.
+    The function writes its result at once, because the machine may crash after the next kill.
     """
     names = {"connects": "connect_count", "rpcs": "sends"}
     before, clock = mount.xprts()[0], wait.Clock()
@@ -137,9 +140,10 @@ def counter(mount):
 
 
 def kill_listings(t, mount, top):
-    """Kill processes while the server answers them; how many connections that cost, longest pause.
+    """Kills processes while the server answers them. Returns the number of new connections that
+    this costs, and the longest pause of other processes.
 
-    Whether a kill comes before the reply is chance.
+    Whether a kill comes before the reply depends on chance.
     """
     t.server.call("mkdir", f"{top.there}/many")
     t.server.call("create", f"{top.there}/many", ENV.pick(small=2000, full=5000, debug=1000),
@@ -167,10 +171,10 @@ def kill_listings(t, mount, top):
 
 
 def kill_before_the_reply(t, top):
-    """Kill a listing while every thread of the server waits for its disk.
+    """Kills a listing while every thread of the server waits for its disk.
 
-    The server goes on at once, because a region that is taken away from its Write costs the
-    connection. So a slow client may get the reply before the process has ended.
+    The disk continues at once: the connection would end if a region were revoked during the
+    server's Write. Therefore a slow client may get the reply before the process has ended.
     """
     victim = Worker(list_for_ever, f"{top.here}/many")
     with Crew(ENV.patience(30)) as busy:
@@ -207,7 +211,8 @@ def killed_listings_cost_the_others_nothing(t):
     check(pause < ENV.patience(2), f"the others had to wait for {pause:.1f} s")
 
 
-# The same for comparison, with what becomes of it.  The kernel of a machine has died of it.
+# The same with the in-tree client, for comparison; the result is recorded. It can crash the
+# machine.
 @case(clients=("intree",), full_only=True, full_seconds=400)
 def killed_listings_of_the_other_client(t):
     mount = t.mount("noac", export=ENV.disk)
@@ -219,12 +224,12 @@ def change_mode(_, path):
 
 
 def window():
-    """sunrpc's numbers about the only transport."""
+    """Returns sunrpc's numbers about the only transport."""
     return xprt.info(xprt.directories()[0])
 
 
 def few_credits(t):
-    """A mount of a server with few credits, and a directory of files for twice as many calls."""
+    """Mounts from a server that grants few credits. Creates files for twice as many calls."""
     faults.grant(t, CREDITS)
     mount = t.mount("noac", export=ENV.disk)
     top = t.directory(mount)
@@ -235,10 +240,10 @@ def few_credits(t):
 
 @contextlib.contextmanager
 def given_up(t, top):
-    """While the block runs, calls of killed processes hold every credit."""
+    """Makes calls of killed processes hold every credit while the block runs."""
     with faults.frozen(t.server):
         victims = [Worker(change_mode, f"{top.here}/f{n}") for n in range(2 * CREDITS)]
-        # None by a call that looks the file up, which would be answered.
+        # No credit is used by a call that looks the file up: the server would answer such a call.
         wait.until(lambda: xprt.waiting_for_replies("SETATTR") == CREDITS
                    and xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(20),
                    "every credit used, and calls that wait for one")
@@ -254,8 +259,8 @@ def given_up(t, top):
 
 # covers: V1-113
 # covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
-# hold their credits until the replies come, which are no reason to break the connection.
-# The others that wait for credits are killed too: the next caller must not wait for ever.
+# hold their credits until the replies come, which are no reason to break the connection. Processes
+# that wait for credits are killed, too; the next caller must not wait forever.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def calls_of_killed_processes_keep_their_credits(t):
     mount, top = few_credits(t)
@@ -268,7 +273,7 @@ def calls_of_killed_processes_keep_their_credits(t):
     equal(xprt.numbers_of("counters", "late_replies"), [CREDITS], "late replies")
     equal(xprt.numbers_of("counters", "bad_xid"), [0], "unexplained replies")
     equal(mount.connects(), 1, "connections")
-    # Unmounted before the server's old number comes back.
+    # Unmounted before the server's old number of credits is restored.
     mount.remove()
 
 
@@ -296,7 +301,7 @@ def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
                    ENV.patience(60), "the connection is given up")
         taken = clock.seconds()
         t.note(f"noticed after {taken:.1f} s")
-        # Some 15 s with a call under way, 40 s on an idle connection.
+        # It takes about 15 s with a call in flight, and 40 s on an idle connection.
         check(taken < 30, f"noticed after {taken:.0f} s only")
     faults.speak(t.server)
     Worker(change_mode, f"{top.here}/f0").join(ENV.patience(60))
@@ -324,13 +329,13 @@ def soft_mount_fails_when_the_server_is_silent(t):
     t.note(f"gave up after {clock.seconds():.1f} s")
     check(clock.seconds() < ENV.patience(120), f"gave up after {clock.seconds():.0f} s only")
     faults.speak(t.server)
-    # The mount itself is not lost.
+    # The mount itself still works.
     wait.until(lambda: answers(fd, buffer), ENV.patience(60), "an answer again")
     os.close(fd)
 
 
 def answers(fd, buffer):
-    """Whether a read works."""
+    """Returns whether a read succeeds."""
     try:
         return len(buffer.read(fd, 5000, 0)) == 5000
     except OSError:
@@ -395,8 +400,8 @@ def a_waiting_process_gets_its_memory_back(t):
     wait.until(lambda: os.statvfs(mount.where), ENV.patience(30), "the mount works")
 
 
-# umount -f of a dead server ends what waits, with an error.  Not with 4.x, where a forced unmount
-# that succeeds says goodbye to the server, whatever the transport, and waits for its answer.
+# umount -f of a dead server ends waiting calls with an error. Not with 4.x: there a successful
+# forced unmount sends a last call to the server and waits for its answer, with every transport.
 @case(versions=("3",), seconds=150)
 def forced_unmount_of_a_silent_server_ends(t):
     before = module.resources()
@@ -445,7 +450,7 @@ def unmounting_ends_an_attempt_to_connect(t):
 
 
 def force(mount):
-    """umount -f, which may find it busy still."""
+    """Runs umount -f, which may fail because the mount is still busy."""
     try:
         mounts.umount(mount.where, mounts.MNT_FORCE)
     except OSError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-status: the verdict names what is the matter with a mount."""
+"""xprtrdma-status: the verdict names the problem of a mount."""
 
 import json
 import os
@@ -22,14 +22,14 @@ THREADS = 20
 
 
 def run(*argv):
-    """Exit status and output of the command."""
+    """Returns exit status and output of the command."""
     done = subprocess.run((COMMAND, *argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=ENV.patience(60), check=False)
     return done.returncode, done.stdout
 
 
 def told(mount, *argv):
-    """Exit status, and what it says of a mount."""
+    """Returns the exit status and the report about a mount."""
     code, text = run("--json", *argv, mount.where)
     one, = json.loads(text)["mounts"]
     return code, one
@@ -79,10 +79,10 @@ def a_mount_that_is_well(t):
             stages = connected["latency"]
             equal(list(stages), ["wait", "register", "answer", "complete"], "stages")
             counted = [times["calls"] for times in stages.values()]
-            # A call may end while the table is read.
+            # A call may complete while the table is read.
             check(min(counted) > 0 and max(counted) - min(counted) <= 4, stages)
             check(all(sum(times["buckets"]) == times["calls"] for times in stages.values()), stages)
-            # Nearly the only one: each connection has a call at a time.
+            # Most of the time is spent in this stage: each connection has one call at a time.
             check(stages["answer"]["median_below_us"] > stages["complete"]["median_below_us"],
                   stages)
         equal((xprt.DEBUGFS / "measure_latency").read_text(), "0\n", "measured afterwards")
@@ -151,7 +151,7 @@ def a_cable_that_was_pulled_out(t):
         wait.until(named, ENV.patience(30), "the verdict of a link that is down")
     finally:
         faults.lab("client", "plug")
-        # rxe may not be able to send any more.
+        # rxe may be unable to send after this, so the device is made again.
         faults.remove_client_device()
         faults.add_client_device()
         if user:

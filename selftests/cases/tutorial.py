@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tutorial, typed as it stands in the documentation."""
+"""The tutorial: each command is typed as the page shows it."""
 
 import re
 import subprocess
@@ -10,12 +10,12 @@ from lib.env import REPO
 
 PAGE = REPO / "Documentation/tutorial.rst"
 TYPED = re.compile(r"^  (server|client)# (.*)$", re.MULTILINE)
-# What the lab's machines have no archive and no compiler for, or have done in another way.
+# Commands that are left out: the machines have no package archive and no compiler.
 ELSEWHERE = ("apt-get ", "make ")
 RESTART = "systemctl restart nfs-server"
-# What that does, of which the machines have no init system.
+# What RESTART does, for machines without an init system.
 BY_HAND = "exportfs -ra && rpc.nfsd 0 && rpc.nfsd 8"
-# A disk's directory where the server exports: knfsd wants no numbers for such a one.
+# The exported directory, on a disk: knfsd needs no fsid for a file system on a disk.
 SERVED = "/exports/srv/try"
 PREPARE = f"mkdir -p {faults.DISK}/try {SERVED} && mount --bind {faults.DISK}/try {SERVED}"
 UNDO = (f"umount {SERVED} && rmdir {SERVED} && rm -rf {faults.DISK}/try && "
@@ -24,7 +24,7 @@ RPING_PORT = ":7174 "
 
 
 def commands():
-    """(machine, command) in the order of the page, as they can be typed here."""
+    """Returns (machine, command) in the order of the page, except commands that cannot run here."""
     found = [(machine, BY_HAND if command == RESTART else command)
              for machine, command in TYPED.findall(PAGE.read_text())
              if not command.startswith(ELSEWHERE)]
@@ -33,7 +33,7 @@ def commands():
 
 
 def here(command):
-    """Type a command in this machine; returns what it says."""
+    """Runs a command on this machine; returns its output."""
     done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=ENV.patience(120), check=False, cwd=REPO)
     check(done.returncode == 0, f"client# {command}: {done.returncode}: {done.stdout}")
@@ -45,7 +45,7 @@ def listens(server, port):
 
 
 def restored(server):
-    """The server as it was."""
+    """Restores the server."""
     faults.stop_nfsd(server)
     server.run("sh", "-c", UNDO)
     faults.start_nfsd(server)

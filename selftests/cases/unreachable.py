@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Mounts of servers that do not answer: mount(8) says so soon, and the log says why."""
+"""Mounts of servers that do not answer: mount(8) fails soon, and the log says why."""
 
 import contextlib
 import ipaddress
@@ -9,15 +9,16 @@ from lib.case import ENV, case, check
 from lib.env import PORT
 from lib.mounts import Refused
 
-NOBODY = 75        # what is added to the server's address for one that no machine has
+NOBODY = 75  # added to the server's address: no machine has the sum
 UNUSED_PORT = 20050
-# Of the address, and of the address and the connection request. See the guide's table of times.
+# Seconds until a mount fails: while the address is resolved, and with the connection request. The
+# administrator's guide has these values in its table of times.
 ADDRESS_SECONDS = 5
 REQUEST_SECONDS = 15
-# For the processes of mount(8), which take long in an emulated machine.
+# Seconds added for the processes of mount(8), which are slow in an emulated machine.
 SLACK_SECONDS = 5
-RETRY_SECONDS = 120  # mount(8) tries for so long unless told otherwise
-# TCP's port of the lab's server.
+RETRY_SECONDS = 120  # how long mount(8) retries by default
+# Drops what arrives at the server's TCP port.
 TCP_SILENCE = """
 table inet selftests-tcp {
     chain in {
@@ -29,9 +30,10 @@ table inet selftests-tcp {
 
 
 def fails(t, options, most, *words, host=None, seconds=None):
-    """Mount in vain; notes how long that took.
+    """Expects a mount to fail, and notes how long that took.
 
-    Complains of ours if it took longer than `most` or did not say `words`.
+    For our client, checks that it took at most `most` seconds and that the message contains
+    `words`.
     """
     clock = wait.Clock()
     try:
@@ -50,8 +52,8 @@ def fails(t, options, most, *words, host=None, seconds=None):
 
 @contextlib.contextmanager
 def leaving_nothing():
-    """What happens in the block leaves neither a transport nor objects of the device."""
-    # The last case's connection may still be on its way out.
+    """Checks that the block leaves no transport and no objects of the device behind."""
+    # The connection of the case before may still be closing.
     wait.until(lambda: all("cm_id 0" in line for line in module.resources() if line),
                ENV.patience(20), "no connection left")
     before = module.resources()
@@ -105,7 +107,7 @@ def a_host_that_drops_everything_is_noticed_soon(t):
             fails(t, "proto=tcp,retry=0", None, seconds=400)
         t.defer(faults.speak, t.server)
         faults.silence(t.server)
-        # On iWARP the connect request is TCP's, with TCP's patience.
+        # On iWARP, TCP carries the connection request, and TCP's own timeouts apply.
         rules = (REQUEST_SECONDS, "No route to host") if ENV.provider == "rxe" else (None,)
         fails(t, f"proto=rdma,port={PORT},retry=0", *rules)
         if ENV.ours and ENV.provider == "rxe":

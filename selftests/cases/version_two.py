@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Version two of RPC-over-RDMA: found out, fallen back from, and everything of version one over it.
+"""Version two of RPC-over-RDMA: it is negotiated, the client falls back from it, and everything of
+version one works over it.
 
-The only server that speaks it is the responder of these tests.
+The only server that speaks it here is the responder of these tests.
 """
 
 import os
@@ -31,12 +32,12 @@ CALLERS = version_two.CALLERS
 OPTIONS = 12  # more than the client refuses at a time
 ROUND_TRIP_MS = 300
 MOST_TRIPS, MOST_MOUNTS = 1.7, 5
-# What the kernel's server tells of a message of another version.
+# The event with which the kernel's server reports a message of another version.
 TRACING, BAD_VERSION = "/sys/kernel/tracing", "svcrdma_decode_badvers_err"
-# Of the tables that version one plays in full every third row is played, in small size.
+# In small size, every third row is played of the tables that version one plays in full.
 ROWS_SHARE = 3
 ONE_AND_TWO = (1, 2, 1)
-# What a server without version two says, in the layout of either version.
+# The answers of a server without version two, in the layout of either version.
 WITHOUT_TWO = ((1, 1, 1), (1, 1, 2))
 
 
@@ -51,7 +52,7 @@ class Peer:
         self.speak(*ONE_AND_TWO)
 
     def speak(self, *versions):
-        """Speak these from now on; what was seen is forgotten."""
+        """Makes the responder speak these versions from now on, and forget what it saw."""
         self.responder.call("speak", *versions)
 
     def arm(self, row):
@@ -64,28 +65,28 @@ class Peer:
         return self.t.unmounted(options, version=version, port=self.port)
 
     def mount(self, preference, options="", version=None):
-        """Mount through it."""
+        """Mounts through the responder."""
         mount = self.unmounted(options, version)
         with preferred(preference):
             return mount.make()
 
     @staticmethod
     def unmount(mount):
-        """Unmount the only mount; what is known of the server goes with it."""
+        """Unmounts the only mount; what is known about the server is forgotten with it."""
         mount.remove()
         forgotten()
 
     def firsts(self):
-        """The first message of each connection, the beginning of it."""
+        """Returns the beginning of the first message of each connection."""
         return [bytes.fromhex(line.split()[1]) for line in self.log()
                 if line.startswith("first")]
 
     def versions(self):
-        """The version of each connection's first message."""
+        """Returns the version of each connection's first message."""
         return [message.version(octets) for octets in self.firsts()]
 
     def judge(self):
-        """Complain of whatever it found wrong."""
+        """Fails if the responder has found anything wrong."""
         wrong = [line for line in self.log() if line.startswith("wrong")]
         check(not wrong, "; ".join(wrong))
 
@@ -94,7 +95,7 @@ class Peer:
 
 
 def state(port, name):
-    """A line in the state of the transport to this port."""
+    """Returns a line of the state file of the transport to this port."""
     text = (transport(port) / "state").read_text()
     found = re.search(f"^{name}: (.*)", text, re.MULTILINE)
     if not found:
@@ -103,20 +104,20 @@ def state(port, name):
 
 
 def waiting(procedure):
-    """How many calls of a procedure there are, wherever they wait."""
+    """Returns the number of calls of a procedure, wherever they wait."""
     tasks = "".join(file.read_text() for file in xprt.CLIENTS.glob("*/tasks"))
     return tasks.count(f" {procedure} ")
 
 
 def again(mount):
-    """End every connection; the mount makes its next one."""
+    """Ends every connection; the mount connects again."""
     before = mount.connects()
     xprt.force_disconnect()
     xprt.wait_reconnected_by(mount, before, lambda: os.statvfs(mount.where))
 
 
 def probe(xid, slots):
-    """The probe: a NULL call of NFS without credentials, alone in its message."""
+    """Returns the probe: a NULL call of NFS without credentials, alone in its message."""
     return message.Message(xid, 2, credit=slots, direction=message.CALL, payload=message.word(
         xid, message.CALL, 2, rpc.NFS, 3, 0, 0, 0, 0, 0)).octets()
 
@@ -159,7 +160,7 @@ def everything_works_in_version_two(t):
 def messages_around_the_threshold_of_version_two(t):
     peer = Peer(t)
     mount = peer.mount(TWO)
-    # By turns in small size: version one has both.
+    # In small size, each NFS version runs one of the two: version one runs both.
     if ENV.full or t.version == "3":
         data.round_trips(data.Model(t, mount, "aligned", 3), data.threshold_sizes(), 0, 0)
     if ENV.full or t.version == "4.2":
@@ -227,7 +228,7 @@ def credits_of_version_two(t):
 @case(versions=("3", "4.2"), clients=("ours",), seconds=120)
 def kerberos_in_version_two(t):
     realm, peer = kerberos.Realm(t), Peer(t)
-    # By turns in small size: version one has both.
+    # In small size, each NFS version runs one flavour: version one runs both.
     flavours = ENV.pick(small={"3": ("krb5i",), "4.2": ("krb5p",)}[t.version],
                         full=("krb5i", "krb5p"))
     for number, flavour in enumerate(flavours):
@@ -248,7 +249,8 @@ def a_server_without_version_two(t):
     asked = questions(t)
     with preferred(TWO):
         mount = t.mount()
-        # Another file system by the same connection, another version of NFS by another.
+        # Another file system over the same connection, and another version of NFS over another
+        # connection.
         t.mount(export=ENV.disk)
         other = t.mount(version="3" if t.version != "3" else "4.2")
     port = mounts.PORT
@@ -284,7 +286,8 @@ def a_question_costs_one_round_trip(t):
 
 
 def questions(t):
-    """A function that tells how often the kernel's server was asked for another version."""
+    """Returns a function that counts how often the kernel's server was asked for another version.
+    """
     enable, events = f"{TRACING}/events/rpcrdma/{BAD_VERSION}/enable", f"{TRACING}/trace"
     t.server.call("text", events, "")
     t.server.call("text", enable, "1")
@@ -305,7 +308,7 @@ def version_two_is_asked_for_once(t):
         for _ in range(2):
             again(mount)
         equal(peer.state("version"), "1", "version")
-        # Nor does another transport of the server.
+        # Another transport of the same server does not ask either.
         other = peer.mount(TWO, version="3" if t.version != "3" else "4.2")
         equal(peer.versions(), [2, 1, 1, 1], "first messages of the connections")
         other.remove()
@@ -325,7 +328,7 @@ def version_one_asks_nobody(t):
 
 
 def refused(peer, preference, what):
-    """A mount that must fail because no version is common."""
+    """Checks that a mount fails because no version is common."""
     try:
         with preferred(preference):
             peer.unmounted("retry=0").make()
@@ -352,7 +355,8 @@ def no_version_in_common(t):
         refused(peer, TWO, row.name)
 
 
-# What the probe meets, connections until it works, what is known of the peer then.
+# For each answer to the probe: the connections until the mount works, and what is known of the peer
+# then.
 ODD_ANSWERS = {
     "probe refused in version one": (1, "refused"),
     "probe refused in version two": (1, "refused"),
@@ -379,7 +383,7 @@ def odd_answers_to_the_probe(t):
         mount = peer.mount(TWO)
         found = (peer.versions(), peer.state("version"), peer.state("peer's version 2"))
         t.note(f"{row.rules}: {row.name}: {clock.seconds():.2f} s, {found}")
-        # The attempt has gone on; it has not failed.
+        # The attempt to connect continued; it did not fail.
         failed = "last failure" in (transport(peer.port) / "state").read_text()
         again(mount)
         versions = peer.versions()
@@ -411,7 +415,7 @@ def calls_wait_for_the_answer_to_the_probe(t):
                    "calls at once")
     finally:
         log = stage.responder.call("log")[1]
-        # No other call is held.
+        # The responder holds no other call.
         stage.responder.call("arm", "probe held")
         for _ in range(stage.responder.call("calls") - 1):
             stage.responder.call("release")
@@ -518,7 +522,7 @@ def memory_and_ends_in_version_two(t):
     stage = Stage(t, protocol=TWO)
     stage.play_all(access.ACCESS, ROWS_SHARE)
     stage.play_all(access.ENDINGS, ROWS_SHARE)
-    # Here rows need what those before them have done.
+    # These rows depend on the rows before them.
     stage.play_all(access.INVALIDATION)
 
 
