@@ -457,8 +457,8 @@ def sysctls_rule_what_is_connected_next(t):
     t.server.expect(there, content)
     equal(state_line("inline"), "1024 out, 2048 in", "sizes of the connection")
     check(state_line("credits").startswith("16 requested"), state_line("credits"))
-    # The next connection may grow, but not to more requests than the mount has slots. It does not
-    # shrink, because a session has a fixed number of callbacks.
+    # The next connection may use larger messages, but not more requests than the mount has slots.
+    # Messages do not get smaller, because an NFSv4.1 session was promised callbacks of that size.
     (SYSCTLS / "rdma_slot_table_entries").write_text("64")
     for size in (4096, 1024):
         (SYSCTLS / "rdma_max_inline_read").write_text(str(size))

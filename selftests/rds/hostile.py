@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A peer that keeps to nothing, in user space: it connects to RDS in the other machine by verbs.
+"""A peer that breaks every rule, in user space: it connects to RDS in the other machine by verbs.
 
-Each row sends something on a connection of its own, and says what becomes of that connection and
-whether the message reaches the program there. Beside it two programs talk over a connection that
-both ends keep to, and which lives as long as all of this.
+Each row sends something on a connection of its own. It says what becomes of that connection, and
+whether the message reaches the program there. At the same time two honest programs talk over a
+connection that stays up throughout.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from lib.requester.row import NotAccepted
 from lib.requester.verbs import Device, PyverbsRDMAError, Requester
 
 PORT = 18634
-# The connections of rows have types of service from this one on.
+# The first type of service of the rows' connections.
 FIRST_TOS = 100
 HEADER = struct.Struct("!QQIHHBB4xH16s")
 HELLO = struct.Struct("!4s4sBBHB3xQI4x")
@@ -31,13 +31,13 @@ MAP_BYTES = 8192
 MAP, ACK_REQUIRED, RETRANSMITTED = 1, 2, 4
 MOST = (1 << 64) - 1
 SECONDS = 20
-# Answers to pings that wait for a peer.
+# How many answers to pings may wait for a peer.
 PINGS = 1024
 OWN_PORT = 7
 
 
 def words(data):
-    """The sum of the checksum."""
+    """Returns the sum of the 16-bit words, for the checksum."""
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xffff) + (total >> 16)
@@ -45,7 +45,8 @@ def words(data):
 
 
 def frame(payload=b"", checksum=None, **fields):
-    """A frame whose header has these fields; a right checksum unless one is given."""
+    """Returns a frame whose header has these fields, with a correct checksum unless one is given.
+    """
     values = {"sequence": 1, "ack": 0, "len": len(payload), "sport": OWN_PORT, "dport": 0,
               "flags": 0, "credit": 0} | fields
     extensions = values.pop("extensions", b"").ljust(16, b"\0")
@@ -61,7 +62,7 @@ class Peer(Requester):
     buffer_bytes = HEADER.size + FRAGMENT
 
     def hello(self, own, peer, tos, **changes):
-        """Connect with private data that is right but for these changes."""
+        """Connects with private data that are correct except for these changes."""
         values = {"from": own, "to": peer, "major": 3, "minor": 1, "minors": 3, "tos": tos,
                   "ack": 0, "credit": 0} | changes
         length = values.pop("length", HELLO.size)
@@ -69,14 +70,14 @@ class Peer(Requester):
         self.connect(HELLO.pack(*addresses, *values.values())[:length], reads=1)
 
     def has_ended(self):
-        """Wait until the other end ends the connection, or does not."""
+        """Waits until the other end ends the connection; returns whether it did in time."""
         deadline = time.monotonic() + SECONDS
         while not self.ended() and time.monotonic() < deadline:
             time.sleep(0.005)
         return self.ended()
 
     def answers(self, wanted=1, seconds=SECONDS):
-        """Frames that answer a ping: as many, or those that come in time."""
+        """Returns the number of frames that answer a ping, `wanted` at most, within `seconds`."""
         found, deadline = 0, time.monotonic() + seconds
         while found < wanted and (left := deadline - time.monotonic()) > 0:
             message = self.receive_one(left)
@@ -89,7 +90,8 @@ class Peer(Requester):
 
 @dataclasses.dataclass
 class Row:
-    """`frames`: what is sent, for the port of a program; `does`: what is done beside that."""
+    """`frames`: the frames that are sent, for the port of a program. `does`: what is done after
+    that."""
 
     name: str
     frames: object = lambda port: []
@@ -100,7 +102,7 @@ class Row:
 
 
 def message(payload=b"message", **fields):
-    """The row's frame is such a message."""
+    """Returns `frames` of a row that sends such a message."""
     return lambda port: [frame(payload, dport=port, **fields)]
 
 
@@ -113,7 +115,7 @@ def lives(name, frames=lambda port: [], delivered=1, **more):
 
 
 def second(**changes):
-    """The second fragment of a message, with changes."""
+    """Returns `frames` with the first two fragments of a message, the second one with changes."""
     full = bytes(FRAGMENT)
     body = changes.pop("body", full)
     fields = {"len": 3 * FRAGMENT, "sequence": 5}
@@ -122,7 +124,7 @@ def second(**changes):
 
 
 def map_of(size):
-    """A congestion map with this many bytes, none of them set."""
+    """Returns `frames` with a congestion map of `size` bytes, all of them zero."""
     parts = [bytes(min(FRAGMENT, size - at)) for at in range(0, max(size, 1), FRAGMENT)]
     return lambda port: [frame(part, sport=0, flags=MAP, len=size, sequence=0) for part in parts]
 
@@ -132,7 +134,7 @@ def refused(name, **hello):
 
 
 def write(peer):
-    """An RDMA Write into memory that was not offered."""
+    """Makes an RDMA Write into memory that was not offered."""
     peer.write(0x1234, 0x1000, b"not yours")
 
 
@@ -216,7 +218,7 @@ ROWS = (
 
 
 class Judge:
-    """Both machines while the rows are tried."""
+    """Tries the rows and checks both machines."""
 
     def __init__(self, t):
         self.t, self.device = t, Device(devices()[0])
@@ -225,7 +227,7 @@ class Judge:
         self.own = {qp for qp, owner in queue_pairs() if owner}
 
     def peer(self, tos, hello):
-        """A connection, or None if the other end refuses it."""
+        """Returns a connection, or None if the other end refuses it."""
         peer = Peer(self.device, self.t.b_addr, PORT)
         try:
             peer.hello(self.t.a_addr, self.t.b_addr, tos, **(hello or {}))
@@ -235,7 +237,7 @@ class Judge:
         return peer
 
     def row(self, tos, row):
-        """Try one row: what is wrong."""
+        """Tries one row; returns what is wrong."""
         peer = self.peer(tos, row.hello)
         if row.hello is not None or peer is None:
             if peer:
@@ -243,7 +245,7 @@ class Judge:
             return [] if row.hello is not None and not peer else [
                 f"the connection is {'accepted' if peer else 'refused'}"]
         with contextlib.closing(peer):
-            # What is sent may find the connection ended.
+            # The connection may end while frames are sent.
             with contextlib.suppress(PyverbsRDMAError):
                 for octets in row.frames(self.port):
                     peer.send(octets)
@@ -254,14 +256,14 @@ class Judge:
         got = 0
         while got < row.delivered and self.t.b.recv("victim", SECONDS):
             got += 1
-        # Messages behind what ends a connection are not delivered late.
+        # Messages after the frame that ends a connection must not be delivered late.
         late = self.t.b.drain("victim", 0.05) if row.ends else []
         if got != row.delivered or late:
             found.append(f"{got} of {row.delivered} messages arrive, and {late}")
         return found
 
     def became(self, peer, row):
-        """What of the connection is not as it should be."""
+        """Returns what is wrong with the connection after a row."""
         if row.ends:
             return [] if peer.has_ended() else ["the connection goes on"]
         with contextlib.suppress(PyverbsRDMAError):
@@ -270,7 +272,7 @@ class Judge:
         return [] if answered else [f"no answer to a ping, broken: {peer.broken}, {peer.events}"]
 
     def honest(self):
-        """The programs that keep to everything: what is wrong."""
+        """Exchanges messages between the honest programs; returns what is wrong."""
         t = self.t
         t.a.send("s", t.b_addr, t.pb, b"there".hex())
         there = t.b.recv("s", SECONDS)
@@ -281,12 +283,12 @@ class Judge:
 
 
 def devices():
-    """The names of RDMA devices."""
+    """Returns the names of the RDMA devices."""
     return sorted(path.name for path in pathlib.Path("/sys/class/infiniband").iterdir())
 
 
 def queue_pairs():
-    """(number, name of the module that has it) of RC queue pairs of this machine."""
+    """Returns (number, name of the owning module) of the RC queue pairs of this machine."""
     text = subprocess.run(["rdma", "-j", "resource", "show", "qp"], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
     return [(qp["lqpn"], qp["comm"].strip("[]") if qp.get("comm", "").startswith("[") else "")
@@ -294,7 +296,8 @@ def queue_pairs():
 
 
 def pings(judge, tos):
-    """More pings than are answered, none of whose answers is acknowledged."""
+    """Sends more pings than are answered, and acknowledges no answer. Returns the answers, and
+    those that come after the limit."""
     peer = judge.peer(tos, {})
     with contextlib.closing(peer):
         for number in range(1, PINGS + 65):
@@ -304,7 +307,7 @@ def pings(judge, tos):
 
 
 def attack(t):
-    """All rows; each is told by `t`."""
+    """Tries all rows and reports each of them to `t`."""
     judge, start = Judge(t), time.monotonic()
     for tos, row in enumerate(ROWS, FIRST_TOS):
         found = judge.row(tos, row) + judge.honest()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Transports of RDS in both machines of the lab, and the agent of rds.py in one of them."""
+"""Loads transports of RDS in both machines of the lab, and runs the agent of rds.py in one of them.
+"""
 
 import os
 import pathlib
@@ -17,12 +18,12 @@ from rds import TRANS_IB, TRANSPORT, Rds  # type: ignore[attr-defined]  # noqa: 
 
 from lablib.guest.remote import Remote  # noqa: E402
 
-# Of the plain build, or one with a fault.
+# The module of the plain build, or one with a planted fault.
 MODULE = os.environ.get("LAB_MODULE") or f"/repo/build/{os.uname().release}-rds/rds_rdma_rs.ko"
 LOAD = {"ours": ["insmod", MODULE], "intree": ["modprobe", "rds_rdma"]}
 NAME = "rds_rdma_rs"
 CONTROL = 18700
-# Only what comes in is dropped, and only of RDMA: commands share the link.
+# Drops only incoming packets, and only those of RDMA: commands share the link.
 CUT = ("nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; }; "
        "add rule inet cut in udp dport 4791 drop'")
 MEND = "nft delete table inet cut"
@@ -32,19 +33,19 @@ ALIAS = pathlib.Path("/etc/modprobe.d/rds-local.conf")
 
 
 def here(*argv):
-    """Run a command in this machine."""
+    """Runs a command on this machine."""
     subprocess.run(argv, check=True)
 
 
 def there(*argv):
-    """Run a command in the other machine."""
+    """Runs a command on the other machine."""
     status, output = Remote("server").call(argv)
     if status:
         sys.exit(f"on the server {' '.join(argv)}: {output.decode(errors='replace')}")
 
 
 def own_address(peer):
-    """The address from which this machine talks to the peer."""
+    """Returns the address from which this machine talks to the peer."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, 9))
@@ -52,7 +53,7 @@ def own_address(peer):
 
 
 def wait_for(agent):
-    """Wait until the agent listens."""
+    """Waits until the agent listens."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -65,7 +66,7 @@ def wait_for(agent):
 
 
 def start_there():
-    """Start the agent in the other machine, and wait for it; its address."""
+    """Starts the agent on the other machine and waits for it; returns its address."""
     agent = f"{HERE}/rds.py agent"
     there("sh", "-c", f"nohup {agent} > /dev/null 2>&1 & echo $! > /run/rds-agent")
     address = (os.environ["NFS_SERVER"], CONTROL)
@@ -74,14 +75,15 @@ def start_there():
 
 
 def stop_there():
-    """End the agent in the other machine."""
+    """Ends the agent on the other machine."""
     there("sh", "-c", "kill $(cat /run/rds-agent)")
 
 
 def load_on_request():
-    """Install ours as an administrator does: RDS loads it when a program asks for RDMA.
+    """Installs our module as an administrator does, so that RDS loads it when a program asks for
+    RDMA.
 
-    Returns what is loaded then, and leaves nothing behind.
+    Returns the modules that are loaded then. Removes the installation.
     """
     updates = PARENT / os.uname().release / "updates"
     here("mount", "-t", "tmpfs", "tmpfs", PARENT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What rds-rdma(7) promises, each asked of the transports that are loaded.
+"""The promises of rds-rdma(7), each of them tried with the transports that are loaded.
 
 A question returns the answer for the table: "yes", or what was seen instead.
 """
@@ -20,21 +20,21 @@ from rds import (  # type: ignore[attr-defined]
 )
 
 MIB = 1 << 20
-# Regions of all programs, as the page limits them.
+# The limit of regions of all programs, as the manual page states it.
 REGIONS = 2048
-# A bad handle names a region that is not there.
+# Changes a good handle into one whose region does not exist.
 WRONG = 0x5500
 PROMISES = []
 
 
 def context(local, peer, control):
-    """Both ends, as the tests have them."""
+    """Returns both ends, as the tests have them."""
     return Context(argparse.Namespace(local=local, peer=peer, control=control, strict=False,
                                           tos=None, dead="10.9.0.77"))
 
 
 def promise(text):
-    """A question, with the promise in the words of the table."""
+    """Returns a decorator that adds a question; `text` is the promise in the words of the table."""
     def add(function):
         PROMISES.append((text, function))
         return function
@@ -42,9 +42,10 @@ def promise(text):
 
 
 def ask(t, first):
-    """All questions; pairs of a promise and the answer.
+    """Yields each promise with its answer.
 
-    Each has a type of service of its own, from the first on, and so a connection of its own.
+    Each question uses a type of service of its own, beginning with `first`, and so a connection of
+    its own.
     """
     for number, (text, function) in enumerate(PROMISES, first):
         t.options.tos = number
@@ -54,12 +55,12 @@ def ask(t, first):
 
 
 def error(answer, good="yes"):
-    """The name of the error, if a call has failed."""
+    """Returns the name of the error if a call has failed, or `good`."""
     return answer["error"] if isinstance(answer, dict) else good
 
 
 def status(t, cookie, size, flags, token, wait=15):
-    """The status of an operation with this cookie."""
+    """Returns the status of an RDMA operation with this cookie."""
     t.b.buffer("l", size, 1)
     t.rdma(cookie, size, flags, token=token)
     found = t.b.wait_status("s", token, wait)
@@ -92,8 +93,8 @@ def first_message(t):
 
 
 def by_handle(t, dest):
-    """The server writes to memory for which the client asked for a handle, and the client has it
-    sent by RDS_CMSG_RDMA_DEST."""
+    """The client asks for a handle and sends it with RDS_CMSG_RDMA_DEST. The server writes to the
+    memory."""
     t.pair()
     t.a.buffer("m", 70000, 5)
     cookie = t.a.get_mr("s", "m", 77, 60000, 0, [t.b_addr, t.pb] if dest else None)
@@ -168,7 +169,7 @@ def notified(t):
 
 
 def refused(t, size, flags, recverr=0):
-    """How an operation with a bad handle ends."""
+    """Returns the result of an operation with a bad handle."""
     t.pair(b={"recverr": recverr})
     good = t.offer(0, MIB)
     t.b.buffer("l", size, 1)
