@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Which file of the module names what of which other, and that no such arrow goes up.
+"""Finds which file of the module uses which other file, and checks that no such arrow points up.
 
-Paths of `use` declarations and of the code are followed through the modules of our crates, and
-through what a module re-exports, to the file that has the item.  A storey of a file is one above
-the highest that it names; files and folders that name each other in a circle have none, and the
-check fails.  `xprt.data()` names the type of that data.  Not counted: tests, documentation, and
-the bounds of type parameters (`T: Transport`), for a trait must be able to speak of the types
-that are generic over it.
+The check follows the paths of `use` declarations and of the code through the modules of our crates,
+and through re-exports, to the file that declares the item. The storey of a file is one above the
+highest storey that it uses. Files and folders that use each other in a circle have no storey, and
+the check fails. `xprt.data()` uses the type of that data. The check ignores tests, documentation
+and the bounds of type parameters (`T: Transport`): a trait must be able to name the types that are
+generic over it.
 
 Limits: a method that is called through a value is no arrow, unless the file names its type.
 """
@@ -18,19 +18,19 @@ import re
 from ..base.paths import REPO
 from ..base.ui import say
 
-# From the lowest to the highest; Kbuild says which may name which.
+# From the lowest to the highest; Kbuild says which crate may use which.
 CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "client", "server", "rds_proto", "rds",
           "rds_transport")
 PREFIX = "xprtrdma_"
 LONGEST = 500
 
-# What the module! macro makes in the root file: the values of the parameters, which are below all.
+# Modules that the module! macro makes in the root file: the values of parameters, below everything.
 GENERATED = {"module_parameters"}
-# The driver's data, as the RPC client's transport gives it out: a name for the type.
+# The driver's data, as the RPC client's transport returns them, and the name of their type.
 DATA = re.compile(r"\.data\(\)")
 DATA_TYPE = re.compile(r"^\s*type Data = (\w+);", re.MULTILINE)
 
-# Comments, strings and characters; lifetimes stay.
+# Comments, strings and characters, but not lifetimes.
 NOT_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|[bc]?"(?:\\.|[^"\\])*"'
     r"|b?'(?:\\[^\n]{1,8}?|[^'\\])'", re.DOTALL)
@@ -45,7 +45,7 @@ BOUND = re.compile(r"(?:(?:^|[<,(\s])'?[A-Z]\w*\s*:|\+)\s*(?:\w+::)*$")
 
 @dataclasses.dataclass
 class Use:
-    """One name that a `use` declaration brings."""
+    """One name that a `use` declaration imports."""
 
     path: tuple
     name: str
@@ -54,7 +54,7 @@ class Use:
 
 @dataclasses.dataclass(eq=False)
 class File:
-    """A file is a module, with what it declares and names."""
+    """A file, which is a module, with its declarations and uses."""
 
     path: pathlib.Path
     module: tuple
@@ -63,12 +63,12 @@ class File:
     children: set = dataclasses.field(default_factory=set)
 
     def short(self, rust):
-        """Its path as people write it."""
+        """Returns its path below rust/."""
         return str(self.path.relative_to(rust))
 
 
 def leaves(tree, prefix=()):
-    """(path, name) of each leaf of a use tree without blanks."""
+    """Yields (path, name) of each leaf of a use tree without blanks."""
     depth = begin = 0
     parts = []
     for at, letter in enumerate(tree):
@@ -103,7 +103,8 @@ class Crates:
                      if (found := DATA_TYPE.search(file.text))}
 
     def read(self, path, module, below):
-        """Read a module and those that it declares, whose files are in a directory."""
+        """Reads a module and the modules that it declares; their files are in the directory
+        `below`."""
         file = File(path, module, NOT_CODE.sub(lambda found: '""' if found[0][-1:] == '"' else "",
                                                path.read_text()))
         file.text = TESTS.sub("", file.text)
@@ -120,7 +121,7 @@ class Crates:
                 self.read(child, (*module, name), below / name)
 
     def absolute(self, file, path):
-        """A path from the root of a crate; None: not ours, or nothing is known of it."""
+        """Returns the path from the root of a crate, or None if it is not ours or not known."""
         module, first = file.module, path[0].lstrip("$")
         if first == "crate":
             return (module[0], *path[1:])
@@ -136,7 +137,7 @@ class Crates:
         return None
 
     def home(self, path, seen=()):
-        """The file that has an item, through what is re-exported on the way."""
+        """Returns the file that declares an item, after all re-exports on the way."""
         for at in range(len(path), 0, -1):
             file = self.files.get(path[:at])
             if file:
@@ -158,7 +159,7 @@ class Crates:
         return file
 
     def named(self, file):
-        """The path from a crate's root of all that a file names of ours."""
+        """Yields the path, from a crate's root, of each item of ours that a file uses."""
         known = {use.name: self.absolute(file, use.path) for use in file.uses if not use.public}
         stars = [target for use in file.uses if use.name == "*"
                  if (target := self.absolute(file, use.path[:-1]))]
@@ -180,7 +181,7 @@ class Crates:
             yield data
 
     def arrows(self):
-        """{(file, file): names} of what the files name of each other."""
+        """Returns {(file, file): names}: the names that the first file uses of the second."""
         found = {}
         for file in self.files.values():
             for path in self.named(file):
@@ -193,13 +194,14 @@ class Crates:
 
 
 def room(path):
-    """The room of a file: the folder below its crate, to which the folder's own file belongs."""
+    """Returns the room of a file: the folder below its crate, or the file that has the folder's
+    name."""
     crate, *inside = pathlib.PurePath(path).with_suffix("").parts
     return "/".join((crate, *inside[:1]))
 
 
 def rooms(arrows):
-    """The arrows from room to room."""
+    """Returns the arrows between rooms."""
     found = {}
     for (a, b), names in arrows.items():
         if room(a) != room(b):
@@ -208,7 +210,7 @@ def rooms(arrows):
 
 
 def storeys(names, arrows):
-    """({name: storey}, circles as sets of names); the lowest storey is 1."""
+    """Returns ({name: storey}, circles as sets of names); the lowest storey is 1."""
     below = {name: {b for a, b in arrows if a == name} for name in names}
     circles = [one for one in strong(below) if len(one) > 1]
     tied = set().union(*circles)
@@ -225,7 +227,7 @@ def storeys(names, arrows):
 
 
 def strong(below):
-    """Strongly connected parts of a graph {name: names below} (Tarjan)."""
+    """Returns the strongly connected parts of a graph {name: names below} (Tarjan)."""
     index, low, stack, parts = {}, {}, [], []
 
     def visit(name):
@@ -250,7 +252,7 @@ def strong(below):
 
 
 def circles(names, arrows):
-    """Lines about arrows that go up: those within a circle."""
+    """Yields a line for each arrow within a circle."""
     for circle in storeys(names, arrows)[1]:
         for (a, b), what in sorted(arrows.items()):
             if a in circle and b in circle:
@@ -258,7 +260,7 @@ def circles(names, arrows):
 
 
 def too_long(crates):
-    """Files too long to be read in one sitting."""
+    """Yields a line for each file that is too long."""
     for file in crates.files.values():
         lines = len(file.path.read_text().splitlines())
         if lines >= LONGEST:
@@ -266,15 +268,15 @@ def too_long(crates):
 
 
 def floors(level):
-    """The names of each storey, from the top."""
+    """Yields the names of each storey, from the top."""
     for floor in sorted(set(level.values()), reverse=True):
         yield sorted(name for name, at in level.items() if at == floor)
 
 
 def picture(crates, arrows):
-    """The rooms of each crate and the files of each room, from top to bottom.
+    """Returns the rooms of each crate and the files of each room, from top to bottom.
 
-    Nothing names what is above it or beside it in the same line.
+    A name uses nothing above it, and nothing in its own line.
     """
     names = {file.short(crates.rust) for file in crates.files.values()}
     lines = []
@@ -305,7 +307,7 @@ def picture(crates, arrows):
 
 
 def complaints(rust=REPO / "rust"):
-    """What is wrong with the arrows and the lengths of files."""
+    """Returns what is wrong with the arrows and the lengths of files."""
     crates = Crates(rust)
     arrows = crates.arrows()
     names = {file.short(rust) for file in crates.files.values()}
@@ -314,7 +316,7 @@ def complaints(rust=REPO / "rust"):
 
 
 def show():
-    """`tools/lab arrows`: print everything, and fail on an arrow that goes up."""
+    """Implements `tools/lab arrows`: prints everything, and fails if an arrow points up."""
     crates = Crates(REPO / "rust")
     arrows = crates.arrows()
     for (a, b), names in sorted(arrows.items()):

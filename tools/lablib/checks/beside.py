@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Other people's programs with the in-tree client and with ours, side by side.
+"""Runs programs of other projects with the in-tree client and with ours.
 
-A case that passes with the in-tree client and fails with ours is a bug of ours. What fails with
-both is run once more over TCP: only what fails there too is a matter of the NFS client, of the
-server or of the program.
+A case that passes with the in-tree client and fails with ours is a bug of ours. A case that fails
+with both is run once more over TCP. If it fails there too, the cause is the NFS client, the server
+or the program.
 """
 
 import collections
@@ -18,23 +18,23 @@ from ..base.ui import LabError, say
 from ..machine import wire
 from ..machine.session import Plan, Session
 
-# What the page of programs is made of, program by program: not every run is of all of them.
+# The records from which the page of programs is made. A run replaces the rows of its programs only.
 RECORD, FAILURES = "programs", "program-failures"
 CLIENTS = ("intree", "ours")
-# How the record says whether a case fails over TCP, too.
+# The words in the record for "this case fails over TCP, too".
 TCP = {"yes": True, "no": False, "": None}
-# A program with a case that fails with ours only runs as often as this with both.
+# The number of runs with both clients if a case fails with ours only.
 RUNS = 3
-# How often, of how much, when: differs from run to run.
+# Counts, sizes and times, which differ from run to run.
 COUNTS = re.compile(r"\(\d+ passed, \d+ failed\)|\d+(\.\d+)?")
-# Python's report of an exception: where in the program, innermost last, and what.
+# Python's report of an exception: the functions, innermost last, and the error.
 TRACEBACK = "Traceback (most recent call last):"
 FUNCTION = re.compile(r'^\s+File ".*", line \d+, in (?P<name>\w+)$')
 TRACED = re.compile(r"^\s+(?P<name>[\w.]+(Error|Exception|Interrupt|Exit)\b.*)$")
 
 
 def exception(lines, start):
-    """The exception whose traceback begins in that line, and where it came from."""
+    """Returns the exception whose traceback begins in that line, and its function."""
     function = "?"
     for line in lines[start + 1:start + 200]:
         if match := TRACED.match(line):
@@ -45,7 +45,7 @@ def exception(lines, start):
 
 
 class Found:
-    """What one program said, in one or more runs."""
+    """The results of one program in one or more runs."""
 
     def __init__(self):
         self.cases = collections.defaultdict(lambda: [0, 0])  # name: passed, failed
@@ -54,7 +54,7 @@ class Found:
         self.runs = 0
 
     def add(self, program, output, status):
-        """Read a run of the program."""
+        """Reads the output of a run."""
         self.runs += 1
         group, failed, lines, verdicts = "", set(), output.splitlines(), 0
         self.groups = []
@@ -86,19 +86,20 @@ class Found:
         self.failures.update(failed)
 
     def totals(self):
-        """Passed and failed in the first run."""
+        """Returns how many cases passed and failed in the first run."""
         return [sum(counts[bad] for counts in self.cases.values()) for bad in (0, 1)]
 
 
 def worse(intree, ours):
-    """The cases that never fail with the in-tree client and fail with ours, or are missing."""
+    """Returns the cases that never fail with the in-tree client, and that fail with ours or are
+    missing."""
     failing = [name for name in ours.failures if name not in intree.failures]
     return sorted(failing) + [f"{name}: not run" for name in dict.fromkeys(intree.groups)
                               if name not in ours.groups]
 
 
 def run(program, client, spec, found, serving="intree"):
-    """Run a program with a client, or over TCP; what the machines complain about."""
+    """Runs a program with a client, or over TCP; returns the complaints of the machines."""
     say(f"{program.name}, {client}" + (", our server" if serving == "ours" else ""))
     tcp = client == "tcp"
     plan = Plan(client="none" if tcp else client, serving=serving, spec=spec,
@@ -107,7 +108,7 @@ def run(program, client, spec, found, serving="intree"):
     for file in program.files(root.path(), session.kernel) if program.files else ():
         shutil.copy(file, session.pair.results)
     path = session.pair.results / f"{program.name}.log"
-    # Not buffered: a look at it shows how far a program is.
+    # Not buffered, so that the file shows how far the program is.
     with open(path, "wb", buffering=0) as log, session:
         status = session.run(["sh", "-c", program.script("tcp" if tcp else "rdma")],
                              lambda kind, data: log.write(data)
@@ -117,8 +118,9 @@ def run(program, client, spec, found, serving="intree"):
 
 
 def compare(program, spec, runs, tally, serving="intree"):
-    """Run one program with both clients, more than once if need be; its row of the record. With
-    `serving`, our client has our server, and the in-tree client the in-tree one."""
+    """Runs one program with both clients, more than once if necessary; returns its row of the
+    record. With `serving`, our client uses our server, and the in-tree client the in-tree
+    server."""
     found, row = {client: Found() for client in CLIENTS}, {}
     for number in range(runs):
         for client, of_client in found.items():
@@ -140,7 +142,7 @@ def compare(program, spec, runs, tally, serving="intree"):
 
 
 def over_tcp(program, spec, row, tally):
-    """Say of what fails with both clients whether it fails over TCP."""
+    """Records of each case that fails with both clients whether it fails over TCP."""
     found = Found()
     complaints = run(program, "tcp", spec, found)
     tally.judge(f"{program.name}, TCP: {'; '.join(complaints)[:300]}", not complaints)
@@ -151,12 +153,13 @@ def over_tcp(program, spec, row, tally):
 
 
 def keep(program, row):
-    """Into the record. Read late: another run may have written since."""
+    """Writes a row to the record. Reads the record first, because another run may have written to
+    it."""
     save(load() | {program.name: row})
 
 
 def load():
-    """The record: name of a program -> its row."""
+    """Returns the record: name of a program -> its row."""
     record: dict[str, dict] = {}
     for found in records.read(RECORD):
         record[found["program"]] = {
@@ -188,7 +191,7 @@ def save(record):
 
 
 def check(spec, names, write, runs, serving="intree"):
-    """Run the programs; the exit status."""
+    """Runs the programs; returns the exit status."""
     unknown = set(names) - {p.name for p in PROGRAMS}
     if unknown:
         raise LabError(f"no such program: {', '.join(sorted(unknown))} (known: "

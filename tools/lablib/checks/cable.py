@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what a capture shows our client doing.
+"""Checks of what our client sends, from a capture.
 
-tshark takes the packets apart; the messages in the Sends are decoded by
-tools/host/xdr_oracle.py, which shares no code with the module.
+tshark decodes the packets. tools/host/xdr_oracle.py, which shares no code with the module, decodes
+the messages in the Sends.
 """
 
 import collections
@@ -36,7 +36,7 @@ DATAGRAM = 100
 SENDS = (SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY, SEND_LAST_INVALIDATE,
          SEND_ONLY_INVALIDATE)
 LASTS = (SEND_LAST, SEND_ONLY, SEND_LAST_INVALIDATE, SEND_ONLY_INVALIDATE)
-# What RPC messages begin with (RFC 5531 9).
+# The type of an RPC message that is a call (RFC 5531 9).
 CALL = 0
 BTH, IETH, ICRC = 12, 4, 4
 CONNECT_REQUEST, CONNECT_REPLY = 0x10, 0x13
@@ -47,7 +47,7 @@ CLIENT = ("192.0.2.2", "2001:db8::2")
 
 @dataclasses.dataclass
 class Packet:
-    """One RoCE packet, as far as it matters here."""
+    """The parts of a RoCE packet that the checks use."""
 
     frame: int
     ours: bool       # sent by the client
@@ -70,7 +70,7 @@ class Message:
 
     @functools.cached_property
     def header(self):
-        """As xdr_oracle describes it."""
+        """Returns the header as xdr_oracle describes it."""
         return oracle().decode(self.octets)
 
     @property
@@ -79,18 +79,19 @@ class Message:
 
     @property
     def inline(self):
-        """The RPC message in the Send; nothing if it is in a chunk."""
+        """Returns the RPC message in the Send, or nothing if it is in a chunk."""
         return self.octets[self.header[9]:] if self.header[0] == "lists" else b""
 
     def is_call(self):
-        """Calls of the client come from us, those of the server from there."""
+        """Returns whether it is a call, of the client or of the server."""
         rpc = self.inline
         if len(rpc) >= 8:
             return struct.unpack_from(">I", rpc, 4)[0] == CALL
-        return self.ours    # NOMSG: we never answer a callback that way
+        return self.ours    # NOMSG: the client answers no callback in this form
 
     def segments(self):
-        """(handle, length, offset, whether for reading) of everything advertised."""
+        """Yields (handle, length, offset, whether the server may read) of each advertised segment.
+        """
         if self.header[0] != "lists":
             return
         reads, writes, reply = self.header[6:9]
@@ -103,7 +104,7 @@ class Message:
 
 @functools.cache
 def oracle():
-    """tools/host/xdr_oracle.py as a module."""
+    """Returns tools/host/xdr_oracle.py as a module."""
     sys.path.insert(0, str(REPO / "tools/host"))
     return importlib.import_module("xdr_oracle")
 
@@ -119,7 +120,7 @@ class Capture:
         self.messages = list(self.assemble())
 
     def take(self, row):
-        """One line of tshark."""
+        """Reads one line of tshark's output."""
         frame, v4, v6, opcode, queue, psn, key, address, length, tid, kind, asker, \
             answerer, resources, depth, private, payload = row
         if not opcode:
@@ -132,8 +133,8 @@ class Capture:
                 self.requests.append((int(resources, 0), int(depth, 0), bytes.fromhex(
                     private.replace(":", ""))))
             elif kind and int(kind, 0) == CONNECT_REPLY and tid in self.waiting:
-                # Queue pairs on both sides lead to the number of the connection.
-                # Of their own, for a queue pair's number may come back.
+                # The queue pairs of both sides lead to the number of the connection. Connections
+                # have numbers of their own, because a queue pair's number may be used again.
                 number, here = next(self.numbers), self.waiting.pop(tid)
                 self.connections[False, here] = self.connections[True, int(answerer, 0)] = number
             return
@@ -147,7 +148,7 @@ class Capture:
                 value(length), bytes.fromhex(payload.replace(":", "")))))
 
     def assemble(self):
-        """Every message once, however often its packets were sent."""
+        """Yields every message once, even if its packets were sent several times."""
         parts, seen = collections.defaultdict(bytes), set()
         for number, packet in self.packets:
             if packet.opcode not in SENDS or (number, packet.ours, packet.psn) in seen:
@@ -164,25 +165,25 @@ class Capture:
                 yield Message(packet.frame, packet.ours, number, parts.pop(stream))
 
     def conversations(self):
-        """The messages of each connection, by its number."""
+        """Returns the messages of each connection, by its number."""
         found = collections.defaultdict(list)
         for message in self.messages:
             found[message.connection].append(message)
         return found
 
     def in_version_two(self):
-        """Those that begin in version two."""
+        """Returns the conversations that begin in version two."""
         return {number: messages for number, messages in self.conversations().items()
                 if version_two.begins(messages[0].octets)}
 
     def frames_of_version_two(self):
-        """The numbers of the frames of those connections."""
+        """Returns the frame numbers of those connections."""
         connections = self.in_version_two()
         return {packet.frame for number, packet in self.packets if number in connections}
 
 
 def rows(path):
-    """The fields of every packet of RoCE; without the payload of those that carry data."""
+    """Returns the fields of every RoCE packet, without the payload of packets that carry data."""
     packets = pcap.tshark(path, "-Y", f"infiniband && !({BULK})", "-E", "occurrence=f",
                           fields=FIELDS)
     packets += [row + [""] * (len(FIELDS) - len(row))
@@ -191,7 +192,7 @@ def rows(path):
 
 
 def need(condition, what):
-    """Complain unless the condition holds."""
+    """Raises an AssertionError unless the condition holds."""
     if not condition:
         raise AssertionError(what)
 
@@ -377,14 +378,14 @@ def a_chunk_is_one_segment(capture):
 
 
 def tests():
-    """The functions above that take a capture, in their order."""
+    """Returns the functions above that take a capture, in their order."""
     return [function for name, function in globals().items()
             if inspect.isfunction(function) and not name.startswith("_")
             and list(inspect.signature(function).parameters) == ["capture"]]
 
 
 def judge(recorded):
-    """Run every test on a capture; returns the tally."""
+    """Runs every test on a capture; returns the tally."""
     tally = Tally()
     if not recorded.connections:
         raise LabError("no connection in the capture")
@@ -400,7 +401,8 @@ def judge(recorded):
 
 
 def version_two_of(path):
-    """A `version_two.Judgement` of a capture, and how many connections it is not about."""
+    """Returns a `version_two.Judgement` of a capture, and the number of connections in other
+    versions."""
     capture = Capture(path)
     connections = capture.in_version_two()
     return (version_two.Judgement(connections.values()),
@@ -408,7 +410,7 @@ def version_two_of(path):
 
 
 def show_version_two(path):
-    """Print the messages of version two in a capture; the exit status."""
+    """Prints the messages of version two in a capture; returns the exit status."""
     found, others = version_two_of(path)
     for line in found.lines():
         print(line)

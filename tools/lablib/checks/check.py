@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The checking targets: parts that each give a tally, summed."""
+"""The checking targets. Each of them consists of parts, and the results of the parts are added."""
 
 import contextlib
 import shutil
@@ -23,17 +23,18 @@ PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rd
          "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
          "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds",
          "server-endurance")
-# Two pairs of machines share a part: one mostly works, the other mostly waits.
+# Each of these parts consists of halves with machines of their own. Some mostly compute, others
+# mostly wait.
 HALVES = {"vm": ("vm-work", "vm-faults"),
           "debug": ("debug-work", "debug-faults", "debug-server", "debug-rds")}
-# What leaves the processors to others for most of its time, and what it runs beside.
+# Parts that mostly wait and leave the processors idle; and the parts beside which they run.
 WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "rds-short",
            "debug-faults", "debug-server", "debug-rds", "iwarp")
 WORKING = ("vm-work", "debug-work")
-# What the plain check runs.
+# The parts of the plain check.
 ALL = PARTS[:8]
 HOST_SECONDS = 20 * 60
-# The tests' own limits; booting and judging come on top.
+# Limits of the tests alone; booting and judging take more time.
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
@@ -42,18 +43,18 @@ VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
 FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
 DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance",
                "server-endurance")
-# With our module in the server, too.
+# Parts with our module in the server, too.
 SERVER_PARTS = ("server", "debug-server", "server-endurance")
 RUNNER = "selftests/run"
-# Both clients do the same things to the same bytes.
+# Both clients do the same operations on the same bytes.
 CABLE_SEED = 8166
-# Cases that break something and wait for what comes of it.
+# Modules whose cases break something and wait for the result.
 FAULTS = ("disconnects", "hostile", "hostile_connect", "life", "memory", "outage", "signals",
           "status", "unreachable")
 FAULT_CASES = rf"^({'|'.join(FAULTS)})\."
 WORK_CASES = f"^(?!{FAULT_CASES[1:]})"
-# What the cable is watched for: every kind of message and chunk, callbacks, broken connections; and
-# version two, which the in-tree client does not have.
+# Cases whose packets are captured. They show every kind of message and chunk, callbacks, broken
+# connections, and version two, which the in-tree client does not have.
 CABLE_CASES = (
     r"^mounts\.every_version",
     r"^callbacks\.callbacks_work",
@@ -62,9 +63,10 @@ CABLE_CASES = (
     r"^files\.(extended|large_directories|posix_acls|symbolic)",
     r"^version_two\.(everything_works|delegations_are_returned)",
 )
-# Two cables: a rail that falls silent, and one whose device goes; `make check-rails` has the rest.
+# With two cables: a rail that falls silent, and a rail whose device is removed. `make check-rails`
+# has the other cases.
 RAILS_CASES = (r"^rails\.(silence|a_device)[a-z_]*_4 vers=4\.2",)
-# The other kind of RDMA device, whose connections come and go in another way.
+# The other kind of RDMA device, which makes and ends connections differently.
 IWARP_CASES = (
     r"^load\.nothing_is_left",
     r"^mounts\.",
@@ -78,7 +80,7 @@ IWARP_CASES = (
     r"^hostile\.(an_invalidation_that|a_read_does_not)",
     r"^signals\.",
 )
-# What shows that another kernel has everything that the module needs.
+# Cases that show whether another kernel has everything that the module needs.
 SHORT_CASES = (
     r"^load\.",
     r"^mounts\.",
@@ -111,7 +113,7 @@ SERVER_DEBUG_CASES = (
     r"^data\.direct_transfers_around",
     r"^disconnects\.forced_disconnects_under_bulk_load",
 )
-# What depends on the size of pages, on the order of memory accesses or on the compiler.
+# Cases that depend on the page size, on the order of memory accesses or on the compiler.
 ARM64_CASES = (
     r"^load\.nothing_is_left",
     r"^mounts\.every_version",
@@ -122,27 +124,28 @@ ARM64_CASES = (
     r"^disconnects\.forced_disconnects_under_bulk",
     r"^files\.(extended|large_directories|posix_acls)",
 )
-# Client and server: each pair has pages of both sizes, 4 and 16 KiB.
+# Client and server: each pair has page sizes of both 4 and 16 KiB.
 ARM64_PAIRS = ((f"{kernel.DEFAULT}-arm64", f"{kernel.DEFAULT}-arm64-16k"),
                (f"{kernel.DEFAULT}-arm64-16k", kernel.DEFAULT))
-# Many times over on the debug kernel: lives of the module, connections broken from both sides.
+# Repeated many times on the debug kernel: loading the module, and connections that either side
+# breaks.
 ENDURANCE_CASES = (
     r"^load\.module_survives_many_lives",
     r"^disconnects\.forced_disconnects_under_inline_load",
     r"^disconnects\.server_ends_connections",
 )
-# The same of our server: its listeners, its module, its connections.
+# The same for our server: its listeners, its module and its connections.
 SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.")
 
 
 def run(parts, spec):
-    """Run the parts and print the closing line; the exit status agrees."""
+    """Runs the parts and prints the closing line; returns the exit status."""
     total, took = Tally(), {}
     for part, beside in order([half for whole in parts for half in HALVES.get(whole, (whole,))]):
         with contextlib.ExitStack() as stack:
             lane = None
             if beside:
-                # Once, and not by both at a time.
+                # Built once here, and not by both processes at the same time.
                 prepare(spec, [part, *beside])
                 say(f"checking beside: {', '.join(beside)} (output in {LOG})")
                 lane = stack.enter_context(Lane(beside, spec))
@@ -152,7 +155,7 @@ def run(parts, spec):
                 say(f"checked beside: {', '.join(beside)}")
                 total.add(lane.finish())
                 took |= lane.minutes()
-    # Together at the end, where they are found; Documentation/verification.rst has the budgets.
+    # All times together at the end; Documentation/verification.rst has the budgets.
     say(f"minutes: {', '.join(f'{part} {minutes:.1f}' for part, minutes in took.items())}")
     for note in total.notes:
         say(note)
@@ -161,14 +164,14 @@ def run(parts, spec):
 
 
 def order(parts):
-    """Pairs of a part and of those that run beside it."""
+    """Returns pairs of a part and the parts that run beside it."""
     first = next((part for part in parts if part in WORKING), None)
     waiting = [part for part in parts if part in WAITING] if first else []
     return [(part, waiting if part == first else []) for part in parts if part not in waiting]
 
 
 def prepare(spec, parts):
-    """Make what several parts need."""
+    """Builds what several parts need."""
     base = root.path(kernel.arch_of(spec))
     target = kernel.get(base, spec)
     if any(part in DEBUG_PARTS for part in parts):
@@ -178,7 +181,7 @@ def prepare(spec, parts):
 
 
 def run_one(part, spec):
-    """Run a part; returns its tally and how many minutes it took."""
+    """Runs a part; returns its tally and how many minutes it took."""
     say(f"checking: {part}")
     start = time.monotonic()
     try:
@@ -193,7 +196,7 @@ def run_one(part, spec):
 
 
 def host(_spec, _part):
-    """Tests that need no kernel: tools/check-host has them."""
+    """Runs tests that need no kernel, with tools/check-host."""
     program = REPO / "tools/check-host"
     if not program.exists():
         raise LabError("tools/check-host is missing")
@@ -220,7 +223,7 @@ def host(_spec, _part):
 
 
 def own_tests():
-    """The lab's tests of its own judgement."""
+    """Runs the unit tests of lablib."""
     suite = unittest.defaultTestLoader.discover(
         str(REPO / "tools/lablib/tests"), top_level_dir=str(REPO / "tools"))
     result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(suite)
@@ -231,13 +234,13 @@ def own_tests():
 
 
 def lints(spec, _part):
-    """Format, licences, unsafe code, warnings."""
+    """Checks format, licences, unsafe code and warnings."""
     base = root.path()
     return lint.run(base, kernel.get(base, spec))
 
 
 def machines(spec, part, client="ours", capture=None, seed=None, server=None):
-    """The selftests in the client machine; two parts have our module in the server, too."""
+    """Runs the selftests in the client machine. SERVER_PARTS have our module in the server, too."""
     if not (REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
     full, debug = part in FULL_PARTS, part in DEBUG_PARTS
@@ -278,14 +281,14 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
     if session.suites:
         found = module.warnings(session.kernel, variant="suites")
         tally.judge(f"the build of the KUnit suites: {'; '.join(found)[:300]}", not found)
-    # The machines themselves are a test: silent kernels, nothing left behind.
+    # The machines are also a test: no kernel reports, and nothing left behind.
     tally.judge("; ".join(c.splitlines()[0] for c in session.complaints),
                 not session.complaints)
     return tally
 
 
 def watched(spec, part):
-    """The same script with our client and the in-tree one, and what the cable shows of both."""
+    """Runs the same cases with our client and the in-tree one, and compares the captures."""
     tally = Tally()
     with tempfile.TemporaryDirectory(dir=cache.directory()) as where:
         captures = {client: f"{where}/{client}.pcap" for client in ("ours", "intree")}
@@ -299,7 +302,7 @@ def watched(spec, part):
 
 
 def short(spec, part, server=None):
-    """Build for and run on one kernel."""
+    """Builds for one kernel and runs its selftests."""
     base, tally = root.path(kernel.arch_of(spec)), Tally()
     target = kernel.get(base, spec)
     warnings = lint.Lint(base, target).build()
@@ -309,7 +312,7 @@ def short(spec, part, server=None):
 
 
 def arm64(_spec, part):
-    """Build for and run on arm64, with pages of 4 and of 16 KiB."""
+    """Builds for arm64 and runs its selftests, with pages of 4 and of 16 KiB."""
     tally = Tally()
     for client, server in ARM64_PAIRS:
         tally.add(short(client, part, server))
@@ -317,8 +320,8 @@ def arm64(_spec, part):
 
 
 def kernels(_spec, _part):
-    """The short check of the newest kernel of every series that the archive holds, and of the
-    real-time flavour of the newest."""
+    """Runs the short check of the newest kernel of every series in the archive, and of the
+    real-time flavour of the newest series."""
     base, tally = root.path(), Tally()
     whole, lacking = packages.series(base)
     for series in lacking:
@@ -329,12 +332,12 @@ def kernels(_spec, _part):
 
 
 def restarts(spec, _part):
-    """The client machine restarts under live mounts."""
+    """Restarts the client machine under live mounts."""
     return shutdown.run(spec)
 
 
 def debug(spec, part):
-    """Everything in small on the debug kernel."""
+    """Runs everything in small size on the debug kernel."""
     tally = machines(spec, part)
     tally.add(shutdown.run(spec, debug=True))
     return tally
@@ -346,7 +349,7 @@ RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "deb
 
 
 class LineSplitter:
-    """Whole lines out of arbitrary pieces."""
+    """Splits a stream of pieces into whole lines."""
 
     def __init__(self):
         self.rest = b""

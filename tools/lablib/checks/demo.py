@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the demonstrations in machines have in common; each program is in selftests."""
+"""What the demonstrations in machines have in common; their programs are in selftests."""
 
 from ..base.ui import say
 from ..machine.session import Session
 
 
 def show(plan, program):
-    """Run a demonstration in machines of its own; what is wrong."""
+    """Runs a demonstration in machines of its own; returns what is wrong."""
     session, status = Session(plan), None
     with session:
         status = session.run([f"./selftests/{program}"])
@@ -17,7 +17,7 @@ def show(plan, program):
 
 
 def judge(problems):
-    """Print what is wrong, and the verdict; the exit status."""
+    """Prints what is wrong, and the verdict; returns the exit status."""
     for problem in problems:
         say(f"FAILED: {problem}")
     print(f"\n{'Everything as it should be.' if not problems else 'FAILED, see above.'}",

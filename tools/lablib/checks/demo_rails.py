@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make demo-rails`: a mount over two cables, of which one is cut amid a copy.
+"""Implements `make demo-rails`: a mount over two cables, one of which is cut during a copy.
 
 The program in the client machine is selftests/demo_rails.
 """
@@ -11,6 +11,6 @@ SECONDS = 900
 
 
 def run(spec):
-    """The whole demonstration; the exit status."""
+    """Runs the whole demonstration; returns the exit status."""
     plan = Plan(spec=spec, load=False, rails=2, timeout=SECONDS)
     return demo.judge(demo.show(plan, "demo_rails"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make demo-rds`: what rds-rdma(7) promises, between two machines.
+"""Implements `make demo-rds`: the promises of rds-rdma(7), between two machines.
 
 The program in the client machine is selftests/rds/demo.
 """
@@ -12,7 +12,7 @@ SECONDS = 900
 
 
 def run(spec):
-    """The whole demonstration; the exit status."""
+    """Runs the whole demonstration; returns the exit status."""
     base = root.path()
     module.build(base, kernel.get(base, spec), variant="rds")
     plan = Plan(client="none", spec=spec, load=False, timeout=SECONDS)

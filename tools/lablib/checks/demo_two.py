@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make demo-v2`: version two of RPC-over-RDMA, seen in the machines and on the cable.
+"""Implements `make demo-v2`: version two of RPC-over-RDMA, as the machines and a capture show it.
 
-The program in the client machine is selftests/demo_two.  It talks to the responder of the selftests
-first, and then to a server with our module.
+The program in the client machine is selftests/demo_two. It first talks to the responder of the
+selftests, and then to a server with our module.
 """
 
 from ..base.paths import REPO
@@ -11,16 +11,17 @@ from ..machine.session import Plan
 from . import cable, demo
 
 SECONDS = 1800
-# The server's transport, what it is called, and where its capture and the messages in it are.
+# For each transport of the server: its name in messages, and the name of the files with its capture
+# and decoded messages.
 PEERS = {"intree": ("through the responder", "demo-v2"),
          "ours": ("to our server", "demo-v2-server")}
-# Without these the run did not show what it is for.
+# Kinds of messages that the capture must contain.
 KINDS = ("call", "reply", "callback call", "callback reply", "long call", "with Read chunks",
          "with Write chunks", "with a Reply chunk", "RPCSEC_GSS call")
 
 
 def run(spec):
-    """The whole demonstration; the exit status."""
+    """Runs the whole demonstration; returns the exit status."""
     problems = []
     for serving, (what, name) in PEERS.items():
         say(f"version two {what}:")
@@ -29,7 +30,7 @@ def run(spec):
 
 
 def with_peer(spec, serving, name):
-    """The demonstration with one peer; what is wrong."""
+    """Runs the demonstration with one peer; returns what is wrong."""
     capture, messages = (REPO / f"build/{name}.{kind}" for kind in ("pcap", "messages"))
     capture.parent.mkdir(exist_ok=True)
     for old in (capture, messages):
@@ -39,7 +40,7 @@ def with_peer(spec, serving, name):
 
 
 def seen(capture, messages):
-    """What is wrong on the cable; writes the messages down and sums them up."""
+    """Writes and sums up the messages of the capture; returns what is wrong."""
     try:
         with step("decoding the capture"):
             found, others = cable.version_two_of(capture)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Whether the guide has what the module says and shows, and pages name what there is."""
+"""Checks that the guide describes what the module logs and shows, and that pages name existing
+things."""
 
 import dataclasses
 import functools
@@ -9,56 +10,56 @@ import re
 from ..base.paths import REPO
 
 RUST = REPO / "rust"
-# Those that can print.
+# Crates that log messages.
 CRATES = ("rdma", "sunrpc", "client")
 # The pages for administrators.
 GUIDE = tuple(REPO / "Documentation" / name for name in (
     "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst", "server.rst"))
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
-# What stands for a value, and how a literal goes on in the next line.
+# A value in a message, and a literal that continues in the next line.
 HOLE = re.compile(r"\{[^{}]*\}")
 CONTINUED = re.compile(r"\\\n\s*")
 NAME = re.compile(r'Self::\w+(?: \{ \.\. \})? => "([^"]+)"')
 LABEL = re.compile(r'writeln!\(\s*f,\s*"([a-z][a-z_ ]*): ')
 EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILINE)
-# The status of work that did not fail, which ends no connection.
+# The status of work that succeeded. It ends no connection, so it is never shown.
 NEVER_SHOWN = ("success",)
 PARAMETER = re.compile(r"^(?:        (?=\w+: u32 \{$)|module_param\()(\w+)\b", re.MULTILINE)
-# The pages that tell where things are, and what names a thing there: a file, perhaps with something
-# in it, a path, a type, a function.
+# Pages that say where things are, and the ways in which they name them: a file, perhaps with an
+# item in it, a path, a type, a function.
 PAGES = tuple(REPO / "Documentation" / name for name in (
     "architecture.rst", "gotchas.rst", "version-two.rst"))
 LITERAL = re.compile(r"``([^`\s]+)``")
 FILE = re.compile(r"([\w/]+\.rs)(?::([\w:]+))?")
 PATH = re.compile(r"(?:\w+::)+\w+(?:\(\))?|[A-Z]\w+|[a-z]\w*_\w+(?:\(\))?")
-# Items of Rust by how rustfmt sets them: what begins a block, and what stands in one.
+# Items of Rust in rustfmt's layout: what begins a block, and what is in one.
 ITEM = re.compile(r"(?:fn|struct|enum|union|trait|const|static|type|mod|macro_rules!)\s+(?:mut\s+)?"
                   r"(\w+)")
 OWNER = re.compile(r"^( *)(?:pub(?:\([^)]*\))? |unsafe )*(impl|trait|enum|struct|union)\b(.*)$")
 MEMBER = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:[\w\"]+ )*?(?:fn|const|type) (?!fn )(\w+)"
                     r"|^(?:pub(?:\([^)]*\))? )?(\w+)(?:[,:({]| [={]|$)")
-# Directories with what is not in the module.
+# Directories whose contents are not in the module.
 NO_MODULE = {"tests", "fuzz", "benches", "examples"}
-# In pages of both kinds: what a link leads to.
+# The targets of links, in both kinds of pages.
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)|:doc:`([\w-]+)`")
 SECTION = re.compile(r"(?<!:)`([^`<]+)`_(?!_)")
-# Names of the kernel that the source does not have.
+# Names of the kernel that the source does not contain.
 KERNEL = {"DEVICE_REMOVAL", "NEED_RECV", "XPRT_CONNECTING", "flush_dcache_page", "ib_client",
           "rq_pin", "xprt_transmit"}
 
 
 def messages():
-    """Each log message: its literal pieces."""
+    """Yields the literal pieces of each log message."""
     for path in sorted(path for crate in CRATES for path in (RUST / crate).rglob("*.rs")
                        if "tests" not in path.parts):
-        # Comments have examples.
+        # Comments contain examples.
         for literal in PRINT.findall(re.sub(r"(?m)^\s*//.*", "", path.read_text())):
             text = CONTINUED.sub("", literal).replace('\\"', '"').replace("\\n", "")
             yield [piece.strip() for piece in HOLE.split(text)]
 
 
 def names():
-    """(kind, name) of everything with a name of its own."""
+    """Yields (kind, name) of causes, lines of debugfs, tracepoints and parameters."""
     for kind, pattern, files in (
             ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/failure_details.rs",
                              "proto/conn/device.rs", "proto/wc.rs")),
@@ -72,15 +73,16 @@ def names():
 
 
 def guide():
-    """The text of its pages."""
+    """Returns the text of the guide."""
     return "".join(page.read_text() for page in GUIDE)
 
 
 def missing(text=None):
-    """What the guide lacks, a line each."""
+    """Yields a line for each message or name that the guide lacks."""
     text = " ".join((text or guide()).split())
     for pieces in messages():
-        # The guide has words of its own for values, and leaves advice out.
+        # The guide uses its own words for values, and leaves out advice. So only the longest piece
+        # is searched.
         longest = max(pieces, key=len)
         if longest.split(": ")[0] not in text:
             yield f"log message: {longest}"
@@ -91,7 +93,7 @@ def missing(text=None):
 
 @functools.cache
 def source():
-    """File below rust/, without that -> the words of its text."""
+    """Returns for each file below rust/ the words of its text."""
     return {str(path.relative_to(RUST)): set(re.findall(r"\w+", path.read_text(errors="replace")))
             for ending in ("rs", "c", "h") for path in RUST.rglob(f"*.{ending}")
             if "target" not in path.parts}
@@ -99,15 +101,15 @@ def source():
 
 @dataclasses.dataclass
 class Items:
-    """What a file of Rust declares."""
+    """The declarations of a Rust file."""
 
-    names: set     # all of it
+    names: set     # of all items and members
     members: set   # (type or trait, function, constant, variant or field)
 
 
 def owner(words):
-    """The type that an impl is for, or the name behind `enum` and its like."""
-    # Parameters may stand in angle brackets within each other.
+    """Returns the type of an impl, or the name after `enum` and similar words."""
+    # Angle brackets of parameters may be nested.
     while words != (plain := re.sub(r"<[^<>]*>", "", words)):
         words = plain
     words = re.split(r"\bwhere\b", words)[0]
@@ -117,7 +119,8 @@ def owner(words):
 
 
 def items_of(text):
-    """What a text declares. Members are one step to the right of the block that they are in."""
+    """Returns the declarations of a text. Members are indented by one step more than their block.
+    """
     found, inside, lines = Items(set(ITEM.findall(text)), set()), [], iter(text.splitlines())
     for line in lines:
         depth = len(line) - len(line.lstrip())
@@ -138,18 +141,19 @@ def items_of(text):
 
 @functools.cache
 def items():
-    """File of the module's Rust below rust/, without that -> what it declares."""
+    """Returns for each Rust file of the module, by its path below rust/, its declarations."""
     return {file: items_of((RUST / file).read_text()) for file in source()
             if file.endswith(".rs") and not NO_MODULE.intersection(file.split("/"))}
 
 
 def modules(name):
-    """The files of the modules of this name, at any depth."""
+    """Returns the files of the modules with this name, at any depth."""
     return [file for file in items() if re.search(rf"(^|/){name}(\.rs$|/)", file)]
 
 
 def declared(path, files):
-    """Whether one of the files declares what is at the end of the path, in the type before it."""
+    """Returns whether one of the files declares the last item of the path, in the type before it.
+    """
     *before, last = path
     if before and before[-1][0].isupper():
         return any((before[-1], last) in items()[file].members for file in files)
@@ -159,13 +163,13 @@ def declared(path, files):
 
 
 def of_kernel(path):
-    """Whether it is a type of the kernel that the source uses, with a word beside it."""
+    """Returns whether it is a kernel type that the source uses together with the item."""
     return any(words.issuperset(path) and f"bindings::{path[0]}" in (RUST / file).read_text()
                for file, words in source().items())
 
 
 def stale(text):
-    """Names of a page that the source does not have, each with what is missing."""
+    """Yields the names in a page that the source does not contain, and what is missing."""
     for name in sorted(set(LITERAL.findall(text)) - KERNEL):
         if match := FILE.fullmatch(name):
             path, item = match.groups()
@@ -181,13 +185,13 @@ def stale(text):
 
 
 def stale_path(name):
-    """The same for a path, a type or a function."""
+    """Does the same for a path, a type or a function."""
     crate, *wanted = re.findall(r"\w+", name)
     if not any(file.startswith(f"{crate}/") for file in source()):
         crate, wanted = "", [crate, *wanted]
     files = [file for file in items() if file.startswith(crate)]
     if "::" not in name:
-        # A field or a constant of the kernel will do.
+        # A field or a constant of the kernel is also accepted.
         if not any(words.issuperset(wanted) for words in source().values()):
             yield f"{name}: nowhere in the source"
     elif not (declared(wanted[-2:], files) or of_kernel(wanted)
@@ -196,7 +200,7 @@ def stale_path(name):
 
 
 def dead(path):
-    """Links of a page that lead nowhere."""
+    """Yields the links of a page that lead nowhere."""
     text = path.read_text()
     for file, page in LINK.findall(text):
         if not (path.parent / (file or f"{page}.rst")).exists():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Public types of the crates with unsafe code that no example in the documentation uses.
+"""Finds public types of the crates with unsafe code that no example in the documentation uses.
 
 Kbuild compiles the examples with the KUnit suites or the server (`rust/kunit/examples.awk`), so an
-example that does not fit its crate fails there.  Here only names are looked for.
+example that does not fit its crate fails there. This check only looks for names.
 """
 
 import re
@@ -13,7 +13,7 @@ COMMENT = re.compile(r"\s*//[/!] ?(.*)")
 
 
 def examples(text):
-    """The lines of the examples in a source."""
+    """Yields the lines of the examples in a source."""
     kind = None
     for line in text.splitlines():
         comment = COMMENT.match(line)
@@ -26,7 +26,7 @@ def examples(text):
 
 
 def check(rust):
-    """One line for each type of the crates below the directory that no example uses."""
+    """Yields a line for each type of the crates below `rust` that no example uses."""
     files = {path.relative_to(rust): path.read_text()
              for crate in CRATES for path in sorted((rust / crate).rglob("*.rs"))
              if not path.relative_to(rust / crate).parts[0].startswith("tests")}

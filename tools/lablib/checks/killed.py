@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a run of `kills` found: its record, of which the page of faults survived has a table."""
+"""The record of `kills`, from which the page of faults survived makes a table."""
 
 from ..base import records
 from ..machine.session import NAMES
 
-# The newest run; a row for each client and version.
+# Contains the newest run: a row for each client and version.
 RECORD = "kills"
 COLUMNS = ("date", "kernel", "client", "vers", "kills", "connects", "pause", "rpcs", "seconds",
            "problem")
@@ -13,17 +13,17 @@ HEAD = ("Client", "NFS", "kills", "new connections", "longest pause of the other
 
 
 def keep(rows):
-    """Put a run in the place of the one before."""
+    """Replaces the last run in the record."""
     records.write(RECORD, COLUMNS, [[row.get(name, "") for name in COLUMNS] for row in rows])
 
 
 def load():
-    """The rows of the run, or none."""
+    """Returns the rows of the run, or an empty list."""
     return records.read(RECORD)
 
 
 def cells(row):
-    """A row of the table; what was not counted is a dash."""
+    """Returns a row of the table; a dash means that nothing was counted."""
     numbers = {name: str(row.get(name, ""))
                for name in ("kills", "connects", "pause", "rpcs", "seconds")}
     if numbers["pause"]:
@@ -33,7 +33,7 @@ def cells(row):
 
 
 def text(rows):
-    """A run for the terminal."""
+    """Returns a run as text for the terminal."""
     return "\n".join(", ".join(f"{name}: {cell}"
                                for name, cell in zip(HEAD, cells(row), strict=True))
                      for row in rows)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Processes killed while the server answers them: what that costs the others, with either client.
+"""Kills processes while the server answers them, and measures what that costs other processes, with
+either client.
 
-The kills are a case of selftests/cases/signals.py; each client and version has fresh machines.
-`killed` has the record.
+The kills are a case of selftests/cases/signals.py. Each client and version has fresh machines.
+`killed` keeps the record.
 """
 
 import datetime
@@ -17,19 +18,19 @@ from . import killed, reliability
 CASES = {"intree": "killed_listings_of_the_other_client",
          "ours": "killed_listings_cost_the_others_nothing"}
 VERSIONS = ("3", "4.2")
-# Of one client and version; the case gives up before.
+# The limit for one client and version; the limit of the case is shorter.
 SECONDS = 1500
 
 
 def check(spec, write):
-    """Both clients with each version, one after the other; the exit status."""
+    """Runs both clients with each version, one after the other; returns the exit status."""
     tally, rows = Tally(), []
     for client in CASES:
         for version in VERSIONS:
             say(f"{NAMES[client]}, NFSv{version}")
             row = run(spec, client, version)
             rows.append(row)
-            # What the in-tree client does beside ours is told, not judged.
+            # The result of the in-tree client is reported but does not fail the run.
             if client == "ours":
                 tally.judge(f"NFSv{version}: {row['problem']}", not row["problem"])
     print(killed.text(rows), flush=True)
@@ -42,9 +43,9 @@ def check(spec, write):
 
 
 def run(spec, client, version):
-    """One client with one version; the row of the record."""
+    """Runs one client with one version; returns the row of the record."""
     session = Session(Plan(client=client, spec=spec, timeout=SECONDS))
-    # As far as it came, if the machine dies.
+    # If the machine crashes, the file contains the results so far.
     report = session.pair.results / "kills.json"
     status = None
 

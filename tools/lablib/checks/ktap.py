@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Reading KTAP: what a test program printed, as passed, failed and skipped."""
+"""Reads KTAP, the output of a test program, and counts its results."""
 
 import re
 
@@ -8,16 +8,16 @@ from ..base.tally import Tally
 PLAN = re.compile(r"^(\s*)1\.\.(\d+)(?:\s+# SKIP (.*))?")
 RESULT = re.compile(r"^(\s*)(ok|not ok) \d+ ?(?:- )?([^#]*)(?:# *(SKIP|TODO|XFAIL)?\b(.*))?$",
                     re.IGNORECASE)
-ALL_SKIPPED = 4  # kselftest's exit status
+ALL_SKIPPED = 4  # the exit status that kselftest uses
 
 
 class Parser:
-    """Feed it lines; `tally` counts the innermost results only."""
+    """Reads lines; `tally` counts the innermost results only."""
 
     def __init__(self):
         self.tally = Tally()
-        self.plans = {}     # depth -> results announced
-        self.seen = {}      # depth -> results seen
+        self.plans = {}     # depth -> number of results announced
+        self.seen = {}      # depth -> number of results seen
 
     def feed(self, line):
         plan, result = PLAN.match(line), RESULT.match(line)
@@ -34,11 +34,11 @@ class Parser:
         for d in inner:
             self.check_plan(d, name)
         if inner and (good or self.tally.failed):
-            return  # this line sums up a block that is counted already
+            return  # this line sums up a block whose results are counted already
         if directive == "SKIP":
             self.tally.skip(name)
         else:
-            # An expected failure (TODO, XFAIL) is a failure here.
+            # An expected failure (TODO, XFAIL) counts as a failure.
             self.tally.judge(name, good)
 
     def check_plan(self, depth, name):
@@ -47,7 +47,8 @@ class Parser:
             self.tally.fail(f"{name}: {planned} tests announced, {seen} seen")
 
     def end(self, status):
-        """All output is here; `status` is the program's, None after a hang."""
+        """Finishes after all output. `status` is the program's exit status, or None after a hang.
+        """
         if not self.plans:
             self.tally.fail("no test plan in the output")
         for depth in sorted(self.plans, reverse=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Parts of a check that run beside others: machines wait more than they work."""
+"""Runs parts of a check beside others, because machines wait more than they compute."""
 
 import re
 import shutil
@@ -12,14 +12,15 @@ from ..base.tally import Tally, of_closing_line
 
 LOG = "build/check-beside.log"
 LOOK_SECONDS = 0.5
-# What the end of a part looks like.
+# The line at the end of a part.
 ENDED = re.compile(r"^lab: ([a-z0-9-]+): .*, ([0-9.]+) minutes$", re.MULTILINE)
 
 
 class Lane:
     """A process of its own that checks some parts, one after the other.
 
-    Its output goes to a file, and from there to the terminal once this process has no part left.
+    Its output goes to a file. When this process has no part left, it copies the file to the
+    terminal.
     """
 
     def __init__(self, parts, spec):
@@ -37,7 +38,7 @@ class Lane:
         proc.stop(self.child)
 
     def minutes(self):
-        """How long each part took; called at the end."""
+        """Returns how long each part took; called at the end."""
         return minutes(self.path.read_text(errors="replace"))
 
     def finish(self):
@@ -62,5 +63,5 @@ class Lane:
 
 
 def minutes(text):
-    """How long each part took whose end the output tells of."""
+    """Returns how long each part took that the output reports as ended."""
     return {part: float(took) for part, took in ENDED.findall(text)}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The life of the packages in a plain Debian installation: what make check-packages shows.
+"""The life of the packages in a plain Debian installation, for `make check-packages`.
 
-Installed for one kernel, mounted by /etc/fstab at boot; the kernel is upgraded and the machine
-boots again; a kernel without the module; removal, after which everything is as before. Then with
-the server, too: an upgrade of the packages and their removal, while files are written to a mount
-and to an export.
+The packages are installed for one kernel, and /etc/fstab mounts at boot. The kernel is upgraded,
+and the machine boots again. A kernel without the module is booted. The packages are removed, and
+every file is as before. Then the same with the server: the packages are upgraded and removed while
+files are written to a mount and to an export.
 """
 
 import contextlib
@@ -26,34 +26,34 @@ from ..machine.installed import Secure
 from ..machine.pair import GUEST_PROGRAM
 
 OLD = packages.OLDEST
-# A program of the machines.
+# A program that runs in the machines.
 LOOK = "lablib.guest.installed"
 LOOK_SECONDS = 300
-# An initramfs for each kernel, by an emulated processor.
+# Making an initramfs for each kernel is slow on an emulated processor.
 PURGE_SECONDS = 1500
 OFF_SECONDS = 180
 BUILD = REPO / "build/life"
 NAME, SERVER = "xprtrdma_rs", "svcrdma_rs"
-# In the certificate that dkms generate_mok makes.
+# The name in the certificate that dkms generate_mok makes.
 SIGNER = "DKMS module signing key"
-# The aliases that rpcrdma.ko has in itself.
+# The aliases that rpcrdma.ko itself contains.
 INTREE_NAMES = ("rpcrdma6", "svcrdma", "xprtrdma")
 FALL_BACK = "xprtrdma_rs: not loaded, NFS over RDMA uses the in-tree rpcrdma"
-# What apt, dpkg and others write down whatever is installed.
+# Files that apt, dpkg and other programs change with every installation.
 NOTES = re.compile(r"var/(log|cache|lib/(apt|dpkg|systemd|ucf))(/|$)|etc/ld\.so\.cache|run(/|$)"
                    r"|tmp(/|$)|root(/|$)|boot/initrd\.img-|var/lib/initramfs-tools(/|$)")
 
-# Files that make the machine a server by our module.
+# Files that make the machine a server with our module.
 EXPORT = "/srv/export"
 SERVING = {
     "etc/modprobe.d/local.conf": f"alias nfs-rdma-server {SERVER}\n",
     "etc/nfs.conf.d/rdma.conf": "[nfsd]\nrdma=y\nrdma-port=20049\n",
     "etc/exports.d/lab.exports": f"{EXPORT} *(rw,no_root_squash,no_subtree_check,insecure)\n",
 }
-# Where the machine has its own mount, and the other machine that of its export.
+# The mount of the machine itself, and the other machine's mount of its export.
 MOUNT, THERE = "/mnt/nfs", "/mnt/export"
 MOUNT_THERE = f"mkdir -p {THERE}; mount -t nfs -o rdma,vers=4.2 192.0.2.2:{EXPORT} {THERE}"
-# Writes numbers to files of a mount, and reads each back from the server, until it is told to end.
+# Writes numbers to files of a mount, and reads each back from the server, until /run/enough exists.
 WRITE = """
 n=0
 until [ -e /run/enough ]; do
@@ -69,12 +69,12 @@ awk -v where="$1" '$1 == "device" { at = $5 }
     at == where && $1 == "xprt:" { print "connects", $5 }' /proc/self/mountstats
 """
 
-# Of the kernel's packages, without its release in the name.
+# Files that belong to the kernel's packages but have no release in their names.
 OF_KERNELS = ("boot", "vmlinuz", "vmlinuz.old", "initrd.img", "initrd.img.old")
 
 
 class Life:
-    """The installation, what was found of it so far, and what is needed to go on."""
+    """The installation and its results so far."""
 
     def __init__(self, spec, where):
         self.tally, self.where, self.log = Tally(), pathlib.Path(where), BUILD / "log"
@@ -86,12 +86,12 @@ class Life:
         self.system = Installation(self.where / "tree", self.debs, self.log)
 
     def judge(self, text, good, more=""):
-        """A finding."""
+        """Records a result."""
         say(f"{'ok' if good else 'not ok'}: {text}{'' if good else f': {more}'}")
         self.tally.judge(f"{text}: {more}", good)
 
     def make_packages(self):
-        """The packages of this source."""
+        """Builds the packages of this source."""
         built = [module.build(self.root, self.stock, variant=variant)
                  for variant in ("client", "server")]
         shutil.rmtree(BUILD, ignore_errors=True)
@@ -104,11 +104,11 @@ class Life:
         return BUILD
 
     def newer(self):
-        """The version of packages to upgrade to."""
+        """Returns the version of the packages to upgrade to."""
         return f"{self.version}+1"
 
     def install(self, text, choice, *more):
-        """Install a kernel with its headers and its source, in one go."""
+        """Installs a kernel with its headers and its source in one step."""
         release, version = choice["release"], choice["version"]
         names = [name for name in choice["packages"]
                  if name.startswith(("linux-image-", "linux-headers-", "linux-source-"))]
@@ -117,25 +117,25 @@ class Life:
                         f"linux-source={version}", *more)
 
     def ours(self, *names):
-        """Install packages of ours as files, as an administrator does."""
+        """Installs packages of ours from files, as an administrator does."""
         wanted = [f"{DEBS}/{path.name}" for name in names
                   for path in self.debs.glob(f"{name}_*.deb")]
         self.system.apt(f"installing {', '.join(names)}", "install", "--no-install-recommends",
                         *wanted)
 
     def dkms(self, release):
-        """What DKMS says of a kernel."""
+        """Returns what DKMS reports about a kernel."""
         return self.system.ask("dkms", "status", "-m", NAME, "-k", release)[1].strip()
 
     def disk(self):
-        """A disk with all there is now."""
+        """Makes a disk image of the installation."""
         image = self.where / "image"
         self.system.image(self.root, image)
         return image
 
     @contextlib.contextmanager
     def machine(self, release, image, kind=installed.Installed):
-        """Boot this kernel from a disk, with the lab's server; yields both control lines."""
+        """Boots this kernel from a disk, with the lab's server; yields both control channels."""
         pair = installed.pair(self.root, self.stock, image, release, kind)
         with pair:
             yield pair.client.channel, pair.server.channel
@@ -149,8 +149,8 @@ class Life:
         self.judge(f"{release}: both kernels are silent", not reports, "\n".join(reports))
 
     def look(self, channel, text, release, transport, told, *words, more=()):
-        """The mount of /etc/fstab is there by this transport; the log tells of a fall-back or
-        does not. `more`: other transports that are loaded."""
+        """Checks that the mount of /etc/fstab uses this transport, and whether the log reports a
+        fall-back. `more`: other transports that are loaded."""
         report = json.loads(channel.check_call([*GUEST_PROGRAM, LOOK, *words],
                                                LOOK_SECONDS).splitlines()[-1])
         fallen = [line for line in report["log"] if FALL_BACK in line]
@@ -165,13 +165,13 @@ class Life:
 
 
 def changed(before, after):
-    """What differs between two states, but for what is written down whatever happens."""
+    """Returns what differs between two states, except files that every installation changes."""
     return sorted(name for name in before.keys() | after.keys()
                   if before.get(name) != after.get(name) and not NOTES.match(name))
 
 
 def run(spec, _part):
-    """All of it, in order; returns the tally."""
+    """Runs all steps in order; returns the tally."""
     with tempfile.TemporaryDirectory(dir=cache.directory()) as where:
         life = Life(spec, where)
         live(life)
@@ -179,7 +179,7 @@ def run(spec, _part):
 
 
 def live(life):
-    """From a machine with the older kernel to one that never had our packages."""
+    """Goes from a machine with the older kernel to one without any trace of our packages."""
     prepare(life)
     plain = life.system.state()
     begin(life)
@@ -194,21 +194,21 @@ def live(life):
 
 
 def prepare(life):
-    """A machine with the older kernel and what DKMS needs."""
+    """Makes a machine with the older kernel and what DKMS needs."""
     system = life.system
     system.apt("reading the package lists", "update")
     _, needs = system.ask("sh", "-c", f"dpkg-deb -f {DEBS}/*-dkms_*.deb Depends")
     needs = ",".join(need for need in needs.split(",") if "xprtrdma-rs" not in need)
-    # Not from backports, whose rustc is newer than that which built the kernel.
+    # Not from backports: the rustc there is newer than the one that built the kernel.
     system.apt("installing what DKMS needs to build it", "satisfy", "--no-install-recommends",
                needs)
-    # What of backports comes with a kernel, here and not with the upgrade.
+    # Packages of backports that come with a kernel are installed now, and not with the upgrade.
     life.install("a machine with kernel", life.old, "dkms", "libelf-dev", "linux-libc-dev")
     system.run("making the key with which DKMS signs", "dkms", "generate_mok")
 
 
 def begin(life):
-    """Our packages are installed, and the machine boots."""
+    """Installs our packages and boots the machine."""
     old = life.old["release"]
     life.ours("xprtrdma-rs", "xprtrdma-rs-dkms")
     life.judge(f"{old}: DKMS has built and installed the module from Debian's headers",
@@ -220,7 +220,7 @@ def begin(life):
 
 
 def upgrade(life):
-    """The kernel is upgraded, and a machine boots it; it keeps the mount when the packages go."""
+    """Upgrades the kernel and boots it; the mount stays when the packages are removed."""
     new = life.stock.release
     life.install("upgrading to kernel", packages.resolve(life.root, new))
     life.judge(f"{new}: the kernel's upgrade has built and installed the module",
@@ -233,7 +233,7 @@ def upgrade(life):
 
 
 def without(life):
-    """There are our packages, but no module of ours for the newer kernel."""
+    """Boots the newer kernel with our packages but without our module."""
     new = life.stock.release
     life.system.run("taking the module away", "dkms", "uninstall", f"{NAME}/{life.version}",
                     "-k", new)
@@ -250,8 +250,8 @@ virt-fw-vars --input /usr/share/OVMF/OVMF_VARS_4M.ms.fd --output "$1" --sb \\
 
 
 def secure_boot(life):
-    """Under Secure Boot a module with DKMS's signature is loaded if the key was enrolled, else the
-    in-tree module."""
+    """Under Secure Boot: if DKMS's key was enrolled, the module with its signature is loaded;
+    otherwise the in-tree module."""
     release, image = life.stock.release, life.disk()
     life.system.boot_files(image / Secure.ESP, release)
     (image / Secure.ESP / Secure.MENU).parent.mkdir()
@@ -270,7 +270,7 @@ def secure_boot(life):
 
 
 def removed(life, plain):
-    """After the purge only the new kernel is new."""
+    """Checks that only the new kernel is left after the purge."""
     new = life.stock.release
     left = [name for name in changed(plain, life.system.state())
             if not any(word in name for word in (new, new.split("-")[0], "linux-source"))
@@ -284,20 +284,20 @@ def removed(life, plain):
 
 
 def of_transports(life):
-    """What modprobe is told about either transport."""
+    """Returns modprobe's configuration for either transport."""
     _, text = life.system.ask("modprobe", "-S", life.stock.release, "-c")
     return [line for line in text.splitlines()
             if "rpcrdma" in line or "svcrdma" in line or "xprtrdma" in line]
 
 
 def with_modules(release):
-    """The packages with modules that are built for this kernel."""
+    """Returns the packages with modules that are built for this kernel."""
     return ("xprtrdma-rs", f"xprtrdma-rs-modules-{release.split('-')[-1]}",
             f"xprtrdma-rs-modules-{release}")
 
 
 def packed(life):
-    """The packages with a built module come and go without a trace."""
+    """Installs and removes the packages with a built module, and checks that nothing is left."""
     new, system = life.stock.release, life.system
     before = system.state()
     life.ours(*with_modules(new))
@@ -322,7 +322,7 @@ class Writers:
             self.jobs.append((channel, job, output))
 
     def end(self, text):
-        """They wrote all the time, each by one connection."""
+        """Ends the writers; checks that each of them wrote all the time over one connection."""
         for channel, job, output in self.jobs:
             channel.check_call(["touch", "/run/enough"])
             try:
@@ -336,7 +336,7 @@ class Writers:
 
 
 def serve(life):
-    """The packages with built modules, and nfsd over ours."""
+    """Installs the packages with built modules, and nfsd with ours."""
     system = life.system
     system.apt("installing the NFS server", "install", "--no-install-recommends",
                "nfs-kernel-server")
@@ -348,15 +348,15 @@ def serve(life):
 
 
 def served(life):
-    """The packages are upgraded while the machine has a mount and serves one, and both go on; then
-    they are removed."""
+    """Upgrades the packages while the machine has a mount and an export, and both continue; then
+    removes the packages."""
     new = life.stock.release
     with life.machine(new, life.disk()) as channels:
         here, there = channels
         life.look(here, "serving, after a boot", new, NAME, False, more=[SERVER])
         there.check_call(["sh", "-ec", MOUNT_THERE], LOOK_SECONDS)
         writers = Writers(life, channels)
-        # The initramfs is made at the removal.
+        # The initramfs is made when the packages are removed.
         here.check_call(["dpkg", "--no-triggers", "-i", *(
             f"/repo/{file.relative_to(REPO)}" for name in with_modules(new)
             for file in (BUILD / "newer").glob(f"{name}_*.deb"))], PURGE_SECONDS)
@@ -364,7 +364,7 @@ def served(life):
         life.judge(f"{new}: the newer packages are installed",
                    set(versions.split()) == {f"{life.newer()}-1"}, versions)
         writers.end(f"{new}: upgrade with a mount and an export")
-        # Nothing is in use, so the newer modules are loaded.
+        # Nothing is in use, so the newer modules can be loaded.
         there.check_call(["umount", THERE])
         here.check_call(["sh", "-ec", f"systemctl stop nfs-server; rmmod {SERVER}"], LOOK_SECONDS)
         life.look(here, "by the newer package, mounted again", new, NAME, False, "again")

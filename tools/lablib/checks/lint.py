@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks of the source text and of a build from nothing."""
+"""Checks of the source text, and of a build from nothing."""
 
 import itertools
 import re
@@ -14,20 +14,20 @@ from ..base.tally import Tally
 from ..base.ui import LabError, say
 from . import arrows, examples, unused, words
 
-# Formats without comments, files that are not ours to change, and raw bytes.
+# Formats without comments, files that are not ours to change, and binary files.
 NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format|.*\.doc-base)|\.json|\.csv"
                      r"|^Documentation/upstream/.*\.patch|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin|\.proptest-regressions)$")
 SPDX = "SPDX-License-Identifier: GPL-2.0"
 SPDX_LINES = 5
-# The crates that are promised to hold no unsafe code.
+# The crates that must not contain unsafe code.
 SAFE = ("rust/proto", "rust/rds_proto", "rust/rds_transport", "rust/client", "rust/server/")
-# Columns of a comment in Rust, which rustfmt leaves alone.
+# The width of a comment in Rust; rustfmt does not check it.
 WIDTH = 100
 PYTHON = re.compile(rb"#!.*\bpython")
 CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 
 
-# Debian's checker at the level of its archive, and RPM's, which always exits with 0 on warnings.
+# Debian's checker as its archive runs it, and RPM's, which exits with 0 even if it warns.
 PACKAGES = """
 rm -rf "$2"
 tools/packaging/build "$1" "$3" "$4" --out "$2" > /tmp/made
@@ -36,7 +36,7 @@ tools/packaging/build --rpm --out "$2" >> /tmp/made
 rpmlint -c tools/packaging/rpmlint.toml "$2"/*.rpm > /tmp/rpmlint || status=$?
 if [ "${status-0}" != 0 ] || grep -q ': [WE]: ' /tmp/rpmlint; then cat /tmp/rpmlint; fi
 """
-# From the package to a module, without touching what DKMS keeps of this machine.
+# Builds the modules from the package, without the directories that DKMS keeps on this machine.
 DKMS = """
 dpkg-deb -x "$1"/xprtrdma-rs-dkms_*.deb /tmp/dkms
 name=$(basename /tmp/dkms/usr/src/*)
@@ -137,7 +137,7 @@ class Lint:
         return upstream.check(self.root, self.kernel)
 
     def python(self):
-        """The files with Python, those without an ending by their first line."""
+        """Returns the Python files; programs without a suffix are found by their first line."""
         return [path for path in self.files if path.suffix == ".py"
                 or (not path.suffix and PYTHON.match(path.read_bytes()[:80]))]
 
@@ -148,7 +148,8 @@ class Lint:
 
     def mypy(self):
         """Types of the Python programs fit together."""
-        # What is looked at together must not have the same name, as two of the programs have.
+        # mypy refuses two files with the same name in one call, and two of the programs have the
+        # same name.
         rounds = [{}]
         for path in self.python():
             name = path if path.suffix and path.parent.name != ".ci" else path.stem
@@ -181,7 +182,8 @@ class Lint:
         return self.anew("rds")
 
     def anew(self, variant):
-        """What clippy and the compiler say while a variant of the module is built from nothing."""
+        """Returns the warnings of clippy and the compiler while a variant of the module is built
+        from nothing."""
         shutil.rmtree(module.directory(self.kernel, clippy=True, variant=variant),
                       ignore_errors=True)
         try:
@@ -226,16 +228,16 @@ class Lint:
         return done.stdout.splitlines()[-20:] if done.returncode else []
 
     def built(self):
-        """The module of the build of this check."""
+        """Returns the module that this check has built."""
         return module.directory(self.kernel, clippy=True) / module.NAME
 
     def packed(self):
-        """Where its packages are."""
+        """Returns the directory of its packages."""
         return module.directory(self.kernel, clippy=True) / "packages"
 
 
 def printed(argv, cwd=None):
-    """All lines that a checker prints; its status says nothing more."""
+    """Returns all lines that a checker prints; its exit status counts only if it prints nothing."""
     done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=300, check=False, cwd=cwd)
     lines = sorted(set(done.stdout.splitlines()))
@@ -243,7 +245,7 @@ def printed(argv, cwd=None):
 
 
 def run(root, kernel):
-    """Every check of this file, each a test."""
+    """Runs every check of this file as a test."""
     lint, tally = Lint(root, kernel), Tally()
     for check in (lint.spdx, lint.rustfmt, lint.comments, lint.words, lint.examples,
                   lint.no_unsafe, lint.safe_roots, lint.checkpatch, lint.upstream, lint.ruff,

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Faults planted in the module, and the selftests that notice them.
+"""Plants faults in the module, and checks that the selftests notice them.
 
-`mutants.toml` has the faults: a text of one source file that is there exactly once,
-and what takes its place.  Each is built in a copy of the source and loaded in the
-client machine, or in the server machine if it is of the server, where its tests must
-fail, or the kernel must complain, or something must be left behind.  Before that the
-same tests pass with the module as it is.
-`tools/host/mutants` does the like, by a generator, with the protocol core and its
-host tests.
+`mutants.toml` contains the faults: a text that occurs exactly once in a source file, and its
+replacement. Each fault is built in a copy of the source. It is loaded in the client machine, or in
+the server machine if it is of the server. There its tests must fail, or the kernel must complain,
+or something must be left behind. Before that, the same tests pass with the module as it is.
+
+`tools/host/mutants` does the same with the protocol core and its host tests; a generator makes its
+faults.
 """
 
 import contextlib
@@ -33,14 +33,14 @@ TABLE = REPO / "tools/lablib/checks/mutants.toml"
 # How each fault was noticed when it was planted last.
 RECORD = "mutants"
 WHERE = REPO / "build/mutants"
-# What the module is made of; the rest of rust/proto is for the host.
+# The sources of the module; the rest of rust/proto is for the host only.
 SOURCE = ("Kbuild", "rust")
 NOT_SOURCE = [REPO / "rust/proto" / name
               for name in ("fuzz", "tests", "benches", "examples", "target")]
-# A run with a fault may take so much longer than one without.
+# How much longer a run with a fault may take than a run without: a factor, and seconds.
 TIMES, MORE_SECONDS = 3, 30
 VERSIONS = "3,4.2"
-# Of a server with another module; the last run may have unloaded it.
+# Replaces the module of a running server; the last run may have unloaded the old module.
 SERVE = f"""\
 if [ -d /sys/module/svcrdma_rs ]; then
     {UNSERVE}
@@ -55,7 +55,7 @@ RESULT = re.compile(r"^(ok|not ok) \d+ (.*?)(?: # SKIP.*)?$")
 RDS_RESULT = re.compile(r"^(ok|not ok) (\S+) \((\d+\.\d) s\)")
 RDS_REASON = re.compile(r"^ +FAILED: (.*)$")
 SECONDS = re.compile(r"^# (\d+\.\d) s$")
-# The last line of a traceback, or what the runner says itself.
+# The last line of a traceback, or a message of the runner itself.
 REASON = re.compile(r"^# ([\w.]*(?:Error|Timeout|Exception|Refused): .*|no end after .*"
                     r"|kernel report:.*|left mounted: .*|ended with status .*)")
 
@@ -65,19 +65,19 @@ class Fault:
     """One entry of the table."""
 
     name: str
-    what: str             # is broken
+    what: str             # what is broken
     file: str
-    find: str             # there exactly once
-    put: str              # in its place
+    find: str             # a text that occurs exactly once
+    put: str              # its replacement
     tests: tuple = ()     # patterns of selftests
     debug: bool = False   # needs the debug kernel
     full: bool = False    # needs the tests in full size
     suites: bool = False  # planted in the module with the KUnit suites, on the debug kernel
-    host: bool = False    # of the protocol, noticed by its own tests on the host
+    host: bool = False    # in the protocol; its own tests on the host notice it
     rails: bool = False   # needs two cables
-    rds: bool = False     # of the module of RDS, noticed by selftests/rds
+    rds: bool = False     # in the module of RDS; selftests/rds notices it
     server: bool = False  # planted in the server's module, and loaded in the server machine
-    why: str = ""         # no test can notice it
+    why: str = ""         # the reason why no test can notice it
 
     @property
     def kind(self):
@@ -85,7 +85,7 @@ class Fault:
                 self.server)
 
     def applied(self, text):
-        """The source with the fault."""
+        """Returns the source with the fault."""
         count = text.count(self.find)
         if count != 1:
             raise LabError(f"fault {self.name}: its text is {count} times in {self.file}, "
@@ -94,7 +94,7 @@ class Fault:
 
 
 def table():
-    """All faults, in the order of the file."""
+    """Returns all faults, in the order of the file."""
     entries = tomllib.loads(TABLE.read_text())["fault"]
     faults = [Fault(**entry | {"tests": tuple(entry.get("tests", ()))}) for entry in entries]
     for fault in faults:
@@ -116,14 +116,15 @@ class Builder:
         self.objects = WHERE / f"{target.release}-{variant}"
         self.clean = self.objects.with_name(f"{self.objects.name}.clean")
         if self.clean.exists():
-            # The objects may be those of a fault whose run was ended by force.
+            # The objects may contain a fault, if a run was killed.
             replace(self.clean, self.objects)
         self.file = self.module()
         replace(self.objects, self.clean)
 
     @classmethod
     def copy_source(cls):
-        """Bring the copy up to date; what changes gets a new time, so that it is built again."""
+        """Brings the copy up to date. Changed files get a new time, so that they are built again.
+        """
         wanted = {pathlib.Path(SOURCE[0])}
         for top, names, files in os.walk(REPO / SOURCE[1]):
             names[:] = [name for name in names if pathlib.Path(top, name) not in NOT_SOURCE]
@@ -138,30 +139,30 @@ class Builder:
                 copy.write_bytes(content)
 
     def module(self):
-        """Build what is in the tree; the file, relative to the repository."""
+        """Builds the tree; returns the file relative to the repository."""
         return module.build(self.base, self.target, tree=self.tree, objects=self.objects,
                             variant=self.variant)
 
     @contextlib.contextmanager
     def planted(self, fault):
-        """The module with a fault, while the block runs."""
+        """Provides the module with a fault while the block runs."""
         source = self.tree / fault.file
         original, times = source.read_bytes(), source.stat()
         try:
             source.write_text(fault.applied(original.decode()))
-            # Under a name of its own: machines that stay may remember a file.
+            # A name for each fault: machines that are used again may have cached a file.
             file = WHERE / f"{fault.name}.ko"
             shutil.copy(REPO / self.module(), file)
             yield file.relative_to(REPO)
         finally:
-            # Old times on both: nothing of the fault stays, nothing is built again.
+            # Old times on both, so that nothing of the fault stays and nothing is built again.
             source.write_bytes(original)
             os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
             replace(self.clean, self.objects)
 
 
 def replace(source, target):
-    """Make one directory like the other, whole or not at all."""
+    """Replaces a directory by a copy of another one, completely or not at all."""
     making = target.with_name(f"{target.name}.tmp")
     cache.remove(making)
     shutil.copytree(source, making, symlinks=True)
@@ -173,8 +174,8 @@ class Machines:
     """Server and client, booted when they are needed and kept while they are clean."""
 
     def __init__(self, spec, debug, suites, rails, server):
-        # Each run brings its own module; tests on the debug kernel may want that of the suites,
-        # too.
+        # Each run loads its own module. Tests on the debug kernel may also need the module of the
+        # suites.
         self.plan = Plan(client="ours" if server else "none", spec=spec, debug=debug,
                          suites=debug and not server, load=False, rails=2 if rails else 1,
                          serving="ours" if server else "intree")
@@ -182,7 +183,7 @@ class Machines:
         self.session: Session | None = None
 
     def booted(self):
-        """The session with both machines."""
+        """Returns the session with both machines."""
         if not self.session:
             session = Session(self.plan)
             session.__enter__()
@@ -190,7 +191,7 @@ class Machines:
         return self.session
 
     def run(self, argv, limit, file):
-        """Run the selftests with a module: (output, why they did not end or None)."""
+        """Runs the selftests with a module; returns (output, why they did not end or None)."""
         def sink(kind, data):
             if kind == wire.OUT:
                 parts.append(data)
@@ -215,7 +216,7 @@ class Machines:
         return b"".join(parts).decode(errors="replace"), broken
 
     def complaints(self, ended):
-        """What is wrong with the machines; they are kept only if nothing is."""
+        """Returns what is wrong with the machines, which are kept only if nothing is wrong."""
         session = self.booted()
         if ended:
             with session.recorded():
@@ -235,7 +236,7 @@ class Machines:
 
 
 def results(output):
-    """Name of a case -> (good, seconds, reason); in the order of the run."""
+    """Returns {name of a case: (good, seconds, reason)} in the order of the run."""
     found, seconds, reason = {}, 0.0, ""
     for line in output.splitlines():
         if match := RESULT.match(line):
@@ -249,7 +250,7 @@ def results(output):
 
 
 def command(tests, full, stop=True):
-    # Also on a debug kernel, which would choose one version for each case by itself.
+    # Both versions also on a debug kernel, where the runner would choose one version for each case.
     argv = ["./selftests/run", "--vers", VERSIONS,
             *(["--stop"] if stop else []), *(["--size", "full"] if full else [])]
     for test in tests:
@@ -258,19 +259,19 @@ def command(tests, full, stop=True):
 
 
 def splat(complaint):
-    """The telling line of a complaint."""
+    """Returns the line of a complaint that describes it best."""
     lines = complaint.splitlines()
     return next((line for line in lines if judge.SPLAT.search(line)), lines[0])
 
 
 def one_line(text):
-    """Without what differs from run to run: time stamps, addresses, process numbers."""
+    """Removes time stamps, addresses and process numbers, which differ from run to run."""
     text = re.sub(r"^(\w+: )?\[ *\d+\.\d+\]\s*(\[ *T\d+\]\s*)?", "", text.strip())
     return re.sub(r"\s+", " ", text)[:160]
 
 
 class Campaign:
-    """Plants faults of one kind: one kernel, one size."""
+    """Plants faults of one kind, with one kernel and one size."""
 
     def __init__(self, spec, kind):
         self.debug, self.full, suites, _, rails, rds, server = kind
@@ -283,7 +284,7 @@ class Campaign:
         self.seconds = {}
 
     def baseline(self, faults):
-        """All tests with the module as it is; what is wrong."""
+        """Runs all tests with the module as it is; returns what is wrong."""
         tests = sorted({test for fault in faults for test in fault.tests})
         output, broken = self.machines.run(self.command(tests, stop=False),
                                            BASELINE_SECONDS, self.builder.file)
@@ -294,7 +295,7 @@ class Campaign:
                 *filter(None, [broken]), *map(splat, complaints)]
 
     def plant(self, fault):
-        """(noticed, how)."""
+        """Plants a fault; returns (whether it was noticed, how)."""
         mine = [name for name in self.seconds
                 if any(re.search(test, name) for test in fault.tests)]
         if not all(any(re.search(test, name) for name in mine) for test in fault.tests):
@@ -314,11 +315,11 @@ class Campaign:
         return bool(how), "; ".join(map(one_line, how[:2]))
 
     def command(self, tests, stop=True):
-        """The program that runs these tests."""
+        """Returns the command that runs these tests."""
         return command(tests, self.full, stop)
 
     def results(self, output):
-        """What it printed; see the function."""
+        """Returns the results in its output."""
         return results(output)
 
     def close(self):
@@ -326,9 +327,9 @@ class Campaign:
 
 
 class RdsCampaign(Campaign):
-    """Plants faults in the module of RDS, which is loaded at both ends; tests are whole names."""
+    """Plants faults in the module of RDS, which is loaded at both ends; tests have full names."""
 
-    def command(self, tests, stop=True):  # noqa: ARG002 - the runner does not stop
+    def command(self, tests, stop=True):  # noqa: ARG002 - this runner has no such option
         return ["./selftests/rds/run", "--", *tests]
 
     def results(self, output):
@@ -336,7 +337,7 @@ class RdsCampaign(Campaign):
 
 
 def rds_results(output):
-    """The same of what rds.py prints."""
+    """Returns the results in the output of rds.py."""
     found, name = {}, ""
     for line in output.splitlines():
         if match := RDS_RESULT.match(line):
@@ -348,14 +349,15 @@ def rds_results(output):
 
 
 class HostCampaign:
-    """Plants faults in a copy of the protocol; needs no machine, but cargo."""
+    """Plants faults in a copy of the protocol; needs cargo but no machine."""
 
     top = WHERE / "host"
 
     def __init__(self):
-        # What depends on it stays outside; the tests name files of the repository.  The objects
-        # lie apart as well: cargo takes those of a copy for the repository's own.
-        # Each copy is newer than what was built of the one before, that may have had a fault.
+        # The copy keeps the paths of the repository, because the tests name files of it. The
+        # objects are in a directory of their own: cargo would confuse them with those of the
+        # repository. All copied files get a new time, so that cargo builds them again after a
+        # fault.
         for name in ("rust/proto", "tools/host"):
             shutil.copytree(REPO / name, self.top / name, dirs_exist_ok=True,
                             copy_function=shutil.copyfile,
@@ -369,12 +371,12 @@ class HostCampaign:
             check=False)
 
     def baseline(self, faults):
-        """All tests with the protocol as it is; what is wrong."""
+        """Runs all tests with the protocol as it is; returns what is wrong."""
         done = self.cargo("--", *{test for fault in faults for test in fault.tests})
         return [] if not done.returncode else [one_line(done.stdout[-160:])]
 
     def plant(self, fault):
-        """(noticed, how)."""
+        """Plants a fault; returns (whether it was noticed, how)."""
         source = self.top / fault.file
         original = source.read_text()
         try:
@@ -389,11 +391,11 @@ class HostCampaign:
         return bool(done.returncode and failed), how
 
     def close(self):
-        """Nothing is kept but files."""
+        """Does nothing: only files are left."""
 
 
 def check(spec, names, write):
-    """Plant the faults; the exit status says whether each was noticed."""
+    """Plants the faults; the exit status says whether each fault was noticed."""
     faults, tally = table(), Tally()
     unknown = set(names) - {fault.name for fault in faults}
     if unknown:
@@ -431,19 +433,20 @@ def check(spec, names, write):
 
 
 def recorded():
-    """Name of a fault -> how it was noticed."""
+    """Returns {name of a fault: how it was noticed}."""
     return {row["fault"]: row["noticed"] for row in records.read(RECORD)}
 
 
 def save(faults, record, write):
-    """Remember how faults were noticed, in the order of the table."""
+    """Saves how faults were noticed, in the order of the table."""
     if write:
         records.write(RECORD, ("fault", "noticed"), [
             (fault.name, record[fault.name]) for fault in faults if fault.name in record])
 
 
 def judged(campaign, fault):
-    """A fault that cannot be built or a machine that does not boot is no fault noticed."""
+    """Plants a fault. A fault that cannot be built counts as not noticed, and so does a machine
+    that does not boot."""
     try:
         return campaign.plant(fault)
     except LabError as error:

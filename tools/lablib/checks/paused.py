@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a run of `pauses` found: its record, of which the page of faults survived has a table."""
+"""The record of `pauses`, from which the page of faults survived makes a table."""
 
 import itertools
 import statistics
@@ -7,11 +7,12 @@ import statistics
 from ..base import records
 from ..machine.session import NAMES
 
-# Of the newest run of each: a row for each client and fault.
+# Contains the newest run of each client and fault, a row each.
 RECORD = "rail-pauses"
 COLUMNS = ("date", "kernel", "client", "fault", "what", "rounds", "median", "worst", "lost")
 HEAD = ("Client", "fault", "rounds", "median in s", "worst in s", "no answer")
-# What a fault may cost, in seconds, by its name in selftests/pauses; and what it is.
+# The longest pause that a fault may cause, in seconds, by its name in selftests/pauses; and its
+# description.
 BOUNDS = {"cable": 1, "port": 1, "device": 1, "silence": 8, "address": 8, "flapping": 1,
           "both": 18}
 FAULTS = {"cable": "the client's end of a cable out for 10 s, then a new RDMA device",
@@ -24,7 +25,8 @@ FAULTS = {"cable": "the client's end of a cable out for 10 s, then a new RDMA de
 
 
 def row(found, date, kernel, client, fault):
-    """The row of the record, from the pauses that the program wrote; None is one without end."""
+    """Makes the row of the record from the pauses that the program wrote; None is a pause without
+    end."""
     some = [pause for pause in found if pause is not None]
     return {"date": date, "kernel": kernel, "client": client, "fault": fault,
             "what": FAULTS[fault],
@@ -33,25 +35,25 @@ def row(found, date, kernel, client, fault):
 
 
 def keep(found):
-    """Put what a run found in the place of the same before; the rest stays."""
+    """Replaces rows of the same client and fault in the record; keeps the others."""
     known = {(one["client"], one["fault"]): one for one in [*load(), *found]}
     records.write(RECORD, COLUMNS, [[known[key][name] for name in COLUMNS]
                                     for key in itertools.product(NAMES, FAULTS) if key in known])
 
 
 def load():
-    """The rows of the run, or none."""
+    """Returns the rows of the record, or an empty list."""
     return records.read(RECORD)
 
 
 def cells(row):
-    """A row of the table."""
+    """Returns a row of the table."""
     return (NAMES[row["client"]], FAULTS[row["fault"]], str(row["rounds"]),
             row["median"] or "–", row["worst"] or "–", str(row["lost"]))
 
 
 def text(found):
-    """A run for the terminal."""
+    """Returns a run as text for the terminal."""
     return "\n".join(", ".join(f"{name}: {cell}"
                                for name, cell in zip(HEAD, cells(row), strict=True))
                      for row in found)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How long a mount over two cables stands still when one of them fails, with either client.
+"""Measures how long a mount over two cables stands still when one of them fails, with either
+client.
 
-The program in the client machine is selftests/pauses; each client has fresh machines.  `paused`
-has the record.
+The program in the client machine is selftests/pauses. Each client has fresh machines. `paused`
+keeps the record.
 """
 
 import datetime
@@ -14,21 +15,21 @@ from ..machine.session import NAMES, Plan, Session
 from . import paused, reliability
 
 CLIENTS = ("ours", "intree")
-# Of one round at most, and of the beginning.
+# Limits of one round, and of the beginning.
 ROUND_SECONDS, BEGIN_SECONDS = 240, 600
-# How often a fault that a client did not survive is gone on with, in machines of their own.
+# How many pairs of machines are tried with a fault that a client does not survive.
 MACHINES = 4
 
 
 def check(spec, rounds, faults, clients, write):
-    """One client after the other; the exit status."""
+    """Runs one client after the other; returns the exit status."""
     tally, rows = Tally(), []
     for client in clients:
         say(NAMES[client])
         for fault in faults:
             row, problem = survive(spec, client, rounds, fault)
             rows += [row]
-            # What the in-tree client does beside ours is told, not judged.
+            # The result of the in-tree client is reported but does not fail the run.
             if client == "ours":
                 tally.judge(f"{fault}: {problem}", not problem)
                 bound = paused.BOUNDS[fault]
@@ -46,14 +47,15 @@ def check(spec, rounds, faults, clients, write):
 
 
 def survive(spec, client, rounds, fault):
-    """One fault again and again; the row of the record and what went wrong."""
+    """Runs one fault again and again; returns the row of the record and what went wrong."""
     found, problems = [], []
     for _ in range(MACHINES):
         more, problem, release = run(spec, client, rounds - len(found), fault)
         found += more
         if problem:
             problems.append(problem)
-        # Ours has to survive each; without a single round more is wrong than the fault.
+        # Our client must survive each round. If not even one round succeeded, the fault is not the
+        # cause.
         if len(found) >= rounds or client == "ours" or not more:
             break
     return paused.row(found, datetime.date.today().isoformat(), release, client,
@@ -61,12 +63,12 @@ def survive(spec, client, rounds, fault):
 
 
 def run(spec, client, rounds, fault):
-    """Up to `rounds` rounds, until one is not survived; their pauses, what went wrong, and the
-    kernel."""
+    """Runs up to `rounds` rounds, until the client does not survive one. Returns the pauses, what
+    went wrong, and the kernel."""
     seconds = BEGIN_SECONDS + rounds * ROUND_SECONDS
     plan = Plan(client=client, spec=spec, rails=2, load=client == "intree", timeout=seconds)
     session = Session(plan)
-    # As far as it came, if the machine dies.
+    # If the machine crashes, the file contains the results so far.
     report = session.pair.results / "pauses.json"
     with session:
         status = session.run(["./selftests/pauses", str(rounds), fault])

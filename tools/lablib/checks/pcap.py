@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Reading a capture with tshark: what is wrong, and in which layer.
+"""Reads a capture with tshark, and decides by the layer which errors count.
 
-tshark's NFS dissector calls a good part of correct NFS/RDMA traffic malformed,
-whatever the client.  So the layer decides: infiniband and rpcordma must be
-free of errors, and above them only what an in-tree capture shows is excused.
-Version two of RPC-over-RDMA is malformed to it: `version_two` judges that.
+tshark's NFS dissector calls much of correct NFS/RDMA traffic malformed, whatever the client. So the
+layers infiniband and rpcordma must be free of errors. Above them, an error is excused only if a
+capture of the in-tree client shows it, too. tshark cannot decode version two of RPC-over-RDMA:
+`version_two` judges that.
 """
 
 import collections
@@ -22,11 +22,11 @@ SEVERITY_ERROR = 8388608
 
 
 def tshark(path, *options, fields):
-    """The fields of packets of a capture, in rows."""
+    """Returns the fields of a capture's packets, in rows."""
     path = pathlib.Path(path).resolve()
     if not path.exists():
         raise LabError(f"no capture {path}")
-    # RoCE over IPv6 has no checksum of UDP: the packets have one of their own.
+    # RoCE over IPv6 has no UDP checksum: the packets have a checksum of their own.
     argv = ["tshark", "-r", f"/lab/in/{path.name}", "-o", "udp.ignore_ipv6_zero_checksum:TRUE",
             *options, "-T", "fields"]
     argv += [word for field in fields for word in ("-e", field)]
@@ -42,9 +42,9 @@ def tshark(path, *options, fields):
 
 
 def findings(path, version_two=()):
-    """Counter of (layer, message) over all frames with an error.
+    """Counts (layer, message) over all frames with an error.
 
-    tshark has no say about the messages in the frames `version_two`.
+    Errors of RPC-over-RDMA in the frames `version_two` are ignored.
     """
     lines = tshark(path, "-Y", f"_ws.malformed || _ws.expert.severity == {SEVERITY_ERROR}",
                    fields=("frame.number", "frame.protocols", "_ws.expert.message"))
@@ -58,7 +58,7 @@ def findings(path, version_two=()):
 
 
 def judge(capture, reference=None, version_two=()):
-    """Print the findings; 1 when one of them is ours."""
+    """Prints the findings; returns 1 if one of them is ours."""
     found = findings(capture, version_two)
     excused = findings(reference) if reference else {}
     wrong = 0

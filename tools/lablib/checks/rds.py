@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""RDS between two machines: our transport with itself, and with the kernel's own at either end."""
+"""Tests RDS between two machines: our transport at both ends, and the kernel's own at either end.
+"""
 
 import re
 import sys
@@ -9,11 +10,12 @@ from ..base.tally import Tally
 from ..machine.session import Plan, Session
 
 SECONDS = {"rds": 10 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60}
-# With ours at the page's client alone, and at its server alone; with ours at both ends, all tests.
+# Tests with our transport at the manual page's client only, and at its server only. With ours at
+# both ends all tests run.
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")
-# The interface and what regions promise, in a minute.
+# Tests of the interface and of what regions promise, in a minute.
 SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "get-mr-cold",
          "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds", "use-once",
          "close-releases", "cancel")
@@ -33,7 +35,7 @@ OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 
 
 def run(spec, part):
-    """Each pair in machines of its own."""
+    """Runs each pair in machines of its own."""
     base, tally = root.path(), Tally()
     target = kernel.get(base, spec)
     if part.startswith("debug"):
@@ -47,7 +49,7 @@ def run(spec, part):
 
 
 def pair(spec, part, words):
-    """The tests with these words for the program that runs them."""
+    """Runs the tests; `words` are the arguments of selftests/rds/run."""
     tally, text = Tally(), []
 
     def sink(_kind, data):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What runs of `torture` found: their record, of which the page of faults survived is made."""
+"""The record of `torture` and similar runs, from which the page of faults survived is made."""
 
 import itertools
 import re
@@ -7,23 +7,23 @@ import statistics
 
 from ..base import records
 
-# Of the runs that were written to it: the runs themselves, what came of each
-# fault with each version, what failed, and what the faults are.
+# Tables of the runs in the record: the runs, the result of each fault with each version, the
+# failures, and the descriptions of the faults.
 RUNS, ROWS, FAILURES, FAULTS = ("torture-runs", "torture-rows", "torture-failures",
                                 "torture-faults")
 MIB = 1 << 20
-# Where a console lies, in a kernel report as `judge` words it: of no use on another machine.
+# The path of the console in a kernel report of `judge`, which is useless on another machine.
 CONSOLE = re.compile(r" \(all in [^)]*\)")
 VERSIONS = ("3", "4.2")
 
 
 def keep(found):
-    """Add a run to the record."""
+    """Adds a run to the record."""
     save([*load(), found])
 
 
 def name_of(run, taken):
-    """A name that no other run has."""
+    """Returns a name that no other run has."""
     name = "-".join([run["date"], run["client"], *(["debug"] if run["debug"] else []),
                      str(run["seed"])])
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
@@ -31,7 +31,7 @@ def name_of(run, taken):
 
 
 def save(runs):
-    """Write the record."""
+    """Writes the record."""
     named, faults = {}, {}
     for run in runs:
         named[name_of(run, named)] = run
@@ -55,7 +55,7 @@ def save(runs):
 
 
 def load():
-    """The runs of the record, each as `torture` writes it."""
+    """Returns the runs of the record, each as `torture` writes it."""
     faults = {row["fault"]: row["what"] for row in records.read(FAULTS)}
     runs = {row["run"]: {
         "date": row["date"], "client": row["client"], "debug": row["debug"] == "1",
@@ -73,7 +73,7 @@ def load():
 
 
 def summed(runs):
-    """(Fault, version) -> the sum of the rows of several runs."""
+    """Returns {(fault, version): sum of the rows} of several runs."""
     found = {}
     for run in runs:
         for name, versions in run["rows"].items():
@@ -90,14 +90,14 @@ def rounds(row):
 
 
 def times(row):
-    """Median and worst recovery, as text."""
+    """Returns median and worst recovery as text."""
     seconds = row["recovery"]
     return (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}") if seconds \
         else ("–", "–")
 
 
 def text(found):
-    """One run for the terminal."""
+    """Returns one run as text for the terminal."""
     lines = [f"{'fault':22}{'NFS':>5}{'rounds':>8}{'failed':>8}{'errors':>8}{'splats':>8}"
              f"{'median s':>10}{'worst s':>10}{'MiB':>8}"]
     for (name, version), row in summed([found]).items():
@@ -108,7 +108,8 @@ def text(found):
 
 
 def reason(text):
-    """The line that says why: of a kernel report the first, of Python's traces the last."""
+    """Returns the line with the reason: the first line of a kernel report, the last of Python's
+    traces."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     report = next((n for n, line in enumerate(lines) if line.endswith("kernel report:")), None)
     if report is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A client machine that restarts under live mounts: it must come down at once, and quietly, and
-what the server had acknowledged must be there."""
+"""A client machine that restarts under live mounts. It must go down soon and quietly, and the data
+that the server had acknowledged must be there."""
 
 import dataclasses
 import datetime
@@ -15,11 +15,12 @@ from ..machine.session import Plan, Session
 from . import reliability
 
 GO_DOWN = "/repo/tools/lablib/guest/go-down"
-# live: in the middle of writing. cut: the network went first, then the processes, then the mounts.
+# live: while files are written. cut: after the network was cut, the processes killed and the mounts
+# removed.
 WAYS = ("live", "cut")
 VERSIONS = ("3", "4.2")
 SECONDS = 180
-# From the system call to the end of the machine.
+# Seconds from the system call to the end of the machine.
 DOWN_SECONDS = 20
 RESTART = "reboot: Restarting system"
 ACKNOWLEDGED = re.compile(rb"^acknowledged (\S+) (\d+)$", re.MULTILINE)
@@ -29,7 +30,7 @@ FAULTS = {f"restart-{way}": what for way, what in zip(WAYS, (
 
 
 def run(spec, client="ours", debug=False, rounds=1, write=False):
-    """Restart a client each way, again and again; returns the tally."""
+    """Restarts a client in each way, `rounds` times; returns the tally."""
     tally, start, restarts = Tally(), time.monotonic(), {way: [] for way in WAYS}
     for way in WAYS * rounds:
         session = Session(Plan(client=client, spec=spec, debug=debug))
@@ -53,7 +54,7 @@ def run(spec, client="ours", debug=False, rounds=1, write=False):
 
 
 def row(restarts, version):
-    """What the page says of them; as a row of selftests/torture."""
+    """Returns what the page says about the restarts, as a row of selftests/torture."""
     good = [one for one in restarts if not one.problem]
     bad = [one.problem for one in restarts if one.problem]
     return {"recovery": [round(one.seconds, 2) for one in good],
@@ -63,21 +64,21 @@ def row(restarts, version):
 
 @dataclasses.dataclass
 class Restart:
-    """What one was like."""
+    """The result of one restart."""
 
     problem: str | None = None
-    seconds: float = 0      # that it took
-    octets: dict = dataclasses.field(default_factory=dict)  # compared, for each version
+    seconds: float = 0      # until the machine was down
+    octets: dict = dataclasses.field(default_factory=dict)  # bytes compared, for each version
 
 
 def restart(session, way):
-    """Boot both machines, restart the client, look at the server's files."""
+    """Boots both machines, restarts the client and compares the server's files."""
     machines, said, began, commands = session.pair, bytearray(), [], []
 
     def sink(_kind, data):
         said.extend(data)
         if b"going down" in said and not began:
-            # What the machine says in its last moment may be lost: so it waits for this.
+            # The last output of a machine may be lost, so the machine waits for this answer.
             began.append(time.monotonic())
             commands[0].write(b"\n")
 
@@ -110,7 +111,7 @@ def restart(session, way):
 
 
 def compared(session, said):
-    """Bytes of each version's file that were compared in the server."""
+    """Returns how many bytes of each version's file the server compared."""
     last = {version.decode(): generation.decode()
             for version, generation in ACKNOWLEDGED.findall(said)}
     if set(last) != set(VERSIONS):

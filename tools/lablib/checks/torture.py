@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make torture`: faults at random times, in machines of their own for each client.
+"""Implements `make torture`: faults at random times, in machines of their own for each client.
 
-The program in the client machine is selftests/torture; `reliability` keeps the record
-of what it found.
+The program in the client machine is selftests/torture; `reliability` keeps the record.
 """
 
 import datetime
@@ -17,14 +16,14 @@ from ..machine.session import Plan, Session
 from . import reliability
 
 CLIENTS = ("intree", "ours")
-# The last round ends when it ends, and then everything is taken down.
+# Seconds for the end of the last round, and for taking everything down.
 MORE_SECONDS = 900
-# With little memory there is pressure soon; the debug kernel needs more for itself.
+# With little memory, memory pressure comes soon. The debug kernel needs more for itself.
 MEMORY = {False: (2048, 1024), True: (2048, 2048)}
 
 
 def check(spec, clients, debug, processors, minutes, seed, names, write, version, rails, serving):
-    """Run it with each client, over a version of RPC-over-RDMA; returns the exit status."""
+    """Runs it with each client, over a version of RPC-over-RDMA; returns the exit status."""
     seed = random.randrange(1 << 32) if seed is None else seed
     total = Tally()
     for client in clients:
@@ -36,7 +35,7 @@ def check(spec, clients, debug, processors, minutes, seed, names, write, version
                 reliability.keep(found)
         if len(clients) > 1:
             say(f"{client}: {tally.line()}")
-        # What the in-tree client does beside ours is told, not judged.
+        # The result of the in-tree client beside ours is reported but does not fail the run.
         if client == "ours" or len(clients) == 1:
             total.add(tally)
     for note in total.notes:
@@ -46,7 +45,7 @@ def check(spec, clients, debug, processors, minutes, seed, names, write, version
 
 
 def run(spec, client, debug, processors, minutes, seed, names, version, rails, serving="intree"):
-    """One run: (tally, what it wrote or None)."""
+    """Makes one run; returns (tally, what the program wrote or None)."""
     plan = Plan(client=client, serving=serving, spec=spec, debug=debug, load=False,
                 serving_words=f"rdma_version={version}" if serving == "ours" else "",
                 memory=MEMORY[debug],

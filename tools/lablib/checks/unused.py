@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Public items of the protocol core that the module does not use.
+"""Finds public items of the protocol core that the module does not use.
 
-The compiler takes for granted that a crate's public items are used.  So a copy of the core is
-folded into a copy of the driver, as a private module: there the compiler's own analysis of
-dead code follows the module's entry points through every call, method, constant and constructed
-variant, and tells what it does not reach.  Tests, benches, fuzzers and examples are not there.
+The compiler assumes that a crate's public items are used. So a copy of the core is put into a copy
+of the driver, as a private module. There the compiler's own analysis of dead code follows the
+module's entry points through every call, method, constant and constructed variant, and reports what
+it does not reach. Tests, benches, fuzzers and examples are left out. An item of the core is not
+excused: a line with `dead_code` is a complaint.
 
-An item of the core is not excused: a line with `dead_code` is a complaint.
+The server's rooms are not compiled into the client's module, so this check does not see them: only
+the server's driver uses them. Nothing else may be compiled under their condition.
 
-The server's rooms are not compiled into the client's module, so this check does not see them: the
-driver that will use them is that of another module.  Nothing else may stand under their condition.
-
-Limits: methods of traits count as used if the trait is, fields are not looked at, and neither are
-re-exports.  What is compiled under a condition is looked at as the kernel compiles it.
+Limits: a trait's methods count as used if the trait is used. Fields and re-exports are not checked.
+Code under a condition is checked as the kernel compiles it.
 """
 
 import itertools
@@ -23,14 +22,14 @@ from ..artefacts import module
 from ..base.paths import REPO
 from ..base.ui import LabError
 
-# Modules of the core that the server's module alone will compile, and what stands above each.
+# Modules of the core that only the server's module compiles, and the attribute above each of them.
 SERVER = ("responder", "served")
 ROOM = re.compile(r"^#\[cfg\(any\(not\(CONFIG_RUST\), xprtrdma_server\)\)\]\n"
                   rf"(?=pub mod (?:{'|'.join(SERVER)});$)", re.MULTILINE)
 HIDES = re.compile(r"\bcfg[^\n]*\b(?:xprtrdma_server|not\(CONFIG_RUST\))(?!, no_std)")
 CORE = "xprtrdma_proto"
 DRIVER = "xprtrdma_client"
-# Found, or the others are not found either.
+# An unused item that must be found: otherwise the check itself does not work.
 CANARY = "planted_by_the_lab_and_used_by_nobody"
 NOT_SOURCE = shutil.ignore_patterns("target", "tests", "fuzz", "benches", "examples")
 NEVER = re.compile(r"^(?:warning|error): (.* never (?:used|constructed))$")
@@ -41,7 +40,8 @@ LABEL = re.compile(r"^ *(\d+)? *\| +(?:pub(?:\([a-z ]+\))? )?(?:const )?"
 
 
 def fold(source, tree):
-    """A copy of the module's source below `tree`, in which the core is a part of the driver."""
+    """Makes a copy of the module's source below `tree`, in which the core is a part of the driver.
+    """
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(source / "rust", tree / "rust", ignore=NOT_SOURCE)
     shutil.copy(source / "Kbuild", tree / "Kbuild")
@@ -63,7 +63,7 @@ def fold(source, tree):
 
 
 def change(path, old, new, times=None):
-    """Replace what matches in a file, so many times if given."""
+    """Replaces what matches in a file, and fails if that is not `times` times."""
     text, count = re.subn(old, new, path.read_text(), count=times or 0, flags=re.MULTILINE)
     if times and count != times:
         raise LabError(f"{path}: no {old}")
@@ -71,7 +71,8 @@ def change(path, old, new, times=None):
 
 
 def found(log):
-    """What a build's log says of unused items, with their places; the lab's own is left out."""
+    """Returns the unused items that a build's log reports, with their places and without the
+    planted one."""
     lines, canary, complaints = log.splitlines(), False, []
     for number, line in enumerate(lines):
         never = NEVER.match(line)
@@ -88,7 +89,7 @@ def found(log):
 
 
 def excuses(rust):
-    """Items of the core that are excused from being used."""
+    """Yields items of the core that are excused from being used."""
     for path in sorted((rust / "proto").rglob("*.rs")):
         name = path.relative_to(rust)
         if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):
@@ -100,7 +101,7 @@ def excuses(rust):
 
 
 def hidden(rust):
-    """Lines that only the server's module will compile, beside those of its rooms."""
+    """Yields lines outside the server's rooms that only the server's module compiles."""
     for path in sorted((rust / "proto").rglob("*.rs")):
         name = path.relative_to(rust)
         if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):
@@ -112,7 +113,8 @@ def hidden(rust):
 
 
 def names(lines, what):
-    """The items, where the compiler's first line says only that there are several."""
+    """Returns the names of the items if the compiler's first line says only that there are several.
+    """
     if not what.startswith("multiple"):
         return ""
     listed = []
@@ -125,7 +127,7 @@ def names(lines, what):
 
 
 def check(root, kernel):
-    """Build it; the complaints."""
+    """Builds the copy; returns the complaints."""
     tree = REPO / "build/unused"
     objects = tree.with_name("unused-objects")
     fold(REPO, tree)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""RPC-over-RDMA version two, decoded from the XDR of its draft, and judged.
+"""Decodes and judges RPC-over-RDMA version two, by the XDR of its draft.
 
-tshark does not know it.  Section numbers are those of draft-cel-nfsv4-rpcrdma-version-two-01,
-whose section 4.2 has the XDR.  Nothing here comes from the module, or from the coder of the
-responder that the tests talk to: a mistake of either must show.
+tshark cannot decode it. Section numbers are those of draft-cel-nfsv4-rpcrdma-version-two-01, whose
+section 4.2 contains the XDR. This file shares no code with the module, or with the encoder of the
+responder that the tests talk to, so that a mistake of either shows.
 """
 
 import collections
@@ -11,7 +11,7 @@ import dataclasses
 import struct
 
 VERSION = 2
-# What a Send may have before the versions are known (5), and afterwards (2.3).
+# The largest Send before the versions are known (5), and afterwards (2.3).
 FIRST, INLINE = 1024, 4096
 # enum msg_type, and enum rpcrdma2_proc.
 CALL, REPLY = 0, 1
@@ -21,8 +21,8 @@ PROCEDURES = {MSG: "MSG", NOMSG: "NOMSG", ERROR: "ERROR", OPTIONAL: "OPTIONAL"}
 # enum rpcrdma2_errcode.
 ERR_VERS = 1
 ERRORS = {ERR_VERS: "ERR_VERS", 2: "ERR_BAD_HEADER", 3: "ERR_INVAL_OPTION"}
-# RFC 5531: the words of a call, and flavours of credentials; RFC 2203 5: how credentials of
-# RPCSEC_GSS begin.
+# RFC 5531: the words of a call, and the flavours of credentials. RFC 2203 5: the beginning of the
+# credentials of RPCSEC_GSS.
 RPC_CALL = ("xid", "mtype", "rpcvers", "prog", "vers", "proc", "flavour")
 GSS_CALL = (*RPC_CALL, "length", "gss_vers", "gss_proc")
 GSS = 6
@@ -32,11 +32,11 @@ RPCSEC_GSS_DESTROY = 3
 
 
 class Malformed(Exception):
-    """The bytes are no message of version two."""
+    """The bytes are not a message of version two."""
 
 
 class Words:
-    """XDR (RFC 4506) from the beginning of some bytes."""
+    """Reads XDR (RFC 4506) from some bytes."""
 
     def __init__(self, octets):
         self.octets, self.at = octets, 0
@@ -55,14 +55,14 @@ class Words:
         return int.from_bytes(self.take(8, what))
 
     def choice(self, values, what):
-        """An enum, whose other values are not XDR (4.3)."""
+        """Reads an enum; other values are not valid XDR (4.3)."""
         value = self.word(what)
         if value not in values:
             raise Malformed(f"{what} {value}")
         return value
 
     def present(self, what):
-        """Whether optional data follows."""
+        """Returns whether optional data follow."""
         return self.choice((0, 1), f"the word before {what}")
 
     def opaque(self, what):
@@ -86,30 +86,30 @@ class Segment:
 
 @dataclasses.dataclass
 class Message:
-    """struct rpcrdma2_xprt_hdr with what its arm has, and the payload behind it."""
+    """struct rpcrdma2_xprt_hdr with the fields of its arm, and the payload after it."""
 
     xid: int
     version: int
     credits: int
     procedure: int
-    direction: int = REPLY            # of an ERROR too, which does not say (4.2.2)
+    direction: int = REPLY            # also for an ERROR, which has no direction (4.2.2)
     reads: list = dataclasses.field(default_factory=list)    # (position, Segment)
-    writes: list = dataclasses.field(default_factory=list)   # of lists of Segments
-    reply: list | None = None                                # of Segments
+    writes: list = dataclasses.field(default_factory=list)   # lists of Segments
+    reply: list | None = None                                # Segments
     error: int | None = None
-    versions: tuple = ()              # the lowest and the highest, of ERR_VERS
+    versions: tuple = ()              # of ERR_VERS: the lowest and the highest
     option: tuple = ()                # number and information
     payload: bytes = b""
 
     @property
     def rpc(self):
-        """The first words of an RPC message in the payload, by their names."""
+        """Returns the first words of an RPC message in the payload, by name."""
         count = min(len(RPC_CALL), len(self.payload) // 4)
         found = dict(zip(RPC_CALL, struct.unpack_from(f">{count}I", self.payload), strict=False))
         return found if found.get("mtype") == CALL else dict(list(found.items())[:2])
 
     def ends_context(self):
-        """Whether it tells the server that a security context is no longer in use."""
+        """Returns whether it tells the server that a security context is no longer in use."""
         size = 4 * len(GSS_CALL)
         if self.rpc.get("flavour") != GSS or len(self.payload) < size:
             return False
@@ -138,7 +138,7 @@ class Message:
         return ", ".join(words)
 
     def program(self):
-        """What the payload calls."""
+        """Describes the call in the payload."""
         rpc = self.rpc
         if len(rpc) < len(RPC_CALL):
             return ""
@@ -156,12 +156,12 @@ def segment(words):
 
 
 def chunk(words):
-    """struct rpcrdma2_write_chunk."""
+    """Reads a struct rpcrdma2_write_chunk."""
     return [segment(words) for _ in range(words.word("the count of a chunk"))]
 
 
 def chunk_lists(words, message):
-    """struct rpcrdma2_chunk_lists."""
+    """Reads a struct rpcrdma2_chunk_lists."""
     message.direction = words.choice(DIRECTIONS, "direction")
     while words.present("a read segment"):
         message.reads.append((words.word("a position"), segment(words)))
@@ -172,14 +172,14 @@ def chunk_lists(words, message):
 
 
 def error(words, message):
-    """union rpcrdma2_error."""
+    """Reads a union rpcrdma2_error."""
     message.error = words.choice(ERRORS, "error")
     if message.error == ERR_VERS:
         message.versions = words.word("the lowest version"), words.word("the highest version")
 
 
 def optional(words, message):
-    """struct rpcrdma2_optional."""
+    """Reads a struct rpcrdma2_optional."""
     message.direction = words.choice(DIRECTIONS, "direction of an option")
     message.option = words.word("the number of an option"), words.opaque("an option")
 
@@ -188,7 +188,7 @@ ARMS = {MSG: chunk_lists, NOMSG: chunk_lists, ERROR: error, OPTIONAL: optional}
 
 
 def decode(octets):
-    """The message in a Send; raises Malformed."""
+    """Returns the message in a Send; raises Malformed."""
     words = Words(octets)
     xid, version = words.word("the xid"), words.word("the version")
     if version != VERSION:
@@ -205,7 +205,7 @@ class Sent:
     """A Send in a capture."""
 
     frame: int
-    ours: bool   # the client sent it
+    ours: bool   # whether the client sent it
     octets: bytes
 
 
@@ -214,16 +214,16 @@ class Connection:
 
     def __init__(self):
         self.lines, self.complaints, self.counts = [], [], collections.Counter()
-        self.agreed = False  # the probe is answered
+        self.agreed = False  # whether the probe has its answer
         # Calls and options without an answer: (whether the client sent it, xid).
         self.open, self.options = set(), set()
-        # Of the calls those that end a security context. The RPC client does not wait for their
-        # answers, so the connection may end before these come.
+        # The calls that end a security context. The RPC client does not wait for their answers, so
+        # the connection may end before the answers come.
         self.parting = set()
         self.probe = None
 
     def take(self, sent):
-        """The next message."""
+        """Judges the next message."""
         way = "client" if sent.ours else "server"
         try:
             message = decode(sent.octets)
@@ -238,7 +238,7 @@ class Connection:
         self.count(message, sent.ours)
 
     def form(self, message, sent):
-        """What is wrong with a message whatever was said before."""
+        """Yields what is wrong with a message by itself."""
         size = len(sent.octets)
         if size > INLINE:
             yield f"{size} bytes (2.3)"
@@ -258,7 +258,7 @@ class Connection:
                 yield f"xid {message.xid:#x}, in the RPC message {rpc.get('xid', 0):#x}"
 
     def turn(self, message, sent):
-        """What is wrong with its turn among the others."""
+        """Yields what is wrong with a message at this point of the conversation."""
         call = message.direction == CALL
         if self.probe is None:
             self.probe = message
@@ -267,7 +267,7 @@ class Connection:
             yield "sent before the first message has its answer (5)"
         key = sent.ours if call else not sent.ours, message.xid
         if message.procedure == OPTIONAL:
-            self.options.add(key)  # one that is known needs no answer
+            self.options.add(key)  # an option that the peer knows needs no answer
         elif call:
             if key in self.open:
                 yield f"a second call {message.xid:#x} beside the first"
@@ -282,7 +282,7 @@ class Connection:
 
     @staticmethod
     def first(message, sent):
-        """The probe: a small call of the client, of nothing."""
+        """Yields what is wrong with the probe, which must be a small NULL call of the client."""
         rpc = message.rpc
         if not sent.ours or message.procedure != MSG or message.direction != CALL:
             yield "does not begin with a call of the client (5)"
@@ -292,7 +292,7 @@ class Connection:
             yield "the first message is no NULL call without chunks"
 
     def count(self, message, ours):
-        """Kinds of messages, for the summary."""
+        """Counts kinds of messages, for the summary."""
         name = DIRECTIONS[message.direction] if ours == (message.direction == CALL) \
             else f"callback {DIRECTIONS[message.direction]}"
         if message.error is not None:
@@ -313,7 +313,7 @@ class Judgement:
     """What was found on all connections of version two."""
 
     def __init__(self, connections):
-        """`connections` holds lists of `Sent`."""
+        """Judges `connections`, which are lists of `Sent`."""
         self.connections = []
         for messages in connections:
             connection = Connection()
@@ -323,14 +323,14 @@ class Judgement:
         self.messages = sum(len(connection.lines) for connection in self.connections)
         self.counts = sum((connection.counts for connection in self.connections),
                           collections.Counter())
-        # Without those to which an answer may be missing in good health.
+        # Without calls that may stay unanswered in normal operation.
         self.unanswered = sum(len(connection.open - connection.parting)
                               for connection in self.connections)
         self.complaints = [complaint for connection in self.connections
                            for complaint in connection.complaints]
 
     def lines(self):
-        """A line for each message."""
+        """Yields a line for each message."""
         for number, connection in enumerate(self.connections):
             yield f"connection {number}"
             yield from connection.lines
@@ -345,5 +345,5 @@ class Judgement:
 
 
 def begins(octets):
-    """Whether a connection whose first message this is begins in version two."""
+    """Returns whether a connection with this first message begins in version two."""
     return len(octets) >= 8 and int.from_bytes(octets[4:8]) == VERSION

@@ -2,10 +2,10 @@
 """Words that make a comment or a page hard to read.
 
 The check reads comments of Rust and C sources and of scripts, comments and docstrings of Python,
-and the paragraphs of the pages.  It leaves out code, literals and quoted text.  A phrase may
-continue on the next line.
+and the paragraphs of the pages. It leaves out code, literals and quoted text. A phrase may continue
+on the next line.
 
-Limits: the check finds words, not sentences.  A riddle made of plain words passes.
+Limits: the check finds words, not sentences. A riddle made of plain words passes.
 """
 
 import ast
@@ -15,12 +15,12 @@ import pathlib
 import re
 import tokenize
 
-# Directories that the check does not hold yet, because they have hits.  This list only shrinks.
-# The debug kernel's name is made from its builder, so that is changed when a new kernel is due.
+# Directories that the check leaves out, because they have hits. This list may only shrink. A change
+# of the builder changes the debug kernel's name, so it waits for the next kernel.
 OPEN = ("tools/debug-kernel/",)
-# The generated page.
+# A generated page.
 NOT_PAGES = ("Documentation/conformance.rst",)
-# Where comments are read, and where pages are.
+# Where the check reads comments, and which pages it reads.
 SOURCES = ("rust/", "tools/", "selftests/")
 PAGES = re.compile(r"(?:Documentation/[^/]+|[A-Z]+)\.(?:rst|md)$")
 RUST, C = (".rs",), (".c", ".h")
@@ -42,7 +42,7 @@ class Entry:
 
 
 def entry(pattern, why, instead, flags=re.IGNORECASE):
-    """A blank of the pattern stands for any white space."""
+    """Makes an entry; a blank in the pattern matches any white space."""
     return Entry(re.compile(pattern.replace(" ", r"\s+"), flags), why, instead)
 
 
@@ -69,12 +69,12 @@ CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\"[^\"]{0,400}\"|“[^”]*”",
 
 
 def blank(text, pattern=CODE):
-    """The text with what matches in spaces; lines stay where they are."""
+    """Replaces what matches by spaces; lines stay where they are."""
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
 def joined(lines):
-    """Blocks [(first line, text)] of the comments {line: text} that follow each other."""
+    """Joins the comments {line: text} of adjacent lines into blocks [(first line, text)]."""
     blocks, last = [], 0
     for number, text in sorted(lines.items()):
         if blocks and number == last + 1:
@@ -85,14 +85,14 @@ def joined(lines):
     return [(number, "\n".join(texts)) for number, texts in blocks]
 
 
-# Comments with strings and characters, which may hold their signs.
+# Comments, and strings and characters, which may contain the signs of a comment.
 C_TOKEN = re.compile(
     r'(?P<line>//[^\n]*)|(?P<block>/\*.*?\*/)|b?r(?P<mark>#*)".*?"(?P=mark)'
     r"""|[bc]?"(?:\\.|[^"\\])*"|b?'(?:\\[^\n]{1,8}?|[^'\\\n])'""", re.DOTALL)
 
 
 def of_c(text):
-    """The comments of a Rust or C source."""
+    """Returns the comments of a Rust or C source."""
     lines, blocks = {}, []
     for found in C_TOKEN.finditer(text):
         number = text.count("\n", 0, found.start()) + 1
@@ -105,7 +105,7 @@ def of_c(text):
 
 
 def of_python(text):
-    """The comments and docstrings of a Python source."""
+    """Returns the comments and docstrings of a Python source."""
     lines = {token.start[0]: token.string.lstrip("#")
              for token in tokenize.generate_tokens(io.StringIO(text).readline)
              if token.type == tokenize.COMMENT}
@@ -120,14 +120,15 @@ def of_python(text):
 
 
 def of_shell(text):
-    """The comments of a script that begin a line."""
+    """Returns the comments of a script that begin a line."""
     return joined({number: line.lstrip().lstrip("#")
                    for number, line in enumerate(text.splitlines(), 1)
                    if re.match(r"\s*#(?!!)", line)})
 
 
 def of_page(text):
-    """The paragraphs of a page; no literal blocks, no directives of tables and code."""
+    """Returns the paragraphs of a page, without literal blocks and directives of tables and code.
+    """
     lines, literal = {}, None
     for number, line in enumerate(text.splitlines(), 1):
         indent = len(line) - len(line.lstrip())
@@ -141,7 +142,7 @@ def of_page(text):
 
 
 def reader(path, text):
-    """What finds the prose of a file, or None."""
+    """Returns the function that finds the prose of a file, or None."""
     name = str(path)
     if PAGES.fullmatch(name):
         return None if name in NOT_PAGES else of_page
@@ -158,7 +159,7 @@ def reader(path, text):
 
 
 def hits(blocks):
-    """(line, words, entry) for each hit, in the order of the lines."""
+    """Returns (line, words, entry) for each hit, in the order of the lines."""
     found = []
     for number, raw in blocks:
         text = blank(raw)
@@ -171,7 +172,7 @@ def hits(blocks):
 
 
 def check(root, files, left_out=OPEN):
-    """One line for each hit in files below the root."""
+    """Yields a line for each hit in files below the root."""
     for path in files:
         name = path.relative_to(root)
         if str(name).startswith(tuple(left_out)):
