@@ -52,7 +52,7 @@ def main(argv):
                 add_clean):
         add(commands)
     args = parser.parse_args(argv)
-    # Both ways of being told to stop unwind the stack, which ends the machines.
+    # Every signal to stop raises an exception, which unwinds the stack and so ends the machines.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))
@@ -67,7 +67,7 @@ def main(argv):
 
 
 class Version(argparse.Action):
-    """Print the version of this source."""
+    """Prints the version of this source."""
 
     def __init__(self, option_strings, dest, **_):
         super().__init__(option_strings, dest, nargs=0, help="print the version of this source")
@@ -189,7 +189,7 @@ def record_option(sub):
 
 
 def numbers(text):
-    """Numbers with commas between them."""
+    """Returns the numbers of a text, in which commas separate them."""
     return [int(word) for word in text.split(",")]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The package archive: the one that this machine already uses."""
+"""The package archive that this machine already uses."""
 
 import shutil
 
@@ -7,16 +7,16 @@ from ..base import proc
 from ..base.ui import LabError
 
 RELEASE = "trixie"
-# Files that show that this is Debian even before the first `apt-get update`.
+# Release names that identify Debian's archive even before the first `apt-get update`.
 RELEASES = ("bookworm", RELEASE, "forky", "sid", "oldstable", "stable", "testing",
             "unstable")
 KERNEL_SUITE = f"{RELEASE}-backports"
 
 
 def mirror():
-    """The address of the Debian archive in this machine's apt configuration.
+    """Returns the address of the Debian archive in this machine's apt configuration.
 
-    None when it names no address: mmdebstrap then uses its own default.
+    Returns None if there is no address: mmdebstrap then uses its own default.
     """
     if not shutil.which("apt-get"):
         return None
@@ -32,7 +32,7 @@ def mirror():
 
 
 def apt_options():
-    """The proxy settings of this machine, as options for apt in another root."""
+    """Returns the proxy settings of this machine, as options for apt in another root."""
     if not shutil.which("apt-config"):
         return []
     lines = proc.output(["apt-config", "dump", "Acquire"]).splitlines()
@@ -41,7 +41,7 @@ def apt_options():
 
 
 def install_on_host(package):
-    """Install the only package that the host may lack."""
+    """Installs the only package that the host may lack."""
     if not shutil.which("apt-get"):
         raise LabError(f"{package} is missing and this is no Debian: install it by hand")
     log = "/dev/null"

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A Debian installation in a directory: what an administrator has, and what he does to it.
+"""A Debian installation in a directory, with the commands that an administrator runs in it.
 
-It is made with apt from the archive that this machine uses. As a machine it is the lab's client: a
-static address, Soft-RoCE on its network device, a mount in /etc/fstab, and the agent of the lab as
-a service.
+apt makes it from the archive that this machine uses. As a machine it is the lab's client: a static
+address, Soft-RoCE on its network device, a mount in /etc/fstab, and the lab's agent as a service.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ LOADERS = {"usr/lib/shim/shimx64.efi.signed": "EFI/BOOT/BOOTX64.EFI",
 RECIPE = 1
 SECONDS = 1800
 IMAGE_BYTES = 8 << 30
-# Where the installation sees the packages to be installed.
+# The path of our packages inside the installation.
 DEBS = "/mnt"
 FILES = {
     "etc/fstab": "/dev/vda / ext4 defaults 0 1\n"
@@ -54,14 +53,14 @@ ENABLE = 'chroot "$1" systemctl enable systemd-networkd.service soft-roce.servic
 
 
 def plain():
-    """The directory of an installation without a kernel; created when missing."""
+    """Returns the directory of an installation without a kernel; creates it if it is missing."""
     root.need_root()
     name = f"{archive.RELEASE}-{cache.key(RECIPE, PACKAGES, FILES)}"
     return cache.entry("installation", name, bootstrap)
 
 
 def bootstrap(target):
-    """Install everything except a kernel."""
+    """Installs everything except a kernel."""
     overlay = target.with_suffix(".files")
     for name, text in FILES.items():
         path = overlay / name
@@ -80,35 +79,35 @@ def bootstrap(target):
 
 
 class Installation:
-    """A copy of the installation, in which commands are run."""
+    """A copy of the installation, in which commands run."""
 
     def __init__(self, tree, debs, log):
-        """`tree` is the directory of the copy; `debs` contains the packages that can be installed.
-        """
+        """Makes the copy. `tree` is its directory; `debs` contains the packages that can be
+        installed."""
         self.tree, self.debs, self.log = tree, debs, log
         proc.run_logged("copying the installation", ["cp", "-a", plain(), self.tree], self.log,
                         SECONDS)
 
     def command(self, argv):
-        """The argument list that runs a command in the copy."""
+        """Returns the argument list that runs a command in the copy."""
         return chroot.command(self.tree, argv, [(self.debs, DEBS)])
 
     def run(self, text, *argv):
-        """Run a command that must succeed."""
+        """Runs a command that must succeed."""
         proc.run_logged(text, self.command(argv), self.log, SECONDS)
 
     def apt(self, text, *argv):
-        """Run apt-get in the same way."""
+        """Runs apt-get in the same way."""
         self.run(text, "apt-get", "-y", "-q", "-o", "Dpkg::Use-Pty=0", *argv)
 
     def ask(self, *argv):
-        """Run a command; return the exit status and the output."""
+        """Runs a command; returns the exit status and the output."""
         done = subprocess.run(self.command(argv), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
                               stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False)
         return done.returncode, done.stdout
 
     def state(self):
-        """All files: {path: type and content}."""
+        """Returns all files as {path: type and content}."""
         found = {}
         for top, directories, names in os.walk(self.tree):
             for name in directories + names:
@@ -122,7 +121,7 @@ class Installation:
         return found
 
     def image(self, base, target):
-        """Write a disk with the whole copy into a directory, and the kernels beside the disk."""
+        """Writes a disk with the whole copy into a directory, and the kernels beside the disk."""
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         with open(target / "disk", "wb") as disk:
@@ -135,7 +134,7 @@ class Installation:
                 shutil.copyfile(file, target / file.name)
 
     def boot_files(self, target, release):
-        """Write the files that a firmware and its boot loaders read into a directory."""
+        """Writes the files that a firmware and its boot loaders read into a directory."""
         found = LOADERS | {f"boot/{name}-{release}": f"{name}-{release}"
                            for name in ("vmlinuz", "initrd.img")}
         for source, name in found.items():

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel tree to carry away, and a module of the kernel's own source to build there.
+"""A kernel tree that can be moved, and a module of the kernel's own source to build there.
 
-The tree is what a package of headers has, without the headers that the module does not read: the
-machines are slow. The module is built here too, with the same tree under the name that the place
-will have: what comes out there must be the same, byte for byte.
+The tree contains the files of a headers package, without the headers that the module does not read:
+the machines are slow. The module is also built here, with the same tree under the path that it will
+have in the machine. The machine must build the same module, byte for byte.
 """
 
 import os
 
 from ..base import cache, chroot, proc
 
-# A module of the kernel's own, a file system of three files: an emulated compiler is slow.
+# A small module of the kernel's own, a file system of three files: an emulated compiler is slow.
 SOURCE, MODULE = "fs/bfs", "bfs.ko"
 LEFT_OUT = ("include/config", "scripts/atomic", "scripts/coccinelle", "scripts/dtc",
             "scripts/gdb", "scripts/kconfig", "scripts/sbom")
@@ -18,7 +18,7 @@ PARTS = ("Makefile", ".config", "Module.symvers", "include", "scripts", "arch/x8
          "tools/objtool/objtool")
 MORE = "include/config/auto.conf include/config/kernel.release arch/x86/Makefile*"
 NAME = os.path.basename(SOURCE)
-# Build the module; the working directory contains tree and source.
+# Builds the module; the working directory contains tree and source.
 BUILD = f"make -s -C tree M=\"$PWD/{NAME}\" modules"
 RECIPE = f"""\
 set -eux
@@ -45,7 +45,8 @@ rm -r tree {NAME} parts read there
 
 
 def files(base, kernel, place):
-    """The tree with the module's source, the checksums, and the module as built in `place`."""
+    """Returns files with the tree and the module's source, the checksums, and the module as built
+    in `place`."""
     def make(target):
         target.mkdir(parents=True)
         log = target.with_suffix(".log")

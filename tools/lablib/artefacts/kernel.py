@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Kernel artefacts: what the machines boot and what modules are built against."""
+"""Kernel artefacts: kernels that the machines boot, and trees to build modules against."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ DEBUG_RECIPE = REPO / "tools/debug-kernel"
 # Options that are added to the debug kernel's configuration for a real-time kernel.
 REAL_TIME = DEBUG_RECIPE / "rt.config"
 DEBUG_SECONDS = 3600
-# A minute on an idle machine.
+# The limit; it takes a minute on an idle machine.
 SECONDS = 2400
 # Drivers that no virtual machine needs; without them the build takes half the time.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
@@ -33,25 +33,25 @@ class Kernel:
     release: str
     arch: arch.Arch
     image: pathlib.Path
-    modules: pathlib.Path  # holds <release>/
+    modules: pathlib.Path  # contains <release>/
     tree: pathlib.Path     # prepared for external modules
     llvm: bool = False     # built with clang
     debug: bool = False
     source: pathlib.Path | None = None
     package: dict | None = None
-    compiler: str = ""     # what an own tree's metadata is of, as rustc calls itself
+    compiler: str = ""     # the compiler of a user's tree, in the words of rustc --version
 
     def make_words(self):
-        """The arguments that kbuild needs."""
+        """Returns the arguments that kbuild needs."""
         words = [f"KERNELRELEASE={self.release}", *self.arch.make_words()]
         return words + (["LLVM=1"] if self.llvm else [])
 
 
 def get(root, spec=None):
-    """The newest complete stock kernel that `spec` names (see packages.resolve), or the user's own
-    if it names a directory (see tree).
+    """Returns the newest complete stock kernel that `spec` names (see packages.resolve), or the
+    user's own if it names a directory (see tree).
 
-    `root` must have the tools for its architecture (see root.path).
+    `root` must contain the tools for its architecture (see root.path).
     """
     if tree.is_named(spec):
         return own(root, tree.look(spec))
@@ -68,12 +68,12 @@ def get(root, spec=None):
 
 
 def arch_of(spec):
-    """The architecture of the kernel with this name; None: this machine's."""
+    """Returns the architecture of the kernel with this name; None: this machine's."""
     return tree.look(spec).arch if tree.is_named(spec) else packages.arch_of(spec)
 
 
 def own(root, found):
-    """A kernel that the user has built."""
+    """Returns a kernel that the user has built."""
     return Kernel(release=found.release, arch=found.arch, image=found.image,
                   modules=tree.modules(root, found), tree=found.directory,
                   llvm=found.has("CC_IS_CLANG"), debug=found.has("PROVE_LOCKING"),
@@ -81,13 +81,13 @@ def own(root, found):
 
 
 def tools(root, *names):
-    """The versions of the tools in the root, because their output depends on them."""
+    """Returns the versions of the tools in the root, because their output depends on them."""
     return proc.output(chroot.command(
         root, ["dpkg-query", "-W", "-f", "${Package}=${Version}\n", *names]))
 
 
 def make(root, choice, target):
-    """Fetch the packages and prepare everything below `target`."""
+    """Fetches the packages and prepares everything below `target`."""
     release = choice["release"]
     of = packages.arch_of(release)
     debs, prepared = target / "debs", target / "tree"
@@ -123,7 +123,7 @@ def make(root, choice, target):
         (target / "modules" / release / link).unlink(missing_ok=True)
     for part in NO_MODULES:
         cache.remove(target / "modules" / release / "kernel" / part)
-    # Unpacked here once, because each machine would need a long time.
+    # Unpacked here once, because each machine would need a long time for that.
     shell("unpacking modules",
           'find "$1" -name "*.ko.xz" -print0 | xargs -0 -P2 -n64 xz -d; '
           'mkdir "$3"; mkdir "$3/lib"; ln -s "$1" "$3/lib/modules"; '
@@ -140,7 +140,7 @@ def make(root, choice, target):
     run("preparing the tree for modules", [*make_argv, "modules_prepare"], prepared)
     symvers = one_of(files, f"usr/src/linux-headers-{release}/Module.symvers")
     shutil.copy(symvers, prepared / "Module.symvers")
-    if of == arch.AMD64:  # elsewhere the image has no vmlinux in it
+    if of == arch.AMD64:  # on other architectures the image contains no vmlinux
         # Module BTF is made against the BTF of the kernel image.
         shell("extracting vmlinux", 'scripts/extract-vmlinux "$1" > vmlinux',
               target / "vmlinuz", cwd=prepared)
@@ -150,7 +150,7 @@ def make(root, choice, target):
 
 
 def one_of(base, *patterns):
-    """The first match below `base`, because packages moved their files over time."""
+    """Returns the first match below `base`, because packages moved their files over time."""
     for pattern in patterns:
         for found in base.glob(pattern):
             return found
@@ -158,9 +158,9 @@ def one_of(base, *patterns):
 
 
 def debug(root, stock):
-    """The debug kernel, built from the stock kernel's source when missing.
+    """Returns the debug kernel; builds it from the stock kernel's source if it is missing.
 
-    With PREEMPT_RT if the stock kernel has it.
+    It has PREEMPT_RT if the stock kernel has it.
     """
     if not stock.package:
         raise LabError("the debug kernel is built from a stock kernel's source: --debug and a "

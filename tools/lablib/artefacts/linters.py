@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""ruff and mypy, which judge the Python programs, in versions of our choice."""
+"""ruff and mypy, which check the Python programs, in fixed versions."""
 
 import importlib.util
 import pathlib
@@ -14,14 +14,14 @@ SECONDS = 300
 
 
 def path():
-    """The directory with the linters; created when missing."""
+    """Returns the directory with the linters; creates it if it is missing."""
     python = "-".join(map(str, (*sys.version_info[:2], sys.platform)))
     name = f"{python}-{cache.key(sys.base_prefix, VERSIONS.read_text())}"
     return cache.entry("linters", name, install) / "bin"
 
 
 def install(target):
-    """Create a virtual environment with the packages of the list."""
+    """Creates a virtual environment with the packages of the list."""
     if not importlib.util.find_spec("ensurepip"):
         # Debian has the module `venv` in a package of its own.
         archive.install_on_host(f"python3.{sys.version_info[1]}-venv")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Building our kernel module with the toolchain of the root."""
+"""Builds our kernel modules with the toolchain of the root."""
 
 import shutil
 
@@ -14,8 +14,8 @@ RDS = "rds_rdma_rs.ko"
 BUILD_SECONDS = 900
 
 
-# What is built of the crates, each in an object directory of its own: the module, the words for
-# kbuild, and how the directory's name ends.
+# What is built from the crates, each variant in an object directory of its own: the module, the
+# words for kbuild, and the suffix of the directory's name.
 VARIANTS = {"client": (NAME, [], ""),
             "suites": (SUITES, ["XPRTRDMA_KUNIT=1"], "-kunit"),
             "server": (SERVER, ["XPRTRDMA_SERVER=1"], "-server"),
@@ -24,21 +24,21 @@ VARIANTS = {"client": (NAME, [], ""),
 
 
 def directory(kernel, clippy=False, variant="client"):
-    """The directory for the objects for this kernel."""
+    """Returns the directory for the objects for this kernel."""
     return REPO / "build" / (kernel.release + ("-clippy" if clippy else "")
                              + VARIANTS[variant][2])
 
 
 def make(kernel, objects, *words, tree=REPO):
-    """kbuild's command line for this module."""
+    """Returns kbuild's command line for this module."""
     return ["make", "-C", kernel.tree, *kernel.make_words(), f"M={tree}", f"MO={objects}", *words]
 
 
 def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, variant="client"):
-    """Build the module; the file, relative to the repository.
+    """Builds the module; returns the file relative to the repository.
 
-    `show` puts make's output on the terminal; it is in the log in any case.  A copy of the source
-    in `tree` is built into `objects`; both lie in the repository.
+    `show` prints make's output on the terminal; the log has it in any case. A copy of the source in
+    `tree` is built into `objects`; both are in the repository.
     """
     if not (REPO / "Kbuild").exists():
         raise LabError(f"no module to build: {REPO}/Kbuild is missing; "
@@ -53,7 +53,8 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, varia
         argv = chroot.command(root, make(kernel, objects, *words, tree=tree),
                               [cache.directory(), kernel.tree, REPO], REPO)
         if kernel.compiler not in ("", compiler(root)):
-            # Metadata of one compiler cannot be read by another: perhaps this machine has it.
+            # A compiler cannot read the metadata of another compiler. Perhaps this machine has the
+            # right one.
             if own_compiler() != kernel.compiler:
                 raise LabError(f"the kernel in {kernel.tree} was built by '{kernel.compiler}', but "
                                f"the lab has '{compiler(root)}' and this machine "
@@ -68,23 +69,23 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, varia
 
 
 def compiler(root):
-    """The version of the root's compiler."""
+    """Returns the version of the root's compiler."""
     return proc.output(chroot.command(root, ["rustc", "--version"])).strip()
 
 
 def own_compiler():
-    """The version of this machine's compiler."""
+    """Returns the version of this machine's compiler."""
     return proc.output(["rustc", "--version"]).strip() if shutil.which("rustc") else "none"
 
 
 def warnings(kernel, clippy=False, variant="client"):
-    """The warnings and errors of the tools in the last build."""
+    """Returns the warnings and errors of the tools in the last build."""
     text = (directory(kernel, clippy, variant) / "build.log").read_text()
     return [line for line in text.splitlines() if "warning" in line.lower()]
 
 
 def clean():
-    """Delete all build results, but not those of runs."""
+    """Deletes all build results, but keeps those of runs."""
     build_directory = REPO / "build"
     for path in build_directory.iterdir() if build_directory.exists() else ():
         if path.name != "runs":

@@ -16,10 +16,10 @@ IMAGE = re.compile(r"linux-image-(\d+\.\d+\.\d+[^-]*-(?:(?:cloud|rt)-)?(?:amd64|
 
 
 class Archive:
-    """The kernel suite's package lists, kept apart from the root's own."""
+    """The kernel suite's package lists, separate from the root's own."""
 
     def __init__(self, root, of=None):
-        """`of` is the architecture of the packages; None: this machine's."""
+        """Prepares the lists. `of` is the architecture of the packages; None: this machine's."""
         self.root = root
         self.foreign = None if of is None or of.is_host else of.debian
         self.state = state(of)
@@ -31,7 +31,7 @@ class Archive:
         self.where = f"{archive.KERNEL_SUITE} of {mirror}"
 
     def mirror_of_root(self):
-        """The archive that mmdebstrap selected because the host names none."""
+        """Returns the archive that mmdebstrap selected because the host names none."""
         found = re.search(r"^deb (?:\[.*\] )?(\S+) ",
                           (self.root / "etc/apt/sources.list").read_text(), re.MULTILINE)
         if not found:
@@ -39,7 +39,7 @@ class Archive:
         return found[1]
 
     def apt(self, *argv, cwd="/"):
-        """The argument list of an apt command that uses these lists."""
+        """Returns the argument list of an apt command that uses these lists."""
         options = ["-o", f"Dir::Etc::sourcelist={self.sources}",
                    "-o", "Dir::Etc::sourceparts=/dev/null",
                    "-o", f"Dir::State::lists={self.state}/lists",
@@ -55,7 +55,7 @@ class Archive:
                               binds=[cache.directory()], cwd=cwd)
 
     def packages(self):
-        """Update the lists; return all kernel packages as {(name, version): fields}."""
+        """Updates the lists; returns all kernel packages as {(name, version): fields}."""
         log = self.state / "update.log"
         proc.run_logged(f"reading the package lists of {self.where}",
                         self.apt("apt-get", "update"), log, 300)
@@ -73,17 +73,17 @@ class Archive:
 
 
 def number(text):
-    """The sort key of a kernel release."""
+    """Returns the sort key of a kernel release."""
     return [int(n) for n in re.findall(r"\d+", text)]
 
 
 def series_of(release):
-    """The series of a release or of a package's name, such as 7.3."""
+    """Returns the series of a release or of a package's name, such as 7.3."""
     return ".".join(re.findall(r"\d+", release)[:2])
 
 
 def needed(packages, image, version):
-    """The packages of a kernel: those to download, or those that are missing."""
+    """Returns the packages of a kernel: (those to download, those that are missing)."""
     release = image.removeprefix("linux-image-")
     series = series_of(release)
     names = {image, f"linux-headers-{release}", f"linux-source-{series}"}
@@ -95,10 +95,10 @@ def needed(packages, image, version):
 
 
 def resolve(root, spec):
-    """The newest complete kernel that `spec` names: a series, a release, or a series with a
+    """Returns the newest complete kernel that `spec` names: a series, a release, or a series with a
     flavour, such as 7.3-rt-amd64.
 
-    The answer is remembered for a day, so that a warm build needs no network.
+    The answer is stored for a day, so that a build with a filled cache needs no network.
     """
     of = arch_of(spec)
     memory = state(of) / f"resolved-{spec}.json"
@@ -120,7 +120,7 @@ def resolve(root, spec):
 
 
 def release_of(spec):
-    """The series or release of `spec`, and the flavour: what follows the first hyphen.
+    """Returns the series or release of `spec`, and the flavour, which follows the first hyphen.
 
     A series alone means the ordinary flavour of this machine's architecture.
     """
@@ -129,7 +129,7 @@ def release_of(spec):
 
 
 def arch_of(spec):
-    """The architecture of a kernel, named as for `resolve`; None: this machine's."""
+    """Returns the architecture of a kernel, named as for `resolve`; None: this machine's."""
     if not spec:
         return arch.of_host()
     found = arch.of_flavour(release_of(spec)[1])
@@ -143,13 +143,14 @@ def arch_of(spec):
 
 
 def state(of=None):
-    """The directory of the package lists for an architecture."""
+    """Returns the directory of the package lists for an architecture."""
     foreign = "" if of is None or of.is_host else f"-{of.debian}"
     return cache.directory() / f"apt{foreign}"
 
 
 def sorted_out(packages):
-    """Complete kernels and others, each as (release, version, packages, what is missing)."""
+    """Returns complete kernels and others, each as (release, version, packages, what is missing).
+    """
     complete, partial = [], []
     for name, version in packages:
         found = IMAGE.match(name)
@@ -160,7 +161,7 @@ def sorted_out(packages):
 
 
 def choose(packages, spec, where):
-    """Select from the lists, or raise an error of one line that says what to do."""
+    """Selects from the lists, or raises an error of one line that says what to do."""
     complete, partial = sorted_out(packages)
     complete.sort(key=lambda item: (number(item[0]), number(item[1])))
     wanted, flavour = release_of(spec)
@@ -184,7 +185,7 @@ def choose(packages, spec, where):
 
 
 def series(root):
-    """The archive's series with a complete ordinary kernel, and those without one."""
+    """Returns the archive's series with a complete ordinary kernel, and those without one."""
     source = Archive(root)
     with cache.locked(source.state / "lists"):
         packages = source.packages()
@@ -194,22 +195,22 @@ def series(root):
 
 
 def nearly(partial):
-    """What the newest incomplete match lacks, as part of a sentence."""
+    """Returns what the newest incomplete match lacks, as part of a sentence."""
     found = sorted(partial, key=lambda item: number(item[0]))
     return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
 
 
 def too_old(spec):
-    """Whether the module could be built for a kernel at all, as part of a sentence."""
+    """Returns why the module cannot be built for an old kernel, as part of a sentence."""
     old = re.match(r"\d+\.\d+", spec) and number(spec)[:2] < number(OLDEST)
     return f"; the module needs the Rust interfaces of {OLDEST} or newer" if old else ""
 
 
 def ordinary(release):
-    """Whether a release is the ordinary flavour of its architecture."""
+    """Returns whether a release is the ordinary flavour of its architecture."""
     return release_of(release)[1] in {of.debian for of in arch.ALL}
 
 
 def is_real_time(release):
-    """Whether a release is the flavour with PREEMPT_RT."""
+    """Returns whether a release is the flavour with PREEMPT_RT."""
     return release_of(release)[1] in {of.rt for of in arch.ALL}

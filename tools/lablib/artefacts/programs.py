@@ -11,13 +11,14 @@ from . import kbuild
 NFSTEST_LINE = re.compile(r"^\s+(?P<verdict>PASS|FAIL): (?P<name>.*)$")
 VERDICT_LINE = re.compile(r"^(?P<name>[\w:-]+)\s+(?P<verdict>ok|FAILED)$")
 NFSTEST_GROUP = re.compile(r"^\*\*\* (?P<name>.*)$")
-# How NFStest and mount(8) are told which transport to use.
+# The options that select a transport, for NFStest and for mount(8).
 NFSTEST_CARRIER = {"rdma": "--proto rdma --port 20049", "tcp": "--proto tcp --port 2049"}
 MOUNT_CARRIER = {"rdma": "rdma,port=20049", "tcp": "proto=tcp"}
-# NFStest ends its capture by a signal to the shell that started it. Where sh does not become the
-# last command by itself, the capture would run on and its end be missing when it is read.
-# NFStest's second process relies on what Python 3.13 no longer does: that names which one exec()
-# makes in a function are there in the next. In the machine they are made global.
+# Two workarounds. NFStest ends its capture by a signal to the shell that started it. Some shells
+# stay in front of their last command; the capture would then run on, and its end would be missing
+# when it is read. So `exec` starts the capture. NFStest's second process needs a behaviour that
+# ended with Python 3.13: names that exec() makes in one function were visible in the next. In the
+# machine they are made global.
 NFSTEST = """\
 ip route replace default via 192.0.2.1 && mkdir -p /mnt/test && cd /tmp &&
 sed -i 's/exec(fstr)$/exec(fstr, globals())/' /usr/lib/python3/dist-packages/nfstest/rexec.py &&
@@ -34,9 +35,9 @@ mkdir {place} && cd {place} && timeout -k 10 {limit} {command}
 status=$?
 cd / && rm -rf {place}; umount /mnt/test
 exit $status"""
-# What tar unpacked and what make built is read back from the server. The module shows its file
-# system when it is loaded. Times are not compared: those that tar sets were lost with
-# the in-tree client too, for every file.
+# The files that tar unpacked and that make built are read back from the server. The module
+# registers its file system when it is loaded. Times are not compared: the in-tree client, too, lost
+# those that tar set, for every file.
 KBUILD = f"""sh -exc '
 tar -xf /results/tree.tar
 {kbuild.BUILD}
@@ -48,8 +49,9 @@ insmod {kbuild.NAME}/{kbuild.MODULE}
 grep -w {kbuild.NAME} /proc/filesystems
 rmmod {kbuild.NAME}'"""
 
-# The file system class of stress-ng without what does not touch the directory it is given, and
-# asynchronous I/O. It has statuses for what kernel or file system do not offer.
+# The file system class of stress-ng, without asynchronous I/O and without stressors that do not use
+# the given directory. stress-ng has exit statuses for features that the kernel or the file system
+# lacks.
 STRESSORS = """
 access acl aio aiol chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify fallocate
 fanotify fcntl fiemap file-ioctl filename filerace flock fpunch fsize fstat getdent handle hdd
@@ -71,7 +73,7 @@ PJDFSTEST = "0.2.2"
 
 
 def pjdfstest(base, _kernel):
-    """Build the program when missing; return the file."""
+    """Builds the program if it is missing; returns the file."""
     def make(target):
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)
@@ -85,7 +87,7 @@ def pjdfstest(base, _kernel):
 
 
 def kernel_tree(base, kernel):
-    """A kernel tree, and a module that was built with the tree on this machine."""
+    """Returns a kernel tree, and a module that was built with the tree on this machine."""
     return kbuild.files(base, kernel, PLACE)
 
 
@@ -95,13 +97,13 @@ class Program:
 
     name: str
     what: str
-    seconds: int = 1800          # far more than on an idle machine
-    command: str | None = None   # in an empty directory of a mount; else it is of NFStest
+    seconds: int = 1800          # limit, far above the time on an idle machine
+    command: str | None = None   # runs in an empty directory of a mount; None: it is NFStest's
     more: str = ""               # options
-    memory: int = 4096           # MiB in the client; captures are kept there
-    files: object = None         # makes files that are in /results then
-    line: object = None          # says how one case went; else the exit status does
-    group: object = None         # says what the next cases belong to
+    memory: int = 4096           # MiB in the client, which also stores captures
+    files: object = None         # function that makes files for /results
+    line: object = None          # pattern of a case's verdict; None: the exit status is the verdict
+    group: object = None         # pattern of the heading of a group of cases
     groups: dict = dataclasses.field(default_factory=dict)  # how many groups must begin like this
 
     def __post_init__(self):
@@ -109,9 +111,9 @@ class Program:
             self.line, self.group = NFSTEST_LINE, NFSTEST_GROUP
 
     def script(self, carrier):
-        """The script of the client machine, over rdma or tcp."""
-        # On a busy host a machine's clock was seen to run more than three times too fast: the limit
-        # that counts is the lab's own.
+        """Returns the script for the client machine, over rdma or tcp."""
+        # On a busy host a machine's clock was seen to run more than three times too fast. So this
+        # limit is generous, and the lab's own limit counts.
         limit = 5 * self.seconds
         if self.command:
             return MOUNTED.format(limit=limit, command=self.command, place=PLACE,
@@ -125,7 +127,7 @@ PROGRAMS = (
     Program("nfstest_io", "file I/O of four processes, with locks", 300,
             "nfstest_io --datadir io --nprocs 4 --runtime 60 --seed 1 --exiterr"),
     Program("nfstest_posix", "system calls"),
-    # Running everything a second time with delegations would double the time.
+    # With delegations, everything would run a second time and double the time.
     Program("nfstest_dio", "direct I/O, read from a capture; without delegations",
             more="--withdeleg false"),
     Program("nfstest_xattr", "extended attributes"),
@@ -134,8 +136,8 @@ PROGRAMS = (
     Program("nfstest_lock", "locks of several processes, and of the server as the second client",
             more="--opentype rdwr --opentype2 rdwr --client 192.0.2.1,192.0.2.1"),
     # NFStest does not know what NFSv4.2 does with a delegation today (RFC 9754: no open state
-    # beside it, times kept by the client), and calls that a failure. The second client speaks
-    # NFSv4.0 over TCP and is a client of its own to the server.
+    # beside it, and the client keeps the times). It calls that a failure. The second client speaks
+    # NFSv4.0 over TCP; for the server it is a client of its own.
     Program("nfstest_delegation", "delegations and their recall by a second client; NFSv4.1",
             more="--nfsversion 4.1", groups={"Basic": 12, "Recall": 54}),
     Program("nfstest_cache", "attribute caches; the server is the second client",

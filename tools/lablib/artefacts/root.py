@@ -14,7 +14,7 @@ PACKAGES = pathlib.Path(__file__).with_name("packages.txt")
 RECIPE = 1
 GUEST_RECIPE = 1
 BUILD_SECONDS = 1200
-# The packages that a machine needs in addition to those of its part of packages.txt.
+# The packages that a machine needs in addition to its part of packages.txt.
 GUEST_TOOLS = ("busybox-static", "kmod")
 ALTERNATIVES = "/etc/alternatives/"
 PLACES = ("media", "mnt", "opt", "srv")
@@ -25,7 +25,7 @@ NO_SERVICES = ('printf "#!/bin/sh\\nexit 101\\n" > "$1/usr/sbin/policy-rc.d"; '
 
 
 def packages(parts=""):
-    """The packages in those parts of packages.txt whose heading contains this word."""
+    """Returns the packages in those parts of packages.txt whose heading contains this word."""
     wanted, found = False, []
     for line in PACKAGES.read_text().splitlines():
         if line.startswith("#"):
@@ -36,10 +36,10 @@ def packages(parts=""):
 
 
 def path(target=None):
-    """The directory of the root, made first when missing.
+    """Returns the directory of the root; makes it first if it is missing.
 
-    With what it takes to build for the architecture `target` and to emulate it, if that is not
-    this machine's.
+    If `target` is not this machine's architecture, the root also contains the tools to build for it
+    and to emulate it.
     """
     need_root()
     names = [*packages(), *more_packages(target or arch.of_host())]
@@ -48,14 +48,14 @@ def path(target=None):
 
 
 def more_packages(target):
-    """Packages that packages.txt does not list."""
+    """Returns the packages that packages.txt does not list."""
     emulator = [] if target.emulator in packages() else [target.emulator]
     return emulator + ([] if target.is_host
                        else [target.compiler, f"libc6-dev-{target.debian}-cross"])
 
 
 def guest(target):
-    """The directory of the root for machines of this architecture."""
+    """Returns the directory of the root for machines of this architecture."""
     if target.is_host:
         return path()
     need_root()
@@ -66,29 +66,30 @@ def guest(target):
 
 
 def essential(base):
-    """The packages that every Debian has. mmdebstrap omits them when it only unpacks."""
+    """Returns the packages that every Debian has. mmdebstrap omits them when it only unpacks."""
     listed = proc.output(chroot.command(
         base, ["dpkg-query", "-W", "-f", "${Package} ${Essential}\n"]))
     return [line.split()[0] for line in listed.splitlines() if line.endswith(" yes")]
 
 
 def need_root():
-    """All later steps mount, chroot or boot, so a missing root permission is reported early."""
+    """Raises unless the lab runs as root. All later steps mount, chroot or boot, so the error comes
+    early."""
     if os.geteuid() != 0:
         raise LabError("the lab makes chroots and mount namespaces: run it as root")
 
 
 def bootstrap(target, names):
-    """Create the root for this machine's architecture."""
+    """Creates the root for this machine's architecture."""
     unpack(target, names, ["--variant=minbase", f"--essential-hook={NO_SERVICES}"])
     adjust(target)
 
 
 def extract(target, base, foreign, names):
-    """Make a root for a foreign architecture.
+    """Makes a root for a foreign architecture.
 
-    Packages are unpacked and not configured, since their programs do not run here; what their
-    scripts would have made is taken from the root for this machine.
+    Packages are unpacked and not configured, because their programs do not run here. The files that
+    their scripts would make are copied from the root for this machine.
     """
     unpack(target, names, ["--variant=extract", f"--architectures={foreign.debian}"])
     for directory in PLACES:
@@ -103,11 +104,11 @@ def extract(target, base, foreign, names):
 
 
 def unpack(target, names, options, sources=None):
-    """Run mmdebstrap, with the only suite of the archive or with these lines for sources.list."""
+    """Runs mmdebstrap, with the only suite of the archive or with these lines for sources.list."""
     if not shutil.which("mmdebstrap"):
         archive.install_on_host("mmdebstrap")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # dpkg's fsync calls take minutes and protect nothing here, because an unfinished root is
+    # Without dpkg's fsync calls, which take minutes and protect nothing here: an unfinished root is
     # discarded.
     argv = ["mmdebstrap", "--mode=root", "--format=directory",
             "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*",
@@ -128,7 +129,7 @@ def unpack(target, names, options, sources=None):
 
 
 def adjust(target):
-    """Files that NFS servers and the machines' mounts need, and that no package contains."""
+    """Makes files that NFS servers and the machines' mounts need, and that no package contains."""
     for directory in ("var/lib/nfs/nfsdcld",
                       "var/lib/nfs/rpc_pipefs", "var/lib/nfs/sm", "var/lib/nfs/sm.bak",
                       "var/lib/nfs/v4recovery"):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The iWARP provider in software, which Debian's kernels leave out.
+"""The software iWARP device, which Debian's kernels leave out.
 
-Built from the stock kernel's own source, for the server and, unless that has the
-debug kernel, for the client: a second kind of RDMA device, with other limits and
-another connection manager than RoCE's.
+It is built from the stock kernel's own source, for the server, and for the client unless that has
+the debug kernel. It is a second kind of RDMA device, whose limits and connection manager differ
+from RoCE's.
 """
 
 import shutil
@@ -17,11 +17,11 @@ RECIPE = 1
 
 
 def build(root, stock):
-    """Build siw.ko for a stock kernel when missing; return its directory."""
+    """Builds siw.ko for a stock kernel if it is missing; returns its directory."""
     def make(target):
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)
-        # A copy is used, because building in place would change what the cache must keep.
+        # A copy is built, because building in place would change the kernel tree in the cache.
         shutil.copytree(stock.tree / SOURCE, target / "siw")
         argv = ["make", "-C", stock.tree, *stock.make_words(), f"M={target}/siw",
                 "CONFIG_RDMA_SIW=m", "-j2", "modules"]

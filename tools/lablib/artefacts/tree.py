@@ -13,7 +13,7 @@ from ..base.ui import LabError
 MACHINE = ("64BIT", "BLK_DEV_INITRD", "DEVTMPFS", "MODULES", "NET_9P_VIRTIO", "9P_FS", "OVERLAY_FS",
            "RUST", "TMPFS", "VIRTIO_CONSOLE", "VIRTIO_NET", "VIRTIO_PCI")
 CONFIG = REPO / "selftests/config"
-# The options behind this line are not necessary for a client.
+# A client does not need the options after this line.
 CLIENT_ENDS = "# in-tree client"
 SECONDS = 600
 INSTALL = """
@@ -37,17 +37,17 @@ class Tree:
         return self.directory / self.arch.boot
 
     def has(self, name):
-        """Whether an option is on, built in or as a module."""
+        """Returns whether an option is on, built in or as a module."""
         return self.config.get(name) in ("y", "m")
 
 
 def is_named(spec):
-    """Whether `spec` names a directory; all other names begin with a series."""
+    """Returns whether `spec` names a directory; all other names begin with a series."""
     return bool(spec) and ("/" in spec or not re.match(r"\d", spec))
 
 
 def look(spec):
-    """The tree in a directory; raise an error that says what the tree lacks."""
+    """Returns the tree in a directory; raises an error that says what the tree lacks."""
     directory = pathlib.Path(spec).resolve()
     if not directory.is_dir():
         raise LabError(f"--kernel {spec}: no such directory, and no series or release either")
@@ -73,18 +73,18 @@ def look(spec):
 
 
 def options(text):
-    """The options of a configuration that are on, without the prefix."""
+    """Returns the options of a configuration that are on, without the prefix."""
     return dict(re.findall(r"^CONFIG_(\w+)=(.*)$", text, re.MULTILINE))
 
 
 def client_options():
-    """The options that a client must have, according to selftests/config."""
+    """Returns the options that a client must have, according to selftests/config."""
     return sorted(options(CONFIG.read_text().partition(CLIENT_ENDS)[0]))
 
 
 def modules(root, tree):
-    """The modules of the tree. They are installed into the cache again when they were built again.
-    """
+    """Returns the modules of the tree. After a new build of the tree, they are installed into the
+    cache again."""
     def make(target):
         target.mkdir(parents=True)
         proc.run_logged(f"installing the modules of {tree.directory}",

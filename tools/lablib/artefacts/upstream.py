@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel patches of Documentation/upstream, and rxe built with those that concern it."""
+"""The kernel patches of Documentation/upstream, and rxe with the patches that change it."""
 
 import pathlib
 import shutil
@@ -14,7 +14,7 @@ from . import siw
 PATCHES = REPO / "Documentation/upstream"
 # The kernel series to which the patches apply.
 OF = "7.3"
-# The commits that patches name are known if the kernel's history is available.
+# The commits that patches name are only known if the kernel's history is available.
 CHECKPATCH = ("--strict", "--quiet", "--no-summary", "--terse", "--ignore", "UNKNOWN_COMMIT_ID")
 RXE = "drivers/infiniband/sw/rxe"
 # Increase this number when the recipe below changes what the result contains.
@@ -22,20 +22,19 @@ RECIPE = 1
 
 
 def series():
-    """All patches, in order."""
+    """Returns all patches in order."""
     return sorted(PATCHES.glob("*.patch"))
 
 
 def files(patch):
-    """The files that a patch changes."""
+    """Returns the files that a patch changes."""
     return [line.split()[1].removeprefix("b/") for line in patch.read_text().splitlines()
             if line.startswith("+++ b/")]
 
 
 def apply(root, patch, tree):
-    """The complaints of patch(1) when it applies a patch in `tree`. A line at another position
-    than the patch says counts as well.
-    """
+    """Returns the complaints of patch(1) when it applies a patch in `tree`. It also complains if a
+    line is at another position than the patch says."""
     argv = ["patch", "--strip=1", "--fuzz=0", "--batch", "--no-backup-if-mismatch",
             f"--directory={tree}", f"--input={patch}"]
     run = subprocess.run(
@@ -46,8 +45,9 @@ def apply(root, patch, tree):
 
 
 def check(root, kernel):
-    """Complaints about the series: each patch applies after those before it, and the kernel's own
-    checker finds nothing.  On another series of kernels than the patches are for there are none."""
+    """Yields complaints about the series: each patch must apply after those before it, and the
+    kernel's own checker must find nothing. Yields nothing for another series of kernels than the
+    patches'."""
     if not kernel.release.startswith(f"{OF}."):
         return
     with tempfile.TemporaryDirectory(dir=cache.directory()) as place:
@@ -68,15 +68,14 @@ def check(root, kernel):
 
 
 def build(root, kernel):
-    """Build rdma_rxe.ko with its patches when missing; return the file, which is named after the
-    release.
-    """
+    """Builds rdma_rxe.ko with its patches if it is missing; returns the file, whose name contains
+    the release."""
     ours = [patch for patch in series() if any(name.startswith(RXE) for name in files(patch))]
 
     def make(target):
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)
-        # A copy is used, because building in place would change what the cache must keep.
+        # A copy is built, because building in place would change the kernel tree in the cache.
         shutil.copytree(kernel.tree / RXE, target / RXE)
         for patch in ours:
             if found := apply(root, patch, target):

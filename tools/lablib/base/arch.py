@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The architectures of machines ([Arch]), with the names that each program has for them."""
+"""The architectures of machines (`Arch`), with the names that other programs use for them."""
 
 import dataclasses
 import platform
@@ -12,20 +12,20 @@ class Arch:
     """One architecture."""
 
     debian: str      # Debian's name; also the flavour of its ordinary kernel
-    machine: str     # what uname says
+    machine: str     # the output of uname -m
     kernel: str      # ARCH= of the kernel's makefiles
-    boot: str        # where a kernel tree has its image
-    cross: str       # prefix of a compiler for it on another architecture
-    compiler: str    # the package of that
+    boot: str        # the path of the image in a kernel tree
+    cross: str       # prefix of the cross compiler
+    compiler: str    # the package of the cross compiler
     emulator: str    # the package of QEMU
     board: tuple     # QEMU's machine
-    emulated: tuple  # QEMU's accelerator and processor where KVM cannot be had
-    words: str       # for the kernel's command line
+    emulated: tuple  # QEMU's accelerator and processor without KVM
+    words: str       # words for the kernel's command line
     rt: str          # the flavour with PREEMPT_RT
 
     @property
     def qemu(self):
-        """The program."""
+        """The name of QEMU's program."""
         return f"qemu-system-{self.machine}"
 
     @property
@@ -34,7 +34,8 @@ class Arch:
         return platform.machine() == self.machine
 
     def make_words(self):
-        """The arguments with which the kernel's makefiles build for this architecture here."""
+        """Returns the arguments with which the kernel's makefiles build for this architecture here.
+        """
         if self.is_host:
             return []
         return [f"ARCH={self.kernel}", f"CROSS_COMPILE={self.cross}"]
@@ -46,8 +47,8 @@ AMD64 = Arch(debian="amd64", machine="x86_64", kernel="x86", boot="arch/x86/boot
              emulator="qemu-system-x86", board=("-M", "pc"),
              emulated=(*TCG, "-cpu", "max,la57=off"),
              words="console=ttyS0 no_timer_check tsc=reliable", rt="rt-amd64")
-# The emulated processor supports pages of every size, and no pointer authentication, which is slow
-# to emulate.
+# The emulated processor supports pages of every size. It has no pointer authentication, which is
+# slow to emulate.
 ARM64 = Arch(debian="arm64", machine="aarch64", kernel="arm64", boot="arch/arm64/boot/Image",
              cross="aarch64-linux-gnu-", compiler="gcc-aarch64-linux-gnu",
              emulator="qemu-system-arm", board=("-M", "virt,gic-version=3"),
@@ -57,7 +58,7 @@ ALL = (AMD64, ARM64)
 
 
 def of_host():
-    """The architecture of this machine's programs."""
+    """Returns the architecture of this machine's programs."""
     for arch in ALL:
         if arch.is_host:
             return arch
@@ -66,5 +67,5 @@ def of_host():
 
 
 def of_flavour(flavour):
-    """The architecture of a flavour of Debian's kernels, such as arm64-16k, or None."""
+    """Returns the architecture of a flavour of Debian's kernels, such as arm64-16k, or None."""
     return next((arch for arch in ALL if arch.debian in flavour.split("-")), None)

@@ -12,7 +12,7 @@ from .ui import say
 
 
 def directory():
-    """The directory of the artefacts; `XPRTRDMA_CACHE` overrides it."""
+    """Returns the directory of the artefacts; `XPRTRDMA_CACHE` overrides it."""
     own = os.environ.get("XPRTRDMA_CACHE")
     if own:
         return pathlib.Path(own).resolve()
@@ -21,7 +21,7 @@ def directory():
 
 
 def key(*inputs):
-    """A short name that changes when any input does."""
+    """Returns a short name that changes when any input changes."""
     digest = hashlib.sha256()
     for item in inputs:
         digest.update(str(item).encode() + b"\0")
@@ -30,7 +30,7 @@ def key(*inputs):
 
 @contextlib.contextmanager
 def locked(path):
-    """Hold an exclusive lock on `path`.lock; print a message if another lab holds the lock."""
+    """Holds an exclusive lock on `path`.lock; prints a message if another lab holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{path}.lock", "w") as handle:
         try:
@@ -42,10 +42,10 @@ def locked(path):
 
 
 def entry(kind, name, make):
-    """The directory `kind`/`name`, made by `make(temporary)` when missing.
+    """Returns the directory `kind`/`name`; `make(temporary)` makes it if it is missing.
 
-    It appears under its name only when complete, and one lab makes it at a
-    time; a half-made one of a lab that died is removed.
+    It appears under its name only when it is complete. Only one lab makes it at a time. The next
+    lab removes an incomplete directory.
     """
     final = directory() / kind / name
     if final.is_dir():
@@ -61,12 +61,12 @@ def entry(kind, name, make):
 
 
 def remove(path):
-    """Delete a tree if it exists."""
+    """Deletes a tree if it exists."""
     if path.exists():
         shutil.rmtree(path)
 
 
 def clear():
-    """Delete all artefacts; the directory contains nothing else."""
+    """Deletes all artefacts; the directory contains nothing else."""
     say(f"removing {directory()}")
     remove(directory())

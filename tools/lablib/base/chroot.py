@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Commands inside the root file system, in namespaces of their own.
 
-The mounts live in a private mount namespace and the processes in a private
-PID namespace: both vanish with the command, however it ends.
+The mounts are in a private mount namespace, and the processes in a private PID namespace. Both
+disappear with the command, however it ends.
 """
 
 import os
@@ -30,10 +30,10 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def command(root, argv, binds=(), cwd="/", env=None):
-    """The argument list that runs `argv` inside `root`.
+    """Returns the argument list that runs `argv` inside `root`.
 
-    Each path of `binds` is visible inside under its own name, or under
-    another when given as a pair (outside, inside).
+    Each path of `binds` is visible inside under its own name, or under another name if it is a pair
+    (outside, inside).
     """
     script = [f"ROOT={shlex.quote(str(root))}", SETUP]
     for bind in binds:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Child processes that never outlive the lab.
 
-Every child is told by the kernel to die with its parent (`setpriv
---pdeathsig`), so that not even a killed lab leaves a machine running.  The
-signal follows the *thread* that starts the child: only the main thread may.
+The kernel kills each child when its parent dies (`setpriv --pdeathsig`), so that not even a killed
+lab leaves a machine running. The signal depends on the thread that starts the child, so only the
+main thread may start one.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ import threading
 from .ui import LabError, say, step
 
 TAIL_BYTES = 4000
-# How to run a command behind everything else, also where the scheduler shares out by session
-# (autogroup): there the nice value of a process counts within its session alone.
+# Runs a command with the lowest priority. If the scheduler shares time by session (autogroup), a
+# nice value only counts within its session, so the session's own value is set, too.
 BEHIND = ("sh", "-c", '{ echo 19 > /proc/self/autogroup; } 2> /dev/null; exec nice -n 19 "$@"',
           "sh")
 
 
 def spawn(argv, **kwargs):
-    """Start a child in its own session. The child dies with the lab."""
+    """Starts a child in a session of its own. The child dies with the lab."""
     assert threading.current_thread() is threading.main_thread()
     kwargs.setdefault("stdin", subprocess.DEVNULL)
     guard = ["setpriv", "--pdeathsig", "KILL", "--", *(BEHIND if Behind.now else ())]
@@ -41,7 +41,7 @@ class Behind:
 
     @classmethod
     def begin(cls):
-        """Run children with low priority until SIGUSR1 says that a process waits for the result.
+        """Runs children with low priority until SIGUSR1 says that a process waits for the result.
         """
         cls.now = True
         signal.signal(signal.SIGUSR1, lambda *_: cls.end())
@@ -56,7 +56,7 @@ class Behind:
 
 
 def stop(child, grace=5):
-    """Stop a child and its whole session, first with SIGTERM."""
+    """Stops a child and its whole session, first with SIGTERM."""
     for sig, wait in ((signal.SIGTERM, grace), (signal.SIGKILL, 10)):
         if child.poll() is not None:
             return
@@ -69,13 +69,13 @@ def stop(child, grace=5):
 
 
 def last_line(path):
-    """The newest non-empty line of a growing log, shortened for a heartbeat."""
+    """Returns the last non-empty line of a growing log, shortened for a heartbeat."""
     lines = [line for line in tail(path).splitlines() if line.strip()]
     return f"[{lines[-1].strip()[:90]}]" if lines else ""
 
 
 def tail(path):
-    """The last part of a log file, as text."""
+    """Returns the last part of a log file as text."""
     with open(path, "rb") as log:
         log.seek(0, os.SEEK_END)
         log.seek(max(0, log.tell() - TAIL_BYTES))
@@ -83,7 +83,7 @@ def tail(path):
 
 
 def run_logged(text, argv, log, timeout, env=None, cwd=None):
-    """Run a slow command as one step, with its output in `log`; raise on failure."""
+    """Runs a slow command as one step, with its output in `log`; raises on failure."""
     with step(text, lambda: last_line(log)), open(log, "ab") as out:
         child = spawn(argv, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=cwd)
         try:
@@ -97,7 +97,7 @@ def run_logged(text, argv, log, timeout, env=None, cwd=None):
 
 
 def run_shown(text, argv, log, timeout):
-    """Like run_logged, for a person who wants to see the output as it comes."""
+    """Runs a command like run_logged, but also shows its output as it comes."""
     say(text)
     with open(log, "ab") as copy:
         child = spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -117,7 +117,7 @@ def run_shown(text, argv, log, timeout):
 
 
 def output(argv, timeout=60, env=None):
-    """Run a quick command and return its standard output; raise on failure."""
+    """Runs a quick command and returns its standard output; raises on failure."""
     try:
         done = subprocess.run([str(a) for a in argv], capture_output=True, text=True,
                               timeout=timeout, env=env, stdin=subprocess.DEVNULL, check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Records of runs: tables in tools/results, in which a record is a line."""
+"""Records of runs: tables in tools/results, with one record in a line."""
 
 import csv
 
@@ -9,7 +9,7 @@ RESULTS = REPO / "tools/results"
 
 
 def read(name):
-    """The records of a table, each as a dictionary of texts; empty if there is no such table."""
+    """Returns the records of a table as dictionaries of texts; empty if there is no such table."""
     path = RESULTS / f"{name}.csv"
     if not path.exists():
         return []
@@ -18,7 +18,7 @@ def read(name):
 
 
 def write(name, columns, rows):
-    """Write a whole table in this order; a row is a sequence of cells."""
+    """Writes a whole table in this order; a row is a sequence of cells."""
     if len(set(columns)) != len(columns):
         raise ValueError(f"{name}: two columns of one name: {columns}")
     rows = [[str(cell) for cell in row] for row in rows]

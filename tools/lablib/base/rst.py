@@ -5,17 +5,17 @@ import re
 
 
 def cell(content):
-    """One cell of a csv-table."""
+    """Returns one cell of a csv-table."""
     text = str(content)
     return '"' + text.replace('"', '""') + '"' if re.search(r'[",\n]|^\s', text) else text
 
 
 def row(*cells):
-    """One row of a csv-table, which is one line."""
+    """Returns one row of a csv-table, which is one line."""
     return f"   {', '.join(map(cell, cells))}\n"
 
 
 def table(head, rows, *options):
-    """A csv-table whose first row is its heading."""
+    """Returns a csv-table whose first row is its heading."""
     return "".join([".. csv-table::\n", *(f"   :{o}\n" for o in ("header-rows: 1", *options)),
                     "\n", row(*head), *(row(*cells) for cells in rows)])

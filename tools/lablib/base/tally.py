@@ -37,16 +37,16 @@ class Tally:
         self.ok() if good else self.fail(name)
 
     def line(self):
-        """The last line that every checking target prints."""
+        """Returns the last line that every checking target prints."""
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
     def good(self):
-        """Whether no test failed, and at least one ran."""
+        """Returns whether no test failed, and at least one ran."""
         return not self.failed and self.passed > 0
 
 
 def of_closing_line(text):
-    """The tally in the last line that a program printed, or None."""
+    """Returns the tally in the last line that a program printed, or None."""
     lines = [line for line in text.splitlines() if line.strip()]
     found = CLOSING.match(lines[-1].strip()) if lines else None
     if not found:

@@ -14,15 +14,15 @@ class LabError(Exception):
 
 
 def say(text):
-    """Print one line of progress. The output of tests stays on stdout."""
+    """Prints one line of progress. The output of tests stays on stdout."""
     print(f"lab: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def step(text, detail=None):
-    """Announce a step, print signs of progress, and say how long the step took.
+    """Announces a step, prints signs of progress, and says how long the step took.
 
-    `detail` is called for a short text that describes the progress.
+    `detail` returns a short text that describes the progress.
     """
     start = time.monotonic()
     done = threading.Event()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make bench-check`: exact counts must not rise above the recorded ones, nor above the goals."""
+"""Implements `make bench-check`: exact counts must not rise above the recorded ones or the goals.
+"""
 
 import json
 import pathlib
@@ -12,63 +13,67 @@ from ..base.ui import LabError, say
 from . import bench, report, serving
 
 RECORD = "counts"
-# What may not rise, and by how much it may all the same: a part of the recorded number and
-# a constant. Queue work of the provider's is the same in every run; how often the processor
-# falls idle between two packets, and with it scheduling, depends on the server.
+# The counts that must not rise, and how much they may rise nevertheless: a part of the recorded
+# number, plus a constant. The device's queue work is the same in every run. How often the processor
+# becomes idle between two packets depends on the server, and so does scheduling.
 TOLERANCE = {
     "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
     "recv_posts": (0.02, 0.01), "transport": (0.01, 5), "service": (0.06, 20),
-    # memcpy goes forwards or backwards, as the last octet of both addresses says: 30 more or less.
+    # memcpy copies forwards or backwards, depending on the lowest byte of both addresses: 30 more
+    # or fewer.
     "copies": (0.02, 35),
     "kernel": (0.05, 0), "works": (0.05, 0.1), "allocations": (0.02, 0.05),
     "atomics": (0.04, 0.3), "fences": (0.1, 0.3), "code": (0.05, 5), "data": (0.05, 3),
     "written": (0.05, 2), "l1d": (0.1, 5), "l2": (0.15, 5),
 }
-# Calls at a time share posts, how many of them is the scheduler's matter. If rxe has lost a
-# connection by executing a registration again, fences make them wait for each other, and few do.
+# Several calls at a time share posts; the scheduler decides how many. If rxe has lost a connection
+# by repeating a registration, fences make the calls wait for each other, and few share a post.
 SHARED_POSTS = 1.01
-# A call that joins a chain costs the module some 40 instructions more and saves a post, so how many
-# do decides: one module gave 1112 and 1140 instructions in two runs. The kernel's code that is
-# touched differs as well: from 72 to 87 lines of ours in three runs, 105 and 121 in-tree in two.
+# A call that joins a chain costs the module about 40 more instructions and saves a post. So the
+# number depends on how many calls join: one module needed 1112 and 1140 instructions in two runs.
+# The lines of kernel code that are touched differ as well: from 72 to 87 for ours in three runs,
+# and 105 and 121 for the in-tree client in two.
 SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.25, 5)}
-# What an RPC may take whatever was recorded; and beside what it takes with the in-tree client.
-# (work requests, completions), (service, transport, kernel). Without a fence, see above.
+# Limits of an RPC, whatever was recorded. First the absolute limits (work requests, completions),
+# then those as a part of what the in-tree client needs (service, transport, kernel). They hold
+# without a fence, see above.
 GOALS = {
     "GETATTR": ((2, 1.04), (1, 1, 0.97)),
     "READ 4 KiB": ((2, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((2, 1.04), (0.67, 0.9, 0.97)),
-    # It depends on how the pages lie.
+    # The count depends on the positions of the pages.
     "READ 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)), "WRITE 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)),
 } | {f"{what} 4 KiB, {depth} at a time": ((2, 1.04), (1, 1, 0.98))
      for what in ("READ", "WRITE") for depth in (16, 64)}
 LIMITED, BESIDE = ("work_requests", "completions"), ("service", "transport", "kernel")
 
-# The same with several processors, in a table of its own. When one falls idle depends on the host.
+# Counts with several processors, in a table of their own. When a processor becomes idle depends on
+# the host.
 PROCESSORS = "processors"
 HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
         "contended": (0.5, 0.5)}
-# Loads whose instructions of the whole kernel may be so much of the in-tree client's.
+# Loads whose instructions in the whole kernel may be at most this part of the in-tree client's.
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 
-# The same of the server, in the table that `tools/lab count --server --write` records. A thread is
-# woken for nothing now and then; and the calls at the ends of a load may be counted in part.
+# Counts of the server, in the table that `tools/lab count --server --write` records. Sometimes a
+# thread wakes up and finds no work. The calls at the ends of a load may be counted in part.
 SERVED = {
     "passes": (0.05, 0.05), "work_requests": (0.03, 0.02), "posts": (0.03, 0.02),
     "completions": (0.03, 0.02), "recv_posts": (0.1, 0.02), "pages": (0.01, 0.1),
     "kmalloc": (0, 0.1), "transport": (0.02, 10), "service": (0.06, 20), "atomics": (0.04, 0.3),
     "kernel": (0.1, 0),
 }
-# The pages of a mebibyte lie in 20 or in 200 pieces, as the memory of that machine happens to be.
-# Each piece costs some 30 instructions: one module took 28 000 and 35 000 for a READ.
+# The pages of a mebibyte are in 20 or in 200 pieces, depending on the memory of the machine. Each
+# piece costs about 30 instructions: one module needed 28 000 and 35 000 for a READ.
 PIECES = SERVED | {"transport": (0.35, 10), "service": (0.35, 20)}
-# What the whole kernel of our server may take of what that of the in-tree one takes in the same
-# run. Small operations scatter by 5 %.
+# The most that our server's whole kernel may need, as a part of the in-tree server's in the same
+# run. Small operations vary by 5 %.
 SERVED_PART = 0.97
 
 
 def most(load, counter, recorded, tolerance=TOLERANCE):
-    """What a counter may be at most."""
+    """Returns the largest allowed value of a counter."""
     if "at a time" in load:
         if counter == "posts":
             return SHARED_POSTS
@@ -80,7 +85,7 @@ def most(load, counter, recorded, tolerance=TOLERANCE):
 
 
 def rises(recorded, measured, tolerance=TOLERANCE):
-    """Lines about counts that rose; both are {load: {counter: number}}."""
+    """Yields lines about counts that rose; both arguments are {load: {counter: number}}."""
     for load, counters in recorded.items():
         if load not in measured:
             yield f"{load}: not measured"
@@ -94,10 +99,10 @@ def rises(recorded, measured, tolerance=TOLERANCE):
 
 
 def missed(ours, intree):
-    """Lines about goals that are not reached; both are {load: {counter: number}}."""
+    """Yields lines about goals that are missed; both arguments are {load: {counter: number}}."""
     for load, (limits, parts) in GOALS.items():
         for name, limit in zip(LIMITED, limits, strict=True):
-            # Numbers of work requests and completions are exact but for what is rounded.
+            # Numbers of work requests and completions are exact, except for rounding.
             if ours[load][name] > limit + 0.001:
                 yield f"{load}: {name} {ours[load][name]:,.2f}, at most {limit:,}"
         for name, part in zip(BESIDE, parts, strict=True):
@@ -105,20 +110,20 @@ def missed(ours, intree):
 
 
 def beyond(load, name, part, ours, intree):
-    """A line if a counter is more than that part of the in-tree client's."""
+    """Yields a line if a counter is more than that part of the in-tree client's."""
     ratio = ours[load][name] / intree[load][name]
     if ratio > part:
         yield f"{load}: {name} {ratio:.3f} of the in-tree client's, at most {part}"
 
 
 def missed_by_many(ours, intree):
-    """Lines about loads of many threads that take more than they may."""
+    """Yields lines about loads of many threads that exceed their limits."""
     for load in filter(MANY.search, ours):
         yield from beyond(load, "kernel", MANY_PART, ours, intree)
 
 
 def record(counts, release, name=RECORD, columns=tuple(TOLERANCE)):
-    """Write the baseline: a load each line, what its RPC takes."""
+    """Writes the baseline: a line for each load, with the counts of its RPC."""
     records.write(name, ("release", "load", *columns), [
         (release, load, *(round(counters[column], 3) if column in counters else ""
                           for column in columns)) for load, counters in counts.items()])
@@ -126,14 +131,14 @@ def record(counts, release, name=RECORD, columns=tuple(TOLERANCE)):
 
 
 def recorded(name=RECORD, columns=tuple(TOLERANCE)):
-    """The baseline {load: {counter: number}}, and the kernel's release."""
+    """Returns the baseline {load: {counter: number}}, and the kernel's release."""
     rows = records.read(name)
     return {row["load"]: {column: float(row[column]) for column in columns if row[column]}
             for row in rows}, rows[0]["release"]
 
 
 def measure(spec, rounds):
-    """The counts of both clients, and the kernel's release."""
+    """Returns the counts of both clients, and the kernel's release."""
     counts, _, good = bench.counts(spec, "4.2", rounds)
     if not good:
         raise LabError("the counts were not taken: see above")
@@ -141,7 +146,7 @@ def measure(spec, rounds):
 
 
 def check(spec, rounds, measured, write):
-    """Compare with what was recorded, or record; `measured`: a file of `make bench`."""
+    """Compares with the record, or records; `measured`: a file of `make bench`."""
     if measured:
         found = json.loads(pathlib.Path(measured).read_text())
         counts, release = found["counts"], found["kernel"]
@@ -156,7 +161,8 @@ def check(spec, rounds, measured, write):
 
 
 def check_processors(spec, rounds, measured, write):
-    """The same with several processors; `measured`: a file of `tools/lab count --processors`."""
+    """Does the same with several processors; `measured`: a file of `tools/lab count --processors`.
+    """
     if measured:
         counts = json.loads(pathlib.Path(measured).read_text())[PROCESSORS]
     else:
@@ -174,14 +180,14 @@ def check_processors(spec, rounds, measured, write):
 
 
 def recorded_served():
-    """The baseline of our server {load: {counter: number}}, and the kernel's release."""
+    """Returns the baseline of our server {load: {counter: number}}, and the kernel's release."""
     rows = [row for row in records.read(serving.RECORD) if row["server"] == "ours"]
     return {row["load"]: {column: float(row[column]) for column in SERVED} for row in rows
             }, rows[0]["release"]
 
 
 def missed_by_server(ours, intree):
-    """Lines about loads of which our server's kernel takes more than it may."""
+    """Yields lines about loads for which our server's kernel needs more than it may."""
     for load in ours:
         ratio = ours[load]["kernel"] / intree[load]["kernel"]
         if ratio > SERVED_PART:
@@ -189,7 +195,7 @@ def missed_by_server(ours, intree):
 
 
 def check_server(spec, rounds, measured, write):
-    """The same of a server; `measured`: a file of `tools/lab count --server --json`."""
+    """Does the same for a server; `measured`: a file of `tools/lab count --server --json`."""
     if write:
         raise LabError("the server's counts are recorded by tools/lab count --server --write")
     if measured:
@@ -205,7 +211,8 @@ def check_server(spec, rounds, measured, write):
 
 
 def comparable(found, release):
-    """What was recorded, if it was with the kernel that was measured with."""
+    """Returns the record if it was made with the same kernel as the measurement; otherwise raises.
+    """
     before, with_kernel = found
     if with_kernel != release:
         raise LabError(f"recorded with kernel {with_kernel}, measured with {release}: "
@@ -214,7 +221,7 @@ def comparable(found, release):
 
 
 def judge(*parts):
-    """Say what is wrong, and count the loads; each part: (loads, a word, lines)."""
+    """Reports what is wrong, and counts the loads; each part is (loads, a word, lines)."""
     tally = Tally()
     for loads, word, lines in parts:
         for line in lines:

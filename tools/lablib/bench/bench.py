@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`make bench`: elapsed time and exact counts, ours beside the in-tree client."""
+"""Implements `make bench`: elapsed time and exact counts, ours beside the in-tree client."""
 
 import dataclasses
 import json
@@ -34,10 +34,10 @@ class Scope:
 
 
 def judge(legs):
-    """What a load's legs say: medians, and whether ours is worse than scatter explains."""
+    """Returns a load's medians, and whether ours is worse than the scatter explains."""
     bases = [(a + b) / 2 for a, b in zip(legs[FIRST], legs[SECOND], strict=True)]
     ratios = [ours / base for ours, base in zip(legs[OURS], bases, strict=True)]
-    # The same thing measured twice, leg against leg, as ours is one leg.
+    # The in-tree client is measured twice; the scatter is the difference of these legs.
     scatter = statistics.median(abs(a - b) / base
                                 for a, b, base in zip(legs[FIRST], legs[SECOND], bases,
                                                       strict=True))
@@ -49,7 +49,7 @@ def judge(legs):
 
 
 def table(judged):
-    """Text, one line per load."""
+    """Returns a text with one line for each load."""
     width = max(map(len, judged)) + 2
     lines = ["microseconds".ljust(width) + "".join(
         title.rjust(14) for title in (OURS, FIRST, TCP, "ours/in-tree", "scatter"))]
@@ -65,7 +65,8 @@ def table(judged):
 
 
 def measure_times(spec, rounds, long_rounds, scale, axes):
-    """({axis: {load: judged}}, whether all went well); `axes`: {name: [loads], none for all}."""
+    """Returns ({axis: {load: judged}}, whether all went well). `axes`: {name: [loads]}; an empty
+    list means all loads."""
     plan = {"rounds": rounds, "long_rounds": long_rounds, "scale": scale, "axes": axes}
     found, session, status = report.in_client(
         spec, [json.dumps(plan)], "bench", timeout=SECONDS, memory=report.MEMORY)
@@ -75,16 +76,18 @@ def measure_times(spec, rounds, long_rounds, scale, axes):
 
 
 def doubtful(judged):
-    """{axis: [loads]} that look worse: of fifty equal ones, a few do."""
+    """Returns {axis: [loads]} that look worse. Among fifty equal loads, a few look worse by chance.
+    """
     found = {axis: [load for load, one in loads.items() if one["worse"]]
              for axis, loads in judged.items()}
     return {axis: loads for axis, loads in found.items() if loads}
 
 
 def times(spec, scope):
-    """({axis: {load: judged}}, whether all went well)
+    """Returns ({axis: {load: judged}}, whether all went well).
 
-    What looks worse is measured again, in as many rounds as a short load has, and that counts.
+    Loads that look worse are measured again, with the number of rounds of a short load, and the
+    second result counts.
     """
     judged, good = measure_times(spec, scope.rounds, scope.long_rounds, scope.scale,
                                  dict.fromkeys(scope.axes, ()))
@@ -101,9 +104,10 @@ def times(spec, scope):
 
 
 def counts(spec, version, rounds, client="both", functions=0):
-    """Exact counts {client: {load: {what: per RPC}}}, their profile, whether all went well.
+    """Returns exact counts {client: {load: {what: per RPC}}}, their profile, and whether all went
+    well.
 
-    Of calls at a time, cache lines are counted with more than the rest is.
+    With several calls at a time, cache lines are counted in another run than the rest.
     """
     mount = report.options(version)
     merged, profile, good = report.measure_instructions(spec, client, mount, rounds, functions)
@@ -120,9 +124,9 @@ def counts(spec, version, rounds, client="both", functions=0):
 
 
 def run(spec, version, scope, with_times, with_counts, functions):
-    """Measure and print the tables: (everything for a JSON file, whether all went well)
+    """Measures and prints the tables; returns (everything for a JSON file, whether all went well).
 
-    What has been measured is not lost when the rest fails.
+    Results so far are kept if the rest fails.
     """
     result, good = {"kernel": kernel.get(root.path(), spec).release}, True
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What one run of `make bench` measured: the records of which the page of benchmarks is made."""
+"""Records the measurements of one run of `make bench`, from which the page of benchmarks is made.
+"""
 
 from ..base import records
 from ..base.ui import say
 from . import report
 
 CLIENTS = ("ours", "intree")
-# Of the client's kernel, of atomic instructions, of cache lines.
+# Counts of the client's kernel, of atomic instructions and of cache lines.
 COUNTS = (*(name for name, _ in report.COLUMNS), "service", "copies", "kernel", "switches",
           "wakeups", "works", "allocations", "atomics", "fences", "own-atomics", "code", "data",
           "written", "stack", "l1i", "l1d", "l2", "own-data", "own-written")
@@ -19,14 +20,14 @@ def number(value):
 
 
 def counts(found, release):
-    """Records the exact counts, a client and an operation each line."""
+    """Records the exact counts, one line for each client and operation."""
     records.write("bench-counts", ("release", "client", "load", *COUNTS), [
         (release, client, load, *(number(row[key]) if key in row else "" for key in COUNTS))
         for client in CLIENTS for load, row in found[client].items()])
 
 
 def scale(found):
-    """Records what a small read costs with how many beside it."""
+    """Records the cost of a small read with different numbers of reads beside it."""
     records.write("bench-scale", ("load", "ours", "in-tree"), [
         (load, number(row["service"]), number(found["intree"][load]["service"]))
         for load, row in found["ours"].items()])
@@ -44,7 +45,7 @@ def times(found):
 
 
 def write(result):
-    """Records what `bench` measured. What it did not measure stays."""
+    """Records what `bench` measured; keeps the rest."""
     if "counts" in result:
         counts(result["counts"], result["kernel"])
     if "scale" in result:

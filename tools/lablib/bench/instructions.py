@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Instructions of the client's kernel per RPC: from the plugin's counts to tables.
+"""Makes tables of instructions per RPC in the client's kernel, from the plugin's counts.
 
-What is counted is said in tools/native/instructions.c.
+tools/native/instructions.c explains what is counted.
 """
 
 import bisect
@@ -13,34 +13,34 @@ from ..base import cache, chroot, proc
 from ..base.ui import LabError
 from ..machine.session import NAMES
 
-# Numbers of the plugin's classes, as guest/instructions.py gives them.
+# Numbers of the plugin's classes, as guest/instructions.py sets them.
 OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, ENQUEUE, IDLE, REFILL = range(9)
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}
-# Groups of code by address; a module that is not named is in the rest.
+# Groups of code by address; other modules belong to the rest.
 GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "transport",
           "rds_rdma_rs": "transport", "rds_rdma": "transport",
           "sunrpc": "sunrpc",
           "nfs": "nfs", "nfsv3": "nfs", "nfsv4": "nfs", "netfs": "nfs", "ib_core": "ib_core",
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
-# kernel: all but idleness, waiting for spin locks and timer interrupts; service: the transport and
-# what it calls, rxe excluded; copies: what of that copies and fills memory; then the kernel's parts
-# by address; then numbers of calls; then what of service's instructions is atomic or a fence, what
-# of transport's, and what of the kernel's but for rxe's is atomic.
+# kernel: everything except idle time, waiting for spin locks, and timer interrupts. service: the
+# transport and what it calls, without rxe. copies: the part of service that copies or fills memory.
+# Then the kernel's parts by address, and numbers of calls. The last columns are instructions that
+# are atomic or fences: in service, in the transport, and (atomic only) in the kernel without rxe.
 COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
            "timer", "spinning", "switches", "wakeups", "works", "allocations", "atomics", "fences",
            "own-atomics", "own-fences", "all-atomics")
-# Of a run that looked at memory, see tools/native/lines.h.
+# Columns of a run that counts cache lines, see tools/native/lines.h.
 MEMORY = tuple(f"{whose}{what}" for whose in ("", "own-")
                for what in ("code", "data", "written", "stack", "l1i", "l1d", "l2"))
-NAME = 120  # characters of a function's that are shown
+NAME = 120  # the number of characters of a function's name that are shown
 COPY = frozenset(("memcpy_orig", "memset_orig", "__memcpy", "__memset", "__memmove", "memcpy",
                   "memset", "memmove", "__pi_memcpy", "__pi_memset", "__pi_memmove",
                   "copy_page", "clear_page_rep", "clear_page_orig", "clear_page_erms"))
 HASH = re.compile(r"\[[0-9a-f]{14,16}\]")  # of a crate, in names of Rust functions
-# What zeroes each page that is allocated, as distributions have it (init_on_alloc).
+# The function that zeroes each allocated page, as distributions configure it (init_on_alloc).
 ZEROED = "clear_highpages_kasan_tagged"
-# What allocates memory, by the beginnings of names.
+# The beginnings of the names of functions that allocate memory.
 ALLOCATE = ("kmem_cache_alloc", "__kmalloc", "__kvmalloc", "krealloc_node", "get_free_pages",
             "__alloc_pages", "alloc_pages_bulk", "vmalloc")
 
@@ -53,34 +53,35 @@ class Symbols:
         for line in path.read_text().splitlines():
             address, kind, rest = line.split(" ", 2)
             name, _, module = rest.partition("\t")
-            # Data and markers of sections begin no function.
+            # Data and section markers are not the beginning of a function.
             if kind in "tTwW" and not name.startswith(("__pfx_", "__cfi_")):
                 self.entries.append((int(address, 16), name, module.strip("[]")))
         self.entries.sort(key=lambda entry: entry[0])
         self.starts = [entry[0] for entry in self.entries]
 
     def find(self, address):
-        """(function, module) that holds an address; the kernel itself is module ""."""
+        """Returns the (function, module) that contains an address; the kernel itself is module "".
+        """
         place = bisect.bisect_right(self.starts, address) - 1
         return self.entries[place][1:] if place >= 0 else ("?", "")
 
     def start(self, address):
-        """Where that function begins."""
+        """Returns the start address of that function."""
         return self.starts[bisect.bisect_right(self.starts, address) - 1]
 
 
 class Counts:
-    """What the plugin wrote for one load."""
+    """The plugin's output for one load."""
 
     def __init__(self, path, symbols, rpcs):
-        """`rpcs`: the number to divide by."""
+        """Reads the output; `rpcs` is the number of RPCs, by which all counts are divided."""
         self.functions = collections.Counter()  # (function, module, class): instructions
-        self.atomics = collections.Counter()    # the same: of them atomic
-        self.fences = collections.Counter()     # the same: of them fences
-        self.blocks = collections.Counter()     # the transport's own: (function, place in it,
+        self.atomics = collections.Counter()    # the atomic ones among them
+        self.fences = collections.Counter()     # the fences among them
+        self.blocks = collections.Counter()     # of the transport: (function, offset,
                                                 # instructions): times executed
-        self.lines = {}                         # what lines.h counts
-        self.calls = collections.Counter()      # (function, class): times its first block ran
+        self.lines = {}                         # the counts of lines.h
+        self.calls = collections.Counter()      # (function, class): runs of its first block
         lines = path.read_text().splitlines()
         if not lines or lines[-1] != "end 0":
             raise LabError(f"{path}: incomplete")
@@ -106,12 +107,13 @@ class Counts:
                 self.calls[name, int(kind)] += times / rpcs
 
     def called(self, *beginnings, kinds=range(REFILL + 1)):
-        """How often functions so named were called in these classes."""
+        """Returns how often functions with these beginnings of names were called in these classes.
+        """
         return sum(times for (name, kind), times in self.calls.items()
                    if kind in kinds and name.startswith(beginnings))
 
     def row(self):
-        """One number per column."""
+        """Returns one number for each column."""
         found = dict.fromkeys(COLUMNS, 0.0)
         for (name, module, kind), number in self.functions.items():
             if kind == TIMER:
@@ -140,8 +142,8 @@ class Counts:
         return found | self.lines
 
     def served(self):
-        """The same of a server, SERVER's columns: `pages` are allocations of pages by the transport
-        and for the pages that it made the thread give away."""
+        """Returns the columns of a server. `pages` counts pages that the transport allocates, and
+        pages that replace those that a thread has given away."""
         row = self.row()
         return {name: row[name] for name in ("transport", "service", "kernel", "switches")} | {
             "passes": sum(times for (name, _), times in self.calls.items() if name == "svc_recv"),
@@ -151,7 +153,7 @@ class Counts:
                            if kind in (TRANSPORT, ENQUEUE))}
 
     def profile(self, kinds, of="functions"):
-        """{(function, module): instructions} of the classes; `of`: which are counted."""
+        """Returns {(function, module): instructions} of the classes; `of` selects the counter."""
         found = collections.Counter()
         for (name, module, kind), number in getattr(self, of).items():
             if kind in kinds:
@@ -160,7 +162,7 @@ class Counts:
 
 
 def load(session, entries):
-    """{client: {operation: [Counts of each round]}}"""
+    """Returns {client: {operation: [Counts of each round]}}."""
     symbols, found = {}, {}
     for entry in entries:
         name = entry["symbols"]
@@ -173,7 +175,7 @@ def load(session, entries):
 
 
 def medians(found, row=Counts.row):
-    """{client: {operation: {column: median of the rounds}}}"""
+    """Returns {client: {operation: {column: median of the rounds}}}."""
     def median(rows):
         return {column: statistics.median(row[column] for row in rows) for column in rows[0]}
 
@@ -183,14 +185,14 @@ def medians(found, row=Counts.row):
 
 
 def readable(root, names):
-    """{symbol: name as written in the source}"""
+    """Returns {symbol: name as written in the source}."""
     names = sorted(names)
     argv = chroot.command(root, ["c++filt", *names], [cache.directory()])
     return dict(zip(names, HASH.sub("", proc.output(argv)).splitlines(), strict=True))
 
 
 def table(rows, columns=COLUMNS):
-    """The clients side by side, one line each per operation."""
+    """Returns the clients side by side, one line for each operation and client."""
     clients = list(rows)
     width = 13
     lines = ["per RPC".ljust(36) + "".join(column.rjust(width) for column in columns)]
@@ -204,14 +206,14 @@ def table(rows, columns=COLUMNS):
 
 
 def top(root, counts, kinds, number, of="functions"):
-    """The functions with most instructions: [name, module, instructions]."""
+    """Returns the functions with most instructions: [name, module, instructions]."""
     chosen = counts.profile(kinds, of).most_common(number)
     names = readable(root, {name for (name, _), _ in chosen})
     return [[names[name][:NAME], module, count] for (name, module), count in chosen]
 
 
 def listing(functions, total):
-    """The same as text, one line each."""
+    """Returns these functions as text, one in a line."""
     return "\n".join(f"{count:12,.1f} {100 * count / total:5.1f} %  "
                      f"{name}{f' [{module}]' if module else ''}"
                      for name, module, count in functions)

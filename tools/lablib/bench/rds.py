@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What `tools/lab count --rds` prints and records."""
+"""Implements `tools/lab count --rds`: measures, prints and records."""
 
 from ..artefacts import kernel, module, root
 from ..base import records
@@ -7,15 +7,15 @@ from . import figures, instructions, report
 
 TRANSPORTS = ("ours", "intree")
 RECORD = "rds-counts"
-# Of the provider, then of the plugin.
+# Columns of the device, then of the plugin.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
 EXECUTED = ("transport", "service", "copies", "own-atomics", "switches", "wakeups", "kernel")
 COLUMNS = (*PROVIDER, *EXECUTED)
 
 
 def measure(spec, rounds):
-    """({transport: {operation: {column: each}}}, {transport: {operation: [Counts]}}, whether all
-    went well)"""
+    """Returns ({transport: {operation: {column: for each}}}, {transport: {operation: [Counts]}},
+    whether all went well)."""
     base = root.path()
     built = module.build(base, kernel.get(base, spec), variant="rds")
     seen, session, status = report.in_client(
@@ -30,7 +30,7 @@ def measure(spec, rounds):
 
 
 def table(rows):
-    """Both transports, one line each per operation."""
+    """Returns both transports as text, one line for each operation and transport."""
     lines = ["each".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
     for operation in rows["ours"]:
         lines.extend(report.each_way(rows, operation, COLUMNS))
@@ -38,14 +38,14 @@ def table(rows):
 
 
 def record(rows, release):
-    """Keeps the table."""
+    """Records the table."""
     records.write(RECORD, ("release", "module", "load", *COLUMNS), [
         (release, transport, load, *(figures.number(row[key]) for key in COLUMNS))
         for transport in TRANSPORTS for load, row in rows[transport].items()])
 
 
 def count(spec, rounds, functions, output, write):
-    """The whole command; its exit status."""
+    """Runs the whole command; returns its exit status."""
     rows, executed, good = measure(spec, rounds)
     print(table(rows), flush=True)
     report.tell(rows, executed, functions, output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What `make demo` and `make count` print."""
+"""Implements `make demo` and `make count`: measures and prints."""
 
 import dataclasses
 import json
@@ -29,18 +29,18 @@ class Pair:
 
 OPERATIONS_SECONDS = 600
 COUNT_SECONDS = 3600
-# MiB of the server, which may have 1024 calls to answer at a time, and of the client.
+# Memory in MiB: of the server, which may answer 1024 calls at a time, and of the client.
 MEMORY = (3072, 2048)
-PROFILE = 60  # functions that are kept
-# Of instructions, what is told with several processors.
+PROFILE = 60  # the number of functions that are kept
+# The counts of instructions that are shown with several processors.
 BESIDE = ("kernel", "spinning")
-# Groups of code whose waits for spin locks are told apart.
+# Groups of code whose waits for spin locks are shown separately.
 WAITING = ("transport", "sunrpc", "ib_core", "rxe")
-# In place of a mount's options: from one to many calls at a time, and mounts.
+# Replaces a mount's options: from one to many calls at a time, and from one to many mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
-# Our client in two ways: as many times the instructions of the first may the second take, in the
-# transport and what it calls. Of longer messages the gain is the whole kernel's.
+# Pairs of ways to use our client. `most`: the largest ratio of the second way's instructions to the
+# first's, in the transport and what it calls. With longer messages, the whole kernel gains.
 PAIRS = {
     "versions": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma"),
     "versions-served": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma",
@@ -58,7 +58,7 @@ def options(version):
 
 
 def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, **more):
-    """Run a reporting program in the client: (its JSON, the session, its status)."""
+    """Runs a reporting program in the client; returns (its JSON, the session, its status)."""
     plan = Plan(client=client, spec=spec, load=False, timeout=timeout, **more)
     session, output, status = Session(plan), [], None
 
@@ -78,19 +78,19 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
 
 
 def with_clients(spec, client, program, *words, **more):
-    """The same for programs that are told, after other words, the clients to use."""
+    """Does the same for programs whose last arguments are the clients to use."""
     clients: tuple[str, ...] = CLIENTS if client == "both" else (client,)
     if client in PAIRS:
         pair = PAIRS[client]
         clients, more["rails"], more["serving"] = pair.ways, pair.cables, pair.serving
-        # What a client that knows version one alone does not notice.
+        # A client that only knows version one works as before.
         more["serving_words"] = "rdma_version=2"
     return in_client(spec, [*words, *clients], program,
                      "intree" if client == "intree" else "ours", **more)
 
 
 def count_table(results):
-    """Counts per RPC, the clients side by side."""
+    """Returns counts per RPC, the clients side by side."""
     clients = list(results)
     width = 14
     operations = [name for name, counts in results[clients[0]].items() if COLUMNS[0][0] in counts]
@@ -107,7 +107,7 @@ def count_table(results):
 
 
 def count(spec, client, version, inline, processors):
-    """The table alone."""
+    """Prints the table of counts."""
     found, session, status = with_clients(spec, client, "count_clients", options(version),
                                           inline=inline, processors=processors)
     print(count_table(found))
@@ -115,10 +115,11 @@ def count(spec, client, version, inline, processors):
 
 
 def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False):
-    """Print instructions per RPC, by place and by what they serve; `mount`: its options, or SCALE.
-    With `memory` cache lines, too.
+    """Prints instructions per RPC, by place and by what they serve. `mount`: its options, or SCALE.
+    With `memory`, prints cache lines, too.
 
-    (medians, {client: {operation: functions that serve the transport}}, whether all went well)
+    Returns (medians, {client: {operation: functions that serve the transport}}, whether all went
+    well).
     """
     plugin = "cache" if memory else "instructions"
     entries, session, status = with_clients(spec, client, "instructions", plugin, mount,
@@ -151,20 +152,20 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
 
 
 def called(way):
-    """The name of a way for the reader."""
+    """Returns the name of a way in the output."""
     return NAMES.get(way, way)
 
 
 def each_way(rows, operation, columns):
-    """What was counted for an operation: a line for each way, with these columns."""
+    """Returns the counts of an operation: a line for each way, with these columns."""
     return [operation.ljust(26) + called(way).ljust(10) + "".join(
         (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
         for row in (rows[way][operation],) for c in columns) for way in rows]
 
 
 def tell(rows, executed, functions, output):
-    """Prints as many functions of the transport and what it calls for each way and operation, and
-    writes the rows to a file, as far as that is wanted."""
+    """For each way and operation, prints the `functions` functions with most instructions in the
+    transport and what it calls. Writes the rows to the file `output`, if any."""
     for way, operations in executed.items() if functions else ():
         for operation, counted in operations.items():
             print(f"\n{called(way)}, {operation}, transport and what it calls:")
@@ -176,15 +177,15 @@ def tell(rows, executed, functions, output):
 
 
 def compare(spec, name, rounds):
-    """Instructions of calls in one way beside another, a pair of PAIRS: whether the transport needs
-    hardly more, and all went well."""
+    """Compares the instructions of a pair of PAIRS; returns whether the second way needs hardly
+    more in the transport, and all went well."""
     pair = PAIRS[name]
     rows, _, good = measure_instructions(spec, name, pair.mount, rounds, 0)
     one, two = (rows[way] for way in pair.ways)
     for operation in one:
         ratios = {column: two[operation][column] / one[operation][column]
                   for column in ("service", "kernel")}
-        # What a mebibyte takes depends on how its pages lie.
+        # The count for a mebibyte depends on the positions of its pages.
         over = pair.most and ratios["service"] > pair.most and "MiB" not in operation
         good = good and not over
         print(f"{operation}: instructions of {pair.ways[1]} to those of {pair.ways[0]}: "
@@ -195,7 +196,7 @@ def compare(spec, name, rounds):
 
 
 def print_source(session, counted, number):
-    """Where in our source the module's own instructions are."""
+    """Prints where in our source the module's own instructions are."""
     code = source.Source(root.path(), REPO / session.module)
     for operation, rounds in counted.items():
         for what, found in zip(("function", "line"), code.profile(rounds[-1]), strict=True):
@@ -206,7 +207,7 @@ def print_source(session, counted, number):
 
 
 def count_instructions(spec, client, mount, rounds, functions, inline, memory, output):
-    """Instructions alone, or with cache lines."""
+    """Prints instructions alone, or with cache lines."""
     rows, profile, good = measure_instructions(spec, client, mount, rounds, functions, inline,
                                                memory)
     if output:
@@ -216,8 +217,9 @@ def count_instructions(spec, client, mount, rounds, functions, inline, memory, o
 
 
 def measure_processors(spec, client, processors, rounds):
-    """Of what processors do to each other: ({client: {operation with how many: {counter: median of
-    the rounds, per RPC}}}, the same of code that waited for locks, whether all went well)"""
+    """Measures with several processors. Returns ({client: {operation with the number of processors:
+    {counter: median of the rounds, per RPC}}}, the same for code that waited for locks, whether
+    all went well)."""
     found, waits, good = {}, {}, True
     for number in processors:
         seen, session, status = with_clients(spec, client, "processors", str(rounds),
@@ -238,7 +240,8 @@ def measure_processors(spec, client, processors, rounds):
 
 
 def by_group(waits):
-    """How often code of each group, named as `function [module]`, found a spin lock taken."""
+    """Returns how often code of each group, named as `function [module]`, found a spin lock taken.
+    """
     found = dict.fromkeys((f"{group} waits" for group in WAITING), 0.0)
     for code, times in waits.items():
         group = instructions.GROUPS.get(code.partition(" [")[2].rstrip("]"))
@@ -248,14 +251,14 @@ def by_group(waits):
 
 
 def medians(rows):
-    """Of each number in dictionaries; one that does not occur is 0."""
+    """Returns the median of each number in dictionaries; a missing number is 0."""
     rows = list(rows)
     return {key: statistics.median(row.get(key, 0) for row in rows)
             for key in dict.fromkeys(key for row in rows for key in row)}
 
 
 def processors_table(found):
-    """The clients side by side, a load each line."""
+    """Returns the clients side by side, one line for each load."""
     clients, width = list(found), 12
     operations = found[clients[0]]
     columns = list(next(iter(operations.values())))
@@ -274,7 +277,7 @@ def processors_table(found):
 
 
 def count_processors(spec, client, processors, rounds, functions, output):
-    """The table, and of each load what waited most for spin locks."""
+    """Prints the table, and for each load the code that waited most for spin locks."""
     found, waits, good = measure_processors(spec, client, processors, rounds)
     print(processors_table(found))
     for name, operations in waits.items() if functions else ():
@@ -290,7 +293,7 @@ def count_processors(spec, client, processors, rounds, functions, output):
 
 
 def demo(spec, client, version):
-    """The whole demonstration as a page of text."""
+    """Prints the whole demonstration as a page of text."""
     found, session, status = with_clients(spec, client, "demo", options(version))
     package = session.stock.package
     image = [f"{name} {package['version']}\n             sha256 {checksum}"

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What `tools/lab count --server` prints and records."""
+"""Implements `tools/lab count --server`: measures, prints and records."""
 
 from ..artefacts import kernel, root
 from ..base import records
 from . import figures, instructions, report
 
-# The ways of guest/serving.py to be compared, what is compared last.
+# Pairs of ways of guest/serving.py; the second is compared with the first.
 SERVERS = ("intree", "ours")
 VERSIONS = ("version 1", "version 2")
 MESSAGES = ("messages of 4 KiB", "messages of 8 KiB")
 RECORD, MEMORY = "server-counts", "server-memory"
-# Of the provider, then of the plugin.
+# Columns of the device, then of the plugin.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
 COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "atomics", "switches",
            "kernel")
 
 
 def measure(spec, rounds, servers):
-    """({server: {operation: {column: per RPC}}}, {server: {operation: [Counts]}}, {server: KiB of
-    an idle connection}, whether all went well)"""
+    """Returns ({server: {operation: {column: per RPC}}}, {server: {operation: [Counts]}}, {server:
+    KiB of an idle connection}, whether all went well)."""
     seen, session, status = report.in_client(
         spec, [str(rounds), *servers], "serving",
         "intree" if servers == SERVERS else "ours", timeout=report.COUNT_SECONDS,
@@ -32,7 +32,7 @@ def measure(spec, rounds, servers):
 
 
 def table(rows):
-    """Both servers, one line each per operation."""
+    """Returns both servers as text, one line for each operation and server."""
     lines = ["per RPC".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
     first, last = rows
     for operation in rows[last]:
@@ -46,7 +46,7 @@ def table(rows):
 
 
 def record(rows, memory, release):
-    """Keeps the table, and what an idle connection takes."""
+    """Records the table, and the memory of an idle connection."""
     records.write(MEMORY, ("release", "server", "kib"), [
         (release, server, f"{memory[server]:.0f}") for server in ("ours", "intree")])
     records.write(RECORD, ("release", "server", "load", *COLUMNS), [
@@ -55,7 +55,7 @@ def record(rows, memory, release):
 
 
 def count(spec, rounds, functions, output, write, servers=SERVERS):
-    """The whole command; its exit status."""
+    """Runs the whole command; returns its exit status."""
     rows, executed, memory, good = measure(spec, rounds, servers)
     print(table(rows), flush=True)
     print("KiB of an idle connection: " + ", ".join(

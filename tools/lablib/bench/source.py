@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Where in the source the instructions of our module are: by function as written, and by line."""
+"""Finds the instructions of our module in its source: by function as written, and by line."""
 
 import collections
 import re
@@ -15,13 +15,13 @@ PLACE = re.compile(r"^(?:.*/)?(rust/[^:]*):(\d+)")
 
 
 class Source:
-    """The module's code: its instructions, and of which lines they are made."""
+    """The module's code: its instructions, and the source lines that they belong to."""
 
     def __init__(self, root, module):
-        """`module`: the file, with what a debugger needs."""
+        """Reads the code; `module` is the file with debug information."""
         self.root, self.module = root, module
         self.starts, self.order, self.place = {}, [], {}
-        # Without their bytes, of which long instructions have more than one line.
+        # Without the bytes: those of long instructions take more than one line.
         argv = "objdump", "-d", "--no-show-raw-insn", "-j", ".text", module
         for line in self.tool(*argv).splitlines():
             if found := FUNCTION.match(line):
@@ -31,11 +31,11 @@ class Source:
                 self.order.append(int(found[1], 16))
 
     def tool(self, *argv):
-        """What a program of the root says."""
+        """Returns the output of a program of the root."""
         return proc.output(chroot.command(self.root, argv, [cache.directory(), REPO]), SECONDS)
 
     def executed(self, counts):
-        """{address in the file: times executed} of what the plugin counted."""
+        """Returns {address in the file: times executed}, from the plugin's counts."""
         found = collections.Counter()
         for (name, offset, instructions), times in counts.blocks.items():
             first = self.place.get(self.starts.get(name, 0) + offset)
@@ -45,7 +45,7 @@ class Source:
         return found
 
     def lines(self, addresses):
-        """{address: [(function, place in our source if it is there), innermost first]}"""
+        """Returns {address: [(function, place in our source if it is there), innermost first]}."""
         said = self.tool("addr2line", "-a", "-i", "-f", "-C", "-j", ".text", "-e", self.module,
                          *(f"{address:x}" for address in addresses)).splitlines()
         found, frames = {}, []
@@ -59,7 +59,7 @@ class Source:
         return found
 
     def profile(self, counts):
-        """({function: instructions}, {place: instructions}): the innermost function, of any
+        """Returns ({function: instructions}, {place: instructions}): the innermost function of any
         source, and the innermost line of our own source."""
         executed = self.executed(counts)
         functions, places = collections.Counter(), collections.Counter()
@@ -71,6 +71,6 @@ class Source:
 
 
 def ours(place):
-    """A line of our source, below the repository; None if it is not ours."""
+    """Returns a line of our source below the repository, or None if it is not ours."""
     found = PLACE.match(place)
     return f"{found[1]}:{found[2]}" if found and (REPO / found[1]).exists() else None

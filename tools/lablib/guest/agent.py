@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The first process of a lab machine: runs commands for the host.
 
-Also lets programs inside the machine run commands elsewhere (`on-server`):
-they connect to a local socket, and their frames are passed on to the host.
-One thread, one select loop; as process 1 it reaps every orphan.
+It also lets programs inside the machine run commands elsewhere (`on-server`). They connect to a
+local socket, and the agent forwards their frames to the host. It has one thread with one select
+loop. As process 1 it reaps every orphan.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from lablib.machine import wire
 
 LOCAL_SOCKET = "/run/lab.sock"
-# The output of a command waits in its pipe while this many bytes are queued for the host.
+# While this many bytes are queued for the host, a command's output stays in its pipe.
 QUEUE_BYTES = 1 << 20
-# The first process of a machine must not end.
+# Signals that the first process of a machine ignores, because it must not end.
 DEAF = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MOUNTS = (
     ("tmpfs", "/run", "mode=755"), ("tmpfs", "/tmp", "mode=1777"),
@@ -45,13 +45,13 @@ ENVIRONMENT = {
 
 
 def parameters():
-    """The lab.* words of the kernel command line."""
+    """Returns the lab.* words of the kernel command line."""
     words = pathlib.Path("/proc/cmdline").read_text().split()
     return dict(w[4:].split("=", 1) for w in words if w.startswith("lab."))
 
 
 def mount_all():
-    """Mount the kernel's file systems without starting a process for each."""
+    """Mounts the kernel's file systems without starting a process for each."""
     libc = ctypes.CDLL(None, use_errno=True)
     known = pathlib.Path("/proc/filesystems").read_text().split()
     for kind, where, options in MOUNTS:
@@ -65,14 +65,14 @@ def mount_all():
 
 
 def repository_at_own_path(path):
-    """Make the repository visible under the path that it has on the host as well."""
+    """Makes the repository also visible under the path that it has on the host."""
     if path and not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink("/repo", path)
 
 
 def network(given):
-    """Set the static addresses of the interfaces, one for each cable: lab.addr0 is for eth0."""
+    """Sets the static addresses of the interfaces, one for each cable: lab.addr0 is for eth0."""
     batch = "link set lo up\n"
     for name, addresses in given.items():
         if name.startswith("addr"):
@@ -85,7 +85,7 @@ def network(given):
 
 
 def open_port():
-    """The virtio-serial port named "lab"; there is no udev to name it."""
+    """Opens the virtio-serial port named "lab"; there is no udev that would make a link for it."""
     for port in pathlib.Path("/sys/class/virtio-ports").iterdir():
         if (port / "name").read_text().strip() == "lab":
             return os.open(f"/dev/{port.name}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,7 +117,7 @@ class Line:
 
 
 class Command:
-    """A process (group) that was started for a requester."""
+    """A process group that was started for a requester."""
 
     def __init__(self, line, stream, request):
         self.line, self.stream = line, stream
@@ -145,7 +145,7 @@ class Command:
 
     @staticmethod
     def become(fds, request):
-        """In the child: never returns."""
+        """Becomes the command, in the child; never returns."""
         try:
             os.setsid()
             for target, fd in enumerate(fds):
@@ -190,7 +190,7 @@ class Agent:
         self.selector.register(fd, selectors.EVENT_READ, (readable, writable))
 
     def watch(self, line, writable):
-        """Wait until the line accepts more data, if there is more."""
+        """Waits until the line accepts more data, if there is more."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writable else 0)
         self.selector.modify(line.fd, events, self.selector.get_key(line.fd).data)
 
@@ -225,7 +225,7 @@ class Agent:
             self.handle(line, *frame)
 
     def drop(self, line):
-        """A local program has disconnected: stop the commands that it requested."""
+        """Stops the commands that a disconnected local program has requested."""
         self.selector.unregister(line.fd)
         os.close(line.fd)
         for stream, (owner, _) in list(self.forwarded.items()):
@@ -250,7 +250,7 @@ class Agent:
             self.steer(self.commands[line, stream], kind, payload)
 
     def forward(self, line, kind, stream, payload):
-        """Forward a frame from a local program to the host, with a stream number of this agent."""
+        """Forwards a frame from a local program to the host, with a stream number of this agent."""
         if kind == wire.RUN:
             number, self.next_stream = self.next_stream, self.next_stream + 2
             self.forwarded[number] = (line, stream)
@@ -261,7 +261,7 @@ class Agent:
                 self.port.send(kind, number, payload)
 
     def steer(self, command, kind, payload):
-        """Handle input or a signal for a running command."""
+        """Handles input or a signal for a running command."""
         if kind == wire.SIGNAL:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.pid, payload[0])
@@ -271,7 +271,7 @@ class Agent:
             self.feed(command)
 
     def feed(self, command):
-        """Write as much to the command's standard input as it accepts now."""
+        """Writes as much to the command's standard input as it accepts now."""
         if command.input is None:
             return
         try:
@@ -293,7 +293,7 @@ class Agent:
             command.input = None
 
     def pump(self, command, fd):
-        """Forward output to the line that requested the command."""
+        """Forwards output to the line that requested the command."""
         if len(command.line.queue) > QUEUE_BYTES:
             return
         try:
@@ -328,9 +328,9 @@ class Agent:
                 self.finish(command, os.waitstatus_to_exitcode(status))
 
     def finish(self, command, code):
-        """Send the data in the pipes, and then the status.
+        """Sends the data in the pipes, and then the status.
 
-        A daemon may keep a pipe open for ever, so only data that is there now is sent.
+        A daemon may keep a pipe open forever, so only data that are there now are sent.
         """
         for fd in list(command.outputs):
             while fd in command.outputs:
@@ -353,7 +353,7 @@ class Agent:
 
 
 def be_init():
-    """The work of a machine's first process."""
+    """Does the work of a machine's first process."""
     mount_all()
     given = parameters()
     repository_at_own_path(given.get("repo", ""))
@@ -366,7 +366,7 @@ def main():
     # In an installed system the agent is a service.
     if os.getpid() == 1:
         be_init()
-    # From here on all output goes to the console, so that a kernel report is complete.
+    # Kernel messages of all levels go to the console, so that a kernel report is complete.
     pathlib.Path("/proc/sys/kernel/printk").write_text("8 4 1 7")
     Agent().run()
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The properties of mounts that are varied for measurements: connections, mounts, outstanding
-calls.
-"""
+"""The properties of mounts that vary in measurements: connections, mounts, outstanding calls."""
 
 import contextlib
 import dataclasses
@@ -25,7 +23,7 @@ for number in range(int(sys.argv[2])):
 
 
 def on_server(*argv):
-    """Run a command on the server."""
+    """Runs a command on the server."""
     status, text = Remote("server").call([str(word) for word in argv])
     if status:
         raise RuntimeError(f"on the server: {text.decode()}")
@@ -40,7 +38,7 @@ class Axis:
     options: str = "vers=4.2"
     mounts: int = 1
     long: bool = False          # fewer rounds
-    slots: int = 0              # outstanding calls; 0: as usual
+    slots: int = 0              # outstanding calls; 0: the default
 
 
 AXES = {
@@ -55,12 +53,13 @@ AXES = {
 
 
 def address(number):
-    """Of the server.  One connection goes to each: the client shares those to the same."""
+    """Returns an address of the server. Mounts with different addresses use different connections;
+    the client shares a connection among mounts of one address."""
     return os.environ["NFS_SERVER"] if not number else f"192.0.2.{100 + number}"
 
 
 def prepare():
-    """The settings of the server that every axis needs."""
+    """Prepares the server for every axis."""
     on_server("python3", "-c", MAKE_FILES, f"{os.environ['NFS_EXPORT_MEM']}/{DIRECTORY}",
               loads.DIRECTORY_ENTRIES)
     for number in range(1, MOST_MOUNTS):
@@ -69,7 +68,7 @@ def prepare():
 
 @contextlib.contextmanager
 def mounts(axis, rdma):
-    """Make the mounts of an axis; yield where they are."""
+    """Makes the mounts of an axis; yields their mount points."""
     with contextlib.ExitStack() as stack:
         places = [f"/mnt/bench-{number}" for number in range(axis.mounts)]
         for number, place in enumerate(places):
@@ -82,7 +81,7 @@ def mounts(axis, rdma):
 
 @contextlib.contextmanager
 def slots(axis):
-    """Set both ends to allow as many outstanding calls as the axis needs."""
+    """Sets both ends to allow as many outstanding calls as the axis needs."""
     if not axis.slots:
         yield
         return

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Elapsed time per operation, with one client after the other, again and again.
+"""Measures elapsed time per operation, with one client after the other, again and again.
 
     bench.py JSON
 
-JSON: {"rounds": N, "long_rounds": N, "scale": factor for the operations of a load,
-"axes": {name: [loads], none for all}}.  Each round goes through the legs, forwards and
-backwards in turn: the in-tree client before and after ours, so that what drifts weighs on
-both, and the two in-tree legs against each other show what is only scatter.
-Prints {axis: {load: {leg: [nanoseconds per operation, one per round]}}}.  An axis that fails is
-left out; the others are measured all the same, and the exit status is 1.
+JSON: {"rounds": N, "long_rounds": N, "scale": factor for the operations of a load, "axes": {name:
+[loads]; an empty list: all}}. Each round goes through the legs, forwards and backwards in turn. The
+in-tree client is measured before and after ours. So drift affects both alike, and the difference of
+the two in-tree legs shows the scatter.
+
+Prints {axis: {load: {leg: [nanoseconds per operation, one per round]}}}. An axis that fails is left
+out; the others are still measured, and the exit status is 1.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("
 
 
 def leg(axis, client, scale, only):
-    """{load: nanoseconds per operation} of one client; `only`: of the loads with these names."""
+    """Returns {load: nanoseconds per operation} of one client; `only`: the names of the loads."""
     with contextlib.ExitStack() as stack:
         if client:
             stack.enter_context(transport.loaded(client))
@@ -37,7 +38,7 @@ def leg(axis, client, scale, only):
 
 
 def time_of(load, scale):
-    """Nanoseconds per operation, after a first run that is not counted."""
+    """Returns nanoseconds per operation, after a first run that is not counted."""
     count = max(int(load.count * scale), 1)
     for number in (max(count // 4, 1), count):
         load.before(number)
@@ -47,7 +48,7 @@ def time_of(load, scale):
 
 
 def rounds_of(name, plan, start):
-    """{load: {leg: [nanoseconds per operation, one per round]}} of an axis"""
+    """Returns {load: {leg: [nanoseconds per operation, one per round]}} of an axis."""
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
     rounds = plan["long_rounds" if axis.long else "rounds"]
     for number in range(rounds):

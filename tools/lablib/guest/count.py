@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Work requests, posts and completions per operation, counted at the provider.
+"""Counts work requests, posts and completions per operation at the RDMA device.
 
-A measurement of whatever client has made the mount: nothing in it is asked.
+It works with any client that has made the mount, and asks nothing of the client.
+
     count.py MOUNT   prints JSON {operation: {counter: per RPC}}
 """
 
@@ -14,7 +15,7 @@ import sys
 from . import loads
 
 SCRIPT = pathlib.Path(__file__).with_name("count.bt")
-# What the functions of rxe that it names are called elsewhere, by the names of devices.
+# For each other device: its names for the functions of rxe that the script uses.
 OTHERS = {"siw": {"rxe_post_send": "siw_post_send", "rxe_post_recv": "siw_post_receive",
                   "rxe_poll_cq": "siw_poll_cq"}}
 DEVICES = pathlib.Path("/sys/class/infiniband")
@@ -22,7 +23,7 @@ COUNTERS = ("work_requests", "posts", "completions", "recvs", "recv_posts", "pol
 
 
 def script():
-    """The bpftrace program for the device of this machine."""
+    """Returns the bpftrace program for the device of this machine."""
     text = SCRIPT.read_text()
     for prefix, names in OTHERS.items():
         if any(DEVICES.glob(f"{prefix}*")):
@@ -32,24 +33,24 @@ def script():
 
 
 class Probe:
-    """Run bpftrace with count.bt while the context exists."""
+    """Runs bpftrace with count.bt while the context exists."""
 
     def __enter__(self):
-        # The output is a pipe: without a line-buffered one it would wait.
+        # The output is a pipe, so it must be line-buffered; otherwise it would be late.
         self.process = subprocess.Popen(["bpftrace", "-B", "line", "-e", script()],
                                         stdout=subprocess.PIPE, text=True)
         self.expect("ready")
         return self
 
     def expect(self, word):
-        """The text behind `word` in the next line that starts with `word`."""
+        """Returns the text after `word` in the next line that begins with `word`."""
         for line in self.process.stdout or ():
             if line.startswith(word):
                 return line[len(word):]
         raise RuntimeError(f"bpftrace ended (status {self.process.wait()})")
 
     def take(self):
-        """The counts since the last call of this function."""
+        """Returns the counts since the last call of this function."""
         self.process.send_signal(signal.SIGUSR1)
         return dict(zip(COUNTERS, map(int, self.expect("counts").split()), strict=True))
 
@@ -59,7 +60,8 @@ class Probe:
 
 
 def measure(mount, probe, deep=False):
-    """Counts per RPC for every kind of operation; `deep`: many at a time too."""
+    """Returns counts per RPC for every kind of operation; `deep`: also with many operations at a
+    time."""
     result = {}
     with loads.Bed(mount) as bed:
         for load in bed.single() + (bed.deep() if deep else []):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Count for each client named on the command line; JSON on standard output.
+"""Counts for each client on the command line; prints JSON on standard output.
 
     count_clients.py OPTIONS CLIENT...
 """

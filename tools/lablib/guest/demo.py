@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The demonstration inside the client: copy both ways, compare, count.
+"""The demonstration inside the client: copies both ways, compares, counts.
 
     demo.py OPTIONS CLIENT...   prints JSON, progress goes to standard error
 """
@@ -20,12 +20,12 @@ from .remote import Remote
 FILES, LARGE_MIB = 200, 32
 STATUS = pathlib.Path(__file__).resolve().parents[2] / "xprtrdma-status"
 LOCAL = pathlib.Path("/tmp/demo")
-# Runs on the server, on its own file system: names and checksums of a tree.
+# Runs on the server, on its own file system: prints names and checksums of a tree.
 SUMS = 'cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum'
 
 
 def make_tree(top, seed, large_mib=LARGE_MIB):
-    """Files of many sizes around the important limits, and a large file."""
+    """Makes files of many sizes around the important limits, and a large file."""
     chance = random.Random(seed)
     borders = (0, 1, 3, 512, 1000, 4095, 4096, 4097, 8192, 65536)
     for number in range(FILES):
@@ -39,7 +39,7 @@ def make_tree(top, seed, large_mib=LARGE_MIB):
 
 
 def local_sums(top):
-    """Checksums of a tree as this machine reads it."""
+    """Returns the checksums of a tree as this machine reads it."""
     found = {}
     for path in sorted(p for p in top.rglob("*") if p.is_file()):
         with open(path, "rb") as data:
@@ -48,7 +48,7 @@ def local_sums(top):
 
 
 def server_sums(directory):
-    """Checksums of a tree on the server's own file system."""
+    """Returns the checksums of a tree on the server's own file system."""
     status, text = Remote("server").call(["sh", "-c", SUMS, directory])
     if status:
         raise RuntimeError(f"on the server: {text.decode()}")
@@ -57,7 +57,7 @@ def server_sums(directory):
 
 
 def forget_caches():
-    """Drop cached data, so that the next read asks the server."""
+    """Drops cached data, so that the next read asks the server."""
     os.sync()
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
@@ -67,7 +67,7 @@ def say(text):
 
 
 def copy_both_ways(mount, exported):
-    """Copy to the server and back; compare every copy on both sides."""
+    """Copies to the server and back; compares every copy on both sides."""
     there, back = pathlib.Path(mount) / "demo", LOCAL / "back"
     say("copying to the server")
     shutil.copytree(LOCAL / "tree", there)
@@ -83,14 +83,14 @@ def copy_both_ways(mount, exported):
 
 
 def kernel_lines():
-    """The messages of the transports in the kernel log."""
+    """Returns the messages of the transports in the kernel log."""
     text = subprocess.run(["dmesg"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return [line for line in text.splitlines() if ("rdma" in line.lower() and "xprt" in line)
             or "rpcrdma" in line]
 
 
 def status(client, mount):
-    """The output of `xprtrdma-status` for the mount while data are written."""
+    """Returns the output of `xprtrdma-status` for the mount while data are written."""
     told = threading.Event()
 
     def write():
@@ -111,7 +111,7 @@ def status(client, mount):
 
 
 def demonstrate(client, options, probe):
-    """The whole demonstration with one client, from loading to unloading."""
+    """Runs the whole demonstration with one client, from loading to unloading."""
     print(f"  client: {client}", file=sys.stderr, flush=True)
     before = len(kernel_lines())
     with transport.loaded(client), transport.mounted(options) as mount:

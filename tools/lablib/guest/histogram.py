@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How often the kernel passed a place, by a key: its own histograms (tracefs), read as numbers.
+"""Counts how often the kernel runs a function or a tracepoint, with the kernel's own histograms
+(tracefs).
 
-A kprobe begins a function; what is counted is each call, without the scatter of samples.
+A kprobe at the beginning of a function counts each call, without the scatter of samples.
 """
 
 import collections
@@ -14,18 +15,19 @@ TRACING = pathlib.Path("/sys/kernel/tracing")
 ENTRIES = 16384
 ENTRY = re.compile(r"\{(.*?)\} hitcount: +(\d+)", re.DOTALL)
 DROPPED = re.compile(r"^ +Dropped: (\d+)$", re.MULTILINE)
-# A function, maybe with an offset, and its module, if any.
+# A function, perhaps with an offset, and its module, if any.
 PLACE = re.compile(r"([^\s+]+)\+0x\S+(?: \[(\w+)\])?$")
 
 
 def places(key):
-    """(function, module or "") of each line of a key that names one, the innermost first."""
+    """Returns (function, module or "") of each line of a key that names one, the innermost first.
+    """
     found = (PLACE.search(line.strip()) for line in key.splitlines())
     return tuple((one[1], one[2] or "") for one in found if one)
 
 
 def parse(text):
-    """{places of the key: times}"""
+    """Returns {places of the key: times}."""
     dropped = DROPPED.search(text)
     if not dropped or int(dropped[1]):
         raise RuntimeError("a histogram that is not complete")
@@ -46,12 +48,12 @@ class Histogram:
         (self.directory / "trigger").write_text(text)
 
     def read(self):
-        """{places: times}"""
+        """Returns {places: times}."""
         return parse((self.directory / "hist").read_text())
 
 
 def define(line):
-    """Create or remove a kprobe; other kprobes stay."""
+    """Creates or removes a kprobe; other kprobes stay."""
     # Python would look for the end of the file, which the kernel refuses.
     events = os.open(TRACING / "kprobe_events", os.O_WRONLY | os.O_APPEND)
     try:
@@ -62,7 +64,7 @@ def define(line):
 
 @contextlib.contextmanager
 def of_function(function, key="common_stacktrace"):
-    """A histogram of the calls of a function, by stack."""
+    """Provides a histogram of the calls of a function, by stack."""
     name = f"lab/{function}"
     define(f"p:{name} {function}\n")
     try:
@@ -74,7 +76,7 @@ def of_function(function, key="common_stacktrace"):
 
 @contextlib.contextmanager
 def of_event(event, key):
-    """A histogram of a tracepoint, by stack or by one of its fields."""
+    """Provides a histogram of a tracepoint, by stack or by one of its fields."""
     histogram = Histogram(event, key)
     histogram.write(histogram.trigger)
     try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The state of an installed machine after its boot, as JSON; with "again" the mount is made again.
-"""
+"""Prints the state of an installed machine after its boot as JSON; with "again", mounts again
+first."""
 
 import json
 import os
@@ -16,18 +16,18 @@ LETTER = b"written by the client\n"
 
 
 def output(*argv):
-    """The output of a command, which may fail."""
+    """Returns the output of a command, which may fail."""
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=SECONDS, check=False).stdout
 
 
 def loaded():
-    """The available transports."""
+    """Returns the loaded transports."""
     return [name for name in TRANSPORTS if pathlib.Path("/sys/module", name).exists()]
 
 
 def mounted():
-    """The options of the mount in /etc/fstab, if it is mounted."""
+    """Returns the options of the mount in /etc/fstab, or None if it is not mounted."""
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         source, where, kind, options, *_ = line.split()
         if where == MOUNT and kind.startswith("nfs"):
@@ -36,7 +36,7 @@ def mounted():
 
 
 def used():
-    """Whether data written there can be read back without the page cache."""
+    """Returns whether data written there can be read back without the page cache."""
     name = pathlib.Path(MOUNT, "installed")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.write(fd, LETTER)
@@ -47,7 +47,7 @@ def used():
 
 
 def again():
-    """Unmount, unload the transport, and mount as the fstab says."""
+    """Unmounts, unloads the transport, and mounts as /etc/fstab says."""
     output("umount", MOUNT)
     deadline = time.monotonic() + 20
     while loaded() and time.monotonic() < deadline:

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Instructions that the kernel executes per operation, counted by the plugin of QEMU.
+"""Counts the instructions that the kernel executes per operation, with the plugin of QEMU.
 
-The machine must run with tools/native/instructions.c or cache.c; what they count and how is said
-there.
+The machine must run with tools/native/instructions.c or cache.c, which explain what they count.
+
     instructions.py PLUGIN OPTIONS ROUNDS CLIENT...
 
-measures each client in turn, ROUNDS times, on a mount with these options, or with the word `scale`,
-from one to 1024 calls at a time and over one and 50 mounts. The clients of transport.WAYS are ours,
-to our server or else through the tests' responder, `rails off` and `rails on` ours with two cables.
-The counts go to /results, as do the symbols; a JSON list on standard output says which file holds
-what.
+It measures each client in turn, ROUNDS times, on a mount with these options, or with the word
+`scale`. A client may also be a way to use ours: a way of transport.WAYS, to our server or else
+through the tests' responder; or `rails off` and `rails on`, with two cables. The counts and the
+symbols go to /results. A JSON list on standard output says which file contains what.
 """
 
 import contextlib
@@ -31,28 +30,30 @@ SELFTESTS = "/repo/selftests"
 RAILS = {"rails off": "off", "rails on": "auto"}
 # nopl 0x74727078(%rax,%rax,1); ret
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
-# What the plugin counts for.  ENTRY: code that may interrupt any other, and is not its work.
+# The plugin's classes of code. ENTRY: code that may interrupt any other code and is not its work.
 TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
-# Of a server: what tells a thread of a call, and what gives a thread pages in place of others.
+# Classes of a server: functions that give a call to a thread, and functions that give a thread new
+# pages.
 ENQUEUE, REFILL = 6, 8
 SERVERS = ((ENQUEUE, "svc_xprt_enqueue"), (REFILL, "svc_fill_pages"))
-# Where a processor is idle, and what it does there for others that woke it.
+# Functions in which a processor is idle, and the one that does work for others which woke it.
 IDLES, WOKEN = ("cpu_startup_entry", "do_idle"), "flush_smp_call_function_queue"
-# Where it waits for a spin lock, and for a timer's function that runs on another processor.
+# Functions that wait for a spin lock, and for a timer's function that runs on another processor.
 WAIT = "native_queued_spin_lock_slowpath"
 WAITS = (WAIT, "timer_delete_sync")
-# What begins an RPC: (function, module).
+# The function that begins an RPC: (function, module).
 BEGINS = ("rpc_run_task", "sunrpc")
-# What only time brings.  Not all of the timer's interrupt: at its end, softirqs of others run.
+# Functions that only time causes. They do not include all of the timer's interrupt: at its end,
+# softirqs of other work run.
 TIMERS = ("__sysvec_apic_timer_interrupt", "run_timer_softirq", "hrtimer_run_softirq",
           "sched_balance_softirq", "rcu_core_si")
 
 
 class Plugin:
-    """The way to the plugin: an instruction without effect, which it watches for."""
+    """The connection to the plugin: an instruction without effect, which the plugin detects."""
 
     def __init__(self, name):
-        """`name`: the plugin that QEMU runs with."""
+        """Prepares the instruction; `name` is the plugin of this machine."""
         self.looks_at_memory = name == "cache"
         self.code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self.code.write(MARKER)
@@ -64,7 +65,7 @@ class Plugin:
         self.call(data, len(data))
 
     def stop(self, name):
-        """Stop counting; the counts are in the file `name` of the results."""
+        """Stops counting; the counts are then in the file `name` of the results."""
         self.command(f"stop {name}")
         if not (RESULTS / name).exists():
             raise RuntimeError("no counts: is the plugin there?")
@@ -74,18 +75,18 @@ class Symbols:
     """The kernel's own list of its functions; those of the kernel itself are in order."""
 
     def __init__(self, name):
-        """Also keeps a copy in the results."""
+        """Reads the list, and writes a copy to the results."""
         self.text = pathlib.Path("/proc/kallsyms").read_bytes()
         (RESULTS / name).write_bytes(self.text)
 
     def entries(self, start, end):
-        """(address, kind) of the lines from `start` to `end`."""
+        """Yields (address, kind) of the lines from `start` to `end`."""
         for line in self.text[start:end].splitlines():
             address, kind, _ = line.split(b" ", 2)
             yield int(address, 16), kind
 
     def line(self, symbol):
-        """Where the line of a symbol of the kernel itself begins."""
+        """Returns the beginning of the line of a symbol of the kernel itself."""
         found = self.text.find(b" %b\n" % symbol.encode())
         if found < 0:
             raise RuntimeError(f"the kernel has no {symbol}")
@@ -96,14 +97,14 @@ class Symbols:
         return next(self.entries(place, self.text.find(b"\n", place)))[0]
 
     def function(self, symbol):
-        """From where to where a function is."""
+        """Returns the first address of a function and the first address after it."""
         place = self.line(symbol)
         end = self.text.find(b"\n", place + 1024)
         addresses = [address for address, _ in self.entries(place, end)]
         return addresses[0], next(a for a in addresses if a > addresses[0])
 
     def of_module(self, symbol, module):
-        """The address of a module's symbol."""
+        """Returns the address of a module's symbol."""
         place = self.text.find(b" %b\t[%b]\n" % (symbol.encode(), module.encode()))
         if place < 0:
             raise RuntimeError(f"{module} has no {symbol}")
@@ -111,25 +112,26 @@ class Symbols:
         return next(self.entries(start, self.text.find(b"\n", place)))[0]
 
     def function_of_module(self, symbol, module):
-        """From where to where a module's function is."""
+        """Returns the first address of a module's function and the first address after it."""
         begin = self.of_module(symbol, module)
         return begin, min(a for a, _ in self.entries(*self.lines_of(module)) if a > begin)
 
     def lines_of(self, module):
-        """From where to where the lines of a module are."""
+        """Returns the beginning and the end of a module's lines."""
         tag = b"\t[%b]\n" % module.encode()
         first = self.text.find(tag)
         return self.text.rfind(b"\n", 0, first) + 1, self.text.rfind(tag)
 
     def module(self, module):
-        """From where to where a module's code is."""
+        """Returns the first address of a module's code and the first address after it, in whole
+        pages."""
         code = [a for a, kind in self.entries(*self.lines_of(module)) if kind in b"tT"]
         return min(code) & -PAGE, (max(code) & -PAGE) + PAGE
 
 
 def tell_regions(plugin, symbols, module, more=()):
-    """What the plugin must know about this kernel with this module loaded; `more`: more regions of
-    sunrpc, (class, function) each."""
+    """Tells the plugin where the classes of code are in this kernel with this module; `more`: more
+    regions of sunrpc, (class, function) each."""
     plugin.command("clear")
     waits = WAITS if (os.cpu_count() or 1) > 1 else ()
     for region, (start, end) in (
@@ -147,20 +149,21 @@ def tell_regions(plugin, symbols, module, more=()):
 
 
 def usual(options, looks_at_memory):
-    """(name, load, its mounts) of each kind of operation."""
+    """Yields (name, load, its mounts) of each kind of operation."""
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in (*bed.single(), *(bed.deepest() if looks_at_memory else bed.deep())):
             yield load.name, load, (mount,)
 
 
 def selftests(name):
-    """A module of the selftests' library."""
+    """Returns a module of the selftests' library."""
     sys.path.insert(0, SELFTESTS)
     return importlib.import_module(f"lib.{name}")
 
 
 def in_way(way, options):
-    """The same one at a time, to our server or through the responder; `way`: of transport.WAYS."""
+    """Yields the same for single operations, to our server or through the responder; `way`: of
+    transport.WAYS."""
     lib, port = selftests("responder"), 20049
     number, size = transport.WAYS[way]
     transport.set_inline(size)
@@ -177,7 +180,7 @@ def in_way(way, options):
 
 
 def with_rails(which, options):
-    """One at a time, with these rails."""
+    """Yields the same for single operations, with these rails."""
     selftests("rails").set_up(which)
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in bed.single():
@@ -185,7 +188,8 @@ def with_rails(which, options):
 
 
 def scale():
-    """The same of small reads, ever more at a time, and over more and more mounts."""
+    """Yields the same for small reads: more and more of them at a time, and over more and more
+    mounts."""
     for mounts, slots, of_bed, what in ((1, axes.MOST_SLOTS, loads.Bed.outstanding, "at a time"),
                                         (1, 0, loads.Bed.one_at_a_time, "mount"),
                                         (axes.MOST_MOUNTS, 0, loads.Bed.one_at_a_time, "mounts")):
@@ -196,7 +200,7 @@ def scale():
 
 
 def operations_of(client, options, looks_at_memory):
-    """(the client's module, what to count with it)"""
+    """Returns (the client's module, the operations to count)."""
     if client in transport.WAYS:
         return "ours", in_way(client, options)
     if client in RAILS:
@@ -205,7 +209,7 @@ def operations_of(client, options, looks_at_memory):
 
 
 def measure(plugin, client, module, operations, prefix):
-    """One entry per kind of operation."""
+    """Yields one entry for each kind of operation."""
     symbols = Symbols(f"{prefix}.symbols")
     tell_regions(plugin, symbols, transport.NAMES[module])
     for number, operation in enumerate(operations):
@@ -213,7 +217,8 @@ def measure(plugin, client, module, operations, prefix):
 
 
 def entry(plugin, client, prefix, number, operation):
-    """Count a (name, load, its mounts), the `number`th with these symbols."""
+    """Counts (name, load, its mounts), the `number`th operation with these symbols; returns the
+    entry."""
     name, load, mounts = operation
     file = f"{prefix}-{number}.counts"
     return {"client": client, "operation": name, "rpcs": count(plugin, name, load, mounts, file),
@@ -221,10 +226,10 @@ def entry(plugin, client, prefix, number, operation):
 
 
 def count(plugin, name, load, mounts, file):
-    """Count a load into a file; how many RPCs it made. On an overloaded host connections break,
-    with either client: what was counted then says nothing."""
+    """Counts a load into a file; returns the number of RPCs. On an overloaded host connections
+    break, with either client. Such a count is useless and is repeated."""
     for _ in range(TRIES):
-        load.run(load.count)  # warm up: what is made once for as many at a time is there then
+        load.run(load.count)  # warm up: makes what is only made once for this many at a time
         before, connects = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))
         plugin.command("start")
         load.run(load.count)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""List what a run has left behind in this machine, one line each.
+"""Lists what a run has left behind in this machine, one item in a line.
 
-The host runs this program when the tests have ended and the lab's own mount and module are gone.
-Resources of connections that are being closed get some time to disappear.
+The host runs this program after the tests, without the lab's own mount and module. Resources of
+connections that are being closed get some time to disappear.
 """
 
 import pathlib
@@ -15,10 +15,10 @@ from ..machine import judge
 PATIENCE_SECONDS = 15
 # Taint of out-of-tree and unsigned modules, and of a debug kernel that contains KUnit.
 ALLOWED_TAINT = 1 << 12 | 1 << 13 | 1 << 18
-# Debian marks its kernel when a program may hold up others by fanotify, as stress-ng does, and says
-# so; other reasons for that mark are not allowed.
+# Debian's kernel taints itself when a program may block others by fanotify, as stress-ng does, and
+# logs that. Other reasons for this taint are not allowed.
 AUXILIARY, FANOTIFY = 1 << 16, "Using fanotify permission checks"
-# The kernel has printed a warning.
+# Taint of a kernel that has printed a warning.
 WARNED = 1 << 9
 INTREE_RDS = pathlib.Path("/sys/module/rds_rdma")
 OURS = ("xprtrdma_rs", "svcrdma_rs", "rds_rdma_rs")
@@ -27,34 +27,35 @@ KMEMLEAK = pathlib.Path("/sys/kernel/debug/kmemleak")
 
 
 def output(*argv):
-    """The output of a command."""
+    """Returns the output of a command."""
     return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def nfs_mounts():
-    """NFS mounts that still exist."""
+    """Returns a line for each NFS mount that still exists."""
     lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
     return [f"still mounted: {line}" for line in lines
             if line.split()[2] in ("nfs", "nfs4")]
 
 
 def modules():
-    """Transport modules that are still loaded."""
+    """Returns a line for each transport module that is still loaded."""
     names = [line.split()[0] for line in pathlib.Path("/proc/modules").read_text().splitlines()]
     return [f"module still loaded: {name}" for name in names
             if name in (*OURS, "rpcrdma")]
 
 
 def resources():
-    """RDMA objects beyond those that were there before the tests; beside the in-tree transport of
-    RDS, which is not removed while it has connections, those of modules of ours."""
+    """Returns RDMA objects that were not there before the tests. If the in-tree transport of RDS is
+    loaded, only objects of our modules count: that transport cannot be unloaded while it has
+    connections."""
     if INTREE_RDS.is_dir():
         return [f"rdma resources: {kind} {line}" for kind in KINDS
                 for line in output("rdma", "resource", "show", kind).splitlines()
                 if any(f"[{name}]" in line for name in OURS)]
 
     def devices(text):
-        # A device that a test made anew has another number in front of its name.
+        # A device that a test has made again has another number in front of its name.
         return [line.partition(": ")[2] for line in text.splitlines()]
 
     before = devices(pathlib.Path("/run/rdma-baseline").read_text())
@@ -64,7 +65,7 @@ def resources():
 
 
 def taint():
-    """Taint that is not explained by loading our module, nor by what others did."""
+    """Returns unexpected taint: neither from loading our module nor from others."""
     value = int(pathlib.Path("/proc/sys/kernel/tainted").read_text())
     left = value & ~ALLOWED_TAINT
     if left & AUXILIARY and FANOTIFY in output("dmesg"):
@@ -77,7 +78,7 @@ def taint():
 
 
 def leaks():
-    """The leaks that kmemleak finds, if the kernel has it; the second scan counts."""
+    """Returns the leaks that kmemleak finds, if the kernel has it; the second scan counts."""
     if not KMEMLEAK.exists():
         return []
     for _ in range(2):
@@ -87,8 +88,8 @@ def leaks():
 
 def main(what):
     checks = [nfs_mounts, taint]
-    # The in-tree server keeps the connections of clients that fell silent until it looks for them,
-    # which takes minutes; what it keeps says nothing about the client.
+    # The in-tree server keeps the connections of silent clients until it looks for them, which
+    # takes minutes. Its leftovers show nothing about the client.
     if "everything" in what:
         checks += [resources, modules, leaks]
     deadline = time.monotonic() + PATIENCE_SECONDS

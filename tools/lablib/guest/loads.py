@@ -17,7 +17,7 @@ THREADS = (1, 4, 16)
 
 
 class Transfers(ctypes.Structure):
-    """As in load.c."""
+    """The same structure as in load.c."""
 
     _fields_ = [("fds", ctypes.POINTER(ctypes.c_int))] + [
         (name, ctypes.c_long) for name in
@@ -25,7 +25,7 @@ class Transfers(ctypes.Structure):
 
 
 class Library:
-    """The functions of load.c: nanoseconds, or an exception."""
+    """The functions of load.c; they return nanoseconds or raise."""
 
     def __init__(self):
         self.functions = ctypes.CDLL(LIBRARY)
@@ -48,41 +48,41 @@ class Load:
     """A loop with a name."""
 
     name: str
-    count: int                  # operations that make a good measurement
+    count: int                  # number of operations for a good measurement
     run: typing.Callable        # (operations) -> nanoseconds
-    before: typing.Callable = lambda count: None  # what must be there first
+    before: typing.Callable = lambda count: None  # prepares what must exist first
     after: typing.Callable = lambda count: None
 
 
 def statistics(mount):
-    """The lines of a mount in mountstats, as text."""
+    """Returns the lines of a mount in mountstats as text."""
     text = pathlib.Path("/proc/self/mountstats").read_text()
     return text.split(f" mounted on {mount} ", 1)[1].split("\ndevice ", 1)[0]
 
 
 def transports(mount, column):
-    """The sum of a counter over the transports of a mount."""
+    """Returns the sum of a counter over the transports of a mount."""
     return sum(int(line.split()[column]) for line in statistics(mount).splitlines()
                if line.strip().startswith("xprt:"))
 
 
 def rpcs(mount):
-    """RPCs that the transports of a mount have sent so far.
+    """Returns the number of RPCs that the transports of a mount have sent so far.
 
-    The client's own, such as the renewal of a lease, are among them; they are in the line of no
-    operation.
+    It includes the client's own RPCs, such as the renewal of a lease; no operation's line contains
+    those.
     """
     return transports(mount, 7)
 
 
 def connects(mount):
-    """Connections that the transports of a mount have made so far."""
+    """Returns the number of connections that the transports of a mount have made so far."""
     return transports(mount, 4)
 
 
 def hold_still():
-    """From now on nothing puts pages together, or looks at them, behind the back of what is
-    measured (khugepaged, DAMON): either costs a transfer as much as one that it hits."""
+    """Turns off khugepaged and DAMON, which combine pages or examine them during a measurement:
+    either can cost a transfer that it hits as much as the transfer itself."""
     for path, word in (("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
                        ("/sys/module/damon_stat/parameters/enabled", "N")):
         if os.path.exists(path):
@@ -90,7 +90,7 @@ def hold_still():
 
 
 def drop_caches():
-    """Drop all cached data of the mounts, so that the server must answer."""
+    """Drops all cached data of the mounts, so that the server must answer."""
     os.sync()
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
@@ -106,7 +106,7 @@ class Bed:
         self.library, self.mounts = Library(), mounts
         self.paths = [f"{mount}/load-{number}.data" for number, mount in enumerate(mounts)]
         self.area = max(FILE_BYTES // len(mounts) // MIB, 1) * MIB
-        self.used = 0  # names so far
+        self.used = 0  # number of names so far
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -128,7 +128,7 @@ class Bed:
             os.fsencode(self.paths[0]), n))
 
     def fresh(self, count):
-        """(beginning of a path, number of the first): names that never were."""
+        """Returns (beginning of a path, number of the first) of names that were never used."""
         self.used += count
         return os.fsencode(f"{self.mounts[0]}/name-"), self.used - count
 
@@ -154,14 +154,14 @@ class Bed:
         return Load("UNLINK", count, lambda n: self.library.unlink(*made.pop()), before)
 
     def readdir(self, directory):
-        """Read a whole directory on the mount in each operation."""
+        """Reads a whole directory on the mount in each operation."""
         path = os.fsencode(f"{self.mounts[0]}/{directory}")
         return Load(f"READDIR {DIRECTORY_ENTRIES}", 1,
                     lambda _: self.library.readdir(path, DIRECTORY_ENTRIES + 2),
                     lambda _: drop_caches())
 
     def buffered(self, count, write):
-        """Read or write one MiB after the other through the page cache."""
+        """Reads or writes one MiB after the other through the page cache."""
         def run(number):
             fd = os.open(self.paths[0], os.O_RDWR)
             try:
@@ -173,7 +173,7 @@ class Bed:
                     lambda _: drop_caches())
 
     def transfer(self, count, size, write, depth=1, random=False):
-        """Direct reads or writes, `depth` at a time, over all mounts."""
+        """Makes direct reads or writes, `depth` at a time, over all mounts."""
         fds = (ctypes.c_int * len(self.fds))(*self.fds)
         wanted = Transfers(fds, len(self.fds), size, self.area, depth, write, random)
         name = (f"{'random ' if random else ''}{'WRITE' if write else 'READ'} "
@@ -182,8 +182,8 @@ class Bed:
                     lambda n: self.library.transfer(ctypes.byref(wanted), n))
 
     def by_threads(self, count, size, write, threads):
-        """Direct reads or writes by threads that wait for each, no two on the same file at a time
-        while there are files enough."""
+        """Makes direct reads or writes in threads, each of which waits for its own call. No two of
+        them use the same file at a time if there are enough files."""
         fds = (ctypes.c_int * len(self.fds))(*self.fds)
         wanted = Transfers(fds, len(self.fds), size, self.area, threads, write, False)
         return Load(f"{'WRITE' if write else 'READ'} {human(size)}, {threads} "
@@ -191,26 +191,26 @@ class Bed:
                     lambda n: self.library.threads(ctypes.byref(wanted), n))
 
     def threads(self, fewest):
-        """Small operations of an increasing number of threads, from `fewest` on."""
+        """Returns small operations of an increasing number of threads, from `fewest` on."""
         return [self.by_threads(256 if threads > 1 else 128, 4 * KIB, write, threads)
                 for threads in THREADS if threads >= fewest for write in (0, 1)]
 
     def single(self):
-        """One operation at a time, with one RPC each."""
+        """Returns loads with one operation at a time and one RPC for each."""
         return [self.getattr(128), *(self.transfer(128, 4 * KIB, write) for write in (0, 1)),
                 *(self.transfer(32, MIB, write) for write in (0, 1))]
 
     def deep(self):
-        """Many small operations at a time, so many that the start does not matter."""
+        """Returns many small operations at a time, enough to make the start irrelevant."""
         return [self.transfer(1024, 4 * KIB, write, depth)
                 for depth in DEPTHS[1:] for write in (0, 1)]
 
     def deepest(self):
-        """More small operations at a time than fit into a cache of usual size."""
+        """Returns more small operations at a time than fit into a cache of usual size."""
         return [self.transfer(2048, 4 * KIB, write, 256) for write in (0, 1)]
 
     def everything(self, directory):
-        """Typical uses of one mount."""
+        """Yields typical uses of one mount."""
         yield from (self.getattr(400), self.lookup(300), self.create(120), self.unlink(120),
                     self.readdir(directory))
         for size in (4 * KIB, 8 * KIB, 64 * KIB):
@@ -223,16 +223,17 @@ class Bed:
             yield self.buffered(24, write)
 
     def several(self):
-        """Loads that show whether more connections help."""
+        """Returns loads that show whether more connections help."""
         return [self.getattr(400), *(self.transfer(1024, 4 * KIB, write, 64, random=True)
                                      for write in (0, 1)),
                 *(self.transfer(32, MIB, write, 8) for write in (0, 1))]
 
     def outstanding(self):
-        """(how many at a time, load): small reads, up to as many as a connection can have."""
+        """Returns (number at a time, load) of small reads, up to as many as a connection can have.
+        """
         return [(depth, self.transfer(2048, 4 * KIB, 0, depth))
                 for depth in (1, 16, 64, 256, 1024)]
 
     def one_at_a_time(self):
-        """(how many mounts, load): small reads that go round the mounts."""
+        """Returns (number of mounts, load) of small reads that go round the mounts."""
         return [(len(self.mounts), self.transfer(1024, 4 * KIB, 0))]

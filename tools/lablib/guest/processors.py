@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What processors do to each other while threads read and write, by the kernel's own counters, and
-what they execute, by the plugin of QEMU.
+"""Measures what processors cost each other while threads read and write, with the kernel's own
+counters; and what they execute, with the plugin of QEMU.
 
     processors.py ROUNDS CLIENT...
 
-measures each client in turn, ROUNDS times; on standard output is JSON
+It measures each client in turn, ROUNDS times, and prints JSON:
 
-    {"processors": how many there are,
+    {"processors": number of processors,
      "counts": {client: {operation: [{counter: per RPC} of each round]}},
      "waits": {client: {operation: [{code that waited: per RPC} of each round]}},
-     "instructions": [which file of /results holds what the plugin counted, see instructions.py]}
+     "instructions": [files of /results with the plugin's counts, see instructions.py]}
 
-Instructions are counted in a pass of their own, for the plugin makes everything slower.
-"contended" is how often a spin lock was found taken: calls of the function in which the kernel then
-waits.  (The tracepoint lock:contention_begin misses a processor that waits alone and, with a
-hypervisor, every one.)  Each counts for the code that takes the lock.
+Instructions are counted in a pass of their own, because the plugin makes everything slower.
+"contended" is how often a spin lock was found taken, counted as calls of the function in which the
+kernel then waits. The code that takes the lock gets the count. (The tracepoint
+lock:contention_begin misses a processor that waits alone and, with a hypervisor, every processor.)
 """
 
 import collections
@@ -27,49 +27,51 @@ import sys
 from . import histogram, instructions, loads, transport
 from .instructions import TIMERS, WAIT
 
-# Connections of a mount; no more than there are threads.
+# Numbers of connections of a mount; there are at least as many threads.
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
-# Tracepoints of interrupts that a processor sends to others, and what only time brings: a count
-# beside the time would be one of how slow the host is. All of a stack is not kept: softirqs of
-# others, which run at the end of the timer's interrupt, do not show it.
+# Tracepoints of interrupts that a processor sends to others; and functions that only time causes,
+# whose counts would show the speed of the host. A stack does not contain softirqs of other work,
+# which run at the end of the timer's interrupt.
 SENT = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
-# Fields of a processor's line in /proc/schedstat: wake-ups that it made, and how many of them left
-# the task to itself.
+# Fields of a processor's line in /proc/schedstat: its wake-ups, and those that woke a task on the
+# same processor.
 WAKES, OWN_WAKES = 5, 6
-# What only takes a lock for its caller; Rust's names are those of the kernel's own crates.
+# Beginnings of functions that only take a lock for their caller; Rust's names are those of the
+# kernel's own crates.
 LOCKS = ("_raw_", "queued_", "rust_helper_", "_R")
 
 
 def interrupts(found):
-    """(those that other work sent, those of timers) from a histogram by stack."""
+    """Returns (those that other work sent, those of timers) from a histogram by stack."""
     timed = sum(times for stack, times in found.items()
                 if any(name in TIMED for name, _ in stack))
     return found.total() - timed, timed
 
 
 def wakes(text):
-    """(wake-ups, of them on another processor) of all processors, from /proc/schedstat."""
+    """Returns (wake-ups, those on another processor) of all processors, from /proc/schedstat."""
     lines = [line.split() for line in text.splitlines() if line.startswith("cpu")]
     total, own = (sum(int(line[field]) for line in lines) for field in (WAKES, OWN_WAKES))
     return total, total - own
 
 
 def switches(text):
-    """From /proc/stat."""
+    """Returns the number of context switches, from /proc/stat."""
     return int(next(line for line in text.splitlines() if line.startswith("ctxt")).split()[1])
 
 
 def waiter(stack):
-    """What found the lock taken, of a stack with the innermost first: (function, module)."""
+    """Returns the (function, module) that found the lock taken, from a stack with the innermost
+    first."""
     above = stack[next(i for i, (name, _) in enumerate(stack) if name == WAIT) + 1:]
     return next(((name, module) for name, module in above
                  if module or not name.startswith(LOCKS)), ("?", ""))
 
 
 def waits(found):
-    """{(function, module): times} from a histogram by stack."""
+    """Returns {(function, module): times} from a histogram by stack."""
     total: collections.Counter = collections.Counter()
     for stack, times in found.items():
         total[waiter(stack)] += times
@@ -77,14 +79,14 @@ def waits(found):
 
 
 def counters():
-    """All counters since the machine's start."""
+    """Returns all counters since the machine's start."""
     made, remote = wakes(pathlib.Path("/proc/schedstat").read_text())
     return {"wake-ups": made, "remote": remote,
             "switches": switches(pathlib.Path("/proc/stat").read_text())}
 
 
 def measure(mount, load):
-    """(per RPC of a load, {what found a lock taken: per RPC})"""
+    """Returns (counts per RPC of a load, {code that found a lock taken: per RPC})."""
     load.run(load.count // 2)  # warm up
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(histogram.of_function(WAIT))
@@ -103,7 +105,7 @@ def measure(mount, load):
 
 
 def operations():
-    """(name, load, its mount) with the client that is loaded."""
+    """Yields (name, load, its mount) with the client that is loaded."""
     for connections in CONNECTIONS:
         options = f"vers=4.2,rdma,port=20049,nconnect={connections}"
         with transport.mounted(options) as mount, \

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a transport of RDS does for each message and each RDMA operation.
+"""Counts what a transport of RDS does for each message and each RDMA operation.
 
-In the client machine, where the plugin of lablib.machine.session is:
+It runs in the client machine, which must have the plugin of lablib.machine.session:
 
     rds_counts.py MODULE ROUNDS TRANSPORT...
 
-measures each transport (ours, the file MODULE, or intree) in turn, ROUNDS times; intree must be the
-last, for it is not unloaded. The server machine has the in-tree transport. The client machine sends
-messages that come back, and is at either end of the page's requests: a client offers memory and a
-server reads or writes it. The counts of instructions and the symbols go to /results. A JSON object
-on standard output has the list that says which file holds what, and
-{transport: {operation: {counter: each}}} of the provider. The program starts itself in the server
+It measures each transport (ours, the file MODULE, or intree) in turn, ROUNDS times. intree must be
+the last, because it cannot be unloaded. The server machine has the in-tree transport. The client
+machine sends messages that come back, and is at either end of the manual page's requests: a client
+offers memory, and a server reads or writes it. The counts of instructions and the symbols go to
+/results. A JSON object on standard output contains the list that says which file contains what, and
+{transport: {operation: {counter: each}}} of the device. The program starts itself in the server
 machine, with the word `there`.
 """
 
@@ -43,10 +43,11 @@ COUNT, COUNT_LARGE = 128, 32
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Operations of a kind, one at a time; `write`: whether the page's server writes the memory."""
+    """Operations of one kind, one at a time; `write`: whether the manual page's server writes the
+    memory."""
 
     name: str
-    kind: str   # message, offer (the page's client) or fetch (its server)
+    kind: str   # message, offer (the manual page's client) or fetch (its server)
     size: int
     write: bool = False
 
@@ -56,7 +57,7 @@ class Load:
 
 
 def operations():
-    """What is counted, in this order."""
+    """Yields what is counted, in this order."""
     for name, size in MESSAGES.items():
         yield Load(f"message, {name}", "message", size)
     for name, size in TRANSFERS.items():
@@ -80,7 +81,7 @@ class End:
         self.node.buffer("m", MIB, 1)
 
     def receive(self):
-        """The next message, which has to come."""
+        """Returns the next message; raises if none arrives."""
         message = self.socket.recv(MIB, SECONDS)
         if message is None or message["from"] is None:
             raise RuntimeError(f"no message: {message}")
@@ -90,7 +91,7 @@ class End:
         self.socket.send(*self.peer, bytes(size), [self.node.cmsg(spec) for spec in cmsgs])
 
     def message(self, load, first):
-        """Send messages that come back, or send back what comes."""
+        """Sends messages that come back, or sends back what arrives."""
         for _ in range(load.count):
             if first:
                 self.say(load.size)
@@ -99,9 +100,9 @@ class End:
                 self.say(load.size)
 
     def offer(self, load, there):
-        """Offer memory, each time anew, and wait for the RDMA ACK."""
+        """Offers memory, with a new handle each time, and waits for the RDMA ACK."""
         if there:
-            self.receive()  # which says that all is counted from now on
+            self.receive()  # says that everything is counted from now on
         for _ in range(load.count):
             self.say(8, {"type": "map", "buf": "m", "len": load.size,
                          "flags": self.rds.USE_ONCE | self.rds.INVALIDATE | (
@@ -109,7 +110,7 @@ class End:
             self.receive()
 
     def fetch(self, load, there):
-        """Read or write what is offered, and acknowledge."""
+        """Reads or writes the offered memory, and acknowledges."""
         if not there:
             self.say(8)
         flags = self.rds.NOTIFY_ME | self.rds.FENCE | (self.rds.READWRITE if load.write else 0)
@@ -120,13 +121,13 @@ class End:
             self.told(number)
 
     def told(self, token):
-        """Wait for the notification."""
+        """Waits for the notification."""
         got = self.socket.recv(0, SECONDS)
         if got is None or got["status"] != [[token, "SUCCESS"]]:
             raise RuntimeError(f"operation {token}: {got}")
 
     def run(self, load, there):
-        """This end's part, in either machine."""
+        """Runs this end's part, in either machine."""
         if load.kind == "message":
             self.message(load, not there)
         elif (load.kind == "offer") != there:
@@ -136,32 +137,32 @@ class End:
 
 
 class There:
-    """What the server machine does."""
+    """The server machine's part of the program."""
 
     def __init__(self, own, peer):
         load_transport(NAMES["intree"])
         self.ends = {tos: End(own, peer, tos) for tos in TOS.values()}
 
     def begin(self, tos, fields):
-        """Do its part of a load, from now on."""
+        """Starts its part of a load."""
         threading.Thread(target=self.ends[tos].run, args=(Load(*fields), True)).start()
 
 
 def load_transport(module):
-    """Load RDS with this transport, that has a name or a file."""
+    """Loads RDS with this transport, which is a name or a file."""
     for argv in (["modprobe", "rds"], ["insmod" if "/" in module else "modprobe", module]):
         transport.run(*argv)
 
 
 def operate(far, end, tos, load):
-    """One load, at both ends, and what is left to do afterwards."""
+    """Runs one load at both ends, and waits until its last work is done."""
     far.ask("begin", tos, dataclasses.astuple(load))
     end.run(load, False)
     time.sleep(REST_SECONDS)
 
 
 def measure(far, end, name, rounds):
-    """(an entry for each round and operation, {operation: {counter: each}})"""
+    """Returns (an entry for each round and operation, {operation: {counter: each}})."""
     symbols, plugin = instructions.Symbols(f"{name}.symbols"), instructions.Plugin("instructions")
     instructions.tell_regions(plugin, symbols, NAMES[name])
     entries, provider = [], {}
@@ -185,7 +186,7 @@ def measure(far, end, name, rounds):
 
 
 def main(module, rounds, names):
-    """Measure all."""
+    """Measures all transports."""
     loads.hold_still()
     peer = os.environ["NFS_SERVER"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

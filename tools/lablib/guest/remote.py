@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""For programs inside a machine: commands in the other machine.
+"""Runs commands in the other machine, for programs inside a machine.
 
-Python tests import this instead of paying for a process per command:
+Python tests import this module, so that a command needs no process:
 
     sys.path.insert(0, "/repo/tools")
-    from lablib.guest.remote import Remote
     status, output = Remote("server").call(["sha256sum", "/srv/mem/file"])
 """
 
@@ -21,19 +20,19 @@ STREAM = 0
 
 
 class Remote:
-    """A place where commands run: "server" or "client".
+    """A place where commands run: "server", "client" or "lab".
 
-    "lab" takes power commands: ["server", "off"] and ["server", "on"], which
-    returns when the server serves again; and ["client", "unplug"] and ["client", "plug"] for that
-    end of a cable, ["server", ...] for the other, with the cable's number as a third word if it is
-    not 0.
+    "lab" runs commands about power and cables. ["server", "off"] and ["server", "on"]: the latter
+    returns when the server serves again. ["client", "unplug"] and ["client", "plug"] are for the
+    client's end of a cable, ["server", ...] for the server's end. A third word is the cable's
+    number; without it, the number is 0.
     """
 
     def __init__(self, where):
         self.where = where
 
     def frames(self, argv, env, stdin):
-        """Start a command and yield its frames; `stdin` is a file descriptor."""
+        """Starts a command and yields its frames; `stdin` is a file descriptor."""
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(LOCAL_SOCKET)
             request = {"where": self.where, "argv": list(argv), "env": env or {}}
@@ -46,7 +45,7 @@ class Remote:
 
     @staticmethod
     def feed(line, stdin):
-        """Send the input, then its end."""
+        """Sends the input, then its end."""
         try:
             while stdin is not None and (data := os.read(stdin, wire.CHUNK)):
                 line.sendall(wire.encode(wire.IN, STREAM, data))
@@ -55,7 +54,7 @@ class Remote:
             pass  # the command ended without reading everything
 
     def run(self, argv, stdin=None, env=None):
-        """Run a command with this process's own output; return the exit status."""
+        """Runs a command with this process's own output; returns the exit status."""
         for kind, _, payload in self.frames(argv, env, stdin):
             if kind == wire.EXIT:
                 return json.loads(payload)["status"]
@@ -65,7 +64,7 @@ class Remote:
         raise ConnectionError("the lab went away")
 
     def call(self, argv, stdin=None, env=None):
-        """Run a command and collect its output: (exit status, output as bytes)."""
+        """Runs a command and collects its output; returns (exit status, output as bytes)."""
         output = b""
         for kind, _, payload in self.frames(argv, env, stdin):
             if kind == wire.EXIT:
@@ -75,8 +74,7 @@ class Remote:
 
 
 class Program:
-    """A program of lablib.guest in another machine, which answers each line of JSON with a line.
-    """
+    """A program of lablib.guest in another machine; it answers each line of JSON with a line."""
 
     def __init__(self, where, module, *words, env=None):
         there, self.pipe = os.pipe()
@@ -86,7 +84,7 @@ class Program:
             {"PYTHONPATH": "/repo/tools"} | (env or {}), there)
 
     def ask(self, *words):
-        """Send a request; return the answer."""
+        """Sends a request; returns the answer."""
         os.write(self.pipe, json.dumps(words).encode() + b"\n")
         for kind, _, payload in self.frames:
             if kind == wire.OUT:
@@ -103,7 +101,7 @@ class Program:
 
 
 def obey(target):
-    """Such a program: each line names a method of `target`, then its arguments."""
+    """Runs such a program: each line names a method of `target`, then its arguments."""
     for line in sys.stdin:
         what, *words = json.loads(line)
         print(json.dumps(getattr(target, what)(*words)), flush=True)

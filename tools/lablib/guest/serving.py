@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a server does for each RPC, counted in the server while a client makes calls.
+"""Counts what a server does for each RPC, in the server, while a client makes calls.
 
-Runs in the client machine. `plugin` of lablib.machine.session must be for the server machine:
+It runs in the client machine. `plugin` of lablib.machine.session must be for the server machine:
 
-serving.py ROUNDS SERVER...
+    serving.py ROUNDS SERVER...
 
-measures each server in turn, ROUNDS times: `ours` and `intree` with the in-tree client, or
-ours in two of transport.WAYS, with our client. The last must be ours, because the lab removes that
-one. The counts of instructions and the symbols go to /results. A JSON object on
-standard output contains the list that says which file holds what, {server: {operation: {counter:
-per RPC}}} of the provider, and {server: KiB that a connection needs without calls}. The program
-starts itself in the server machine, with the word `there`, and sends it requests, a JSON list in
-each line.
+It measures each server in turn, ROUNDS times: `ours` and `intree` with the in-tree client, or ours
+in two of transport.WAYS with our client. The last must be ours, because the lab unloads ours. The
+counts of instructions and the symbols go to /results. A JSON object on standard output contains the
+list that says which file contains what, {server: {operation: {counter: per RPC}}} of the device,
+and {server: KiB that a connection without calls needs}. The program starts itself in the server
+machine, with the word `there`, and sends it requests: a JSON list in each line.
 """
 
 import contextlib
@@ -28,12 +27,13 @@ from .remote import Program, obey
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
 SECONDS = 120
 THREADS = 8
-# Whether GETATTR is all that is counted with an NFS version.
+# For each NFS version, whether only GETATTR is counted.
 VERSIONS = {"4.2": False, "3": True}
-# Connections of a mount, and how long they are left alone.
+# The number of connections of a mount, and seconds without calls.
 CONNECTIONS = 16
 IDLE_SECONDS = 12
-# More of each than of a client's: the commands to the server are counted, too.
+# Each load runs more often than in a client's measurement, because the commands to the server are
+# counted, too.
 TIMES = 2
 STOP = """\
 echo 0 > /proc/fs/nfsd/threads
@@ -63,7 +63,7 @@ class There:
             raise RuntimeError(done.stdout)
 
     def serve(self, which, symbols):
-        """Load this server and make it listen; keep the symbols."""
+        """Loads this server and makes it listen; writes its symbols to a file."""
         self.script(STOP)
         ours = f"insmod {os.environ['LAB_SERVER_MODULE']} rdma_version={version(which)}"
         load = "modprobe rpcrdma" if which == "intree" else ours
@@ -79,7 +79,7 @@ class There:
         self.plugin.stop(name)
 
     def watch(self):
-        """Start to count at the provider."""
+        """Starts to count at the device."""
         self.counter = self.probe.enter_context(count.Probe())
 
     def take(self):
@@ -89,19 +89,19 @@ class There:
         self.probe.close()
 
     def free(self):
-        """KiB of memory that nothing uses."""
+        """Returns the KiB of free memory."""
         loads.drop_caches()
         found = pathlib.Path("/proc/meminfo").read_text()
         return int(found.partition("MemFree:")[2].split()[0])
 
 
 def version(server):
-    """That of RPC-over-RDMA."""
+    """Returns the server's version of RPC-over-RDMA."""
     return transport.WAYS.get(server, (1,))[0]
 
 
 def speak(server):
-    """Make the client's next mounts use this way, if it is one."""
+    """Makes the client's next mounts use this way, if it is a way."""
     if server in transport.WAYS:
         lib = instructions.selftests("responder")
         lib.VERSION.write_text(str(lib.ALONE[version(server)]))
@@ -109,7 +109,7 @@ def speak(server):
 
 
 def operations():
-    """(name, load, its mount) of each kind of operation, with one mount at a time."""
+    """Yields (name, load, its mount) of each kind of operation, with one mount at a time."""
     for version, only_getattr in VERSIONS.items():
         options = f"vers={version},rdma,port=20049{',nolock' if version == '3' else ''}"
         with transport.mounted(options) as mount, loads.Bed(mount) as bed:
@@ -119,14 +119,15 @@ def operations():
 
 
 def rpcs_of(load, mount, times):
-    """How many RPCs this made."""
+    """Runs a load `times` times; returns the number of RPCs."""
     before = loads.rpcs(mount)
     load.run(load.count * times)
     return loads.rpcs(mount) - before
 
 
 def executed(far, server, symbols):
-    """Counts instructions: an entry for each operation. `symbols`: the file that has them."""
+    """Counts instructions; yields an entry for each operation. `symbols`: the file with the
+    symbols."""
     for place, (name, load, mount) in enumerate(operations()):
         file = f"{symbols.removesuffix('.symbols')}-{place}.counts"
         load.run(load.count)  # warm up
@@ -138,7 +139,7 @@ def executed(far, server, symbols):
 
 
 def at_provider(far):
-    """{operation: {counter: per RPC}}"""
+    """Returns {operation: {counter: per RPC}}."""
     found = {}
     far.ask("watch")
     for name, load, mount in operations():
@@ -151,7 +152,7 @@ def at_provider(far):
 
 
 def idle(far):
-    """KiB that a connection without calls needs."""
+    """Returns the KiB that a connection without calls needs."""
     free = []
     for number in (1, CONNECTIONS):
         options = f"vers=3,nolock,rdma,port=20049,nconnect={number}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Loading a transport and mounting with it, for programs inside the client."""
+"""Loads a transport and mounts with it, for programs inside the client."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ UNLOAD_SECONDS = 20
 
 
 def run(*argv):
-    """Run a command; its complaint is the exception's text."""
+    """Runs a command; if it fails, its output is the exception's text."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=SECONDS, check=False)
     if done.returncode:
@@ -28,7 +28,7 @@ def run(*argv):
 
 @contextlib.contextmanager
 def loaded(client):
-    """Have the transport module of `client` (ours, intree) loaded."""
+    """Loads the transport module of `client` (ours, intree), and unloads it at the end."""
     if client == "ours":
         run("insmod", os.environ["LAB_MODULE"])
     else:
@@ -40,13 +40,13 @@ def loaded(client):
 
 
 def set_inline(size):
-    """Set the longest message of later connections, in bytes."""
+    """Sets the longest message of later connections, in bytes."""
     for name in INLINE:
         pathlib.Path(name).write_text(str(size))
 
 
 def unload(name):
-    """Remove a module; sunrpc lets go of a transport some time after the unmount."""
+    """Unloads a module; sunrpc releases a transport some time after the unmount."""
     deadline = time.monotonic() + UNLOAD_SECONDS
     while True:
         try:
@@ -60,7 +60,7 @@ def unload(name):
 
 @contextlib.contextmanager
 def mounted(options, export="NFS_EXPORT_MEM", where="/mnt/nfs"):
-    """Have an export of the server mounted; yields the mount point."""
+    """Mounts an export of the server; yields the mount point."""
     source = f"{os.environ['NFS_SERVER']}:{os.environ[export]}"
     run("mount", "-t", "nfs", "-o", options, source, where)
     yield where

@@ -11,21 +11,22 @@ from ..base.ui import LabError, say
 from . import initramfs
 
 KVM = ["-accel", "kvm", "-cpu", "host"]
-# Time passes by instructions executed, 8 ns each, and in idleness: a machine that counts
-# sees as many timer interrupts however slow its host is.  Without fast string instructions
-# the kernel copies in loops, which count; and QEMU would go through those byte by byte.
+# Time advances by 8 ns with each executed instruction, and also while the machine is idle. So a
+# machine whose instructions are counted sees the same number of timer interrupts on hosts of any
+# speed. Without fast string instructions the kernel copies in loops, whose instructions are
+# counted; QEMU itself would execute those instructions byte by byte.
 COUNTED_CPU = ["-cpu", "max,la57=off,erms=off,fsrm=off"]
 COUNTED = ["-accel", "tcg,thread=single,tb-size=512", *COUNTED_CPU,
            "-icount", "shift=3,sleep=on,align=off"]
-# Several processors run in parallel, and time passes as on the host.
+# Several processors run in parallel, and time advances as on the host.
 COUNTED_BESIDE = ["-accel", "tcg,thread=multi,tb-size=512", *COUNTED_CPU]
 PROBE_SECONDS = 10
 
 
 def choose(root, kernel):
-    """QEMU's options for a machine with this kernel; probed once per boot of this host.
+    """Returns QEMU's options for a machine with this kernel; probes once per boot of this host.
 
-    `root` is the one that QEMU is in.
+    `root` is the root that contains QEMU.
     """
     emulated = list(kernel.arch.emulated)
     if not (kernel.arch.is_host and os.access("/dev/kvm", os.R_OK | os.W_OK)):
@@ -41,7 +42,7 @@ def choose(root, kernel):
 
 
 def probe(root, kernel):
-    """Boot the kernel with KVM until its first program runs, or give up after some time."""
+    """Returns whether the kernel boots with KVM until its first program runs, within some time."""
     with tempfile.TemporaryDirectory(prefix="lab-kvm-") as directory:
         console = pathlib.Path(directory) / "console"
         argv = [kernel.arch.qemu, "-nodefaults", "-no-user-config", "-display", "none",
@@ -59,5 +60,6 @@ def probe(root, kernel):
             raise LabError(f"KVM probe: {error}") from None
         finally:
             proc.stop(child)
-        # Without shares the init script prints an error, which shows that user space was reached.
+        # Without shares the init script prints an error. The error shows that user space was
+        # reached.
         return console.exists() and b"lab: no share root" in console.read_bytes()

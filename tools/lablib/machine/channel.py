@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The host's end of a machine's control line: run commands inside it."""
+"""The host's end of a machine's control line, which runs commands in the machine."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ import time
 from ..base.ui import LabError
 from . import wire
 
-# The status that a command gets if its machine went down.
+# The exit status of a command whose machine went down.
 LOST = 255
 
 
@@ -22,7 +22,7 @@ class MachineDied(LabError):
 
 
 class Command:
-    """A command that was started in a machine and is still known here."""
+    """A command that was started in a machine, and whose result is not known yet."""
 
     def __init__(self, channel, stream, sink, on_exit):
         self.channel, self.stream, self.sink = channel, stream, sink
@@ -30,9 +30,10 @@ class Command:
         self.status = None
 
     def wait(self, timeout, attend=None):
-        """The exit status; raise when the machine dies or time runs out.
+        """Returns the exit status; raises if the machine dies or time runs out.
 
-        `attend` is called again and again until then."""
+        Calls `attend` again and again until then.
+        """
         deadline = time.monotonic() + timeout
         while not self.ended.wait(0.2):
             self.channel.check_alive()
@@ -46,7 +47,7 @@ class Command:
         return self.status
 
     def write(self, data):
-        """Send bytes to the command's standard input; empty bytes mean the end of the input."""
+        """Sends bytes to the command's standard input; empty bytes mean the end of the input."""
         for start in range(0, len(data), wire.CHUNK):
             self.channel.send(wire.IN, self.stream, data[start:start + wire.CHUNK])
         if not data:
@@ -60,8 +61,8 @@ class Channel:
     """The control line of one machine. A thread of its own reads the line."""
 
     def __init__(self, name, path, check_alive, serve):
-        """`serve(request, reply)` answers a command that the guest starts
-        elsewhere; it returns a function that takes its later frames."""
+        """Connects to the line. `serve(request, reply)` answers a command that the guest starts
+        elsewhere; it returns a function that takes the later frames of that command."""
         self.name, self.check_alive, self.serve = name, check_alive, serve
         self.numbers = itertools.count(2, 2)
         self.commands, self.served = {}, {}
@@ -72,7 +73,7 @@ class Channel:
             threading.Thread(target=job, daemon=True).start()
 
     def connect(self, path):
-        """QEMU creates the socket before it starts the machine, so wait for the socket."""
+        """Waits for the socket, which QEMU creates before it starts the machine."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -95,9 +96,9 @@ class Channel:
 
     def start(self, argv, sink=None, env=None, cwd="/", use_pty=False, stdin=b"",
               on_exit=None):
-        """Start a command; `sink(kind, data)` takes its output as it comes.
+        """Starts a command; `sink(kind, data)` takes its output as it comes.
 
-        `stdin` is all of its input; None leaves it open for `write`.
+        `stdin` is all of its input; with None the input stays open for `write`.
         """
         stream = next(self.numbers)
         command = Command(self, stream, sink or to_terminal, on_exit)
@@ -111,7 +112,7 @@ class Channel:
         return command
 
     def call(self, argv, timeout=60, **options):
-        """Run a command to its end: (status, complete output)."""
+        """Runs a command to its end; returns (status, complete output)."""
         parts = []
         command = self.start(argv, lambda kind, data: parts.append(data), **options)
         try:
@@ -123,7 +124,7 @@ class Channel:
         return status, b"".join(parts).decode(errors="replace")
 
     def check_call(self, argv, timeout=60, **options):
-        """Run a command like `call`, but raise if it fails; return the output."""
+        """Runs a command like `call`, but raises if it fails; returns the output."""
         status, text = self.call(argv, timeout, **options)
         if status:
             raise LabError(f"{self.name}: {' '.join(map(str, argv))}: exit status "
@@ -134,7 +135,7 @@ class Channel:
         self.outgoing.put(wire.encode(kind, stream, payload))
 
     def transmit(self):
-        """A separate thread writes, so that reading never waits for writing."""
+        """Writes in a thread of its own, so that reading never waits for writing."""
         try:
             while True:
                 self.socket.sendall(self.outgoing.get())
@@ -178,7 +179,7 @@ class Channel:
 
 
 def to_terminal(kind, data):
-    """The default sink: standard output and standard error of this process."""
+    """Writes to standard output and standard error of this process; this is the default sink."""
     out = sys.stderr.buffer if kind == wire.ERR else sys.stdout.buffer
     out.write(data)
     out.flush()

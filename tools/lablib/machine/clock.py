@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How fast the time stamp counter of an emulated machine runs, which is that of its host."""
+"""The speed of an emulated machine's time stamp counter, which is the speed of its host's counter.
+"""
 
 import ctypes
 import functools
@@ -8,15 +9,15 @@ import time
 from ..artefacts import native
 from ..base import arch
 
-# A kernel compares the counter with a timer of the board when it boots.  On a busy host the
-# emulator may not run for a while in between; then the machine's time passes many times too fast
-# or too slowly, for as long as it is up.
+# A kernel compares the counter with a timer of the board when it boots. On a busy host the emulator
+# may pause during the comparison. Then the machine's time is many times too fast or too slow until
+# it is switched off.
 SECONDS = 0.05
 TRIES = 20
 
 
 def read(counter):
-    """The counter and the time in nanoseconds, read as closely together as possible."""
+    """Returns the counter and the time in nanoseconds, read as closely together as possible."""
     found = []
     for _ in range(TRIES):
         before = time.perf_counter_ns()
@@ -28,7 +29,7 @@ def read(counter):
 
 @functools.cache
 def kilohertz(root):
-    """The frequency of this machine's counter, in kHz."""
+    """Returns the frequency of this machine's counter in kHz."""
     counter = ctypes.CDLL(str(native.build(root, "tsc", arch.of_host()))).tsc_read
     counter.restype = ctypes.c_ulonglong
     ticks, began = read(counter)
@@ -38,7 +39,7 @@ def kilohertz(root):
 
 
 def words(root, of):
-    """The kernel parameters for an emulated machine of this architecture."""
+    """Returns the kernel parameters for an emulated machine of this architecture."""
     # If this machine has another type of processor, the emulator computes the counter.
     if of is not arch.AMD64 or not of.is_host:
         return ()

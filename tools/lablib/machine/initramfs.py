@@ -8,21 +8,20 @@ from ..base import cache
 from ..base.paths import REPO
 
 INIT = REPO / "tools/lablib/guest/init"
-# The modules that are needed to reach the root over virtio-9p. All others are loaded from the
-# root.
+# The modules that are needed to reach the root over virtio-9p. All others are loaded from the root.
 MODULES = ("virtio_pci", "virtio_net", "virtio_blk", "virtio_console",
            "9p", "9pnet_virtio", "overlay")
 
 
 def path(kernel):
-    """The image for this kernel; created when missing."""
+    """Returns the image for this kernel; creates it if it is missing."""
     busybox = root.guest(kernel.arch) / "usr/bin/busybox"
     name = f"{kernel.release}-" + cache.key(INIT.read_text(), busybox, kernel.modules, MODULES)
     return cache.entry("initramfs", name, lambda t: write(t, busybox, kernel)) / "image"
 
 
 def load_order(directory):
-    """The files to insmod, dependencies first; modules that are built in need none."""
+    """Returns the files to insmod, dependencies first; built-in modules need no file."""
     depends, by_name = {}, {}
     for line in (directory / "modules.dep").read_text().splitlines():
         file, needs = line.split(":", 1)
@@ -38,7 +37,7 @@ def load_order(directory):
 
 
 def write(target, busybox, kernel):
-    """Write the archive (cpio "newc", which the kernel can unpack)."""
+    """Writes the archive (cpio "newc", which the kernel can unpack)."""
     directory = kernel.modules / kernel.release
     order = load_order(directory)
     target.mkdir(parents=True)
@@ -56,7 +55,7 @@ def write(target, busybox, kernel):
 
 
 class Cpio:
-    """Only the part of the archive format that directories and files need."""
+    """Writes the part of the archive format that directories and files need."""
 
     def __init__(self, out):
         self.out, self.inode = out, 0

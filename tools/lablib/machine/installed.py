@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A client machine that boots an installed Debian from its own disk, as one in use does."""
+"""A client machine that boots an installed Debian from its own disk."""
 
 import functools
 
@@ -11,14 +11,14 @@ WORDS = ("root=/dev/vda", "rw", "systemd.log_color=0", "systemd.default_device_t
          "systemd.default_timeout_start_sec=600")
 # Where QEMU sees the disk of the machine and the files beside the disk.
 BESIDE = "/lab/image"
-# systemd has started all units, or has given up on some.
+# Waits until systemd has started all units, or has given up on some.
 SETTLED = "timeout 280 systemctl is-system-running --wait || true"
 
 
 class Installed(Machine):
-    """Kernel, initramfs and everything else are those of the installation on the disk.
+    """A machine with kernel, initramfs and everything else from the installation on the disk.
 
-    `image` is the directory with the disk and its kernels, `release` the kernel to boot.
+    `image` is the directory with the disk and its kernels; `release` is the kernel to boot.
     """
 
     SHARES = (("repo", "on"), ("results", "off"))
@@ -41,10 +41,11 @@ class Installed(Machine):
 
 
 class Secure(Installed):
-    """The same by firmware with Secure Boot: it verifies shim, shim GRUB and the kernel.
+    """The same machine with firmware and Secure Boot: the firmware verifies shim, and shim verifies
+    GRUB and the kernel.
 
-    They are in `image`, in a directory that is a file system for the firmware, beside the
-    firmware's variables.
+    These files are in a directory of `image`, which the firmware sees as a file system. The
+    firmware's variables are beside that directory.
     """
 
     FIRMWARE = "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"
@@ -68,5 +69,5 @@ class Secure(Installed):
 
 
 def pair(root, stock, image, release, kind=Installed):
-    """The lab's server with the stock kernel, and a client that boots an installation."""
+    """Returns the lab's server with the stock kernel, and a client that boots an installation."""
     return Pair(root, stock, stock, client=functools.partial(kind, image, release))

@@ -5,8 +5,8 @@ import dataclasses
 import re
 
 MODULES = "Modules linked in:"
-# Anything a kernel says about its own health.  Text, not severity, decides:
-# the same report comes at different levels.
+# Every report of a kernel about its own health. The text decides and not the severity, because the
+# same report appears at different levels.
 SPLAT = re.compile("|".join((  # noqa: FLY002
     r"BUG: ", r"\bBUG at ", r"WARNING: ", r"\bOops\b", r"Kernel panic",
     r"general protection fault", r"unable to handle (kernel|page)", r"invalid opcode",
@@ -34,15 +34,15 @@ CUT, END = "[ cut here ]", "---[ end trace"
 class Foreign:
     """A kernel report that does not count, because the in-tree client causes the same report."""
 
-    signature: str   # in its first line
+    signature: str   # a text in the report's first line
     reason: str
-    shown_by: str    # the command
-    caller: str = ""  # a function that must be in it, too
+    shown_by: str    # the command that shows the report
+    caller: str = ""  # a function that the report must also contain
 
 
-# check_ack() fails without a status when an acknowledgement of an earlier Send comes, again, amid
-# the answer to a Read: it ends the sequence of which the next packet is a middle part.  Then
-# do_complete() reports the Read as done although the rest of its data is missing.
+# An acknowledgement of an earlier Send can arrive a second time amid the answer to a Read.
+# check_ack() then fails without a status, and ends a sequence whose next packet is a middle part.
+# do_complete() then reports the Read as done although the rest of its data is missing.
 FOREIGN = (
     Foreign("WARNING: drivers/infiniband/sw/rxe/rxe_comp.c:827 at rxe_completer+",
             "rxe: an acknowledgement that comes twice, amid the answer to an RDMA Read",
@@ -56,13 +56,13 @@ FOREIGN = (
 
 
 def another(lines):
-    """Whether a second report begins inside a report whose line of modules is part of it."""
+    """Returns whether a second report begins inside a report that contains its line of modules."""
     found = [line for line in lines if SPLAT.search(line)]
     return len(found) > 1 or (found and MODULES not in found[0])
 
 
 def foreign(console):
-    """(The text without foreign reports, the foreign reports in it)."""
+    """Returns (the text without foreign reports, the foreign reports in it)."""
     lines, kept, found = console.splitlines(), [], []
     while lines:
         line = lines.pop(0)
@@ -80,7 +80,7 @@ def foreign(console):
 
 
 def splats(console):
-    """The first report in a console text, with the text that follows; or None."""
+    """Returns the first report in a console text with the text that follows, or None."""
     lines = foreign(console)[0].splitlines()
     for number, line in enumerate(lines):
         if SPLAT.search(line) and not HARMLESS.search(line):
@@ -89,7 +89,7 @@ def splats(console):
 
 
 def verdict(machine):
-    """Complaints about a machine that is about to be, or was, switched off."""
+    """Returns complaints about a machine before or after it is switched off."""
     text = machine.console.read_text(errors="replace") if machine.console.exists() else ""
     report = splats(text)
     return [f"{machine.role}: kernel report (all in {machine.console}):\n{report}"] \

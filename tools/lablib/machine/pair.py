@@ -23,20 +23,20 @@ HOSTS = {"server": 1, "client": 2}
 DISK_BYTES = 8 << 30
 SETUP_SECONDS = 300
 LEFTOVERS_SECONDS = 120
-# How to run a module of lablib/guest in a machine.
+# The command that runs a module of lablib/guest in a machine.
 GUEST_PROGRAM = ("env", "PYTHONPATH=/repo/tools", "python3", "-B", "-m")
-# The RDMA devices by --provider: on the first cable and on the second.
+# The RDMA devices for each --provider: on the first cable and on the second.
 PROVIDERS = {"rxe": ("rxe", "rxe"), "siw": ("siw", "siw"), "mixed": ("rxe", "siw")}
 
 
 def addresses(role, rails):
-    """The addresses of a machine at each cable's interface, with the length of the prefix."""
+    """Returns the addresses of a machine at each cable's interface, with the prefix lengths."""
     return [(f"{four}{HOSTS[role]}/24", f"{six}{HOSTS[role]}/64")
             for four, six in NETWORKS[:rails]]
 
 
 def environment(provider, rails):
-    """Environment variables that describe the machines to programs in the client."""
+    """Returns environment variables that describe the machines to programs in the client."""
     server4, server6 = zip(*([a.partition("/")[0] for a in pair]
                              for pair in addresses("server", rails)), strict=True)
     kinds = PROVIDERS[provider][:rails]
@@ -48,7 +48,7 @@ def environment(provider, rails):
 
 
 def new_results():
-    """Create a results directory; delete some old ones."""
+    """Creates a results directory; deletes some old ones."""
     RUNS.mkdir(parents=True, exist_ok=True)
     for old in sorted(p for p in RUNS.iterdir() if p.is_dir())[:-KEEP_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
@@ -59,7 +59,7 @@ def new_results():
 
 
 def forget_the_dead():
-    """Remove the run directories of labs that were killed."""
+    """Removes the run directories of labs that were killed."""
     for path in pathlib.Path(tempfile.gettempdir()).glob("lab-[0-9]*-*"):
         if not os.path.exists(f"/proc/{path.name.split('-')[1]}"):
             shutil.rmtree(path, ignore_errors=True)
@@ -72,8 +72,9 @@ class Pair:
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
                  detour=False, processors=1, words=(), rails=1, client=Machine, serving=None,
                  serving_words="", counted="client"):
-        """`client` is the class of that machine, `serving` the server's own transport module with
-        its parameters, `counted` the machine that has the plugin and these words."""
+        """Prepares both machines. `client` is the class of the client machine, `serving` the
+        server's own transport module with its parameters, `counted` the machine with the plugin
+        and the kernel parameters `words`."""
         special = {"plugin": plugin, "words": words}
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
@@ -110,7 +111,7 @@ class Pair:
         return self
 
     def boot(self):
-        """Power both on and make them server and client."""
+        """Powers both machines on, and makes them server and client."""
         proc.run_logged("formatting the server's disk",
                         chroot.command(self.root, ["mkfs.ext4", "-q", "-F", "/lab/run/disk"],
                                        [(self.run_dir, "/lab/run")]),
@@ -144,13 +145,13 @@ class Pair:
             raise LabError(f"{machine.role}-up: {status}:\n{proc.tail(log)}")
 
     def log_sink(self, role):
-        """A sink that collects a machine's set-up messages in a file."""
+        """Returns a sink that collects a machine's set-up messages in a file."""
         log = self.stack.enter_context(open(self.results / f"{role}.setup", "ab",  # noqa: SIM115
                                             buffering=0))
         return lambda kind, data: log.write(data)
 
     def serve(self, request, reply):
-        """A program in a machine asks for a command elsewhere."""
+        """Serves a request of a program in a machine to run a command elsewhere."""
         if request["where"] == "lab":
             self.requests.put((request["argv"], reply))
             return lambda kind, payload: None
@@ -161,8 +162,8 @@ class Pair:
         return lambda kind, payload: target.send(kind, command.stream, payload)
 
     def attend(self):
-        """Do what programs asked of the lab itself; called by the main thread,
-        because machines can only be started there."""
+        """Does what programs asked of the lab itself. Only the main thread calls it, because only
+        this thread can start machines."""
         while not self.requests.empty():
             argv, reply = self.requests.get()
             try:
@@ -174,7 +175,8 @@ class Pair:
             reply(wire.EXIT, {"status": status})
 
     def power(self, role, action, cable="0"):
-        """The server's power, or either end of a cable; a server that comes back serves again."""
+        """Switches the server on or off, or plugs either end of a cable. A server serves again
+        after power-on."""
         machine = {"server": self.server, "client": self.client}[role]
         if action in ("plug", "unplug"):
             machine.plug(int(cable), action == "plug")
@@ -189,14 +191,14 @@ class Pair:
             self.finish_setup(machine, self.start_setup(machine))
 
     def blocked_tasks(self):
-        """After a hang: let every machine that still listens say where."""
+        """After a hang: makes every machine that still responds log where its tasks are blocked."""
         for machine in self.machines:
             with contextlib.suppress(LabError, TimeoutError):
                 machine.channel.call(["sh", "-c", "echo w > /proc/sysrq-trigger; "
                                       "echo l > /proc/sysrq-trigger"], 10)
 
     def judge(self):
-        """Complaints about both machines: left-overs, reports in the consoles."""
+        """Returns complaints about both machines: leftovers, and reports in the consoles."""
         complaints = []
         for machine in self.machines:
             try:

@@ -16,10 +16,10 @@ from .channel import Channel, MachineDied
 # Paths as the machine's QEMU sees them, inside the root.
 RUN_DIR = "/lab/run"
 MONITOR_SECONDS = 30
-# The machines are tests, not targets: no mitigation is worth its time under
-# emulation.  A panic ends QEMU at once, and an oops is a panic.  What a debug kernel tests of
-# itself at boot is not ours (and with PREEMPT_RT one of these suites is wrong about interrupts).
-# A thread that yields to all others may wait for an emulated processor for half a minute.
+# The machines are only used for tests, so no mitigation is worth its time under emulation. A panic
+# ends QEMU at once, and an oops is a panic. The self-tests of a debug kernel at boot are off: they
+# do not test our module, and with PREEMPT_RT one of the suites is wrong about interrupts. A thread
+# that yields to all others may wait half a minute for an emulated processor.
 KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=0 apparmor=0 "
                 "random.trust_cpu=on net.ifnames=0 cryptomgr.notests "
                 "rcupdate.rcu_cpu_stall_timeout=60 "
@@ -29,14 +29,15 @@ KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=
 class Machine:
     """A QEMU process, its console log and its control line."""
 
-    # Directories of the host that it mounts, and whether it may only read them.
+    # Directories of the host that it mounts, and whether each is read-only.
     SHARES: tuple = (("root", "on"), ("modules", "on"), ("repo", "on"), ("results", "off"))
     BOOT_SECONDS = 300
 
     def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None,
                  processors=1, words=()):
-        """`lab` is the pair this machine belongs to: root, accel, directories.  `addresses`
-        are those of each interface, one interface for each cable."""
+        """Describes a machine. `lab` is the pair that it belongs to, with root, accel and
+        directories. `addresses` are those of each interface; there is one interface for each
+        cable."""
         self.plugin, self.processors, self.words = plugin, processors, words
         self.role, self.lab, self.kernel = role, lab, kernel
         self.memory, self.addresses, self.disk = memory, addresses, disk
@@ -45,7 +46,7 @@ class Machine:
         self.line: Channel | None = None
 
     def start(self, peer, pcap=False):
-        """Power on, joined by its cables to the machine named `peer`."""
+        """Powers on; cables join the machine to the machine named `peer`."""
         lab = self.lab
         binds = [(lab.run_dir, RUN_DIR), (REPO, "/lab/repo"), (lab.results, "/lab/results"),
                  *self.files()]
@@ -58,11 +59,11 @@ class Machine:
                                self.check_alive, lab.serve)
 
     def cables(self):
-        """The names of the cables."""
+        """Returns the names of the cables."""
         return [f"net{number}" for number in range(len(self.addresses))]
 
     def files(self):
-        """What else QEMU must see, and where."""
+        """Returns what else QEMU must see, and where."""
         files = [(root.guest(self.kernel.arch), "/lab/root"),
                  (self.kernel.modules, "/lab/modules"), (self.kernel.image.parent, "/lab/kernel"),
                  (initramfs.path(self.kernel).parent, "/lab/initramfs")]
@@ -71,33 +72,34 @@ class Machine:
         return files
 
     def board(self):
-        """QEMU's machine."""
+        """Returns QEMU's options for the type of machine."""
         return self.kernel.arch.board
 
     def boot(self, words):
-        """What it boots, with these words for the kernel, and its disk."""
+        """Returns QEMU's options for the kernel with these words, and for the disk."""
         disk = self.drive(f"{RUN_DIR}/{self.disk}") if self.disk else []
         return ["-kernel", f"/lab/kernel/{self.kernel.image.name}",
                 "-initrd", "/lab/initramfs/image", "-append", words, *disk]
 
     @staticmethod
     def drive(file, more="cache=unsafe"):
-        """QEMU's options for a disk."""
+        """Returns QEMU's options for a disk."""
         return ["-drive", f"if=virtio,format=raw,{more},file={file}"]
 
     def setup(self, arguments):
-        """The command that makes it what it is for, with arguments for guest/device-up."""
+        """Returns the command that sets the machine up for its role, with arguments for
+        guest/device-up."""
         return [f"/repo/tools/lablib/guest/{self.role}-up", *arguments]
 
     @property
     def channel(self):
-        """The control line; the machine is on, or was."""
+        """The control line of a machine that is on or was on."""
         if not self.line:
             raise LabError(f"{self.role}: the machine was never on")
         return self.line
 
     def argv(self, peer, pcap):
-        """The QEMU command line."""
+        """Returns the QEMU command line."""
         lab = self.lab
         role, of = self.role, self.kernel.arch
         how = (accel.choose(lab.root, self.kernel) if not self.plugin else
@@ -135,18 +137,18 @@ class Machine:
         return argv
 
     def interface(self, net, number, peer):
-        """QEMU's options for the interface at this end of a cable."""
+        """Returns QEMU's options for the interface at this end of a cable."""
         return ["-netdev", f"dgram,id={net},local.type=unix,"
                            f"local.path={RUN_DIR}/{self.role}.{net},"
                            f"remote.type=unix,remote.path={RUN_DIR}/{peer}.{net}",
-                # Without merged buffers the NIC's driver has no page pool. With one, rxe can
-                # deadlock: it frees the packets of a failed queue pair under its state lock, and
-                # giving a page back to a pool lets the network's softirq run, which wants it too.
+                # Without merged buffers the NIC's driver has no page pool. With a page pool rxe can
+                # deadlock: it frees the packets of a failed queue pair under its state lock.
+                # Returning a page to a pool runs the network's softirq, which needs the same lock.
                 "-device", f"virtio-net-pci,netdev={net},host_mtu=9000,mrg_rxbuf=off,romfile=,"
                            f"mac=52:54:00:00:{number:02x}:{self.lab.mac(self.role):02x}"]
 
     def check_alive(self):
-        """Raise when QEMU has ended."""
+        """Raises if QEMU has ended."""
         if not self.process or self.process.poll() is not None:
             text = proc.tail(self.lab.results / f"{self.role}.qemu").strip()
             raise MachineDied(f"{self.role}: the machine ended by itself"
@@ -158,7 +160,7 @@ class Machine:
         return time.monotonic() - start
 
     def plug(self, cable, into):
-        """Plug the cable of this number in, or pull it out, at this machine's end."""
+        """Connects or disconnects this machine's end of a cable."""
         requests = ({"execute": "qmp_capabilities"},
                     {"execute": "set_link", "arguments": {"name": f"net{cable}", "up": into}})
         with socket.socket(socket.AF_UNIX) as line:
@@ -168,12 +170,12 @@ class Machine:
             answers.readline()  # the greeting
             for request in requests:
                 line.sendall(json.dumps(request).encode())
-                # Events may come in between.
+                # Events may arrive before the answer.
                 answer = next(a for a in map(json.loads, answers) if "event" not in a)
                 if "error" in answer:
                     raise LabError(f"{self.role}: {answer['error']['desc']}")
 
     def stop(self):
-        """Pull the plug."""
+        """Switches the machine off at once."""
         if self.process:
             proc.stop(self.process)

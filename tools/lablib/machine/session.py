@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A run: both machines, a transport module, maybe a mount, a command, a verdict."""
+"""A run: both machines, a transport module, perhaps a mount, a command, a verdict."""
 
 import contextlib
 import dataclasses
@@ -12,16 +12,18 @@ from ..base.ui import LabError, say, step
 from . import judge, pair
 
 MOUNT_SECONDS = 120
-# The clients, for readers.
+# The clients' names in output.
 NAMES = {"ours": "ours", "intree": "in-tree"}
-# Of connections that the server accepts from then on.
+# The largest inline message of connections that the server accepts from then on.
 SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
-# Of a kernel for the suites, whose device needs bounce buffers; other devices do not notice.
+# For a kernel that runs the suites: their device needs bounce buffers; other devices work as
+# before.
 BOUNCE = ("swiotlb=force",)
-# Of a kernel that is counted: a single processor does without atomic instructions, otherwise.
+# For a kernel whose instructions are counted: otherwise it replaces atomic instructions on a single
+# processor.
 ATOMICS = ("noreplace-smp",)
-# sunrpc lets go of a transport some time after the unmount.
+# sunrpc releases a transport some time after the unmount.
 RMMOD = """\
 for module in xprtrdma_rs rpcrdma; do
     if [ -d /sys/module/$module ]; then
@@ -30,7 +32,7 @@ for module in xprtrdma_rs rpcrdma; do
     fi
 done"""
 
-# Of a server with our module: nfsd lets go of it first.
+# For a server with our module: nfsd must release the module first.
 UNSERVE = """\
 echo 0 > /proc/fs/nfsd/threads
 timeout 30 sh -c "until rmmod svcrdma_rs 2> /tmp/rmmod; do sleep 0.2; done" ||
@@ -39,36 +41,36 @@ timeout 30 sh -c "until rmmod svcrdma_rs 2> /tmp/rmmod; do sleep 0.2; done" ||
 
 @dataclasses.dataclass
 class Plan:
-    """What the command line asked for."""
+    """A run as the command line describes it."""
 
     client: str = "ours"        # ours, intree or none
-    serving: str = "intree"     # or ours: the transport of the server
+    serving: str = "intree"     # the server's transport: intree or ours
     serving_words: str = ""     # parameters of our server's module
-    load: bool = True           # or leave loading to the command
+    load: bool = True           # whether the lab loads the module, or the command does
     spec: str | None = None     # kernel, as packages.resolve takes it
-    server: str | None = None   # the same of the server; None: the client's, if that is stock
+    server: str | None = None   # the server's kernel; None: the client's kernel if that is stock
     debug: bool = False         # debug kernel in the client, and in a server with our module
-    alike: bool = False         # the same kernel in both, whatever the server's module is
+    alike: bool = False         # the same kernel in both, with any module in the server
     suites: bool = False        # build the KUnit suites, which only a debug kernel can run
     version: str | None = None  # NFS version of the lab's own mount
     options: str = ""           # more mount options
     export: str = "mem"
     memory: tuple = (2048, 2048)
-    provider: str = "rxe"       # or siw, or mixed: rxe on the first cable, siw on the second
+    provider: str = "rxe"       # rxe, siw, or mixed: rxe on the first cable, siw on the second
     rails: int = 1              # cables between the machines, each with an RDMA device
-    detour: bool = False        # for tc-netem, see guest/device-up
+    detour: bool = False        # a detour for tc-netem, see guest/device-up
     timeout: float = 600
     pcap: str | None = None
     results: str | None = None
-    plugin: str | None = None   # of tools/native, that counts what a machine executes
-    counted: str = "client"     # that machine, or server
-    processors: int = 1         # of the client
+    plugin: str | None = None   # a plugin of tools/native that counts what a machine executes
+    counted: str = "client"     # the machine that is counted: client or server
+    processors: int = 1         # number of processors in the client
     upstream: bool = False      # the patches of Documentation/upstream in the client
-    inline: int = 0             # bytes of the largest inline message that the sides take; 0: usual
+    inline: int = 0             # the largest inline message of both sides in bytes; 0: the default
 
 
 class Session:
-    """Boots on entry, tears down on exit; `complaints` is the verdict."""
+    """Boots on entry and tears down on exit; `complaints` is the verdict."""
 
     def __init__(self, plan):
         self.plan, self.complaints = plan, []
@@ -77,7 +79,7 @@ class Session:
         self.stock = kernel.get(base, plan.spec)
         server = self.stock
         if plan.server or not self.stock.package:
-            # A tree of the user's own need not have what a server needs.
+            # A kernel tree of the user may lack what a server needs.
             server = kernel.get(base, plan.server)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         if plan.debug and (plan.serving == "ours" or plan.alike) and not plan.server:
@@ -142,13 +144,13 @@ class Session:
         return self.pair.client.channel
 
     def load(self):
-        """Load the transport: ours with insmod, as a user would."""
+        """Loads the transport; ours with insmod, as a user does."""
         command = ["modprobe", "rpcrdma"] if self.plan.client == "intree" else \
             ["insmod", self.environment["LAB_MODULE"]]
         self.channel.check_call(command)
 
     def mount(self):
-        """Make the lab's own mount, /mnt/nfs."""
+        """Makes the lab's own mount, /mnt/nfs."""
         options = ",".join(filter(None, (f"vers={self.plan.version or '4.2'}", "rdma",
                                          "port=20049", self.plan.options)))
         source = f"{self.environment['NFS_SERVER']}:/srv/{self.plan.export}"
@@ -157,7 +159,7 @@ class Session:
                                     MOUNT_SECONDS)
 
     def run(self, argv, sink=None, **options):
-        """Run a command in the client to its end; None when it never came."""
+        """Runs a command in the client to its end; returns None if it does not end."""
         command = self.channel.start(argv, sink, env=self.environment,
                                      cwd=options.pop("cwd", "/repo"), **options)
         try:
@@ -170,7 +172,7 @@ class Session:
             return None
 
     def clean_up(self):
-        """Undo the lab's own mount and modules; tests may have done it."""
+        """Removes the lab's own mount and the modules; tests may have removed them already."""
         todo = [(self.pair.client, UMOUNT), (self.pair.client, RMMOD)]
         if self.pair.serving:
             todo.append((self.pair.server, UNSERVE))
@@ -180,7 +182,7 @@ class Session:
                 self.complaints.append(f"{machine.role}: cleaning up: {text.strip()}")
 
     def finish(self):
-        """Judge and power off."""
+        """Judges the machines and powers them off."""
         try:
             with step("judging and powering off"):
                 with self.recorded():
@@ -193,14 +195,14 @@ class Session:
                     self.keep_captures(pathlib.Path(self.plan.pcap))
 
     def keep_captures(self, file):
-        """The first cable's goes where it was asked for, those of others beside it."""
+        """Moves the capture of the first cable to `file`, and those of other cables beside it."""
         for number, net in enumerate(self.pair.client.cables()):
             target = file.with_stem(f"{file.stem}-{number}") if number else file
             shutil.move(self.pair.results / f"{net}.pcap", target)
 
     @contextlib.contextmanager
     def recorded(self):
-        """Turn an error of the lab into a complaint about the run."""
+        """Turns an error of the lab into a complaint about the run."""
         try:
             yield
         except (LabError, OSError) as error:
@@ -217,6 +219,6 @@ class Session:
         return True
 
     def tell(self):
-        """Print the verdict."""
+        """Prints the verdict."""
         for complaint in self.complaints:
             say(f"FAILED: {complaint}")

@@ -11,7 +11,7 @@ from ..base.ui import say
 
 
 def interact(session):
-    """Join this terminal to a shell until it ends."""
+    """Connects this terminal to a shell until the shell ends."""
     channel = session.channel
     columns, lines = os.get_terminal_size() if sys.stdin.isatty() else (80, 24)
     say("a shell in the client; exit ends both machines")
@@ -32,14 +32,14 @@ def interact(session):
 
 
 def pump(channel, command):
-    """Move keystrokes until the shell or the input ends."""
+    """Moves keystrokes until the shell or the input ends."""
     watched = [sys.stdin]
     while not command.ended.wait(0 if watched else 0.2):
         channel.check_alive()
         ready, _, _ = select.select(watched, [], [], 0.2)
         if ready:
             data = os.read(sys.stdin.fileno(), 4096)
-            # The end of a file typed at a terminal is control-D.
+            # At a terminal, control-D is the end of the input.
             command.write(data or b"\x04")
             if not data:
                 watched = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The frames between the host and the agent inside a machine.
 
-Either side may start a command on the other with RUN and a stream number of
-its choice: the host uses even numbers, a guest odd ones.  A command's frames
-carry its stream number in both directions until EXIT ends it.
+Either side can start a command on the other side with RUN and a new stream number: the host uses
+even numbers, a guest odd ones. A command's frames contain its stream number in both directions
+until EXIT ends the command.
 """
 
 import json
@@ -12,30 +12,30 @@ import struct
 HEADER = struct.Struct("!IBI")  # payload length, kind, stream
 CHUNK = 16384
 
-HELLO = 0   # guest to host: the agent runs; nothing but the control line is up
+HELLO = 0   # guest to host: the agent runs; only the control line is up
 RUN = 1     # JSON: argv, cwd, env, pty, where
 IN = 2      # bytes for standard input; empty: end of input
 SIGNAL = 3  # one byte: signal number for the command's process group
 OUT = 4     # bytes of standard output
 ERR = 5     # bytes of standard error
-EXIT = 6    # JSON: status (as a shell has it), or error
+EXIT = 6    # JSON: status (as a shell shows it), or error
 
 
 def encode(kind, stream, payload=b""):
-    """One frame as bytes; a dict is sent as JSON."""
+    """Returns one frame as bytes; a dict is sent as JSON."""
     if isinstance(payload, dict):
         payload = json.dumps(payload).encode()
     return HEADER.pack(len(payload), kind, stream) + payload
 
 
 class Decoder:
-    """Cut a byte stream into frames."""
+    """Cuts a byte stream into frames."""
 
     def __init__(self):
         self.pending = bytearray()
 
     def feed(self, data):
-        """Add bytes, yield every frame that is now complete."""
+        """Adds bytes; yields every frame that is complete."""
         self.pending += data
         while len(self.pending) >= HEADER.size:
             length, kind, stream = HEADER.unpack_from(self.pending)
