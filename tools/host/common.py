@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the host tools share: paths, toolchains, bounded commands."""
+"""What the host tools share: paths, toolchains, and commands with a time limit."""
 
 import os
 import pathlib
@@ -13,17 +13,17 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 PROTO = REPO / "rust/proto"
 FUZZ = PROTO / "fuzz"
 RDS = REPO / "rust/rds_proto"
-# The cores of protocols, each a crate of cargo.
+# The protocol cores, each a crate of cargo.
 CORES = (PROTO, RDS)
 TARGET = "x86_64-unknown-linux-gnu"
 
 
 class HostError(Exception):
-    """A step that did not work; the text says what to look at."""
+    """A step that failed; the text says what to look at."""
 
 
 def cache():
-    """Where artefacts live; `XPRTRDMA_CACHE` overrides it."""
+    """Returns the directory of the artefacts; `XPRTRDMA_CACHE` overrides it."""
     own = os.environ.get("XPRTRDMA_CACHE")
     if own:
         return pathlib.Path(own).resolve()
@@ -32,7 +32,7 @@ def cache():
 
 
 def environment(**more):
-    """The environment of cargo: its output stays out of the repository."""
+    """Returns the environment of cargo, whose output stays out of the repository."""
     env = dict(os.environ, CARGO_TARGET_DIR=str(cache() / "cargo"), CARGO_TERM_COLOR="never",
                CARGO_NET_RETRY="3")
     env.pop("RUSTFLAGS", None)
@@ -41,9 +41,9 @@ def environment(**more):
 
 
 def run(argv, seconds, env=None, cwd=REPO, log=None, quiet=False):
-    """Run a command for at most `seconds` and return its output; HostError if it fails.
+    """Runs a command for at most `seconds` and returns its output; raises HostError if it fails.
 
-    The command gets a process group of its own, which is ended with it.
+    The command gets a process group of its own, which ends with it.
     """
     argv = [str(arg) for arg in argv]
     with subprocess.Popen(argv, cwd=cwd, env=env or environment(), stdin=subprocess.DEVNULL,
@@ -64,17 +64,17 @@ def run(argv, seconds, env=None, cwd=REPO, log=None, quiet=False):
 
 
 def tail(text, lines=40):
-    """The end of an output, indented."""
+    """Returns the end of an output, indented."""
     return "\n".join("    " + line for line in text.splitlines()[-lines:])
 
 
 def cargo(*args, toolchain=None):
-    """A cargo command line for a toolchain of rustup, or for the only one there is."""
+    """Returns a cargo command line for a toolchain of rustup, or for the only one there is."""
     return ["cargo", *([f"+{toolchain}"] if toolchain else []), *args]
 
 
 def nightly():
-    """The name of a nightly toolchain, if rustup has one."""
+    """Returns the name of a nightly toolchain, or None if rustup has none."""
     if not shutil.which("rustup"):
         return None
     listed = run(["rustup", "toolchain", "list"], 30, quiet=True)
@@ -83,17 +83,17 @@ def nightly():
 
 
 def compiler(toolchain=None):
-    """The version of the compiler, as it prints it."""
+    """Returns the compiler's version as it prints it."""
     return run(["rustc", *([f"+{toolchain}"] if toolchain else []), "--version"], 60).strip()
 
 
 def say(text):
-    """A line of progress."""
+    """Prints a line of progress."""
     print(text, flush=True)
 
 
 def main(function):
-    """Run a tool; errors become one message and status 1."""
+    """Runs a tool; an error becomes one message and status 1."""
     started = time.monotonic()
     try:
         status = function()

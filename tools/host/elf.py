@@ -8,7 +8,7 @@ UNDEFINED = 0
 
 
 def symbols(elf):
-    """Name and section number of every named symbol."""
+    """Yields name and section number of every named symbol."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF object")
     table, = struct.unpack_from("<Q", elf, 0x28)
@@ -27,10 +27,10 @@ def symbols(elf):
 
 
 def undefined(elf):
-    """What the object expects others to define."""
+    """Returns the names that the object expects others to define."""
     return {name for name, section in symbols(elf) if section == UNDEFINED}
 
 
 def defined(elf):
-    """What the object defines."""
+    """Returns the names that the object defines."""
     return {name for name, section in symbols(elf) if section != UNDEFINED}

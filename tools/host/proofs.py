@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How rules were broken, and the tests that noticed.
+"""How rules were broken, and which tests noticed that.
 
-proofs.toml has the data.  `read` checks them against the sources; `prove` breaks
-the protocol core again, in a copy, and runs the tests.
+proofs.toml has the data. `read` checks them against the sources. `prove` breaks a copy of the
+protocol core again and runs the tests.
 """
 
 import concurrent.futures
@@ -24,11 +24,11 @@ DATA = REPO / "tools/host/proofs.toml"
 PLANTED = REPO / "tools/lablib/checks/mutants.toml"
 # How each planted fault was noticed when it was planted last.
 RECORD = REPO / "tools/results/mutants.csv"
-# The cores of protocols: a fault is of one of them, and so is its test.
+# The protocol cores. A fault and its test belong to one of them.
 CRATES = ("proto", "rds_proto")
 BUILD_SECONDS, TEST_SECONDS = 900, 180
 MODULE = re.compile(r"mod (\w+);$")
-# What other modules of the tests use.
+# Modules that other modules of the tests use.
 SHARED = ("common", "rig", "responder_rig", "fuzz_replay", "random")
 OUTCOME = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
 
@@ -38,10 +38,10 @@ class Proof:
     """A fault, the one test that notices it, and the rows that it breaks."""
 
     kind: str             # fault, planted, by_hand or not_run
-    what: str             # is broken
+    what: str             # what is broken
     test: str             # as the page names it
     rows: tuple
-    name: str = ""        # of a planted fault
+    name: str = ""        # name of a planted fault
     file: str = ""
     old: str = ""
     new: str = ""
@@ -49,30 +49,30 @@ class Proof:
 
     @property
     def crate(self):
-        """The core that a fault of the kind `fault` is in."""
+        """The core that contains a fault of the kind `fault`."""
         return self.file.split("/")[1] if self.file.startswith("rust/") else ""
 
     @property
     def case(self):
-        """The test, as the crate's own program knows it."""
+        """The name of the test in the crate's own test program."""
         return self.test.removeprefix(f"{self.crate}/")
 
     @property
     def status(self):
-        """The class of its rows."""
+        """The status of its rows."""
         if self.kind == "fault":
             return "done"
         return "done in machines" if self.noticed else "not run"
 
 
 def tables():
-    """The entries of each kind."""
+    """Returns the entries of each kind."""
     found = tomllib.loads(DATA.read_text())
     return {kind: found.pop(kind, []) for kind in ("fault", "planted", "by_hand", "not_run")}, found
 
 
 def read(errors):
-    """All proofs; what is wrong with the data is added to `errors`."""
+    """Returns all proofs; adds what is wrong with the data to `errors`."""
     entries, unknown = tables()
     errors += [f"{DATA.name}: unknown kind {name}" for name in unknown]
     planted = {entry["name"]: entry for entry in tomllib.loads(PLANTED.read_text())["fault"]}
@@ -100,7 +100,7 @@ def read(errors):
 
 
 def names(fault, test):
-    """Whether a planted fault is for this test."""
+    """Returns whether a planted fault is for this test."""
     file, _, case = test.partition("::")
     if fault.get("rds"):
         return case.replace("_", "-") in fault["tests"]
@@ -109,7 +109,7 @@ def names(fault, test):
 
 
 def misplaced(proof):
-    """What is wrong with the place of a fault, if anything is."""
+    """Returns what is wrong with the place of a fault, or None."""
     if not proof.file:
         return None
     if proof.kind == "fault" and (proof.crate not in CRATES or "/tests/" in proof.file):
@@ -125,7 +125,8 @@ def misplaced(proof):
 
 
 def chosen(proofs, patterns, sample, seed):
-    """The faults to plant again: of rows that match, or of a number of rows drawn at random."""
+    """Returns the faults to plant again, and their rows: rows that match, or `sample` random rows.
+    """
     rows = sorted(row for proof in proofs if proof.kind == "fault" for row in proof.rows)
     if patterns:
         rows = [row for row in rows if any(fnmatch.fnmatch(row, p) for p in patterns)]
@@ -143,14 +144,15 @@ class Copy:
         self.target = self.where / "target"
         tree = self.where / crate
         shutil.rmtree(tree, ignore_errors=True)
-        # With the time of now: the objects may be those of a fault, and newer than the sources.
+        # The copied files get the current time. The objects may contain a fault, and may be newer
+        # than the sources.
         shutil.copytree(REPO / "rust" / crate, tree, copy_function=shutil.copyfile,
                         ignore=shutil.ignore_patterns("target", "benches"))
         manifest = tree / "Cargo.toml"
         text = re.sub(r"\[\[bench\]\]\n(?:.+\n)+", "", manifest.read_text())
         text = text.replace("opt-level = 2", "opt-level = 0\ndebug = false\nincremental = true")
         manifest.write_text(text + "\n[workspace]\n")
-        # Only the modules that are needed: a fault then costs seconds.
+        # Only the modules that are needed, so that a fault costs only seconds.
         program = tree / "tests/it/main.rs"
         program.write_text("".join(
             line for line in program.read_text().splitlines(keepends=True)
@@ -158,7 +160,8 @@ class Copy:
         self.tree = tree
 
     def cargo(self, words, seconds):
-        """Run cargo in the copy: (status, output); None as the status if it took too long."""
+        """Runs cargo in the copy; returns (status, output). The status is None if it took too long.
+        """
         argv = ["cargo", "test", "--quiet", "--test", "it", *words]
         env = common.environment(CARGO_TARGET_DIR=str(self.target), RUST_BACKTRACE="0")
         try:
@@ -175,7 +178,7 @@ class Copy:
         return status, output
 
     def baseline(self, tests):
-        """All the tests pass without a fault, each by its whole name."""
+        """Raises unless all tests pass without a fault, each by its full name."""
         status, output = self.build()
         if status:
             raise HostError(f"the core does not build\n{common.tail(output)}")
@@ -185,7 +188,7 @@ class Copy:
             raise HostError(f"not all tests pass without a fault\n{common.tail(output)}")
 
     def plant(self, proof):
-        """Why the test did not fail with this fault; nothing if it did."""
+        """Returns why the test did not fail with this fault, or None if it failed."""
         path = self.tree / proof.file.removeprefix(f"rust/{proof.crate}/")
         original = path.read_text()
         try:
@@ -195,7 +198,7 @@ class Copy:
                 return f"does not build\n{common.tail(output, 15)}"
             status, output = self.cargo(["--", "--exact", proof.case], TEST_SECONDS)
             if status is None:
-                return None    # A test that does not end is one that fails.
+                return None    # a test that does not end counts as failed
             counts = OUTCOME.search(output)
             if status and counts and counts.groups() == ("0", "1"):
                 return None
@@ -205,7 +208,7 @@ class Copy:
 
 
 def prove(proofs, patterns, sample, seed, jobs):
-    """Plant faults of the core again; how many were not noticed."""
+    """Plants faults of the cores again; returns how many were not noticed."""
     faults, rows = chosen(proofs, patterns, sample, seed)
     if not faults:
         raise HostError("no row with a fault in the core matches")
@@ -218,7 +221,7 @@ def prove(proofs, patterns, sample, seed, jobs):
 
 
 def prove_of(crate, faults, rows, jobs):
-    """The same of one core."""
+    """Does the same with one core."""
     if not faults:
         return 0
     tests = sorted({proof.case for proof in faults})

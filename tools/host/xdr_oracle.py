@@ -33,7 +33,7 @@ SHOWN = 5
 # XDR (RFC 4506): every type is a pair of functions, unpack(bytes, at) and pack(value).
 
 class Malformed(Exception):
-    """The bytes are no value of the type."""
+    """The bytes are not a value of the type."""
 
 
 def integer(code, size):
@@ -194,10 +194,10 @@ rpcrdma2_xprt_hdr = structure(rdma_xid=uint32, rdma_vers=uint32, rdma_credit=uin
                               rdma_body=rpcrdma2_body)
 
 
-# Descriptions: what the Rust side prints for the same message.
+# Descriptions: the Rust side prints the same for the same message.
 
 def decode(octets):
-    """The description of a message, from its bytes."""
+    """Returns the description of a message, from its bytes."""
     try:
         version, _ = uint32[0](octets, 4)
         if version not in (1, 2):
@@ -218,7 +218,7 @@ def describe(value, header, rest):
         low, high = versions.values() if versions else (0, 0)
         return ["error", xid, number, low, high, rest > 0]
     if arm == "RDMA2_OPTIONAL":
-        # The directions of RPC: 0 a call, 1 a reply, which answers no option of ours.
+        # The direction is that of RPC: 0 is a call. 1 is a reply; it answers none of our options.
         return ["option reply"] if body["rdma_optdir"] else ["option", xid]
     reads = [[c["position"], *c["target"].values()] for c in body["rdma_reads"]]
     writes = [chunk(c) for c in body["rdma_writes"]]
@@ -232,7 +232,7 @@ def chunk(value):
 
 
 def find_private(octets):
-    """The description of private data (RFC 8797 4 and 5.2)."""
+    """Returns the description of private data (RFC 8797 4 and 5.2)."""
     at = octets.find(b"\xf6\xab\x0e\x18")
     while at >= 0:
         rest = octets[at + 4:at + 8]
@@ -245,7 +245,7 @@ def find_private(octets):
 # Random messages.
 
 class Maker:
-    """Values of the types above."""
+    """Makes random values of the types above."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -291,7 +291,7 @@ class Maker:
         return prefix + "ERROR", (err, versions)
 
     def message(self):
-        """Bytes of a valid message and its description."""
+        """Returns the bytes of a valid message and its description."""
         version = self.random.choice((1, 2))
         value = {"rdma_xid": self.word(), "rdma_vers": version, "rdma_credit": self.word(),
                  "rdma_body": self.body(version)}
@@ -300,7 +300,7 @@ class Maker:
         return header + rest, describe(value, len(header), len(rest))
 
     def private(self):
-        """Bytes with or without valid private data, and what is in them."""
+        """Returns bytes with or without valid private data, and their description."""
         noise = self.random.randbytes(self.random.randrange(12))
         octets = noise + b"\xf6\xab\x0e\x18" + bytes((
             self.random.choice((0, 1, 1, 1, 2)), self.random.getrandbits(8),
@@ -310,7 +310,7 @@ class Maker:
         return octets, find_private(octets)
 
     def damaged(self, octets):
-        """The same with some words changed or its end cut off."""
+        """Returns the same bytes with some words changed or the end cut off."""
         octets = bytearray(octets)
         for _ in range(self.random.randrange(1, 4)):
             at = self.random.randrange(8, max(9, len(octets))) & ~3
@@ -335,7 +335,7 @@ class Comparison:
 
 
 def rust_describes(binary, frames):
-    """What the Rust side says of each frame (kind, bytes)."""
+    """Returns what the Rust side prints for each frame (kind, bytes)."""
     with tempfile.TemporaryFile() as file:
         for kind, octets in frames:
             file.write(kind + struct.pack(">I", len(octets)) + octets)
@@ -349,7 +349,7 @@ def rust_describes(binary, frames):
 
 
 def vectors():
-    """The byte vectors with their fields as descriptions."""
+    """Yields the byte vectors with their fields as descriptions."""
     for vector in json.loads(VECTORS.read_text()):
         octets, said = bytes.fromhex(vector["hex"]), vector["decoded"]
         if "r" in said:
@@ -374,7 +374,7 @@ def compare_vectors(binary, result):
 
 
 def compare_ours(binary, seed, count, result):
-    """Encoded here, decoded there; every fifth one damaged."""
+    """Encodes here and decodes there; every fifth message is damaged."""
     maker = Maker(seed)
     frames, expected = [], []
     for number in range(count):
@@ -396,7 +396,7 @@ def compare_ours(binary, seed, count, result):
 
 
 def compare_theirs(binary, seed, count, result):
-    """Encoded there, decoded here."""
+    """Encodes there and decodes here."""
     done = subprocess.run([binary, "generate", str(seed), str(count)], stdout=subprocess.PIPE,
                           timeout=120, check=False)
     lines = done.stdout.splitlines()
@@ -409,7 +409,7 @@ def compare_theirs(binary, seed, count, result):
 
 
 def build(toolchain=None):
-    """Compile the Rust side; returns its path."""
+    """Compiles the Rust side; returns its path."""
     common.run(common.cargo("build", "--profile", "test", "--locked", "--example", "frames",
                             toolchain=toolchain), 240, cwd=common.PROTO)
     return common.cache() / "cargo/debug/examples/frames"

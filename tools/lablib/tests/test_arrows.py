@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Arrows among files are found, and those that go up are told of."""
+"""Arrows between files are found, and those that point up are reported."""
 
 import pathlib
 import tempfile
@@ -11,7 +11,7 @@ ROOT = "rdma/xprtrdma_rdma.rs"
 
 
 def crates(files):
-    """The crates of a tree {file: text}."""
+    """Returns the crates of a tree {file: text}."""
     with tempfile.TemporaryDirectory() as directory:
         rust = pathlib.Path(directory)
         for name, text in files.items():
@@ -21,13 +21,13 @@ def crates(files):
 
 
 def found(files):
-    """The arrows without the names, in short: {"a -> b"}."""
+    """Returns the arrows without the names, in short: {"a -> b"}."""
     return {f"{a.partition('/')[2][:-3]} -> {b.partition('/')[2][:-3]}"
             for a, b in crates(files).arrows()}
 
 
 def tree(**files):
-    """A crate of such modules."""
+    """Returns a crate of these modules."""
     root = "".join(f"mod {name};\n" for name in files)
     return {ROOT: root} | {f"rdma/{name}.rs": text for name, text in files.items()}
 

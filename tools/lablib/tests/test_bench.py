@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The judgement of measurements: what rose, what is only scatter, whose instructions."""
+"""The judgement of measurements: counts that rose, scatter, and the classes of instructions."""
 
 import pathlib
 import random
@@ -68,7 +68,7 @@ class Instructions(unittest.TestCase):
 
 
 class Processors(unittest.TestCase):
-    """The kernel's counters, as it writes them with two processors."""
+    """The kernel's counters, as the kernel writes them with two processors."""
 
     def test_interrupts_that_time_sends_are_apart(self):
         found = histogram.parse("""\
@@ -207,7 +207,7 @@ class Baseline(unittest.TestCase):
         self.assertEqual(list(baseline.rises(before, before, baseline.SERVED)), [])
         more = {load: row | {"transport": row["transport"] * 1.1} for load, row in before.items()}
         found = list(baseline.rises(before, more, baseline.SERVED))
-        # Those of a mebibyte may differ by more.
+        # The counts of a mebibyte may differ by more.
         self.assertEqual(len(found), len([load for load in before if "1 MiB" not in load]))
         for kernel, lines in ((96, 0), (98, 1)):
             self.assertEqual(len(list(baseline.missed_by_server(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What other people's programs print is read right, and what ours lacks is seen."""
+"""The output of other projects' programs is read correctly, and failures with ours only are found.
+"""
 
 import re
 import unittest

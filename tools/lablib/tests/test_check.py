@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What runs beside what."""
+"""The parts of a check that run beside each other."""
 
 import re
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile responder of the selftests speaks both versions as their XDR has them."""
+"""The hostile responder of the selftests speaks both versions as their XDR defines them."""
 
 import importlib
 import json
@@ -24,13 +24,13 @@ SMALL_CALL = word(7, CALL, 2, rpc.NFS, 3, 18, 0, 0, 0, 0)
 SMALL_REPLY = word(7, REPLY, 0, 0, 0, 0, 0)
 READ_CALL = word(7, CALL, 2, rpc.NFS, 3, rpc.READ3, 0, 0, 0, 0)
 DATA = b"0123456789"
-# No attributes, so many bytes, the end of the file.
+# No attributes, the number of bytes, the end of the file.
 READ_REPLY = SMALL_REPLY + word(0, len(DATA), 1, len(DATA)) + DATA + bytes(2)
 SEGMENT, OTHER = Segment((1, 8192, 0x1000)), Segment((2, 8192, 0x9000))
 
 
 class Connection:
-    """In place of the RDMA connection: what is sent and written is kept."""
+    """Replaces the RDMA connection, and stores what is sent and written."""
 
     def __init__(self, *_):
         self.sent, self.written, self.memory, self.number = [], [], {}, 0
@@ -55,7 +55,7 @@ class Connection:
 
 
 def load_proxy():
-    """The program, without the RDMA library, which only the machines have."""
+    """Loads the program without the RDMA library, which only the machines have."""
     verbs: Any = types.ModuleType("lib.hostile.verbs")
     verbs.BUFFER, verbs.OK, verbs.Connection = 4096, "success", Connection
     verbs.Device = verbs.Listener = lambda *_: None
@@ -68,7 +68,7 @@ proxy = load_proxy()
 
 
 def described(found):
-    """A message as the vectors describe it."""
+    """Returns a message as the vectors describe it."""
     said = {"xid": found.xid, "vers": found.wire, "credit": found.credit}
     if found.kind == "RDMA_ERROR":
         name, *versions = found.error
@@ -119,7 +119,7 @@ class Codec(unittest.TestCase):
 
 
 class Case(unittest.TestCase):
-    """A client of the responder, whose server answers at once."""
+    """A client of the responder; the server behind it answers at once."""
 
     def setUp(self):
         here, self.knfsd = socket.socketpair()
@@ -129,7 +129,7 @@ class Case(unittest.TestCase):
         self.client = proxy.Client(self.proxy, None, here, MAGIC + bytes((1, 0, 0, 0)), b"")
 
     def take(self, call, reply=SMALL_REPLY):
-        """Take a call in and give the server's reply; what the server got."""
+        """Delivers a call and the server's reply; returns what the server received."""
         self.client.message(call if isinstance(call, bytes) else call.octets())
         if not self.client.waiting:
             return b""
@@ -139,7 +139,7 @@ class Case(unittest.TestCase):
         return forwarded
 
     def ask(self, call, reply=SMALL_REPLY):
-        """The same; and what came back."""
+        """Does the same; also returns the answer to the client."""
         return self.take(call, reply), self.last()
 
     def last(self):
@@ -203,7 +203,8 @@ class Honest(Case):
         self.assertEqual(self.wrong(), [])
 
     def test_what_is_long(self):
-        """Version two fits 4096 bytes although less is announced, 4 of them in its header."""
+        """Version two uses 4096 bytes although less is announced; 4 more bytes are in its header.
+        """
         for wire, fits in ((1, 1024 - 28 - 20), (2, 4096 - 32 - 20)):
             for length, kind in ((fits, "RDMA_MSG"), (fits + 4, "RDMA_NOMSG")):
                 reply = SMALL_REPLY.ljust(length, b"x")
@@ -264,13 +265,13 @@ class Honest(Case):
 
 
 def other_than(found, honest):
-    """How a message differs from the right answer: the fields, or nothing."""
+    """Returns the fields in which a message differs from the right answer."""
     return {name for name, value in vars(found).items() if value != getattr(honest, name)}
 
 
 class Rows(Case):
     def played(self, name, wire=2, call=None, reply=SMALL_REPLY):
-        """What is sent for a row; how the connection fared."""
+        """Plays a row; returns what is sent, and the state of the connection."""
         self.client.sent.clear()
         self.proxy.do_arm(name)
         call = call or Message(7, wire, direction=CALL, payload=SMALL_CALL)
@@ -285,7 +286,8 @@ class Rows(Case):
         self.assertEqual(len(tables.ROWS), sum(map(len, tables.GROUPS)))
 
     def test_rows_of_both_versions_do_the_same_in_both(self):
-        """Apart from the direction word, and the number of the version."""
+        """Rows do the same in both versions, except for the direction word and the version number.
+        """
         compared = 0
         for one in (headers.COMPLETIONS + headers.FIXED_HEADER + chunks.CHUNK_LISTS
                     + chunks.PAYLOAD + reverse.REVERSE):
@@ -314,7 +316,7 @@ class Rows(Case):
                 self.assertNotEqual(sent, [honest])
 
     def test_bytes_of_the_rows(self):
-        """From the text, by hand."""
+        """The bytes are written by hand, from the text of the specifications."""
         answer = word(7, 2, 32, 0, REPLY, 0, 0, 0) + SMALL_REPLY
         information = b"hello\0\0\0"
         option = word(0x5eadbeef, 2, 32, 5, CALL, 0xff01, 5) + information

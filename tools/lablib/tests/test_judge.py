@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel's report is never overlooked, and calm is never called a report."""
+"""A kernel's report is never overlooked, and other output is never called a report."""
 
 import unittest
 
@@ -56,7 +56,8 @@ class Splats(unittest.TestCase):
         end = "[    1.3] ---[ end trace 0000000000000000 ]---\n"
         self.assertIsNone(judge.splats(f"quiet\n{foreign}{end}quiet"))
         self.assertEqual(judge.foreign(f"a\n{foreign}{end}b"), ("a\nb", [judge.FOREIGN[0]]))
-        # What comes behind or within it counts, and so does one without an end, or from elsewhere.
+        # A report after it or within it counts. So does a report without an end, or from another
+        # place.
         self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] BUG: bad\n{end}"))
         self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] Modules linked in: rxe\n{end}"))
         self.assertIn("BUG: bad", judge.splats(f"{foreign}{end}BUG: bad"))

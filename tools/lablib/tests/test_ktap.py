@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What a test program says is counted right, and silence is a failure."""
+"""The results of a test program are counted correctly, and missing output is a failure."""
 
 import unittest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The load of the fault matrix notices what it is there for: lost, torn and stale writes."""
+"""The load of the fault matrix notices lost, torn and stale writes."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ class Noticing(unittest.TestCase):
         for worker in self.load.crew.workers:
             if not worker.reaped():
                 worker.kill()
-                # It may have noticed what was spoiled before it was killed.
+                # The worker may have noticed the damage before it was killed.
                 with contextlib.suppress(AssertionError):
                     worker.join(killed=True)
 
@@ -91,7 +91,7 @@ class Noticing(unittest.TestCase):
     def test_the_readers_look_too(self):
         writer = self.load.crew.workers[1]
         with self.assertRaisesRegex(AssertionError, "file 1: first difference"):
-            # On a busy machine it takes its time to look.
+            # On a busy machine the writer needs time to check.
             deadline = time.monotonic() + 60
             while not writer.ended() and time.monotonic() < deadline:
                 self.spoil(7 * SIZE, bytes(SIZE))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What stops a build with KDIR= is said before it begins, with the remedy."""
+"""A problem that would stop a build with KDIR= is reported before the build, with the remedy."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ OTHER = "rustc 1.95.0 (0123abcde 2026-04-16)"
 
 
 class Tree:
-    """A directory that is as much of a prepared kernel as the checks look at."""
+    """A directory with those files of a prepared kernel that the checks read."""
 
     def __init__(self, where):
         self.where = pathlib.Path(where)
@@ -38,7 +38,7 @@ class Tree:
         return path
 
     def make(self):
-        """(exit status, what make says) of the build, which is not done."""
+        """Returns (exit status, output of make) of the build, which is not executed."""
         done = subprocess.run(
             ["make", "-C", REPO, "-n", "modules", f"KDIR={self.where}",
              *(f"{name}={path}" for name, path in self.tools.items())],
@@ -54,7 +54,7 @@ class Building(unittest.TestCase):
         self.tree = Tree(where.name)
 
     def refused(self, *words):
-        """Make stops with a line that has these words."""
+        """Checks that make stops with a line that contains these words."""
         status, text = self.tree.make()
         self.assertEqual(status, 2, text)
         line = next(line for line in text.splitlines() if " *** " in line)

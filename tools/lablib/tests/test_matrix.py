@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The fault matrix has for each kind of run the faults that mean something for it."""
+"""The fault matrix contains the right faults for each kind of run."""
 
 import pathlib
 import sys
@@ -13,7 +13,7 @@ from lib.env import ENV
 
 
 def names(transport, serving="intree", over_rails=False):
-    """The faults of runs in this version of RPC-over-RDMA with a server."""
+    """Returns the faults of runs in this version of RPC-over-RDMA with a server."""
     world = types.SimpleNamespace(transport=transport, over_rails=over_rails)
     with unittest.mock.patch.object(ENV, "serving", serving):
         return {fault.name for fault in matrix.FAULTS if fault.belongs(world)}

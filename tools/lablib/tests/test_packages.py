@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The right kernel is chosen, and a missing one is explained."""
+"""The right kernel is chosen, and a missing kernel is explained."""
 
 import unittest
 
@@ -9,7 +9,7 @@ from lablib.base.ui import LabError
 
 
 def archive(*kernels):
-    """Package lists that hold these (release, version, parts)."""
+    """Returns package lists with these kernels (release, version, parts)."""
     found = {}
     for release, version, parts in kernels:
         series = ".".join(release.split(".")[:2])

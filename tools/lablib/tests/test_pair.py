@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Both machines have the same cables, and orders reach the right end of the right one."""
+"""Both machines have the same cables, and commands reach the right end of the right cable."""
 
 import types
 import unittest
@@ -9,7 +9,7 @@ from lablib.machine import pair, qemu
 
 
 class End:
-    """A machine that remembers what was done to it."""
+    """A machine that records what is done to it."""
 
     def __init__(self):
         self.done = []
@@ -22,7 +22,7 @@ class End:
 
 
 def ends() -> Any:
-    """What orders need of a pair."""
+    """Returns the parts of a pair that commands need."""
     return types.SimpleNamespace(server=End(), client=End())
 
 

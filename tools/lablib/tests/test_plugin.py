@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The parts of QEMU's plugin that need no QEMU: what is atomic, which lines a call touches."""
+"""The parts of QEMU's plugin that need no QEMU: which instructions are atomic, and which cache
+lines a call touches."""
 
 import pathlib
 import subprocess
@@ -33,7 +34,7 @@ int main(void)
 	return 0;
 }
 """
-# A: an access; S: a store; s: on the stack; a: by what is called; F: code; N: the next call.
+# A: an access; S: a store; s: on the stack; a: by called code; F: code; N: the next call.
 LINES = r"""
 #include "lines.h"
 int main(void)
@@ -55,8 +56,8 @@ int main(void)
 	return 0;
 }
 """
-# Four processors, each with a stack of its own, go through two blocks that they share; the second
-# is in a region. QEMU is what the functions at the beginning do.
+# Four processors, each with a stack of its own, execute two blocks that they share. The second
+# block is in a region. The functions at the beginning replace QEMU.
 BESIDE = r"""
 #include "instructions.c"
 #define TIMES 200000
@@ -141,7 +142,7 @@ int main(void)
 
 class Compiled(unittest.TestCase):
     def run_program(self, source, text):
-        """What a program says to a text."""
+        """Compiles and runs a program with this text as input; returns its output."""
         with tempfile.TemporaryDirectory() as where:
             program = pathlib.Path(where) / "program"
             subprocess.run(["cc", "-Wall", "-Werror", "-pthread", f"-I{NATIVE}", "-x", "c", "-",
@@ -152,7 +153,7 @@ class Compiled(unittest.TestCase):
 
 
 class Orders(Compiled):
-    """As an assembler writes them."""
+    """Instructions, as an assembler writes them."""
 
     CASES = (
         ("f0 48 0f b1 0a", 1),         # lock cmpxchg %rcx,(%rdx)
@@ -169,7 +170,7 @@ class Orders(Compiled):
         ("f0 83 44 24 fc 01", 1),      # lock addl $1,-4(%rsp)
         ("0f ae f0", 2), ("0f ae e8", 2), ("0f ae f8", 2),
         ("0f ae 00", 0),               # fxsave (%rax)
-        ("3e 48 0f b1 0a", 0),         # what a single processor makes of the first
+        ("3e 48 0f b1 0a", 0),         # the first, changed for a single processor
         ("c3", 0),
     )
 
@@ -203,7 +204,7 @@ class Lines(Compiled):
         nine = [f"A{0x100000 + 4096 * way:x}" for way in range(9)]
         self.assertEqual(self.counts(" ".join(nine[:8] * 2))["l1d"], 8)
         self.assertEqual(self.counts(" ".join(nine * 2))["l1d"], 18)
-        # The first is used again before the ninth: the second goes.
+        # The first line is used again before the ninth, so the second one is evicted.
         again = [*nine[:8], nine[0], nine[8], nine[0], nine[1]]
         found = self.counts(" ".join(again))
         self.assertEqual((found["l1d"], found["l2"]), (10, 9))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Work that no process waits for yet stays behind all other, and catches up when told."""
+"""Work for which no process waits yet runs with low priority, until a signal says that one waits.
+"""
 
 import os
 import signal
@@ -8,7 +9,7 @@ import unittest
 
 from lablib.base import proc
 
-# Says which nice value it has whenever it is asked, through a child of its own.
+# Prints its nice value whenever it gets a line of input, by a child of its own.
 TELL = 'while read -r _; do sh -c "exec nice"; done'
 
 
@@ -24,8 +25,8 @@ class StayingBehind(unittest.TestCase):
         return child
 
     def check(self, child, behind):
-        """Compare its nice value, and that of its session where the scheduler shares out by
-        session. The tests themselves may run at any value."""
+        """Compares the nice value of a child; if the scheduler shares time by session, also that of
+        its session. The tests themselves may run with any value."""
         child.stdin.write("\n")
         self.assertEqual(int(child.stdout.readline()), 19 if behind else os.nice(0))
         try:

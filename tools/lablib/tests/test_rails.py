@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-rails tells one server from two, and says so when it cannot."""
+"""xprtrdma-rails distinguishes two servers from one, and says so when it cannot."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ SECONDS = 10
 
 
 class State:
-    """What a server knows, at whatever address it is asked."""
+    """The state of a server, which is the same at all of its addresses."""
 
     def __init__(self, major=b"host", minor=0, scope=b"host"):
         self.major, self.minor, self.scope = major, minor, scope
@@ -39,7 +39,7 @@ class Answers(socketserver.BaseRequestHandler):
     server: "Address"
 
     def handle(self):
-        # The client goes when it has heard enough.
+        # The client disconnects when it knows enough.
         with contextlib.suppress(ConnectionError):
             self.serve()
 
@@ -86,7 +86,7 @@ class Answers(socketserver.BaseRequestHandler):
             state.sessions[session] = number
             return session + bytes(4 * 16)
         if operation == 44:
-            # A reply that was changed on its way may have named another one.
+            # The client may name another session, if a test has changed an earlier reply.
             state.sessions.pop(rest[:16], None)
         else:
             self.server.test.assertEqual(operation, 57)
@@ -95,7 +95,7 @@ class Answers(socketserver.BaseRequestHandler):
 
 
 class Address(socketserver.ThreadingTCPServer):
-    """One address of a server; `twist` is what becomes of its replies."""
+    """One address of a server; `twist` changes its replies."""
 
     allow_reuse_address, daemon_threads = True, True
 
@@ -106,19 +106,19 @@ class Address(socketserver.ThreadingTCPServer):
 
 
 def status_word(reply, place, value):
-    """A reply with one word of it another."""
+    """Returns a reply with one word replaced."""
     return reply[:place] + struct.pack("!I", value) + reply[place + 4:]
 
 
 def cut_off(reply, length):
-    """The beginning of a reply, as a message."""
+    """Returns the beginning of a reply, as a complete message."""
     body = reply[4:4 + length]
     return struct.pack("!I", 0x80000000 | len(body)) + body
 
 
 class Checking(unittest.TestCase):
     def ask(self, *servers, **more):
-        """Check addresses 127.0.0.1, .2 ... of these; (exit status, text)."""
+        """Checks the addresses 127.0.0.1, .2 ... of these servers; returns (exit status, text)."""
         with contextlib.ExitStack() as stack:
             port, group = 0, []
             for number, state in enumerate(servers, 1):
@@ -174,7 +174,7 @@ class Checking(unittest.TestCase):
         self.assertIn("127.0.0.3: the same server", text)
         code, text = self.ask(state, None, State(major=b"x"))
         self.assertEqual(code, 1, text)
-        # Of several groups: well, unknown, wrong, in every order.
+        # Several groups: good, unknown and wrong, in every order.
         with contextlib.ExitStack() as stack:
             port = 0
             for number, one in enumerate((state, state, State(major=b"x")), 1):
@@ -204,7 +204,7 @@ class Checking(unittest.TestCase):
                 self.assertEqual(text.count(said), 2, text)
 
     def test_a_server_that_says_too_little_or_lies_about_lengths(self):
-        # Every beginning of a reply, and every word of it a large number.
+        # Each length of a reply, and each word replaced by a large number.
         whole = 100
         for cut in range(0, whole, 4):
             for twist in (lambda r, n=cut: cut_off(r, n),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is recorded of runs comes back as it was."""
+"""Records of runs are read back as they were written."""
 
 import pathlib
 import tempfile

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What runs of faults came to adds up, and is kept."""
+"""The results of several runs are added up and recorded."""
 
 import pathlib
 import tempfile

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile requester of the selftests says what its tables mean."""
+"""The messages of the selftests' hostile requester are what its tables say."""
 
 import pathlib
 import sys
@@ -16,7 +16,7 @@ NULL = word(CALL, 2, 100003, 4, 0, 0, 0, 0, 0)
 
 
 class Connection:
-    """In place of the RDMA connection: what is sent is kept."""
+    """Replaces the RDMA connection, and stores what is sent."""
 
     def __init__(self, *_, **__):
         self.sent, self.regions = [], []
@@ -37,7 +37,7 @@ class Connection:
 
 
 def stage():
-    """In place of the machines."""
+    """Replaces the machines."""
     found = types.SimpleNamespace()
     found.verbs = types.SimpleNamespace(Requester=Connection)
     found.device = None
@@ -46,7 +46,7 @@ def stage():
 
 
 def sent(deed):
-    """What a row sends first, and its connection."""
+    """Returns what a row sends first, and its connection."""
     client = asking.Client(stage())
     messages = deed(client)
     for message in messages if isinstance(messages, list) else [messages]:
@@ -76,7 +76,7 @@ class Rows(unittest.TestCase):
                     decode(octets)
 
     def test_bytes_of_the_rows(self):
-        """From the text, by hand."""
+        """The bytes are written by hand, from the text of the specifications."""
         def xid(octets):
             return octets[:4]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The pages' tables say what the records say."""
+"""The pages' tables contain what the records contain."""
 
 import csv
 import importlib.util
@@ -20,7 +20,7 @@ USED = re.compile(r"^ *\.\. results:: (\S+)$", re.MULTILINE)
 
 
 def loaded():
-    """The module of the pages, which belongs to no package."""
+    """Returns the module of the pages, which belongs to no package."""
     spec = importlib.util.spec_from_file_location("result_tables", PAGES / "result_tables.py")
     if not spec or not spec.loader:
         raise ImportError(PAGES)
@@ -30,13 +30,13 @@ def loaded():
 
 
 def rows_of(module, name):
-    """The cells of a table as docutils reads them, its heading first."""
+    """Returns the cells of a table as docutils reads them, its heading first."""
     return list(csv.reader((line.strip() for line in module.lines(name)[3:]),
                            skipinitialspace=True, strict=True))
 
 
 class AsTheyAre(unittest.TestCase):
-    """Of the records in the tree."""
+    """Tables of the records in the tree."""
 
     def test_each_table_is_on_one_page(self):
         used = [name for page in PAGES.glob("*.rst") for name in USED.findall(page.read_text())]
@@ -83,7 +83,7 @@ class AsTheyAre(unittest.TestCase):
 
 
 class Made(unittest.TestCase):
-    """Of records that a test writes."""
+    """Tables of records that a test writes."""
 
     def setUp(self):
         top = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

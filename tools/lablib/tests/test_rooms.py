@@ -6,14 +6,14 @@ import pathlib
 import unittest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
-# Which rooms a room may use, beside itself.
+# The rooms that each room may use, besides itself.
 BELOW = {"base": (), "artefacts": ("base",), "machine": ("base", "artefacts"),
          "guest": ("machine",), "bench": ("base", "artefacts", "machine"),
          "checks": ("base", "artefacts", "machine")}
 
 
 def imports(path):
-    """The modules of the package that a file imports, each as (room, module)."""
+    """Yields the modules of the package that a file imports, each as (room, module)."""
     here = path.relative_to(PACKAGE).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.ImportFrom):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""DKMS is told in a sentence what a kernel's headers lack, and what to install."""
+"""DKMS gets a sentence that says what a kernel's headers lack, and what to install."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ PROGRAM = REPO / "tools/packaging/rust-headers"
 RELEASE, VERSION = "7.3.4+deb13-amd64", "7.3.4-1~bpo13+1"
 COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"
 LIBRARY = "lib/rustlib/src/rust/library/core/src/lib.rs"
-# What the program itself runs, and what it only looks for.
+# The commands that the program itself runs, and those that it only looks for.
 USED = ("cat", "readlink", "rm", "rmdir", "sed", "sh")
 LOOKED_FOR = ("bc", "bindgen", "bison", "flex", "gcc", "make", "perl", "xz")
 
@@ -49,7 +49,7 @@ class Checking(unittest.TestCase):
         self.tool("rustc", f"case $1 in --version) echo '{says}';; *) echo '{self.top}';; esac")
 
     def packages(self, versions):
-        """What dpkg-query knows."""
+        """Replaces dpkg-query; it knows these packages only."""
         cases = "".join(f"{name}) printf '%s' '{version}';;\n"
                         for name, version in versions.items())
         self.tool("dpkg-query", f"case $4 in\n{cases}*) exit 1;;\nesac")
@@ -67,7 +67,7 @@ class Checking(unittest.TestCase):
         return self.run_it("check", RELEASE, str(self.top / "headers"))
 
     def refused(self, *words):
-        """One line says no, with these words."""
+        """Checks that the program refuses in one line that contains these words."""
         status, text = self.check()
         self.assertEqual(status, 1, text)
         self.assertEqual(len(text.splitlines()), 1, text)
@@ -88,7 +88,7 @@ class Checking(unittest.TestCase):
         (self.top / "src/linux-source-7.3.tar.xz").unlink()
         self.put(f"cache/{RELEASE}/version", f"{VERSION}\n")
         self.assertEqual(self.check(), (0, ""))
-        # Those of the last version of the same release are not it.
+        # Metadata of another version of the same release do not count.
         self.put(f"cache/{RELEASE}/version", "7.3.4-1~bpo13+0\n")
         self.refused("linux-source-7.3")
 

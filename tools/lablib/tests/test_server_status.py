@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-status --server draws the right conclusion from what the server's module shows."""
+"""xprtrdma-status --server draws the right conclusion from the files of the server's module."""
 
 import io
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-status reads what the kernel shows and draws the right conclusion."""
+"""xprtrdma-status reads the kernel's files and draws the right conclusion."""
 
 import contextlib
 import importlib.util
@@ -110,7 +110,7 @@ def look(**changed):
 
 
 def said(before, now, seconds=1.0):
-    """The worst level, and all sentences as one text."""
+    """Returns the worst level, and all sentences as one text."""
     found = status.verdict(look(**before), look(**now), seconds)
     return found[0][0], " ".join(sentence for _, sentence in found)
 
@@ -166,7 +166,7 @@ class Judging(unittest.TestCase):
         level, text = said({"used": 4}, {"used": 5, "pending": 5})
         self.assertEqual(level, "warning")
         self.assertIn("5 calls are with the server, and it has answered none", text)
-        # One look cannot tell.
+        # One reading is not enough to tell.
         self.assertEqual(said({"used": 4}, {"used": 4}, 0)[0], "ok")
 
     def test_a_dead_server_with_its_reason(self):
@@ -184,7 +184,7 @@ class Judging(unittest.TestCase):
                 "more": "device event: port active, 90.5 s ago\n"
                         "device event: port down, 2.0 s ago\n"}
         text = said(down, down)[1]
-        # In front of all that speaks of the server.
+        # It comes before everything about the server.
         own = "this host's RDMA device told: port down, 2.0 s ago: look at this host's port"
         self.assertEqual(text[:len(own)], own)
         self.assertIn("no connection (connecting); 1 calls", text)
@@ -270,7 +270,7 @@ class Latency(unittest.TestCase):
 
     @staticmethod
     def rows(*counts):
-        """A table of 28 rows whose first ones hold these."""
+        """Returns a table of 28 rows; the first rows contain these counts."""
         filled = [*counts, *[(0, 0)] * (28 - len(counts))]
         names = [*(1 << number for number in range(27)), "more"]
         return "".join(f"{name:>10} {wait:>10} {answer:>10}\n"
@@ -300,7 +300,7 @@ class Latency(unittest.TestCase):
 
 class Documented(unittest.TestCase):
     def names(self, found):
-        """Every name in what --json prints, but for those of options and counters."""
+        """Yields every name in the output of --json, except those of options and counters."""
         if isinstance(found, dict):
             for name, value in found.items():
                 yield name
@@ -345,7 +345,7 @@ class Command(unittest.TestCase):
             self.assertEqual(json.loads(text)["mounts"][0]["level"], "ok")
 
     def process(self, *argv):
-        """Exit status and output of the command as a process."""
+        """Runs the command as a process; returns exit status and output."""
         done = subprocess.run([LOADER.path, *argv], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
         return done.returncode, done.stdout
@@ -361,10 +361,10 @@ class Command(unittest.TestCase):
                 (0, self.status_of()),
                 # A note: connections ended before.
                 (0, self.status_of(more="disconnect: epoch 1, idle, after 90 ms\n")),
-                # A warning, an error.
+                # A warning, then an error.
                 (1, self.status_of(more="rail: a (rxe0/1) to b: dead for 1.0 s, 0 connections\n")),
                 (2, self.status_of(**down)),
-                # A mount that was named must be there.
+                # A named mount must exist.
                 (2, self.status_of("/mnt/absent")),
                 (3, self.status_of("--interval", "x")),
                 (3, self.status_of("--interval", "-1")),
@@ -391,7 +391,7 @@ class Command(unittest.TestCase):
 
 
 class Prometheus(unittest.TestCase):
-    """What --prometheus writes keeps the rules of the text format, and of `promtool check`."""
+    """The output of --prometheus keeps the rules of the text format, and of `promtool check`."""
 
     HELP = re.compile(r"# HELP ([a-z][a-z0-9_]*) (\S.*\.)")
     TYPE = re.compile(r"# TYPE ([a-z][a-z0-9_]*) (gauge|counter)")
@@ -399,7 +399,7 @@ class Prometheus(unittest.TestCase):
     SAMPLE = re.compile(rf"([a-z][a-z0-9_]*)(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\d+)")
 
     def samples(self, text):
-        """(name, labels): value of a text that keeps the rules."""
+        """Returns {(name, labels): value} of a text, and checks that it keeps the rules."""
         self.assertTrue(text.endswith("\n"))
         found, families, name = {}, set(), ""
         lines = iter(text[:-1].split("\n"))
@@ -439,7 +439,7 @@ class Prometheus(unittest.TestCase):
             self.assertEqual(found[f"xprtrdma_{name}", self.LABELS], value, name)
         for name, more, value in (("waiting_calls", 'queue="for_reply"', 2),
                                   ("events_total", 'event="bad_xid"', 3),
-                                  # A counter is there before it counts.
+                                  # A counter is shown before its first count.
                                   ("events_total", 'event="err_vers"', 0),
                                   ("rail_live", 'rail="a (rxe0/1) to b"', 1),
                                   ("rail_live", 'rail="c (rxe1/1) to d"', 0)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel tree of the user's own is taken, or what it lacks is said."""
+"""A kernel tree of the user is accepted, or an error says what it lacks."""
 
 import pathlib
 import tempfile

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the compiler says of unused items is read, and its silence is not believed."""
+"""The compiler's warnings about unused items are read; no warnings at all count as an error."""
 
 import pathlib
 import tempfile

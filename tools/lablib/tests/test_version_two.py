@@ -7,7 +7,7 @@ from lablib.checks import cable, version_two
 from lablib.checks.version_two import CALL, Connection, Judgement, Malformed, Segment, Sent, decode
 
 NO_LISTS = "00000000 00000000 00000000"
-# A NULL call of NFS: 32 bytes of header, 40 of RPC.
+# A NULL call of NFS: 32 bytes of header, 40 bytes of RPC.
 RPC_CALL = ("2b000001 00000000 00000002 000186a3 00000003 00000000 00000000 00000000 00000000 "
             "00000000")
 PROBE_HEAD = "2b000001 00000002 00000020 00000000 00000000"
@@ -106,13 +106,13 @@ class Decoding(unittest.TestCase):
 
 
 class TwoDecoders(unittest.TestCase):
-    """This one and that of the responder, which share nothing, find the same in random messages."""
+    """This decoder and the responder's, which share no code, find the same in random messages."""
 
     SEED, MESSAGES = 2016, 2000
 
     @staticmethod
     def described(text):
-        """As xdr_oracle describes a message."""
+        """Returns the message as xdr_oracle describes it."""
         try:
             message = decode(text)
         except Malformed:
@@ -146,7 +146,7 @@ class TwoDecoders(unittest.TestCase):
 
 
 def call(xid, direction="00000000"):
-    """A call without chunks, or with another direction word."""
+    """Returns a call without chunks, perhaps with another direction word."""
     return PROBE.replace("2b000001", xid).replace("00000000 00000000", f"00000000 {direction}", 1)
 
 
@@ -224,17 +224,17 @@ class Judging(unittest.TestCase):
         self.assertEqual(found.unanswered, 1)
 
     def test_the_end_of_a_security_context_may_stay_unanswered(self):
-        """Recorded: the last messages of an NFSv3 mount with krb5i, as they were in two runs. The
-        RPC client sends the last call of a context and does not wait for the answer, so the end of
-        the connection is before it or behind it."""
+        """The last messages of an NFSv3 mount with krb5i, as recorded in two runs. The RPC client
+        sends the last call of a context and does not wait for the answer. So the connection may
+        end before the answer or after it."""
         end = f"{PROBE_HEAD} {NO_LISTS} {DESTROY_RPC}".replace("2b000001", "0000000b")
         last = ((True, call("0000000a")), (False, reply("0000000a")), (True, end))
         for answers in ((), ((False, reply("0000000b")),)):
             complaints, found = self.judge(*self.START, *last, *answers)
             self.assertEqual((complaints, found.unanswered), ([], 0))
         self.assertIn("auth gss, the end of its context", list(found.lines())[5])
-        # Any other call must have an answer: of another flavour, of data, of another procedure,
-        # with credentials that end early.
+        # Any other call must have an answer: with another flavour, with data, of another procedure,
+        # or with truncated credentials.
         for other in (call("0000000b"), end.replace("00000001 00000003 00000007",
                                                     "00000001 00000000 00000007"),
                       end.replace("00000003 00000000 00000006", "00000003 00000001 00000006"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Frames survive being cut anywhere."""
+"""Frames can be decoded from a stream that is cut at any place."""
 
 import unittest
 

@@ -9,7 +9,7 @@ from lablib.checks import words
 
 
 def found(name, text, left_out=()):
-    """[(line, words)] of one file."""
+    """Returns [(line, words)] of one file."""
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory) / name
         path.parent.mkdir(parents=True, exist_ok=True)
