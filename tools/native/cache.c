@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The plugin of instructions.c that looks at memory, too, and takes its time. */
+/* The plugin of instructions.c that also counts cache lines, and is slower. */
 
 #define MEMORY true
 

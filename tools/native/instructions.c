@@ -1,43 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * QEMU plugin: counts the instructions that the guest's kernel executes, by
- * translation block and by what they serve.
+ * translation block and by the class of code that they serve.
  *
  * A program in the guest gives commands by executing MARKER with the address
  * of a text in rdi and its length in rsi:
  *
  *   clear                   forget all regions
  *   region CLASS FROM TO    code from FROM up to TO (hexadecimal) is of this class
- *   start                   count from nothing
+ *   start                   reset the counts and start to count
  *   stop NAME               write the counts to the file NAME of the directory that
  *                           the plugin's argument out= names
  *
- * An instruction belongs to the innermost active function of a region on the
- * stack it runs on, that is: to a region's own code and to all that this calls,
- * unless another region was entered from there.  "Active" is exact: a region
- * is entered with the stack pointer at the return address, and is left when the
- * stack pointer is above that.  Each kernel stack has its own list of regions
- * entered, so neither a task switch nor an interrupt (which has a stack of its
- * own, and whose way there is a region too) disturbs it.
+ * An instruction belongs to the innermost region that is active on its stack.  So
+ * a region gets its own code and all functions that it calls, except those that
+ * enter another region.  A region becomes active with the stack pointer at the
+ * return address, and ends when the stack pointer is above that.  Each kernel stack
+ * has a list of its active regions.  So a task switch does not disturb it, and
+ * neither does an interrupt, which has a stack and an entry region of its own.
  *
  * A string instruction with a repeat prefix counts once, as on a real processor,
- * though the emulator may go through it once per element.
+ * although the emulator may execute it once per element.
  *
- * Of each block it is known how many of its instructions are atomic (see
+ * For each block it is known how many of its instructions are atomic (see
  * x86.h), and how many are fences.
  *
- * The same source with MEMORY, that is cache.c, also looks at every access of the
- * kernel to memory and at every line of code, see lines.h, for the regions of
- * class WATCHED and for their own code.  The command
+ * The same source with MEMORY, in cache.c, also counts cache lines (see lines.h):
+ * of every access of the kernel to memory, and of every instruction.  It counts
+ * them for the class WATCHED, and for that class's own code.  The command
  *
  *   call ADDRESS            the function at ADDRESS begins a new call
  *
- * says when lines count anew.
+ * says when each line may count again.
  *
- * Several virtual processors must execute beside each other (QEMU's thread=multi; when
- * they take turns, QEMU 10.0 tells plugins a wrong processor).  Each has counts of its
- * own; what one executes while another says "start" or "stop" may be missed or counted.
- * With MEMORY there must be only one.
+ * Several virtual processors must execute in parallel (QEMU's thread=multi; if they
+ * take turns, QEMU 10.0 tells plugins a wrong processor).  Each of them has counts of
+ * its own.  Instructions of one processor while another one executes "start" or "stop"
+ * may be counted or not.  With MEMORY there must be only one processor.
  */
 
 #include <pthread.h>
@@ -57,13 +56,13 @@
 #define STACK_SHIFT 14		/* kernel and interrupt stacks: 16 KiB, aligned */
 #define CLASSES 9		/* class 0 is everything that is in no region */
 #define PROCESSORS (MEMORY ? 1 : 4)
-#define WATCHED 1		/* whose lines of memory are counted */
+#define WATCHED 1		/* the class whose lines are counted */
 #define DEPTH 64
 #define REGIONS 32
 #define BUCKETS 65536
 #define COMMAND_BYTES 256
 
-/* nopl 0x74727078(%rax,%rax,1), which no compiler writes. */
+/* nopl 0x74727078(%rax,%rax,1), which no compiler emits. */
 static const uint8_t MARKER[8] = { 0x0f, 0x1f, 0x84, 0x00, 0x78, 0x70, 0x72, 0x74 };
 
 struct region {
@@ -71,20 +70,20 @@ struct region {
 	int class;
 };
 
-/* A translation block, known by address and length: QEMU may translate it again. */
+/* A translation block, found by address and length: QEMU may translate it again. */
 struct block {
 	struct block *next;
-	uint64_t address, last;		/* of its first and last instruction */
+	uint64_t address, last;		/* of the first and the last instruction */
 	unsigned int instructions, atomics, fences;
 	int class;
 	uint64_t times[PROCESSORS][CLASSES];
 };
 
-/* One kernel stack and the regions entered on it, innermost last: one processor's at a time. */
+/* A kernel stack and its active regions, innermost last; one processor at a time uses it. */
 struct stack {
 	struct stack *next;
 	uint64_t number;
-	uint64_t last;		/* instruction executed on it */
+	uint64_t last;		/* the last instruction on it */
 	int depth;
 	struct {
 		uint64_t pointer;
@@ -98,7 +97,7 @@ static struct region regions[REGIONS];
 static int region_count;
 static struct block *blocks[BUCKETS];
 static struct stack *stacks[BUCKETS];
-/* Of the regions, and of the lists of blocks and stacks, which grow at their heads. */
+/* Protects the regions, and the lists of blocks and stacks, which grow at their heads. */
 static pthread_mutex_t growing = PTHREAD_MUTEX_INITIALIZER;
 static struct {
 	struct stack *current;
@@ -106,7 +105,7 @@ static struct {
 	uint64_t lost;
 } processors[PROCESSORS];
 static uint64_t call;
-/* With MEMORY: what is counted now, what it serves, and in whose code. */
+/* With MEMORY: whether to count now, the class served, and whether the code is its own. */
 static struct {
 	bool on;
 	int class;
@@ -176,7 +175,7 @@ static void execute(unsigned int vcpu, void *data)
 			processors[vcpu].lost++;
 		}
 	}
-	/* An instruction that follows itself, alone in its block: a repetition. */
+	/* A single instruction that follows itself is a repetition, and does not count again. */
 	if (block->instructions > 1 || block->last != stack->last)
 		block->times[vcpu][class]++;
 	stack->last = block->last;
@@ -225,8 +224,9 @@ static void classify_again(void)
 }
 
 /*
- * Each line: address, instructions, atomics, fences, class, times executed; then,
- * with MEMORY, a line "lines" for each of lines.h's counts; then the end.
+ * Writes a line for each block and class: address, instructions, atomics, fences,
+ * class, times executed.  With MEMORY, a line "lines" for each count of lines.h
+ * follows.  The last line is "end" with the number of regions that were lost.
  */
 static bool write_counts(const char *name)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Cache lines: which ones a call touches, and what a cache of usual size misses.
+ * Counts cache lines: those that a call touches, and the misses of a usual cache.
  *
- * Everything is told twice: for what is served (the watched code and all that it
- * calls) and for the watched code alone ("own").  A line counts once for each
- * call; a call ends where the next one begins.  Calls that overlap count as one
- * that ends with the beginning of the next: with many in flight that is what a
- * call costs.  Lines of the running kernel stack are apart: they are hot.
+ * Everything is counted twice: for the watched code with all that it calls
+ * ("served"), and for the watched code alone ("own").  A line counts once for each
+ * call.  A call ends when the next one begins, also if calls overlap: this is the
+ * cost of a call when many are in flight.  Lines of the running kernel stack are
+ * counted separately, because they are hot.
  *
- * The simulated processor has caches for data and for code of 32 KiB each, eight
- * ways, and one of 1 MiB behind both, sixteen ways, which forget what was used
- * longest ago.  The kernel's own addresses stand for physical ones; user mode,
- * devices and prefetching are left out.
+ * The simulated processor has a cache for data and a cache for code, of 32 KiB and
+ * eight ways each.  Behind both is a cache of 1 MiB and sixteen ways.  A cache
+ * evicts the line that was used longest ago.  Virtual addresses of the kernel
+ * replace physical ones.  User mode, devices and prefetching are left out.
  */
 #ifndef LAB_PLUGIN_LINES_H
 #define LAB_PLUGIN_LINES_H
@@ -23,14 +23,14 @@
 #include <string.h>
 
 #define LINE_SHIFT 6
-#define LINE_SLOTS 1048576	/* more than a count touches */
+#define LINE_SLOTS 1048576	/* more than one measurement touches */
 
 enum line_use {
 	LINE_CODE,
 	LINE_DATA,
 	LINE_WRITTEN,
 	LINE_STACK,
-	LINE_MISSED_CODE,	/* those that follow count each miss */
+	LINE_MISSED_CODE,	/* from here on, each miss counts */
 	LINE_MISSED_DATA,
 	LINE_MISSED_BOTH,
 	LINE_USES,
@@ -49,14 +49,14 @@ static const char *const line_names[LINE_WHOS][LINE_USES] = {
 
 struct line {
 	uint64_t number;
-	uint64_t seen[LINE_WHOS][LINE_MISSED_CODE];	/* by which call last */
+	uint64_t seen[LINE_WHOS][LINE_MISSED_CODE];	/* the last call that touched it */
 };
 
 #define CACHE_WAYS 16
 
 struct cache {
 	unsigned int sets, ways;
-	uint64_t (*tags)[CACHE_WAYS];	/* of each set, used last first */
+	uint64_t (*tags)[CACHE_WAYS];	/* of each set, the last used one first */
 };
 
 static struct line *lines;
@@ -89,7 +89,7 @@ static void lines_prepare(void)
 	cache_prepare(&second_cache, 1 << 20, 16);
 }
 
-/* Forgets the counts.  The caches stay warm. */
+/* Resets the counts.  The caches stay warm. */
 static void lines_clear(void)
 {
 	memset(line_counts, 0, sizeof(line_counts));
@@ -117,7 +117,7 @@ static struct line *find_line(uint64_t number)
 	return &lines[slot];
 }
 
-/* Whether the line was there; it is now. */
+/* Returns whether the line was in the cache, and puts it there. */
 static bool cache_hit(struct cache *cache, uint64_t number)
 {
 	uint64_t *set = cache->tags[number % cache->sets];
@@ -148,7 +148,7 @@ static void line_miss(enum line_use use, bool served, bool own)
 	line_counts[LINE_OWN][use] += own;
 }
 
-/* The caches see one line used. */
+/* Looks for one line in the caches, and counts misses. */
 static void line_pass(uint64_t number, struct cache *first, enum line_use missed, bool served,
 		      bool own)
 {
@@ -159,7 +159,7 @@ static void line_pass(uint64_t number, struct cache *first, enum line_use missed
 		line_miss(LINE_MISSED_BOTH, served, own);
 }
 
-/* Code from one instruction to another is executed. */
+/* Counts the lines of code from one instruction to another. */
 static void lines_fetch(uint64_t from, uint64_t to, bool served, bool own)
 {
 	for (uint64_t number = from >> LINE_SHIFT; number <= to >> LINE_SHIFT; number++) {
@@ -171,7 +171,7 @@ static void lines_fetch(uint64_t from, uint64_t to, bool served, bool own)
 	}
 }
 
-/* An access to memory; `stack`: the one that the processor runs on. */
+/* Counts an access to memory; `stack`: whether it is to the running stack. */
 static void lines_access(uint64_t address, unsigned int bytes, bool store, bool stack, bool served,
 			 bool own)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Loops of system calls for measurements, a library for Python programs in the
- * client machine: what a loop in Python would add is not there.
+ * Loops of system calls for measurements, as a library for Python programs in the
+ * client machine: a loop in Python would add its own time.
  *
- * Every function does its operation `count` times and returns the nanoseconds
- * that took, or a negative errno.
+ * Every function executes its operation `count` times and returns the nanoseconds
+ * that it took, or a negative errno.
  */
 
 #define _GNU_SOURCE
@@ -30,8 +30,8 @@
 /* Transfers of `size` bytes of the files `fds` in turn, `depth` of them at a time. */
 struct transfers {
 	const int *fds;
-	long fd_count, size, area, depth;	/* area: bytes of each file */
-	long writes, random;			/* whether */
+	long fd_count, size, area, depth;	/* area: bytes used of each file */
+	long writes, random;			/* booleans */
 };
 
 static int64_t now(void)
@@ -53,7 +53,7 @@ EXPORT int64_t load_getattr(const char *path, long count)
 	return now() - start;
 }
 
-/* With each of the names `path`FIRST...; `work` returns 0 or a negative errno. */
+/* Calls `work`, which returns 0 or a negative errno, with `count` names from `path`FIRST on. */
 static int64_t with_names(const char *path, long first, long count, int (*work)(const char *name))
 {
 	int64_t start = now();
@@ -70,7 +70,7 @@ static int64_t with_names(const char *path, long first, long count, int (*work)(
 	return now() - start;
 }
 
-/* Of a name that does not exist: the server must be asked. */
+/* Looks up a name that does not exist, so that the client must ask the server. */
 static int look_up(const char *name)
 {
 	struct stat found;
@@ -105,7 +105,7 @@ EXPORT int64_t load_unlink(const char *path, long first, long count)
 	return with_names(path, first, count, remove_name);
 }
 
-/* One pass over a directory that must have `count` entries, the dots among them. */
+/* Reads a directory once; it must have `count` entries, including the dots. */
 EXPORT int64_t load_readdir(const char *path, long count)
 {
 	int64_t start = now();
@@ -119,7 +119,7 @@ EXPORT int64_t load_readdir(const char *path, long count)
 	return count ? -EIO : now() - start;
 }
 
-/* Through the page cache, from the first byte on; a write ends on the server. */
+/* Uses the page cache, from the first byte on; a write is complete on the server. */
 EXPORT int64_t load_buffered(int fd, long size, long writes, long count)
 {
 	char *page = aligned_alloc(PAGE, size);
@@ -224,13 +224,13 @@ EXPORT int64_t load_transfer(const struct transfers *wanted, long count)
 		return -errno;
 	}
 	took = keep_going(context, wanted, count, memory);
-	/* Waits for what is still under way. */
+	/* Waits for transfers in flight. */
 	syscall(SYS_io_destroy, context);
 	free(memory);
 	return took;
 }
 
-/* Threads that wait for work: what it takes to make them is not measured. */
+/* Threads that wait for work, so that their creation is not measured. */
 struct crew {
 	const struct transfers *wanted;
 	long count, depth;
@@ -242,7 +242,7 @@ struct crew {
 	} workers[THREADS_MOST];
 };
 
-/* Every `depth`-th transfer, one after the other. */
+/* Makes every `depth`-th transfer, one after the other. */
 static int64_t work(const struct crew *crew, long first)
 {
 	const struct transfers *wanted = crew->wanted;
@@ -279,7 +279,7 @@ static void *live(void *data)
 	return NULL;
 }
 
-/* One that cannot be made complete is left as it is. */
+/* Returns a crew, or NULL on failure; threads of an incomplete crew stay. */
 static struct crew *make_crew(long depth)
 {
 	struct crew *crew = calloc(1, sizeof(*crew));
@@ -299,7 +299,7 @@ static struct crew *make_crew(long depth)
 	return crew;
 }
 
-/* The same by `depth` threads, each of which waits for every transfer of its own. */
+/* Makes transfers in `depth` threads, each of which waits for each of its transfers. */
 EXPORT int64_t load_threads(const struct transfers *wanted, long count)
 {
 	static struct crew *crews[THREADS_MOST + 1];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The part of QEMU's plugin interface (version 4, QEMU 9.2 and later) that
- * instructions.c uses.  No package of the distribution holds QEMU's own header;
- * QEMU refuses to load a plugin whose version it no longer speaks.
+ * instructions.c uses.  No package of the distribution contains QEMU's own header.
+ * QEMU refuses to load a plugin for a version that it no longer supports.
  */
 #ifndef LAB_PLUGIN_QEMU_H
 #define LAB_PLUGIN_QEMU_H
@@ -41,7 +41,7 @@ enum qemu_plugin_mem_rw {
 
 typedef uint32_t qemu_plugin_meminfo_t;
 
-/* A number of each virtual processor, at an offset of its part of a scoreboard. */
+/* A number for each virtual processor, at an offset in its part of a scoreboard. */
 struct qemu_plugin_u64 {
 	struct qemu_plugin_scoreboard *score;
 	size_t offset;

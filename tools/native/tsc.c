@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The time stamp counter of this machine, which is that of an emulated one, too. */
+/* Reads this machine's time stamp counter, which an emulated machine uses, too. */
 
 #include <x86intrin.h>
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which x86 instructions order memory between processors.
+ * Finds the x86 instructions that order memory between processors.
  *
- * Atomic: with a lock prefix, and xchg with memory, which needs none.  Without
- * one, cmpxchg and xadd are for data of this processor alone, and cheap.
- * Fence: mfence, lfence, sfence, and the locked addition of nothing to the stack
- * that the kernel prefers.
+ * Atomic: instructions with a lock prefix, and xchg with memory, which needs no
+ * prefix.  Without the prefix, cmpxchg and xadd only work for data of one processor,
+ * and are cheap.
+ * Fence: mfence, lfence, sfence, and the locked addition of zero to the stack, which
+ * the kernel prefers.
  */
 #ifndef LAB_PLUGIN_X86_H
 #define LAB_PLUGIN_X86_H
@@ -15,7 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define X86_BYTES 15		/* of the longest instruction */
+#define X86_BYTES 15		/* the length of the longest instruction */
 
 enum x86_order {
 	X86_PLAIN,
