@@ -29,7 +29,7 @@ def read_and_write(top, number, threads, turns):
 
 
 def crowd(t, mount, threads, turns, watch=lambda: None):
-    """Lets many threads write and read one file, then compares it on the server."""
+    """Makes many threads write and read one file, then compares it on the server."""
     top = t.directory(mount)
     here, there = top.path("file")
     os.close(os.open(here, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644))

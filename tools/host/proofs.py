@@ -160,7 +160,7 @@ class Copy:
         self.tree = tree
 
     def cargo(self, words, seconds):
-        """Runs cargo in the copy; returns (status, output). The status is None if it took too long.
+        """Runs cargo in the copy; returns (status, output), or (None, "") if it took too long.
         """
         argv = ["cargo", "test", "--quiet", "--test", "it", *words]
         env = common.environment(CARGO_TARGET_DIR=str(self.target), RUST_BACKTRACE="0")
