@@ -4,12 +4,21 @@
 import os
 import pathlib
 
+from cases.credits import Watch
 from cases.data import forget
-from lib import faults, pattern, serving, xprt
-from lib.case import case, check, equal
+from lib import faults, module, pattern, serving, xprt
+from lib.case import case, check, equal, wait
 from lib.env import ENV
 
 KIB, MIB = 1 << 10, 1 << 20
+# The slots of a mount that many programs share.
+FEW, PROGRAMS = 4, 16
+COPIES = f"""\
+for number in $(seq 0 {PROGRAMS - 1}); do
+    dd if=$1/source of=$1/copy-$number bs=64k iflag=direct oflag=direct status=none &
+done
+wait
+"""
 
 
 def expect(path, content):
@@ -89,3 +98,37 @@ def a_mount_is_exported_again(t):
     t.server.expect(f"{top.there}/again", up)
     there.remove()
     serving.local("exportfs -au")
+
+
+# covers: issue Q: sixteen programs use an export of a mount with four slots: their calls wait in
+# covers: the host between, none is lost, and the data are right.
+@case(versions=("3", "4.2"), clients=("ours",), server="ours", loaded=False, seconds=90)
+def a_mount_with_few_slots_is_exported_again(t):
+    module.insmod(f"slots={FEW}")
+    serving.begin(t)
+    serving.other_has_client(t)
+    mount, watch = t.mount(where=str(serving.AGAIN)), Watch()
+    top = t.directory(mount)
+    serving.export(serving.AGAIN)
+    serving.local(f"rpc.nfsd {PROGRAMS}")
+    there = serving.There(t, serving.AGAIN, t.version)
+    content = pattern.data(1, 0, ENV.pick(small=512, full=8192) * KIB)
+    t.server.write(f"{top.there}/source", content)
+    copied = t.server.send("run", ["sh", "-c", COPIES, "sh", f"{there.where}/case"])
+
+    def crowded():
+        watch()
+        return watch.most == FEW and watch.waiting > 0
+
+    wait.until(crowded, ENV.patience(40), "all slots in use, and calls that wait")
+    equal(t.server.take(copied), [0, ""], "copies by the other machine")
+    # The export is asynchronous: until now the data may be in this machine alone.
+    serving.local("sync")
+    for number in range(PROGRAMS):
+        t.server.expect(f"{top.there}/copy-{number}", content)
+    t.note(f"{PROGRAMS} programs, at most {watch.most} calls in flight to the first server")
+    equal((mount.connects(), serving.connections()), (1, 1), "connections")
+    there.remove()
+    serving.local("exportfs -au")
+    mount.remove()
+    module.unload()
