@@ -51,12 +51,12 @@ class Client:
         self.connection.close()
 
     def next(self):
-        """Return the xid for the next call."""
+        """Returns the xid for the next call."""
         self.xid += 1
         return self.xid
 
     def message(self, payload=None, xid=None, **fields):
-        """Build a valid message with a NULL call. The arguments change parts of it."""
+        """Builds a valid message with a NULL call. The arguments change parts of it."""
         xid = xid or self.next()
         if payload is None:
             payload = calls.null(xid)
@@ -68,12 +68,12 @@ class Client:
         return self.connection.memory(*args)
 
     def send(self, message):
-        """Send a message or bytes; returns the number of the work request."""
+        """Sends a message or bytes; returns the number of the work request."""
         octets = message if isinstance(message, bytes) else message.octets()
         return self.connection.send(octets)
 
     def receive(self, seconds=None):
-        """Return the next answer, or None; raise Malformed."""
+        """Returns the next answer, or None; raises Malformed."""
         octets = self.connection.receive_one(seconds or ENV.patience(ANSWER_SECONDS))
         if octets is None:
             return None
@@ -85,9 +85,8 @@ class Client:
         return found
 
     def ping(self, answers=0):
-        """Make a NULL call on this connection. Wait for its answer and for `answers` other
-        messages, and return these.
-        """
+        """Makes a NULL call on this connection. Waits for its answer and for `answers` other
+        messages, and returns these."""
         probe, others, answered = self.message(), [], False
         self.send(probe)
         while not answered or len(others) < answers:
@@ -125,7 +124,7 @@ class Stage:
         self.pairs = self.queue_pairs()
 
     def close(self):
-        """Close the honest file, unless it was closed after a failed case."""
+        """Closes the honest file, unless it was closed after a failed case."""
         with contextlib.suppress(OSError):
             os.close(self.fd)
 
@@ -133,42 +132,42 @@ class Stage:
         return Client(self, **more)
 
     def content(self):
-        """Return the content of the requester's file."""
+        """Returns the content of the requester's file."""
         return self.t.server.read(self.mine, 0, 2 * BLOCK)
 
     def refill(self):
-        """Restore the content of the requester's file."""
+        """Restores the content of the requester's file."""
         self.t.server.call("unlink", self.mine)
         self.t.server.write(self.mine, self.original)
 
     def unchanged(self):
-        """Complain if the content of the requester's file has changed."""
+        """Complains if the content of the requester's file has changed."""
         problem = pattern.difference(self.content(), self.original)
         check(problem is None, problem)
 
     def queue_pairs(self):
-        """Return the number of queue pairs that the server has for connections."""
+        """Returns the number of queue pairs that the server has for connections."""
         found = json.loads(self.t.server.run("rdma", "-j", "resource", "show", "qp"))
         return len([pair for pair in found if pair["type"] == "RC"])
 
     def identifiers(self):
-        """Return the number of connection manager ids that the server has."""
+        """Returns the number of connection manager ids that the server has."""
         return len(json.loads(self.t.server.run("rdma", "-j", "resource", "show", "cm_id")))
 
     def wait_gone(self):
-        """Wait until the server has no objects of the requester any more."""
+        """Waits until the server has no objects of the requester any more."""
         wait.until(lambda: self.queue_pairs() <= self.pairs, ENV.patience(END_SECONDS),
                    "no connection of the requester left in the server")
 
     # Check that other clients are not disturbed.
 
     def read(self):
-        """Make a READ on the honest mount."""
+        """Makes a READ on the honest mount."""
         found = Buffer(BLOCK).read(self.fd, BLOCK, 0)
         check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
 
     def undisturbed(self):
-        """Check that the honest mount works on its first connection, and that a server thread is
+        """Checks that the honest mount works on its first connection, and that a server thread is
         free.
         """
         self.read()
@@ -177,7 +176,7 @@ class Stage:
 
     @staticmethod
     def tcp():
-        """Make a NULL call over TCP, and return how many seconds it took."""
+        """Makes a NULL call over TCP, and returns how many seconds it took."""
         clock = wait.Clock()
         octets = calls.null(next(XIDS))
         with socket.create_connection((ENV.server, TCP_PORT), ENV.patience(TCP_SECONDS)) as line:
@@ -193,7 +192,7 @@ class Stage:
     # A row.
 
     def play(self, one):
-        """Misbehave on a connection, and complain unless the server reacts as it must."""
+        """Misbehaves on a connection, and complains unless the server reacts as it must."""
         with self.client(private=one.private) as client:
             sent = one.deed(client)
             for message in sent if isinstance(sent, list) else [sent]:
@@ -226,7 +225,7 @@ class Stage:
                     reaction.check(self, client, answer)
 
     def play_all(self, table):
-        """Run all rows of a table, and return all complaints together."""
+        """Runs all rows of a table, and returns all complaints together."""
         complaints = []
         for one in table:
             start = time.monotonic()

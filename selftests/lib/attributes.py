@@ -9,11 +9,11 @@ LIBC.getxattr.restype = ctypes.c_ssize_t
 
 
 def attribute(path, name, room=65536):
-    """The value of an attribute, asked for once, with room for the largest.
+    """Returns the value of an attribute; asks once, with room for the largest.
 
-    os.getxattr() asks with little room first.  GETXATTR has no argument for that:
-    the server's reply then exceeds the Reply chunk, and the call fails over RDMA
-    with any client (in-tree: EIO) where it would be ERANGE over TCP.
+    os.getxattr() first asks with little room. GETXATTR has no argument for that: the server's reply
+    then exceeds the Reply chunk, and the call fails over RDMA with any client (in-tree: EIO), where
+    it would be ERANGE over TCP.
     """
     value = ctypes.create_string_buffer(room)
     length = LIBC.getxattr(os.fsencode(path), name.encode(), value, room)

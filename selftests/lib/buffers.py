@@ -18,7 +18,7 @@ class Buffer:
         return self.whole[shift:shift + length]
 
     def write(self, fd, data, offset, shift=0):
-        """Write all of `data` from this memory at `offset`."""
+        """Writes all of `data` from this memory at `offset`."""
         view = self.view(len(data), shift)
         view[:] = data
         done = os.pwritev(fd, [view], offset)
@@ -26,7 +26,7 @@ class Buffer:
             raise AssertionError(f"wrote {done} of {len(data)} bytes at {offset}")
 
     def read(self, fd, length, offset, shift=0):
-        """Read up to `length` bytes into this memory; returns what came."""
+        """Reads up to `length` bytes into this memory; returns what came."""
         view = self.view(length, shift)
         # The part that the transfer does not fill must not look like data.
         view[:] = b"\xa5" * length

@@ -26,7 +26,7 @@ PARALLEL_VERSIONS = ("3", "4.0", "4.1", "4.2")
 
 
 def mortal(*args):
-    """Run `rewrite` in a process in which signals have their default effects."""
+    """Runs `rewrite` in a process in which signals have their default effects."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     rewrite(*args)
@@ -49,12 +49,12 @@ class Bystander:
         return self
 
     def finish(self):
-        """Stop the writer in good order."""
+        """Stops the writer in good order."""
         self.worker.join(ENV.patience(120))
         self.compare(())
 
     def kill(self, number):
-        """Kill the writer in the middle of its work."""
+        """Kills the writer in the middle of its work."""
         self.worker.kill(number)
         try:
             self.worker.join(ENV.patience(60), killed=True)
@@ -63,12 +63,12 @@ class Bystander:
         self.compare_cut()
 
     def compare_cut(self):
-        """Compare after the writer was interrupted: the last write may or may not be on the server.
-        """
+        """Compares after the writer was interrupted: the last write may or may not be on the
+        server."""
         self.compare((self.board[Board.GENERATION] + 1,))
 
     def ended_by(self, numbers):
-        """Check that one of these errors of the mount has ended the writer."""
+        """Checks that one of these errors of the mount has ended the writer."""
         try:
             self.worker.join(ENV.patience(10))
         except AssertionError as error:
@@ -78,7 +78,7 @@ class Bystander:
             raise AssertionError("no error")
 
     def compare(self, under_way):
-        """Check that each place on the server has its last generation, or one `under_way`."""
+        """Checks that each place on the server has its last generation, or one `under_way`."""
         for place, done in enumerate(self.board.done()):
             allowed = {done or None} | {g for g in under_way if g % PLACES == place}
             found = self.server.read(self.there, place * BLOCK, BLOCK)
@@ -86,7 +86,7 @@ class Bystander:
             check(problem is None, f"bystander {self.number}: {problem}")
 
     def close(self):
-        """Kill the process, whatever has happened."""
+        """Kills the process, whatever has happened."""
         try:
             if not self.worker.reaped():
                 self.worker.kill()
@@ -97,14 +97,14 @@ class Bystander:
 
 
 def in_namespace(_, space, mount):
-    """Mount from inside a network namespace, in a separate process."""
+    """Mounts from inside a network namespace, in a separate process."""
     with open(space) as file:
         os.setns(file.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     mount.make()
 
 
 def hold_open(stopped, top, names):
-    """Hold files open for reading, which the server delegates. It delegates them only after it
+    """Holds files open for reading, which the server delegates. It delegates them only after it
     knows that it can call back. So they are opened again and again, which sends nothing once
     they are delegated.
     """
@@ -125,7 +125,7 @@ def look_once(_, places):
 
 
 def until_error(_, where):
-    """Make calls on a soft mount until one fails. Return the number of the error."""
+    """Makes calls on a soft mount until one fails. Returns the number of the error."""
     while True:
         try:
             os.statvfs(where)
@@ -134,7 +134,7 @@ def until_error(_, where):
 
 
 def until_answered(_, where):
-    """Make calls on a soft mount until one succeeds."""
+    """Makes calls on a soft mount until one succeeds."""
     def answered():
         try:
             return bool(os.statvfs(where))
@@ -150,7 +150,7 @@ def dirty_content(generation):
 
 
 def write_dirty(stopped, path, generation):
-    """Write through the page cache. Data go to the server only at the end or when memory is
+    """Writes through the page cache. Data go to the server only at the end or when memory is
     needed.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -167,7 +167,7 @@ def available_mib():
 
 
 def take_memory(stopped):
-    """Take all memory except for a rest, and keep using it."""
+    """Takes all memory except for a rest, and keeps using it."""
     pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     taken = []
     while not stopped():
@@ -179,12 +179,12 @@ def take_memory(stopped):
 
 
 def life(number):
-    """Return the content of the file of a short mount."""
+    """Returns the content of the file of a short mount."""
     return pattern.data(LIFE_FILE, 0, LIFE_BYTES, number + 1)
 
 
 def live(_, there, number, port):
-    """Mount, write a file, unmount."""
+    """Mounts, writes a file, unmounts."""
     # The responder has one address.
     netids = ("rdma", "rdma6") if port == PORT else ("rdma",)
     mount = mounts.Mount(PARALLEL_VERSIONS[number % len(PARALLEL_VERSIONS)], "nosharecache",

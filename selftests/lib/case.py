@@ -38,20 +38,19 @@ class Case:
         return f"{self.function.__module__.rpartition('.')[2]}.{self.function.__name__}"
 
     def limit(self):
-        """Return the number of seconds after which the case is killed."""
+        """Returns the number of seconds after which the case is killed."""
         return ENV.patience(self.full_seconds if ENV.full else self.seconds)
 
     def applies(self):
-        """Return whether the case belongs to a run like this one."""
+        """Returns whether the case belongs to a run like this one."""
         return (ENV.client in self.clients and (ENV.full or not self.full_only)
                 and self.provider in (ENV.provider, None)
                 and self.server in (ENV.serving, None)
                 and not (self.stock_only if ENV.debug else self.debug_only))
 
     def variants(self):
-        """Return the versions with which to run the case, or (None,) if the case does not depend on
-        the version.
-        """
+        """Returns the versions with which to run the case, or (None,) if the case does not depend
+        on the version."""
         if not self.versions:
             return (None,)
         wanted = tuple(v for v in ENV.versions if v in self.versions)
@@ -68,7 +67,7 @@ CASES = []
 def case(versions=("3", "4.0", "4.1", "4.2"), seconds=60, full_seconds=900,
          clients=("ours", "intree"), full_only=False, stock_only=False, debug_only=False,
          provider=None, server=None, loaded=True):
-    """Make a function a test case; it gets a `Context`."""
+    """Makes a function a test case; it gets a `Context`."""
     def decorate(function):
         CASES.append(Case(function, len(CASES), versions or (), seconds, full_seconds, clients,
                           full_only, stock_only, debug_only, provider, server,
@@ -87,31 +86,31 @@ class Context:
         self.random = random.Random(f"{ENV.seed} {version}")
 
     def defer(self, function, *args, **named):
-        """Call this function when the case has ended; the last one registered comes first."""
+        """Calls this function when the case has ended; the last one registered comes first."""
         self.stack.callback(function, *args, **named)
 
     def on_failure(self, tell):
-        """If the case fails, print the result of `tell()` before anything is undone."""
+        """Prints the result of `tell()` before anything is undone, if the case fails."""
         self.witnesses.append(tell)
 
     def mount(self, options="", export=None, where=None, version=None,
               seconds=mounts.MOUNT_SECONDS, **more):
-        """Mount, and unmount at the end of the case. Return a `mounts.Mount`."""
+        """Mounts, and unmounts at the end of the case. Returns a `mounts.Mount`."""
         mount = self.unmounted(options, export, where, version, **more)
         mount.make(seconds)
         return mount
 
     def unmounted(self, options="", export=None, where=None, version=None, **more):
-        """Return a `mounts.Mount` that is not mounted yet."""
+        """Returns a `mounts.Mount` that is not mounted yet."""
         mount = mounts.Mount(version or self.version, options, export or ENV.mem, where, **more)
         self.defer(mount.remove)
         return mount
 
     def directory(self, mount, name="case"):
-        """An empty directory of the mount, removed when everything else is undone.
+        """Returns an empty directory of the mount, which is removed when everything else is undone.
 
-        An unmounted client has no delegation left. If the server removed a directory that is
-        delegated, it would recall that first; over a callback path that the case broke, it waits
+        An unmounted client has no delegation left. If the server removed a delegated directory, it
+        would first recall the delegation. Over a callback path that the case broke, it would wait
         for the end of a lease.
         """
         there = f"{mount.export}/{name}"
@@ -121,14 +120,14 @@ class Context:
         return Directory(f"{mount.where}/{name}", there)
 
     def another_server(self):
-        """Return a second helper process in the server, for actions that block there."""
+        """Returns a second helper process in the server, for actions that block there."""
         helper = server.Server()
         self.defer(helper.close)
         return helper
 
     @staticmethod
     def note(text):
-        """Print a line for the reader of the results."""
+        """Prints a line for the reader of the results."""
         print(text, flush=True)
 
     def close(self):
@@ -147,7 +146,7 @@ class Directory:
 
 
 def equal(found, expected, what):
-    """Complain if the two values differ."""
+    """Complains if the two values differ."""
     if found == expected:
         return
     if isinstance(found, (list, dict)) and len(found) > SHOWN_ITEMS:
@@ -159,7 +158,7 @@ def equal(found, expected, what):
 
 
 def check(condition, what):
-    """Complain unless the condition holds."""
+    """Complains unless the condition holds."""
     if not condition:
         raise AssertionError(what)
 

@@ -16,7 +16,7 @@ PORT = 20049
 
 @dataclasses.dataclass
 class Environment:
-    """Set once by the command line, read everywhere."""
+    """The settings of a run, from the environment and the command line."""
 
     client: str = os.environ.get("LAB_CLIENT", "ours")       # ours or intree
     serving: str = os.environ.get("LAB_SERVER", "intree")    # the server's transport: the same
@@ -46,13 +46,13 @@ class Environment:
         return self.size == "full"
 
     def pick(self, small, full, debug=None):
-        """Return a number by size. `debug` replaces `small` on a slow debug kernel."""
+        """Returns a number by size. `debug` replaces `small` on a slow debug kernel."""
         if self.full:
             return full
         return small if debug is None or not self.debug else debug
 
     def patience(self, seconds):
-        """Return a time limit that is exceeded only if something hangs, even on a busy machine."""
+        """Returns a time limit that is exceeded only if something hangs, even on a busy machine."""
         return seconds * self.factor * (3 if self.debug else 1)
 
 

@@ -34,39 +34,39 @@ table inet {TABLE} {{
 
 
 def interface(number=0):
-    """Return the interface of this or the other machine at a cable."""
+    """Returns the interface of this or the other machine at a cable."""
     return f"eth{number}"
 
 
 def device(number=0):
-    """Return the RDMA device of this or the other machine at a cable."""
+    """Returns the RDMA device of this or the other machine at a cable."""
     return ENV.devices[number]
 
 
 def device_add(number=0):
-    """Return the command that creates the RDMA device."""
+    """Returns the command that creates the RDMA device."""
     name = device(number)
     return ("rdma", "link", "add", name, "type", name.rstrip("0123456789"),
             "netdev", interface(number))
 
 
 def silence(server):
-    """Make the server's RDMA port receive nothing, so that it acknowledges nothing."""
+    """Makes the server's RDMA port receive nothing, so that it acknowledges nothing."""
     server.run("nft", "-f", "-", stdin=SILENCE)
 
 
 def speak(server):
-    """Undo `silence`."""
+    """Undoes `silence`."""
     server.call("run", ["nft", "delete", "table", "inet", TABLE])
 
 
 def stop_nfsd(server):
-    """Stop the server's threads: all connections and listeners end."""
+    """Stops the server's threads: all connections and listeners end."""
     server.call("text", f"{NFSD}/threads", "0")
 
 
 def start_nfsd(server):
-    """Start the threads again, with the RDMA listener. Grace ends when no client may reclaim."""
+    """Starts the threads again, with the RDMA listener. Grace ends when no client may reclaim."""
     server.run("rpc.nfsd", str(THREADS))
     listeners = server.call("text", PORTLIST).split()
     if str(PORT) not in listeners:
@@ -74,8 +74,8 @@ def start_nfsd(server):
 
 
 def restart_nfsd(server, setting=None, value=None):
-    """Stop and start the server, optionally with another value of a setting for later connections.
-    """
+    """Stops and starts the server, optionally with another value of a setting for later
+    connections."""
     stop_nfsd(server)
     if setting is not None:
         server.call("text", setting, value)
@@ -84,7 +84,7 @@ def restart_nfsd(server, setting=None, value=None):
 
 @contextlib.contextmanager
 def serving_with(server, setting, value):
-    """Set a setting of the server while the block runs."""
+    """Sets a setting of the server while the block runs."""
     before = server.call("text", setting).split()[0]
     restart_nfsd(server, setting, str(value))
     try:
@@ -94,12 +94,12 @@ def serving_with(server, setting, value):
 
 
 def granting(server, count):
-    """Make the server grant this number of credits to a connection while the block runs."""
+    """Makes the server grant this number of credits to a connection while the block runs."""
     return serving_with(server, MAX_REQUESTS, count)
 
 
 def grant(t, count):
-    """The same until the end of the case, for a case that has no mount yet."""
+    """Does the same until the end of the case, for a case that has no mount yet."""
     # A client of the last case that has not said goodbye would wait for the server's grace.
     xprt.wait_gone()
     t.stack.enter_context(granting(t.server, count))
@@ -107,14 +107,14 @@ def grant(t, count):
 
 
 def take_messages_of(t, octets):
-    """Make the server receive and send messages of `octets` bytes inline until the case ends."""
+    """Makes the server receive and send messages of `octets` bytes inline until the case ends."""
     t.stack.enter_context(serving_with(t.server, MESSAGE_SIZE, octets))
     end_grace(t.server)
 
 
 @contextlib.contextmanager
 def frozen(server):
-    """Make everything that changes the server's disk wait while the block runs."""
+    """Makes everything that changes the server's disk wait while the block runs."""
     server.run("fsfreeze", "--freeze", DISK)
     try:
         yield
@@ -124,7 +124,7 @@ def frozen(server):
 
 @contextlib.contextmanager
 def stopped(pid):
-    """Stop a process of this machine while the block runs, even if it waits in a system call. It
+    """Stops a process of this machine while the block runs, even if it waits in a system call. It
     keeps its locks and slots. (A signal would stop it only after the call.)
     """
     with tempfile.TemporaryDirectory() as top:
@@ -146,7 +146,7 @@ def stopped(pid):
 
 
 def end_grace(server):
-    """Wait until the server's grace periods are over."""
+    """Waits until the server's grace periods are over."""
     def over():
         for name in (f"{NFSD}/v4_end_grace", "/proc/fs/lockd/nlm_end_grace"):
             server.call("run", ["sh", "-c", f"echo Y > {name}"])
@@ -156,7 +156,7 @@ def end_grace(server):
 
 
 def delay(server, milliseconds):
-    """Delay everything that the server sends."""
+    """Delays everything that the server sends."""
     server.run("tc", "qdisc", "replace", "dev", interface(), "root", "netem",
                "delay", f"{milliseconds}ms", "limit", "100000")
 
@@ -166,12 +166,12 @@ def no_delay(server):
 
 
 def held_back(t, enough):
-    """Turns with everything that the server sends held back, longer and longer until `enough()`
-    after a turn: a slow client needs more time to fill what waits for it."""
+    """Delays everything that the server sends, longer and longer until `enough()` is true after a
+    turn; yields the delay of each turn. A slow client needs more time to fill a queue."""
     t.defer(no_delay, t.server)
-    # Never for as long as rxe waits for an acknowledgement, 540 ms: what is sent a second time with
-    # its registrations ends the connection (rxe's fault, Documentation/reliability.rst). A busy
-    # machine adds to what is said here.
+    # The delay stays below rxe's wait for an acknowledgement, 540 ms: if a message is sent again
+    # with its registrations, the connection ends (rxe's fault, Documentation/reliability.rst). A
+    # busy machine adds to the delay.
     for milliseconds in (300, 400, 450, 450, 450, 450):
         delay(t.server, milliseconds)
         yield milliseconds
@@ -187,19 +187,20 @@ BETTER = f"tc qdisc del dev {DETOUR} root"
 
 
 def worsen(server, *words):
-    """Treat incoming packets as the `words` for tc-netem say, on the server and on this machine."""
+    """Treats incoming packets as the `words` for tc-netem say, on the server and on this machine.
+    """
     for run in machines(server):
         run("sh", "-ec", WORSEN, "sh", *words)
 
 
 def better(server):
-    """Undo `worsen`."""
+    """Undoes `worsen`."""
     for run in machines(server):
         run("sh", "-c", BETTER)
 
 
 def machines(server):
-    """Return the functions that run a command in each machine. A debug kernel has no tc-netem."""
+    """Returns the functions that run a command in each machine. A debug kernel has no tc-netem."""
     def here(*argv):
         subprocess.run(argv, timeout=ENV.patience(30), check=True)
 
@@ -207,16 +208,15 @@ def machines(server):
 
 
 def lab(*request):
-    """Request an action that only the lab can perform: server off, server on, client unplug, client
-    plug.
-    """
+    """Requests an action that only the lab can perform: server off, server on, client unplug,
+    client plug."""
     status, text = Remote("lab").call(request)
     if status:
         raise AssertionError(f"{' '.join(request)}: {text.decode()}")
 
 
 def remove_server_device(server, number=0):
-    """Remove an RDMA device from the server."""
+    """Removes an RDMA device from the server."""
     server.run("rdma", "link", "delete", device(number))
 
 
@@ -226,7 +226,7 @@ def add_server_device(server, number=0):
 
 @contextlib.contextmanager
 def server_device_gone(server, number=0):
-    """Delete an RDMA device of the server, and create it again."""
+    """Deletes an RDMA device of the server, and creates it again."""
     try:
         remove_server_device(server, number)
         yield
@@ -235,7 +235,7 @@ def server_device_gone(server, number=0):
 
 
 def remove_client_device(number=0):
-    """Remove an RDMA device from this machine."""
+    """Removes an RDMA device from this machine."""
     subprocess.run(["rdma", "link", "delete", device(number)], timeout=ENV.patience(60),
                    check=True)
 
@@ -245,7 +245,7 @@ def add_client_device(number=0):
 
 
 def repair(server):
-    """Repair what a failed case left broken on the server; return the complaints."""
+    """Repairs what a failed case left broken on the server; returns the complaints."""
     if server is None:
         return []
     complaints = []

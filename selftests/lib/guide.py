@@ -11,7 +11,7 @@ TERM = re.compile(r'^``(\w+)``: "([^"]+)"$', re.MULTILINE)
 
 
 def texts(command):
-    """Return the messages that the guide lists for a command."""
+    """Returns the messages that the guide lists for a command."""
     guide = (REPO / "Documentation/messages.rst").read_text()
     section = guide.split(HEADING, 1)[1].split("\n===", 1)[0]
     found = [text for name, text in TERM.findall(section) if name == command]
@@ -20,7 +20,7 @@ def texts(command):
 
 
 def explained(command, said):
-    """Return the listed message that a command's output contains."""
+    """Returns the listed message that a command's output contains."""
     found = [text for text in texts(command) if text in said]
     check(len(found) == 1, f"{command} says {said!r}; the guide has {texts(command)}")
     return found[0]

@@ -34,13 +34,13 @@ class Injection:
                 self.write(kind, name.replace("_", "-"), value)
 
     def only_module(self, name=None):
-        """Spare allocations without a function of a module (by default this project's) among their
+        """Spares allocations without a function of a module (by default this project's) among their
         callers.
         """
         self.only_within(text(name or module.name()))
 
     def only_within(self, functions_from_to):
-        """Spare allocations without any of these functions among their callers."""
+        """Spares allocations without any of these functions among their callers."""
         start, end = functions_from_to
         # The last one fails other things, but counts what fails like the others.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
@@ -49,33 +49,33 @@ class Injection:
             self.write(kind, "require-end", hex(end))
 
     def spare(self, kind, functions_from_to):
-        """Spare allocations of a type that have one of these functions among their callers."""
+        """Spares allocations of a type that have one of these functions among their callers."""
         start, end = functions_from_to
         self.write(kind, "reject-start", hex(start))
         self.write(kind, "reject-end", hex(end))
 
     def spare_slabs(self):
-        """Spare the pages of slabs, from each of which the kernel makes many objects."""
+        """Spares the pages of slabs, from each of which the kernel makes many objects."""
         self.spare("fail_page_alloc", function("new_slab"))
 
     def every(self, nth):
-        """Make every nth allocation fail."""
+        """Makes every nth allocation fail."""
         self.set(interval=nth, times=TIMES, probability=100)
 
     def met(self):
-        """Return how many allocations have failed since `every`."""
+        """Returns how many allocations have failed since `every`."""
         left = sum(int((DEBUG / kind / "times").read_text()) for kind in self.kinds)
         return len(self.kinds) * TIMES - left
 
     def stop(self):
-        """Stop the failures, and return how many there were."""
+        """Stops the failures, and returns how many there were."""
         for kind in self.kinds:
             (DEBUG / kind / "probability").write_text("0")
         return self.met()
 
 
 def functions():
-    """Return the functions of the kernel and of modules: address, name and module ("" for the
+    """Returns the functions of the kernel and of modules: address, name and module ("" for the
     kernel).
     """
     for line in pathlib.Path("/proc/kallsyms").read_text().splitlines():
@@ -85,7 +85,7 @@ def functions():
 
 
 def text(module_name):
-    """Return the range of a module's functions: the first address, and the address behind the last.
+    """Returns the range of a module's functions: the first address, and the address after the last.
     """
     found = [address for address, _, owner in functions() if owner == module_name]
     # The last function is at most this long.
@@ -93,8 +93,8 @@ def text(module_name):
 
 
 def function(wanted, of=""):
-    """Return the address of a function of the kernel or of a module, and that of the next function.
-    """
+    """Returns the address of a function of the kernel or of a module, and that of the next
+    function."""
     found = sorted((address, name) for address, name, owner in functions() if owner == of)
     start = next(address for address, name in found if name == wanted)
     return start, next(address for address, _ in found if address > start)

@@ -38,15 +38,15 @@ LOG = "/run/krb5/log"
 KDC_PORT = 88
 # rpc.gssd prints this about a request that arrived by an old pipe.
 OLD_PIPE = "handle_krb5_upcall"
-# In the foreground, so that their number is known and they can be ended; each with the file of the
-# kernel that it has open when it is at work, the key server with none.
+# They run in the foreground, so that their process ids are known and they can be ended. Each has
+# the kernel file that it holds open while it works; the key server has none.
 SERVER_PROGRAMS = (("krb5kdc -n", None),
                    ("rpc.svcgssd -f -n -vv -rr", "auth.rpcsec.init/channel"),
                    ("rpc.idmapd -f -S", "nfs4.idtoname/channel"))
 
 
 def files(server, client):
-    """The files of the realm on both machines: name -> content."""
+    """Returns the files of the realm on both machines: name -> content."""
     return {
         "/etc/krb5.conf": f"""\
 [libdefaults]
@@ -102,7 +102,7 @@ class Realm:
         t.defer(self.export, f"{EXPORT_OPTIONS},sec=sys")
 
     def keep(self, name):
-        """Restore a file of this machine at the end of the case."""
+        """Restores a file of this machine at the end of the case."""
         path = pathlib.Path(name)
         if path.exists():
             self.t.defer(path.write_bytes, path.read_bytes())
@@ -113,7 +113,7 @@ class Realm:
         self.t.server.run("exportfs", "-o", options, f"*:{ENV.mem}")
 
     def serve(self):
-        """Start the key server, and the server's daemons for contexts and names."""
+        """Starts the key server, and the server's daemons for contexts and names."""
         server = self.t.server
         server.call("text", "/etc/krb5kdc/kdc.conf", KDC_CONF)
         # The realm is created once for each boot of the machine.
@@ -127,14 +127,14 @@ class Realm:
                        f"{program} is there")
 
     def at_work(self, pid, file):
-        """Return whether a program of the server accepts requests."""
+        """Returns whether a program of the server accepts requests."""
         if file:
             return file in self.t.server.call("open_files", pid)
         listeners = self.t.server.run("ss", "-Hltnp", "sport", "=", f":{KDC_PORT}")
         return f"pid={pid}," in listeners
 
     def end(self, pid):
-        """Stop the program, so that the next one gets its port and no other process takes its
+        """Stops the program, so that the next one gets its port and no other process takes its
         requests.
         """
         server = self.t.server
@@ -143,7 +143,7 @@ class Realm:
                    "a daemon of the server is gone")
 
     def join(self):
-        """Install the key of this machine, and start the daemon from which the kernel requests
+        """Installs the key of this machine, and starts the daemon from which the kernel requests
         contexts.
         """
         self.keep("/etc/krb5.keytab")
@@ -173,18 +173,18 @@ class Realm:
             self.gssd.wait(ENV.patience(10))
 
     def said(self):
-        """Return the text that rpc.gssd has logged since it was started."""
+        """Returns the text that rpc.gssd has logged since it was started."""
         self.log.seek(0)
         return self.log.read()
 
     def mount(self, flavour, options="", **more):
-        """Mount with Kerberos.
+        """Mounts with Kerberos.
 
-        rpc.gssd looks for a client's new pipe, then for its old one.  When the kernel makes both
-        between the two looks, the daemon takes the old one, and the kernel asks by old pipes for
-        as long as the daemon has it; these name no encryption types, and those that the daemon
-        takes instead are none that its library still knows (gssd_scan_clnt and
-        limit_krb5_enctypes, nfs-utils 2.8).  Then a daemon that looks anew is needed.
+        rpc.gssd looks for a client's new pipe, then for its old one. If the kernel makes both
+        between the two looks, the daemon takes the old one, and the kernel sends requests by old
+        pipes as long as the daemon has it. These requests name no encryption types, and the
+        daemon's replacements are types that its library no longer knows (gssd_scan_clnt and
+        limit_krb5_enctypes, nfs-utils 2.8). Then a new daemon is needed.
         """
         options = f"sec={flavour},{options}" if options else f"sec={flavour}"
         try:
@@ -199,7 +199,7 @@ class Realm:
 
     @staticmethod
     def log_in():
-        """Get a ticket for the user, in the file that the daemon reads."""
+        """Gets a ticket for the user, in the file that the daemon reads."""
         cache = f"/tmp/krb5cc_{UID_HERE}"
         subprocess.run(["kinit", "-c", cache, USER], input=f"{PASSWORD}\n", text=True,
                        stdout=subprocess.DEVNULL, timeout=ENV.patience(60), check=True)
@@ -208,7 +208,7 @@ class Realm:
 
 
 def with_user(read, write, uid):
-    """Add the user to a list of users."""
+    """Adds the user to a list of users."""
     text = read()
     if f"\n{USER}:" not in text:
         write(f"{text}{USER}:x:{uid}:{uid}::/tmp:/bin/sh\n")

@@ -17,7 +17,7 @@ class Log:
         self.lines = []
 
     def read(self):
-        """Read new messages, and return all lines so far."""
+        """Reads new messages, and returns all lines so far."""
         while True:
             try:
                 entry = os.read(self.fd, 8192).decode(errors="replace")
@@ -30,22 +30,22 @@ class Log:
             self.lines.append(text.split("\n", 1)[0])
 
     def mark(self):
-        """Forget all lines so far."""
+        """Forgets all lines so far."""
         self.read()
         self.lines.clear()
 
     def find(self, *words):
-        """Return the first line that contains all these words (ignoring case), or None."""
+        """Returns the first line that contains all these words (ignoring case), or None."""
         return next((line for line in self.read()
                      if all(w.lower() in line.lower() for w in words)), None)
 
     def expect(self, *words, seconds=5):
-        """Wait for such a line."""
+        """Waits for such a line."""
         return wait.until(lambda: self.find(*words), seconds,
                           f"a kernel log line with {' and '.join(map(repr, words))}")
 
     def report(self):
-        """Return the first report of a kernel problem, with its context, or None."""
+        """Returns the first report of a kernel problem, with its context, or None."""
         return judge.splats("\n".join(self.read()))
 
     def close(self):

@@ -11,7 +11,7 @@ class Tally:
     skipped: int = 0
 
     def status(self):
-        """As kselftest has it: 4 when everything was skipped."""
+        """Returns kselftest's exit status: 4 if everything was skipped."""
         if self.failed:
             return 1
         return 0 if self.passed or not self.skipped else 4

@@ -37,7 +37,7 @@ class Board:
         WORD.pack_into(self.memory, word * WORD.size, value)
 
     def rest(self, stopped):
-        """Called by the worker: rest if requested. Return whether it has rested."""
+        """Rests if requested, in the worker; returns whether it has rested."""
         if not self[self.REST]:
             return False
         self[self.RESTING] = 1
@@ -46,7 +46,7 @@ class Board:
         return True
 
     def done(self):
-        """Return the acknowledged generation of each place; 0 if none was acknowledged."""
+        """Returns the acknowledged generation of each place; 0 if none was acknowledged."""
         return [self[self.FIRST_PLACE + place] for place in range(PLACES)]
 
 
@@ -115,7 +115,7 @@ class Closed:
 
 
 def rewrite(stopped, path, number, kind, size, board):
-    """Write the places of a file again and again, with reads between."""
+    """Writes the places of a file again and again, with reads between."""
     file, generation = kind(path, size), 0
     while not stopped():
         if board.rest(stopped):
@@ -137,7 +137,7 @@ def rewrite(stopped, path, number, kind, size, board):
 
 
 def look(stopped, path, board):
-    """Make calls without data, at a rate that leaves processor time to other processes."""
+    """Makes calls without data, at a rate that leaves processor time to other processes."""
     while not stopped():
         if not board.rest(stopped):
             os.stat(path)
@@ -158,15 +158,15 @@ class Load:
         self.boards, self.looker = [Board() for _ in self.kinds], Board()
 
     def written(self):
-        """Return the number of acknowledged writes of each writer, and of checks of the looker."""
+        """Returns the number of acknowledged writes of each writer, and of checks of the looker."""
         return [board[Board.GENERATION] for board in (*self.boards, self.looker)]
 
     def further(self, start, more):
-        """Return whether each of them has done this many more operations than at `start`."""
+        """Returns whether each of them has done this many more operations than at `start`."""
         return all(now >= then + more for now, then in zip(self.written(), start, strict=True))
 
     def wait_progress(self, seconds, writes):
-        """Wait until every writer has done some more writes; return how long that took."""
+        """Waits until every writer has done some more writes; returns how long that took."""
         start, clock = self.written(), wait.Clock()
         wait.until(lambda: self.further(start, writes), ENV.patience(seconds),
                    f"{writes} more writes by each of {len(self.kinds)} writers")
@@ -174,7 +174,7 @@ class Load:
         return clock.seconds()
 
     def start(self):
-        """Start the processes, and wait until every writer works."""
+        """Starts the processes, and waits until every writer works."""
         for number, (kind, size) in enumerate(self.kinds):
             self.crew.start(rewrite, f"{self.top.here}/w{number}", number, kind, size,
                             self.boards[number])
@@ -183,7 +183,7 @@ class Load:
 
     @contextlib.contextmanager
     def resting(self):
-        """Keep the load at rest while the block runs, so that no call is in flight."""
+        """Keeps the load at rest while the block runs, so that no call is in flight."""
         boards = (*self.boards, self.looker)
         for board in boards:
             board[Board.REST] = 1
@@ -196,21 +196,21 @@ class Load:
                 board[Board.REST] = 0
 
     def content(self, number):
-        """Return the expected content of the file of a writer that does not write now."""
+        """Returns the expected content of the file of a writer that does not write now."""
         size, done = self.kinds[number][1], self.boards[number].done()
         end = max(place + 1 for place in range(PLACES) if done[place])
         return b"".join(pattern.data(number, place * size, size, done[place]) if done[place]
                         else bytes(size) for place in range(end))
 
     def verify(self):
-        """Compare with the server's own files. No write may be in flight."""
+        """Compares with the server's own files. No write may be in flight."""
         for number, board in enumerate(self.boards):
             content = self.content(number)
             self.t.server.expect(f"{self.top.there}/w{number}", content)
             board[Board.VERIFIED] += len(content)
 
     def verified(self):
-        """Return the number of bytes that were compared."""
+        """Returns the number of bytes that were compared."""
         return sum(board[Board.VERIFIED] for board in self.boards)
 
     def __enter__(self):

@@ -71,7 +71,7 @@ def set_environment(args, versions):
 
 
 def selection(patterns):
-    """Return pairs of case and version, in the order of a run."""
+    """Returns pairs of case and version, in the order of a run."""
     names = sorted(p.stem for p in CASES.glob("[a-z]*.py"))
     for name in sorted(names, key=lambda n: (*MODULES, n).index(n)):
         importlib.import_module(f"cases.{name}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The faults of `selftests/torture`, one function each: what comes before its
-`yield` makes the trouble, what comes behind it ends the trouble.
+"""The faults of `selftests/torture`, one function each. Code before its `yield` starts the fault;
+code after it ends the fault.
 
-A function gets the `torture.World`.  How long the trouble lasts is drawn from
-`hold`; the load goes on during it.
+A function gets the `torture.World`. The duration of the fault is drawn from `hold`; the load
+continues during the fault.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from .case import check, equal
 from .env import ENV
 from .workers import Crew, Worker
 
-FEWEST_CREDITS = 4          # knfsd grants no fewer; 1 is what every connection begins with
+FEWEST_CREDITS = 4          # knfsd grants at least this number; every connection begins with 1
 RECALLED_FILES, RECALL_HELPERS, RECALL_SECONDS = 16, 4, 8
 MOUNTS = 50
 # A day has 288 idle periods of five minutes. A round has 48 of them, so six rounds are a day.
@@ -47,13 +47,13 @@ class Fault:
     """A row of the table."""
 
     function: Callable   # a context manager of a world
-    what: str              # for the reader
+    what: str              # description for the reader
     hold: tuple            # seconds, least and most
-    share: int             # rounds of it in each lap through the table; 0: only when asked for
+    share: int             # rounds in each lap through the table; 0: only on request
     debug: bool            # needs a debug kernel
     stock: bool            # needs a stock kernel
-    versions: tuple        # of NFS that it means something for
-    transports: tuple      # versions of RPC-over-RDMA that it can be with
+    versions: tuple        # NFS versions for which it is meaningful
+    transports: tuple      # versions of RPC-over-RDMA with which it can run
     server: str | None     # the transport of the server that it needs
     rails: bool            # needs two cables, and mounts over both
 
@@ -62,17 +62,17 @@ class Fault:
         return self.function.__name__.replace("_", "-")
 
     def belongs(self, w):
-        """Return whether the row is for runs like this one, whatever the kernel is."""
+        """Returns whether the row is for runs like this one, whatever the kernel is."""
         return (w.transport in self.transports and (w.over_rails or not self.rails)
                 and self.server in (None, ENV.serving))
 
     def applies(self, w):
-        """Return whether such a run can use the row with this kernel."""
+        """Returns whether such a run can use the row with this kernel."""
         return self.belongs(w) and not (
             (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
     def wanted(self, names):
-        """Return whether the row was requested: by name, or as a row that need not be named."""
+        """Returns whether the row was requested: by name, or as a row that need not be named."""
         return self.name in names if names else self.share > 0
 
 
@@ -81,7 +81,7 @@ FAULTS = []
 
 def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "4.2"),
           transports=(1, 2), server=None, rails=False):
-    """Make a generator function a row of the table."""
+    """Makes a generator function a row of the table."""
     def decorate(function):
         FAULTS.append(Fault(contextlib.contextmanager(function), what, hold, share, debug, stock,
                             versions, transports, server, rails))
@@ -90,7 +90,7 @@ def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "
 
 
 def between(name, what, hold, begin, end, **more):
-    """Make a row for a fault that one function starts and another function ends. Both get the
+    """Makes a row for a fault that one function starts and another function ends. Both get the
     server.
     """
     def function(w):
@@ -189,7 +189,7 @@ between("silence", "packets to the server's UDP port 4791 dropped", (0.5, 8),
 
 
 def netem(name, what, *words, **more):
-    """Make a row for a tc-netem setting in both directions."""
+    """Makes a row for a tc-netem setting in both directions."""
     between(name, what, (1, 4), lambda server: faults.worsen(server, *words), faults.better, **more)
 
 
@@ -212,8 +212,8 @@ def ip(*argv):
     namespace.run("ip", *argv)
 
 
-# By its source, what rxe cannot send makes the queue pair fail, and its management queue pair fails
-# for good: then the device must be made anew.
+# By its source, a packet that rxe cannot send makes the queue pair fail, and its management queue
+# pair fails permanently. Then the device must be made again.
 
 def device_anew():
     faults.remove_client_device()
@@ -283,7 +283,7 @@ def namespace_deletion(w):
 # A fault of one of two cables, either of them.
 
 def of_a_rail(name, what, hold, trouble):
-    """A row for trouble of `lib.rails`."""
+    """Makes a row for a fault of `lib.rails`."""
     def function(w):
         with trouble(w.server, w.random.randrange(len(rails.DEVICES))):
             yield
@@ -433,7 +433,7 @@ def rmmod(_):
 
 @contextlib.contextmanager
 def failing(w, nth):
-    """Make every nth allocation fail while the block runs."""
+    """Makes every nth allocation fail while the block runs."""
     with contextlib.ExitStack() as undo:
         context = w.context("4.2")
         undo.callback(context.close)

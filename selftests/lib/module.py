@@ -31,12 +31,12 @@ def loaded(client=None):
 
 
 def references(client=None):
-    """Return the use count of the module."""
+    """Returns the use count of the module."""
     return int(pathlib.Path(f"/sys/module/{name(client)}/refcnt").read_text())
 
 
 def insmod(parameters="", file=None):
-    """Load the module without a process. Raises OSError."""
+    """Loads the module without a process. Raises OSError."""
     fd = os.open(file or ENV.module_file, os.O_RDONLY)
     try:
         if LIBC.syscall(FINIT_MODULE, fd, parameters.encode(), 0):
@@ -47,15 +47,15 @@ def insmod(parameters="", file=None):
 
 
 def rmmod(client=None):
-    """Unload the module without a process. Raises OSError."""
+    """Unloads the module without a process. Raises OSError."""
     if LIBC.syscall(DELETE_MODULE, name(client).encode(), O_NONBLOCK):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def rmmod_is_refused():
-    """Try to unload the module, and complain unless the kernel says that the transport is in use.
-    """
+    """Tries to unload the module, and complains unless the kernel says that the transport is in
+    use."""
     try:
         rmmod()
     except OSError as error:
@@ -67,16 +67,15 @@ def rmmod_is_refused():
 
 @contextlib.contextmanager
 def unmapped():
-    """Load the module of the KUnit suites without running a suite. Yield the parameter that decides
-    whether any memory can be mapped for a region.
-    """
+    """Loads the module of the KUnit suites without running a suite. Yields the parameter that
+    decides whether any memory can be mapped for a region."""
     with suites("none"):
         yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/unmapped")
 
 
 @contextlib.contextmanager
 def suites(wanted="*"):
-    """Load the module of the KUnit suites, which runs the requested suites."""
+    """Loads the module of the KUnit suites, which runs the requested suites."""
     SUITES_FILTER.write_text(wanted)
     insmod(file=ENV.suites_file)
     try:
@@ -86,14 +85,14 @@ def suites(wanted="*"):
 
 
 def modprobe(module):
-    """Load a module of the kernel. Return the status and the output."""
+    """Loads a module of the kernel. Returns the status and the output."""
     done = subprocess.run(["modprobe", module], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
     return done.returncode, done.stdout.strip()
 
 
 def load():
-    """Load the module that this run tests."""
+    """Loads the module that this run tests."""
     if loaded():
         return
     if ENV.ours:
@@ -105,7 +104,7 @@ def load():
 
 
 def unload(client=None):
-    """Unload the module that this run tests. The last connection may need some time to end."""
+    """Unloads the module that this run tests. The last connection may need some time to end."""
     wait.until(lambda: not loaded(client) or references(client) == 0,
                ENV.patience(GONE_SECONDS), f"no reference to {name(client)}")
     if loaded(client):
@@ -113,20 +112,20 @@ def unload(client=None):
 
 
 def resources():
-    """Return the numbers of RDMA objects in this machine, by device."""
+    """Returns the numbers of RDMA objects in this machine, by device."""
     done = subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
                           timeout=60, check=True)
     return done.stdout.split("\n")
 
 
 def objects(kind):
-    """Return the RDMA objects of a type in this machine, as dictionaries."""
+    """Returns the RDMA objects of a type in this machine, as dictionaries."""
     done = subprocess.run(["rdma", "-j", "-d", "resource", "show", kind], text=True,
                           stdout=subprocess.PIPE, timeout=60, check=True)
     return json.loads(done.stdout)
 
 
 def wait_resources(before, seconds=20):
-    """Wait until the machine has the same RDMA objects as before."""
+    """Waits until the machine has the same RDMA objects as before."""
     wait.until(lambda: resources() == before, ENV.patience(seconds),
                f"RDMA objects as before ({before}); now {resources()}")

@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def table():
-    """Return all NFS mounts of this machine: where -> (source, options)."""
+    """Returns all NFS mounts of this machine: where -> (source, options)."""
     found = {}
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         source, where, kind, options = line.split()[:4]
@@ -34,14 +34,14 @@ def table():
 
 
 def umount(where, flags=0):
-    """Call umount(2). Raises OSError."""
+    """Calls umount(2). Raises OSError."""
     if LIBC.umount2(os.fsencode(where), flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), where)
 
 
 def remove(where):
-    """Unmount. A process that is ending may keep the mount busy for some time."""
+    """Unmounts. A process that is ending may keep the mount busy for some time."""
     def gone():
         try:
             umount(where)
@@ -56,7 +56,7 @@ def remove(where):
 
 
 def close_files():
-    """Close files that a failed case has left open on mounts, so that these can be unmounted."""
+    """Closes files that a failed case has left open on mounts, so that these can be unmounted."""
     places = tuple(f"{where}/" for where in table())
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -67,7 +67,7 @@ def close_files():
 
 
 def remove_all():
-    """Unmount every NFS mount by force, and return where they were."""
+    """Unmounts every NFS mount by force, and returns where they were."""
     found = list(table())
     for where in found:
         for flags in (0, MNT_FORCE, MNT_DETACH):
@@ -80,7 +80,7 @@ def remove_all():
 
 
 def force_all(_=None):
-    """Unmount every NFS mount, even if its server does not answer."""
+    """Unmounts every NFS mount, even if its server does not answer."""
     for where in table():
         for flags in (MNT_FORCE, MNT_DETACH):
             with contextlib.suppress(OSError):
@@ -102,7 +102,7 @@ class Mount:
                                                    f"port={port}", *given])
 
     def make(self, seconds=MOUNT_SECONDS):
-        """Mount. Raises Refused with the message of mount(8)."""
+        """Mounts. Raises Refused with the message of mount(8)."""
         os.makedirs(self.where, exist_ok=True)
         argv = ["mount", "-t", "nfs", "-o", self.options, self.source, self.where]
         try:
@@ -118,24 +118,23 @@ class Mount:
         return self.where in table()
 
     def remove(self):
-        """Unmount if it is still there, and remove the mount point."""
+        """Unmounts if it is still there, and removes the mount point."""
         if self.mounted():
             remove(self.where)
         if os.path.isdir(self.where):
             os.rmdir(self.where)
 
     def path(self, name):
-        """The names of a file on the client and on the server."""
+        """Returns the names of a file on the client and on the server."""
         return f"{self.where}/{name}", f"{self.export}/{name}"
 
     def active(self):
-        """Return the mount options that the kernel shows."""
+        """Returns the mount options that the kernel shows."""
         return table()[self.where][1]
 
     def xprts(self):
-        """The statistics of the mount's transports, without connections that only the device
-        ended.
-        """
+        """Returns the statistics of the mount's transports, without connections that only the
+        device ended."""
         found = xprt.statistics(self.where)
         lost = xprt.repeated(self.port)
         if len(lost) == len(found):
@@ -144,5 +143,5 @@ class Mount:
         return found
 
     def connects(self):
-        """The number of connections that the mount's transports have made."""
+        """Returns the number of connections that the mount's transports have made."""
         return sum(x["connect_count"] for x in self.xprts())

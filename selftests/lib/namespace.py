@@ -14,7 +14,7 @@ FILE = pathlib.Path(f"/run/netns/{NAME}")
 
 
 def addresses(number=0):
-    """Of an interface, as the lab gave them to this machine."""
+    """Returns the addresses of an interface, as the lab assigned them to this machine."""
     words, name = pathlib.Path("/proc/cmdline").read_text().split(), f"lab.addr{number}="
     return next(w for w in words if w.startswith(name)).removeprefix(name).split(",")
 
@@ -24,7 +24,7 @@ def run(*argv):
 
 
 def set_up(*space):
-    """Configure the interfaces; `space` contains ip's arguments for the namespace."""
+    """Configures the interfaces; `space` contains ip's arguments for the namespace."""
     run("ip", *space, "link", "set", "lo", "up")
     for number in range(len(ENV.devices)):
         interface = faults.interface(number)
@@ -35,7 +35,7 @@ def set_up(*space):
 
 
 def enter():
-    """Move the interfaces into a new namespace and make the RDMA devices anew there."""
+    """Moves the interfaces into a new namespace and makes the RDMA devices anew there."""
     run("ip", "netns", "add", NAME)
     for number in range(len(ENV.devices)):
         faults.remove_client_device(number)
@@ -46,7 +46,7 @@ def enter():
 
 
 def delete():
-    """Delete the name of the namespace, which exists as long as a mount or a process is in it."""
+    """Deletes the name of the namespace, which exists as long as a mount or a process is in it."""
     run("ip", "netns", "del", NAME)
 
 
@@ -54,15 +54,15 @@ def delete():
 class Beside:
     """A namespace with an interface and an RDMA device of its own.
 
-    This machine hands its packets on.  (A device on top of ours would not do: its addresses are
-    ours as well, so the connection manager takes our RDMA device for it, which does not get what
-    comes in for the other.)
+    This machine forwards its packets. A device on top of this machine's interface would not work:
+    its addresses would also be this machine's, so the connection manager would use this machine's
+    RDMA device, which does not receive packets for the other one.
     """
 
     file: pathlib.Path = pathlib.Path(f"/run/netns/{NAME}-beside")
     address: str = "192.0.2.5"
     interface: str = "beside"
-    way: str = "to-beside"   # our end of the cable to it
+    way: str = "to-beside"   # this machine's end of the cable to it
 
     def make(self):
         run("ip", "netns", "add", self.file.name)
@@ -79,7 +79,7 @@ class Beside:
             "type", ENV.provider, "netdev", self.interface)
 
     def hand_on(self, value):
-        """Forward, and answer for those behind, or do not."""
+        """Turns forwarding, and answers for the namespace's addresses, on or off."""
         for interface in (self.way, faults.interface()):
             for name in ("forwarding", "proxy_arp"):
                 file = pathlib.Path(f"/proc/sys/net/ipv4/conf/{interface}/{name}")
@@ -87,7 +87,7 @@ class Beside:
                     file.write_text(value)
 
     def delete(self):
-        """Delete the name of the namespace, which exists as long as a mount or a process is in it.
+        """Deletes the name of the namespace, which exists as long as a mount or a process is in it.
         """
         if self.file.exists():
             run("ip", "netns", "del", self.file.name)
@@ -95,7 +95,7 @@ class Beside:
 
 @contextlib.contextmanager
 def beside():
-    """Create such a namespace; it ends when nothing is in it any more."""
+    """Creates such a namespace; it ends when nothing uses it."""
     space = Beside()
     try:
         space.make()
@@ -108,7 +108,7 @@ def beside():
 
 
 def leave():
-    """Undo all changes; the interfaces return when the namespace has ended."""
+    """Undoes all changes; the interfaces return when the namespace has ended."""
     if FILE.exists():
         delete()
     numbers = range(len(ENV.devices))

@@ -19,13 +19,13 @@ NOISE = bytes(((i * i * 7 + (i >> 3) * 13 + (i >> 8) * 101) ^ (i * 5)) & 0xff
 
 
 def record(number, offset, generation):
-    """Return one record. `offset` is a multiple of its size."""
+    """Returns one record. `offset` is a multiple of its size."""
     start = (offset // RECORD * 37 + number * 101 + generation * 7) % 4096
     return HEADER.pack(MAGIC, number, generation, offset) + NOISE[start:start + BODY]
 
 
 def data(number, offset, length, generation=0):
-    """Return the bytes of a file at any offset, of any length."""
+    """Returns the bytes of a file at any offset, of any length."""
     first = offset - offset % RECORD
     end = offset + length
     whole = b"".join(record(number, at, generation) for at in range(first, end, RECORD))
@@ -33,7 +33,7 @@ def data(number, offset, length, generation=0):
 
 
 def describe(found):
-    """Describe the origin that a record states."""
+    """Describes the origin that a record states."""
     if len(found) < HEADER.size:
         return f"{len(found)} bytes: {found.hex()}"
     magic, number, generation, offset = HEADER.unpack_from(found)
@@ -45,7 +45,7 @@ def describe(found):
 
 
 def difference(found, expected, offset=0):
-    """Return a text about the first difference, or None. `offset` is where the data began."""
+    """Returns a text about the first difference, or None. `offset` is where the data began."""
     if found == expected:
         return None
     shared = min(len(found), len(expected))
@@ -62,7 +62,7 @@ def difference(found, expected, offset=0):
 
 
 def generations(found, number, offset, allowed):
-    """Check whole records that may be of several generations.
+    """Checks whole records that may be of several generations.
 
     Returns a complaint or None.  `allowed` holds generation numbers, and None
     for a place that may still be a hole.

@@ -31,7 +31,7 @@ RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) 
 
 
 def set_up(locals_="auto", servers=GROUPS):
-    """Set the tables of this namespace."""
+    """Sets the tables of this namespace."""
     for server in SERVERS + SERVERS6:
         # The first packets over a cable may get no answer. Then the rail would be dead for a
         # minute.
@@ -44,7 +44,7 @@ def set_up(locals_="auto", servers=GROUPS):
 
 
 def states():
-    """Return the debugfs files of this project's transports."""
+    """Returns the debugfs files of this project's transports."""
     texts = []
     for file in sorted(xprt.DEBUGFS.glob("*/state")):
         # The files of a transport disappear together with the transport.
@@ -54,37 +54,36 @@ def states():
 
 
 def devices():
-    """Return the device of each existing connection."""
+    """Returns the device of each existing connection."""
     return re.findall(r"^device: (\S+), port", "\n".join(states()), re.MULTILINE)
 
 
 def spread():
-    """Return the number of connections on each device."""
+    """Returns the number of connections on each device."""
     found = devices()
     return [found.count(device) for device in DEVICES]
 
 
 def is_even():
-    """Return whether all connections exist, and their numbers differ by at most one."""
+    """Returns whether all connections exist, and their numbers differ by at most one."""
     numbers = spread()
     return sum(numbers) == len(states()) and max(numbers) - min(numbers) <= 1
 
 
 def standing():
-    """Return the state of each rail, by its device."""
+    """Returns the state of each rail, by its device."""
     return {device: word for _, device, _, word, _ in RAIL.findall("\n".join(states()))}
 
 
 def counter(name):
-    """Return a counter, summed over all transports."""
+    """Returns a counter, summed over all transports."""
     texts = "\n".join(file.read_text() for file in xprt.DEBUGFS.glob("*/counters"))
     return sum(map(int, re.findall(rf"^{name}: (\d+)$", texts, re.MULTILINE)))
 
 
 def traffic():
-    """The traffic of each rail in both directions: packets by the counters of its device (siw has
-    none, so those of its interface), and bytes by the counters of its interface.
-    """
+    """Returns the traffic of each rail in both directions: packets by the counters of its device
+    (siw has none, so those of its interface), and bytes by the counters of its interface."""
     found = []
     for number, device in enumerate(DEVICES):
         interface = pathlib.Path(f"/sys/class/net/{faults.interface(number)}/statistics")
@@ -97,7 +96,7 @@ def traffic():
 
 
 def shares(before):
-    """Return the traffic of each rail since then: packets, and bytes."""
+    """Returns the traffic of each rail since then: packets, and bytes."""
     pairs = zip(traffic(), before, strict=True)
     return list(zip(*([now - then for now, then in zip(*pair, strict=True)] for pair in pairs),
                     strict=True))
@@ -106,14 +105,15 @@ def shares(before):
 # The faults of a rail: each function gets the server and the number of the rail.
 
 def device_anew(number):
-    """A packet that rxe cannot send because the port has no link breaks the device for good."""
+    """Makes the device of a rail again: a packet that rxe cannot send because the port has no link
+    breaks the device permanently."""
     faults.remove_client_device(number)
     faults.add_client_device(number)
 
 
 @contextlib.contextmanager
 def cable_out(_, number):
-    """Unplug the cable at this machine's end."""
+    """Disconnects the cable at this machine's end."""
     faults.lab("client", "unplug", str(number))
     try:
         yield
@@ -124,7 +124,7 @@ def cable_out(_, number):
 
 @contextlib.contextmanager
 def port_down(_, number):
-    """Set an interface of this machine down, as an administrator does."""
+    """Sets an interface of this machine down, as an administrator does."""
     interface = faults.interface(number)
     # Without this setting the interface would lose its IPv6 addresses for good.
     keep = pathlib.Path(f"/proc/sys/net/ipv6/conf/{interface}/keep_addr_on_down")
@@ -140,7 +140,7 @@ def port_down(_, number):
 
 @contextlib.contextmanager
 def silence(server, number):
-    """Drop everything that this machine sends over a cable. No link state shows that."""
+    """Drops everything that this machine sends over a cable. No link state shows that."""
     table = f"rail{number}"
     server.run("nft", "-f", "-", stdin=f"""
 table inet {table} {{
@@ -159,7 +159,7 @@ table inet {table} {{
 
 @contextlib.contextmanager
 def device_gone(_, number):
-    """Delete a device of this machine, and create it again."""
+    """Deletes a device of this machine, and creates it again."""
     faults.remove_client_device(number)
     try:
         yield
@@ -169,15 +169,16 @@ def device_gone(_, number):
 
 @contextlib.contextmanager
 def server_address_gone(server, number):
-    """Remove the server's address at a cable."""
+    """Removes the server's address at a cable."""
     address = f"{SERVERS[number]}/24", "dev", faults.interface(number)
     server.run("ip", "addr", "del", *address)
     try:
         yield
     finally:
         server.run("ip", "addr", "add", *address)
-        # What it wanted to send from there has broken an rxe.  A siw stays: the server keeps
-        # regions of connections that ended, of which the kernel complains when the device goes.
+        # Packets that could not be sent from that address have broken an rxe. A siw is kept: the
+        # server keeps regions of connections that ended, and the kernel complains about them when
+        # the device is removed.
         if not DEVICES[number].startswith("siw"):
             faults.remove_server_device(server, number)
             faults.add_server_device(server, number)
@@ -185,7 +186,7 @@ def server_address_gone(server, number):
 
 @contextlib.contextmanager
 def flapping(server, number):
-    """Make a device of this machine disappear and return each second for some time."""
+    """Makes a device of this machine disappear and return each second for some time."""
     for _ in range(TURNS):
         with device_gone(server, number):
             pass_by(0.5)
@@ -195,7 +196,7 @@ def flapping(server, number):
 
 @contextlib.contextmanager
 def both_gone(server, number, seconds):
-    """Both devices of this machine were away for this long; this one is back."""
+    """Removes both devices of this machine for this time; then this one is back."""
     with device_gone(server, 1 - number):
         with device_gone(server, number):
             pass_by(seconds)
@@ -203,7 +204,7 @@ def both_gone(server, number, seconds):
 
 
 def pass_by(seconds):
-    """Keep a state for this time."""
+    """Keeps a state for this time."""
     clock = wait.Clock()
     wait.until(lambda: clock.seconds() > seconds, ENV.patience(seconds + 1), f"{seconds} s")
 
@@ -211,8 +212,8 @@ def pass_by(seconds):
 # How long calls take.
 
 class Pulses:
-    """Processes that each write a record and read it back, now and then, and note how long a write
-    or a read took at most, and how many were late."""
+    """Processes that each write a record and read it back from time to time. They record the
+    longest time of a write or a read, and the number of late calls."""
 
     WORDS = LONGEST, BEGUN, COUNT, LATE = range(4)
 
@@ -231,7 +232,7 @@ class Pulses:
         DOUBLE.pack_into(self.memory, self.place(number, word), value)
 
     def beat(self, stopped, number):
-        """Called in a worker."""
+        """Writes and reads records in a worker."""
         fd = os.open(f"{self.top}/pulse{number}", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
         buffer, generation = Buffer(RECORD), 0
         while not stopped():
@@ -245,7 +246,7 @@ class Pulses:
         os.close(fd)
 
     def timed(self, number, call):
-        """Make a call and note how long it took."""
+        """Makes a call and notes how long it took."""
         begun = time.monotonic()
         self.set(number, self.BEGUN, begun)
         result = call()
@@ -257,8 +258,8 @@ class Pulses:
         return result
 
     def longest(self):
-        """Return the duration of the longest write or read since `reset`, even if it has not ended.
-        """
+        """Returns the duration of the longest write or read since `reset`, even if it has not
+        ended."""
         self.crew.check()
         now, spans = time.monotonic(), []
         for number in range(self.count):
@@ -267,7 +268,7 @@ class Pulses:
         return max(spans)
 
     def late(self):
-        """Return the number of calls that took longer than a second since `reset`."""
+        """Returns the number of calls that took longer than a second since `reset`."""
         return int(sum(self.get(number, self.LATE) for number in range(self.count)))
 
     def reset(self):
@@ -279,7 +280,7 @@ class Pulses:
         return [self.get(number, self.COUNT) for number in range(self.count)]
 
     def all_beat(self, seconds):
-        """Wait until each process has written once more. Return how long that took."""
+        """Waits until each process has written once more. Returns how long that took."""
         before, clock = self.counts(), wait.Clock()
         wait.until(lambda: all(now > then for now, then in zip(self.counts(), before, strict=True)),
                    seconds, "each writes again")

@@ -45,7 +45,7 @@ class Responder(server.Server):
 
     @contextlib.contextmanager
     def granting(self, count):
-        """Make the responder grant this number of credits while the block runs."""
+        """Makes the responder grant this number of credits while the block runs."""
         self.call("grant", count)
         try:
             yield
@@ -55,7 +55,7 @@ class Responder(server.Server):
 
 @contextlib.contextmanager
 def preferred(value):
-    """Transports that are created in this context have this version."""
+    """Makes transports that are created in this context use this version."""
     before = VERSION.read_text()
     VERSION.write_text(str(value))
     try:
@@ -65,7 +65,7 @@ def preferred(value):
 
 
 def transport(port):
-    """Return the debugfs directory of the transport to this port."""
+    """Returns the debugfs directory of the transport to this port."""
     for directory in xprt.transports():
         if f":{port}\n" in (directory / "state").read_text():
             return directory
@@ -73,13 +73,13 @@ def transport(port):
 
 
 def forgotten():
-    """Wait until no transport exists. The last transport drops the knowledge about its server."""
+    """Waits until no transport exists. The last transport drops the knowledge about its server."""
     xprt.wait_gone()
     wait.until(lambda: not xprt.transports(), ENV.patience(20), "no transport left in debugfs")
 
 
 def versions(port):
-    """Return the protocol version of each connection to this port."""
+    """Returns the protocol version of each connection to this port."""
     texts = [(directory / "state").read_text() for directory in xprt.transports()]
     found = [re.search(r"^version: (\d)", text, re.MULTILINE) for text in texts
              if f":{port}\n" in text]
@@ -87,7 +87,7 @@ def versions(port):
 
 
 def replies(log):
-    """Return the number of callbacks that the client has answered, and of those that it has
+    """Returns the number of callbacks that the client has answered, and of those that it has
     refused.
     """
     return [len([line for line in log if line.startswith(word)])
@@ -95,12 +95,12 @@ def replies(log):
 
 
 def refusals(log):
-    """Return the errors by which the client has refused messages."""
+    """Returns the errors by which the client has refused messages."""
     return [line.split()[1] for line in log if line.startswith("refused")]
 
 
 def close(fd):
-    """Close a file, unless it was closed after a failed case."""
+    """Closes a file, unless it was closed after a failed case."""
     try:
         os.close(fd)
     except OSError as problem:
@@ -138,7 +138,7 @@ class Stage:
         os.statvfs(self.mount.where)
 
     def caller(self):
-        """Return a process that makes one small call."""
+        """Returns a process that makes one small call."""
         def small(_):
             self.small()
         return Worker(small)
@@ -159,7 +159,7 @@ class Stage:
         self.t.server.expect(self.name, pattern.data(5, 0, BLOCK))
 
     def new_name(self):
-        """Make the client request the directory again."""
+        """Makes the client request the directory again."""
         self.t.server.call("create", self.top.there, 1, f"name{self.names}-")
         self.names += 1
 
@@ -174,16 +174,16 @@ class Stage:
         return {name: int(number) for name, number in (line.split(": ") for line in lines)}
 
     def moved(self, before):
-        """Return the counters that changed without a reason, and by how much."""
+        """Returns the counters that changed without a reason, and by how much."""
         return {name: number - before[name] for name, number in self.counters().items()
                 if number != before[name] and name not in USUAL}
 
     def causes(self):
-        """Return why connections ended, the newest first, by epoch."""
+        """Returns why connections ended, the newest first, by epoch."""
         return {int(epoch): cause for epoch, cause, _ in xprt.ends(self.debugfs / "state")}
 
     def numbers(self, name):
-        """Return the numbers in a line of the transport's state."""
+        """Returns the numbers in a line of the transport's state."""
         text = (self.debugfs / "state").read_text()
         line = re.search(f"^{name}: (.*)", text, re.MULTILINE)
         if not line:
@@ -191,24 +191,24 @@ class Stage:
         return [int(number) for number in re.findall(r"\d+", line[1])]
 
     def directory(self):
-        """Return sunrpc's directory of the transport."""
+        """Returns sunrpc's directory of the transport."""
         return next(d for d in xprt.directories() if d.name.split("-")[1] == self.debugfs.name)
 
     def wait_senders(self, count, what):
-        """Wait until this number of calls waits for the send lock."""
+        """Waits until this number of calls waits for the send lock."""
         directory = self.directory()
         wait.until(lambda: xprt.info(directory)["sending_q_len"] == count, ENV.patience(10), what)
 
     def is_to_be_closed(self):
-        """Return whether the RPC client has to close the connection, and has not done so yet."""
+        """Returns whether the RPC client has to close the connection, and has not done so yet."""
         return "CLOSE_WAIT" in (self.directory() / "xprt_state").read_text().split()
 
     def disconnect(self):
-        """Close the connection to the responder. The next one starts at once."""
+        """Closes the connection to the responder. The next one starts at once."""
         (self.debugfs / "disconnect").write_text("1")
 
     def ends(self, call):
-        """The errno with which a call ends, within a time limit."""
+        """Returns the errno with which a call ends, within a time limit."""
         result: list[int | str | None] = []
 
         def work():
@@ -229,9 +229,9 @@ class Stage:
     # A row.
 
     def play(self, row):
-        """Misbehave, and complain unless the client reacts as it must."""
+        """Misbehaves, and complains unless the client reacts as it must."""
         call = getattr(self, row.on)
-        # What an earlier row broke is repaired before this row.
+        # Repairs first what an earlier row broke.
         self.small()
         before, epoch = self.counters(), self.numbers("epoch")[0]
         self.responder.call("arm", row.name)
@@ -262,7 +262,7 @@ class Stage:
         self.undisturbed()
 
     def settle(self, before, wanted):
-        """Wait until the expected event has happened or cannot happen any more; return what was
+        """Waits until the expected event has happened or cannot happen any more; returns what was
         done.
 
         A message for which no call waits may arrive after the call has ended.
@@ -278,7 +278,7 @@ class Stage:
             return all(sum(now[n] - before[n] for n in names) >= least
                        for names, (least, _) in wanted.counters)
 
-        # The caller says which did not.
+        # The caller reports the counters that did not move.
         with contextlib.suppress(wait.Timeout):
             wait.until(moved, ENV.patience(1), "counters")
         return left, log
@@ -291,7 +291,7 @@ class Stage:
         equal(moved, {}, "other counters")
 
     def probe(self):
-        """The call has ended: its memory cannot be accessed any more."""
+        """Checks that the memory of a completed call cannot be accessed any more."""
         self.small()
         status = self.responder.call("probe")
         if status:
@@ -299,13 +299,13 @@ class Stage:
             equal(status, "rem_access", "access to memory of a call that is over")
 
     def undisturbed(self):
-        """Check that the honest mount works on its first connection."""
+        """Checks that the honest mount works on its first connection."""
         found = Buffer(BLOCK).read(self.honest_fd, BLOCK, 0)
         check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
         equal(self.honest.connects(), 1, f"connections of the mount on port {PORT}")
 
     def play_all(self, table, share=1):
-        """Run all rows of a table, and return all complaints together.
+        """Runs all rows of a table, and returns all complaints together.
 
         In small size only one row in `share` runs; the seed selects which.
         """

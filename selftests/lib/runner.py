@@ -22,14 +22,14 @@ class Runner:
     """The objects that outlive a case: the log, the helper, the results."""
 
     def __init__(self, runs):
-        """`runs` holds pairs of a case and an NFS version (or None)."""
+        """Prepares a run; `runs` contains pairs of a case and an NFS version (or None)."""
         self.runs, self.report = runs, ktap.Report(len(runs))
         self.log = kmsg.Log()
         self.helper: server.Server | None = None
         self.child: int | None = None
 
     def run(self, stop=False):
-        """Run all, or until one fails if told to stop then; returns the tally."""
+        """Runs all, or until one fails if told to stop then; returns the tally."""
         for case, version in self.runs:
             name = case.name + (f" vers={version}" if version else "")
             start = time.monotonic()
@@ -44,7 +44,7 @@ class Runner:
         return self.report.tally
 
     def one(self, case, version):
-        """Run a case and clean up after it: (status, diagnostics)."""
+        """Runs a case and cleans up after it; returns (status, diagnostics)."""
         if not self.helper:
             self.helper = server.Server()
         self.log.mark()
@@ -63,7 +63,7 @@ class Runner:
         return status, text
 
     def inspect(self, status):
-        """Return what is wrong in the machine after a case, and repair it."""
+        """Returns what is wrong in the machine after a case, and repairs it."""
         complaints = []
         left = mounts.remove_all()
         if left:
@@ -79,7 +79,7 @@ class Runner:
         return complaints
 
     def supervise(self, case, version):
-        """Fork the case, read its output, and kill it when its time limit is over."""
+        """Forks the case, reads its output, and kills it when its time limit is over."""
         output, child_output = os.pipe()
         sys.stdout.flush()
         self.child = os.fork()
@@ -106,7 +106,7 @@ class Runner:
 
     @staticmethod
     def listen(output, limit):
-        """Collect output until the case is over: (text, whether it ended)."""
+        """Collects output until the case is over; returns (text, whether it ended)."""
         text, deadline = b"", time.monotonic() + limit
         while True:
             left = deadline - time.monotonic()
@@ -119,13 +119,13 @@ class Runner:
             text += data
 
     def kill(self):
-        """End the whole process group of the case."""
+        """Ends the whole process group of the case."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.child:
                 os.killpg(self.child, signal.SIGKILL)
 
     def reap(self):
-        """The status of the case's process, which is ended or just killed."""
+        """Returns the status of the case's process, which has ended or was just killed."""
         deadline = time.monotonic() + DEATH_SECONDS
         assert self.child
         while time.monotonic() < deadline:
@@ -137,7 +137,7 @@ class Runner:
                            + "\n".join(stacks.dump(self.child)))
 
     def become(self, case, version, output):
-        """The child: never returns."""
+        """Runs the case in the child; never returns."""
         status = FAILED
         try:
             os.setsid()
@@ -155,7 +155,7 @@ class Runner:
             os._exit(status)
 
     def body(self, case, version):
-        """Run the function and its deferred functions; all must succeed."""
+        """Runs the function and its deferred functions; all must succeed."""
         status, context = PASSED, Context(version, self.log, self.helper)
         try:
             if case.loaded:
@@ -181,7 +181,7 @@ class Runner:
         return status
 
     def close(self):
-        """Leave the machine unchanged, even after a request to stop."""
+        """Leaves the machine unchanged, even after a request to stop."""
         if self.child:
             self.kill()
             self.reap()

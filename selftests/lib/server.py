@@ -40,7 +40,7 @@ class Server:
         self.start()
 
     def start(self):
-        """Start the helper, also after the machine was restarted."""
+        """Starts the helper, also after the machine was restarted."""
         self.line = socket.socket(socket.AF_UNIX)
         self.line.connect(LOCAL_SOCKET)
         self.decoder, self.text, self.number = wire.Decoder(), b"", 0
@@ -50,7 +50,7 @@ class Server:
             raise ServerError("the helper did not start")
 
     def answer(self, seconds):
-        """Return the next line that the helper wrote."""
+        """Returns the next line that the helper wrote."""
         deadline = time.monotonic() + seconds
         errors = b""
         while b"\n" not in self.text:
@@ -71,7 +71,7 @@ class Server:
         return line
 
     def send(self, name, *args):
-        """Send a request without waiting; `take` returns the answer."""
+        """Sends a request without waiting; `take` returns the answer."""
         self.number += 1
         request = json.dumps([self.number, name, args]).encode() + b"\n"
         for start in range(0, len(request), wire.CHUNK):
@@ -79,11 +79,11 @@ class Server:
         return self.number
 
     def take(self, number, seconds=120):
-        """Return the result of an earlier request."""
+        """Returns the result of an earlier request."""
         while True:
             answer = json.loads(self.answer(seconds))
             if answer["id"] != number:
-                continue  # of a request whose asker was ended
+                continue  # the answer to a request whose sender was ended
             if "error" in answer:
                 raise ServerError(f"on the server: {answer['error']}", answer["errno"])
             return answer["value"]
@@ -92,7 +92,7 @@ class Server:
         return self.take(self.send(name, *args), seconds)
 
     def run(self, *argv, stdin=""):
-        """Run a command that must succeed, and return its output."""
+        """Runs a command that must succeed, and returns its output."""
         status, text = self.call("run", argv, stdin)
         if status:
             raise ServerError(f"{' '.join(argv)}: {status}: {text.strip()}")
@@ -113,7 +113,7 @@ class Server:
         self.call("setxattr", path, name, base64.b64encode(value).decode())
 
     def expect(self, path, content):
-        """Complain unless the server's own file is exactly `content`."""
+        """Complains unless the server's own file is exactly `content`."""
         found = self.call("digest", path)
         if found == [len(content), hashlib.sha256(content).hexdigest()]:
             return
@@ -128,5 +128,5 @@ class Server:
         raise AssertionError(f"on the server {path}: {text}")
 
     def close(self):
-        """Stop the helper, which also drops its locks."""
+        """Stops the helper, which also drops its locks."""
         self.line.close()

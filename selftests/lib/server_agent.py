@@ -20,13 +20,13 @@ OPEN = {}  # path -> descriptor, of files that are kept open or locked
 
 
 def digest(path):
-    """Return the size and the checksum of a file."""
+    """Returns the size and the checksum of a file."""
     with open(path, "rb") as data:
         return [os.fstat(data.fileno()).st_size, hashlib.file_digest(data, "sha256").hexdigest()]
 
 
 def blocks(path, size):
-    """Return a checksum for each block, to find where two files differ."""
+    """Returns a checksum for each block, to find where two files differ."""
     with open(path, "rb") as data:
         return [hashlib.sha256(piece).hexdigest() for piece in iter(lambda: data.read(size), b"")]
 
@@ -38,7 +38,7 @@ def read(path, offset, length):
 
 
 def write(path, offset, text):
-    """Write in place, creating the file; through a file of its own each time."""
+    """Writes in place, and creates the file if it is missing; opens the file each time."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         return os.pwrite(fd, base64.b64decode(text), offset)
@@ -47,7 +47,7 @@ def write(path, offset, text):
 
 
 def tree(top):
-    """Return every file below a directory: name -> [size, checksum]."""
+    """Returns every file below a directory: name -> [size, checksum]."""
     found = {}
     for where, _, names in os.walk(top):
         for name in names:
@@ -61,7 +61,7 @@ def names(top):
 
 
 def create(top, count, prefix):
-    """Create many empty files."""
+    """Creates many empty files."""
     for number in range(count):
         os.close(os.open(f"{top}/{prefix}{number}", os.O_CREAT | os.O_WRONLY, 0o644))
 
@@ -76,7 +76,7 @@ def rmtree(path):
 
 
 def unlink(path):
-    """Remove a file if it is there."""
+    """Removes a file if it is there."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -104,7 +104,7 @@ def setxattr(path, name, text):
 
 
 def lock(path, exclusive):
-    """Lock a file as a process of the server. Return False if another process holds the lock."""
+    """Locks a file as a process of the server. Returns False if another process holds the lock."""
     fd = OPEN.setdefault(path, None)
     if fd is None:
         fd = OPEN[path] = os.open(path, os.O_RDWR)
@@ -120,14 +120,14 @@ def unlock(path):
 
 
 def open_for_write(path):
-    """Open a file for writing, as a local program would. Return how many seconds that took."""
+    """Opens a file for writing, as a local program would. Returns how many seconds that took."""
     start = time.monotonic()
     os.close(os.open(path, os.O_RDWR))
     return time.monotonic() - start
 
 
 def client_states():
-    """Return the state of each NFSv4 client, as the server shows it."""
+    """Returns the state of each NFSv4 client, as the server shows it."""
     top = "/proc/fs/nfsd/clients"
     found = ""
     for client in os.listdir(top):
@@ -140,7 +140,7 @@ def client_states():
 
 
 def text(path, value=None):
-    """Read or write a control file."""
+    """Reads or writes a control file."""
     if value is None:
         with open(path) as file:
             return file.read()
@@ -150,7 +150,7 @@ def text(path, value=None):
 
 
 def open_files(pid):
-    """Return the names of the files that a process has open, one on each line."""
+    """Returns the names of the files that a process has open, one on each line."""
     names = []
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -161,7 +161,7 @@ def open_files(pid):
 
 
 def run(argv, stdin=""):
-    """Run a command. Return its status and its output."""
+    """Runs a command. Returns its status and its output."""
     done = subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=120, check=False)
     return [done.returncode, done.stdout]

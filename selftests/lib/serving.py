@@ -63,14 +63,14 @@ PLACES = itertools.count()
 
 
 def local(script):
-    """Run a script in this machine, which must succeed."""
+    """Runs a script in this machine, which must succeed."""
     done = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=ENV.patience(60), check=False)
     check(done.returncode == 0, f"exit status {done.returncode}: {done.stdout}")
 
 
 def begin(t):
-    """Serve until the end of the case."""
+    """Serves until the end of the case."""
     check(MODULE, "needs a lab with our module in the server")
     t.defer(leave)
     local(SERVE)
@@ -79,40 +79,40 @@ def begin(t):
 
 
 def export(directory):
-    """Export a directory to all clients."""
+    """Exports a directory to all clients."""
     local(f"exportfs -o {OPTIONS},fsid={NUMBERS[directory]} '*:{name(directory)}'")
 
 
 def name(directory):
-    """Return the name of an exported directory for clients."""
+    """Returns the name of an exported directory for clients."""
     return f"/{directory.relative_to(ROOT.parent)}"
 
 
 def restart():
-    """Stop and start nfsd, without a grace period."""
+    """Stops and starts nfsd, without a grace period."""
     local(STOP)
     local(LISTEN)
 
 
 def leave():
-    """Stop serving."""
+    """Stops serving."""
     if pathlib.Path("/sys/module/svcrdma_rs").is_dir():
         local(LEAVE)
 
 
 def address():
-    """Return the address of this machine."""
+    """Returns the address of this machine."""
     return namespace.addresses()[0].partition("/")[0]
 
 
 def connections():
-    """Return the number of connections to this server on which a call has arrived."""
+    """Returns the number of connections to this server on which a call has arrived."""
     files = [file for file in FILES.glob("*/*:*") if file.is_file()]
     return len([file for file in files if "version: " in file.read_text()])
 
 
 def other_has_client(t):
-    """Load this project's client in the other machine until the end of the case."""
+    """Loads this project's client in the other machine until the end of the case."""
     def unload():
         t.server.run("sh", "-c", f"timeout 20 sh -c 'until rmmod {module.name('ours')}; do "
                                  "sleep 0.2; done'")
@@ -139,17 +139,17 @@ class There:
             self.mounted = False
 
     def write(self, file, content):
-        """Write a file, and wait until it is stored."""
+        """Writes a file, and waits until it is stored."""
         self.t.server.write(f"{self.where}/{file}", content)
         self.t.server.run("sync", f"{self.where}/{file}")
 
     def expect(self, file, content):
-        """Complain unless the file that the other machine reads over RDMA is exactly `content`."""
+        """Complains unless the file that the other machine reads over RDMA is exactly `content`."""
         self.t.server.run("sh", "-c", "echo 1 > /proc/sys/vm/drop_caches")
         self.t.server.expect(f"{self.where}/{file}", content)
 
 
 def equals(path, content):
-    """Complain unless a file of this machine is exactly `content`."""
+    """Complains unless a file of this machine is exactly `content`."""
     problem = pattern.difference(pathlib.Path(path).read_bytes(), content)
     check(problem is None, f"{path}: {problem}")

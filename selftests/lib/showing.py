@@ -24,7 +24,7 @@ def say(text):
 
 
 def run(name, show):
-    """Run `show` with a context; return the exit status of the program with this name."""
+    """Runs `show` with a context; returns the exit status of the program with this name."""
     is_there = pathlib.Path(ENV.module_file).is_file() or not ENV.ours
     if os.geteuid() or not ENV.server or not is_there:
         sys.exit(f"{name}: needs root and the lab's environment: tools/lab demo")

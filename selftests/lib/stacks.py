@@ -14,16 +14,16 @@ def field(task, name):
 
 
 def interesting(task, group):
-    """A task that waits uninterruptibly, or one of the case."""
+    """Returns whether a task waits uninterruptibly or belongs to the case."""
     words = field(task, "stat").rpartition(")")[2].split()
     return bool(words) and (words[0] == "D" or words[2] == str(group))
 
 
 def dump(group):
-    """Kernel stacks of tasks that may explain a hang, as lines.
+    """Returns the kernel stacks of tasks that may explain a hang, as lines.
 
-    `group` is the process group of the case.  The kernel is asked to log its
-    blocked tasks as well: workers of queues show up there.
+    `group` is the process group of the case. The kernel also logs its blocked tasks, which shows
+    workers of queues.
     """
     lines = []
     tasks = [t for p in pathlib.Path("/proc").iterdir() if p.name.isdigit()

@@ -47,16 +47,16 @@ schedule follows from the seed, the moments do not.  Writes a JSON file; the las
 line reads: N passed, N failed, N skipped (one for each fault and version)."""
 VERSIONS = ("3", "4.2")
 KIB = 1 << 10
-# Of each mount over two cables.
+# The number of connections of each mount over two cables.
 CONNECTIONS = 2
-# How writers write, and how much at a time: chunks, and what fits into a message.
+# How writers write, and the size of each write: in chunks, or inline.
 KINDS = ((Direct, 32 * KIB), (Synced, 8 * KIB), (Closed, 1000))
 CALM_SECONDS = (0.1, 1.5)
 FIRST_BYSTANDER = 100
 # A process of the load got an error.
 APPLICATION_ERROR = re.compile(r"worker (rewrite|look): status .*\[Errno", re.DOTALL)
 MOST_TEXT = 4000  # of a failure, in the record
-# RDMA objects of which there are as many after a fault as before it.
+# RDMA objects whose number must be the same after a fault as before it.
 KEPT = ("pd", "cq", "qp", "cm_id")
 # The longest duration of a probe of a dead rail, and a little more.
 PROBE_SECONDS = 5
@@ -87,7 +87,7 @@ def arguments(argv):
 
 
 def schedule(seed, names, world):
-    """Return an endless sequence of faults with their times. It is the same for the same seed and
+    """Returns an endless sequence of faults with their times. It is the same for the same seed and
     table.
     """
     source = random.Random(seed)
@@ -115,7 +115,7 @@ class World:
         self.port = PORT
 
     def build(self):
-        """Mount and start the load."""
+        """Mounts and starts the load."""
         module.load()
         if self.by_responder:
             self.responder = self.responder or responder.Responder()
@@ -141,27 +141,27 @@ class World:
         return case.Context(version, self.log, self.server)
 
     def helpers(self, count):
-        """Start more helper processes in the server."""
+        """Starts more helper processes in the server."""
         while len(self.more_helpers) < count:
             self.more_helpers.append(server.Server())
         return self.more_helpers[:count]
 
     def hang_up(self):
-        """End the helpers in the server."""
+        """Ends the helpers in the server."""
         for helper in (self.server, self.responder, *self.more_helpers):
             if helper:
                 helper.close()
         self.more_helpers = []
 
     def call_helpers(self):
-        """Start the helpers again that always run."""
+        """Starts the helpers again that always run."""
         self.server.start()
         if self.responder:
             self.responder.start()
 
     @contextlib.contextmanager
     def without_responder(self):
-        """Remove the server of version two while the block runs."""
+        """Removes the server of version two while the block runs."""
         if self.responder:
             self.responder.close()
         try:
@@ -172,7 +172,7 @@ class World:
 
     @contextlib.contextmanager
     def another_responder(self):
-        """Run a second server at the next port while the block runs."""
+        """Runs a second server at the next port while the block runs."""
         found = responder.Responder(self.port + 1)
         try:
             yield found
@@ -180,12 +180,12 @@ class World:
             found.close()
 
     def granting(self, count):
-        """Make the server grant this number of credits while the block runs."""
+        """Makes the server grant this number of credits while the block runs."""
         return (self.responder.granting(count) if self.responder
                 else faults.granting(self.server, count))
 
     def unmounted(self, undo, version, options="", export=None, port=None, **more):
-        """Return another mount, not made yet, which `undo` removes."""
+        """Returns another mount, not made yet, which `undo` removes."""
         mount = mounts.Mount(version, options, export or ENV.mem, port=port or self.port, **more)
         undo.callback(mount.remove)
         return mount
@@ -195,7 +195,7 @@ class World:
 
     @contextlib.contextmanager
     def bystander(self, mount):
-        """Return a writer that works on a mount."""
+        """Returns a writer that works on a mount."""
         self.bystanders += 1
         found = bystanders.Bystander(self.server, mount, FIRST_BYSTANDER + self.bystanders)
         try:
@@ -204,7 +204,7 @@ class World:
             found.close()
 
     def connect_all(self):
-        """Use the connections of all mounts, so that each connection is made."""
+        """Uses the connections of all mounts, so that each connection is made."""
         if not self.over_rails:
             return
 
@@ -217,7 +217,7 @@ class World:
 
     @staticmethod
     def resources():
-        """Return the numbers of RDMA objects. A device that was created again has another number
+        """Returns the numbers of RDMA objects. A device that was created again has another number
         itself.
         """
         return sorted(line.partition(": ")[2] for line in module.resources())
@@ -227,7 +227,7 @@ class World:
         return {kind: len(module.objects(kind)) for kind in KEPT}
 
     def steady_objects(self):
-        """Return the numbers that have not changed for longer than a probe of a rail may take."""
+        """Returns the numbers that have not changed for longer than a probe of a rail may take."""
         found, clock = self.count_objects(), wait.Clock()
 
         def stayed():
@@ -241,7 +241,7 @@ class World:
         return found
 
     def pause(self, seconds):
-        """Let the load run for some time. It must not end."""
+        """Keeps the load running for some time. It must not end."""
         clock = wait.Clock()
         wait.until(lambda: self.check() or clock.seconds() >= seconds, seconds + 5, "a pause")
 
@@ -250,7 +250,7 @@ class World:
             load.crew.check()
 
     def recover(self, start):
-        """Wait until every process of the load has done more work; return the seconds for each
+        """Waits until every process of the load has done more work; returns the seconds for each
         version.
         """
         clock, taken = wait.Clock(), {}
@@ -268,7 +268,7 @@ class World:
         return taken
 
     def verify(self):
-        """Check that everything acknowledged is on the server, and that no old connection remains.
+        """Checks that everything acknowledged is on the server, and that no old connection remains.
         """
         with contextlib.ExitStack() as stack:
             for load in self.loads.values():
@@ -282,7 +282,7 @@ class World:
             self.verify_version()
 
     def verify_version(self):
-        """Check that all traffic used version two, and that a responder found nothing wrong."""
+        """Checks that all traffic used version two, and that a responder found nothing wrong."""
         found = responder.versions(self.port)
         case.check(len(found) >= len(self.loads) and set(found) == {"2"}, f"versions: {found}")
         if not self.responder:
@@ -296,7 +296,7 @@ class World:
         return {version: load.verified() for version, load in self.loads.items()}
 
     def end(self):
-        """Stop the load, unmount, unload; nothing may remain."""
+        """Stops the load, unmounts and unloads; nothing may remain."""
         if not self.loads:
             return
         for load in self.loads.values():
@@ -314,9 +314,8 @@ class World:
         self.loads, self.mounts = {}, {}
 
     def give_up(self):
-        """After a failure: remove everything, whatever its state is. Return True, or an exception
-        if this kernel cannot be repaired.
-        """
+        """Removes everything after a failure, whatever its state is. Returns True, or an exception
+        if this kernel cannot be repaired."""
         for load in self.loads.values():
             for worker in load.crew.workers:
                 with contextlib.suppress(OSError):
@@ -325,22 +324,22 @@ class World:
         self.call_helpers()
         faults.repair(self.server)
         namespace.leave()
-        # Unmounting may hang: not in this process.
+        # Unmounting may hang, so another process does it.
         with contextlib.suppress(AssertionError):
             Worker(mounts.force_all).join(ENV.patience(60))
             xprt.wait_gone(60)
         subprocess.run(["sh", "-c", faults.BETTER], stderr=subprocess.DEVNULL,
                        timeout=ENV.patience(30), check=False)
         self.contexts, self.loads, self.mounts = [], {}, {}
-        # Its management queue pair may have failed for good.  The removal waits for those that
-        # still use it, and cannot be killed.
+        # Its management queue pair may have failed permanently. Removing the device waits for
+        # processes that still use it, and cannot be killed.
         for number in range(len(ENV.devices)):
             Worker(new_client_device, number).join(ENV.patience(20))
         return True
 
 
 def new_client_device(_, number):
-    """Replace an RDMA device of this machine, if it exists."""
+    """Replaces an RDMA device of this machine, if it exists."""
     with contextlib.suppress(subprocess.CalledProcessError):
         faults.remove_client_device(number)
     faults.add_client_device(number)
@@ -349,7 +348,7 @@ def new_client_device(_, number):
 class Record:
     """The results so far, written to a file after each round."""
 
-    END = "end"   # the row of what is left behind when all is over
+    END = "end"   # the row for what remains after the run
 
     def __init__(self, args):
         self.path, self.rows, self.failures, self.ended = pathlib.Path(args.json), {}, [], None
@@ -378,14 +377,15 @@ class Record:
         self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
 
     def later(self, fault, splat):
-        """The kernel reported a problem while the remains of the round were removed."""
+        """Records that the kernel reported a problem while the remains of the round were removed.
+        """
         for version in fault.versions:
             self.row(fault, version)["splats"] += 1
         text = f"afterwards:\nkernel report:\n{splat}"
         self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
 
     def end(self, text):
-        """The run has ended; `text` is a complaint about what remains."""
+        """Records the end of the run; `text` is a complaint about what remains."""
         self.ended = not text
         if text:
             self.failures.append({"fault": self.END, "text": text[:MOST_TEXT]})
@@ -398,7 +398,7 @@ class Record:
         new.rename(self.path)
 
     def closing_line(self, names, world):
-        """Return the closing line: the faults, once for each version, and one for the remains."""
+        """Returns the closing line: the faults, once for each version, and one for the remains."""
         passed, failed, skipped = int(bool(self.ended)), int(not self.ended), 0
         for fault in matrix.FAULTS:
             if not (fault.wanted(names) and fault.belongs(world)):
@@ -416,7 +416,8 @@ def say(text):
 
 
 def one_round(world, fault, calm, hold, seed):
-    """Run one fault until its end, and check the state then: recovery times and bytes compared."""
+    """Runs one fault until its end, and checks the state then; returns recovery times and bytes
+    compared."""
     if not world.loads:
         world.build()
     world.random = random.Random(seed)
@@ -430,7 +431,7 @@ def one_round(world, fault, calm, hold, seed):
 
 
 def attempt(world, action, *args):
-    """Call a function; return its value, or None and what went wrong: (value, complaint, kernel
+    """Calls a function; returns its value, or None and what went wrong: (value, complaint, kernel
     report).
     """
     world.log.mark()
@@ -449,7 +450,7 @@ def attempt(world, action, *args):
 
 
 def run(args):
-    """Run all rounds, and return whether every one was good."""
+    """Runs all rounds, and returns whether every one was good."""
     world = World(args.rdma_version, args.rails)
     record, clock, stuck = Record(args), wait.Clock(), ""
     say(f"client {ENV.client}, kernel {os.uname().release}, RPC-over-RDMA version "

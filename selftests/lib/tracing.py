@@ -15,7 +15,7 @@ TRACEFS = "/sys/kernel/tracing"
 
 
 def output(*argv):
-    """Run a program, which must succeed, and return its output."""
+    """Runs a program, which must succeed, and returns its output."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=ENV.patience(60), check=False)
     check(done.returncode == 0, f"{' '.join(argv)}: {done.returncode}: {done.stdout[-500:]}")
@@ -23,31 +23,31 @@ def output(*argv):
 
 
 def start(t, *events):
-    """Record events, or those of whole systems, until `stop` or the end of the case."""
+    """Records events, or those of whole systems, until `stop` or the end of the case."""
     output("trace-cmd", "start", "-b", "8192", *(word for e in events for word in ("-e", e)))
     t.defer(output, "trace-cmd", "reset")
 
 
 def stop():
-    """Return the events in order: (name of the event, its fields)."""
+    """Returns the events in order: (name of the event, its fields)."""
     output("trace-cmd", "stop")
     return events(output("trace-cmd", "show"))
 
 
 def events(text):
-    """Return the events in a text that the kernel made."""
+    """Returns the events in a text that the kernel made."""
     matches = map(EVENT.search, text.splitlines())
     return [(match[1], dict(FIELD.findall(match[2]))) for match in matches if match]
 
 
 def watch_server(t):
-    """Record the events of the server's module, from now on until the end of the case."""
+    """Records the events of the server's module, from now on until the end of the case."""
     t.defer(t.server.call, "text", f"{TRACEFS}/events/svcrdma_rs/enable", "0")
-    # That forgets what was recorded before.
+    # This also clears earlier events.
     t.server.call("text", f"{TRACEFS}/trace", "\n")
     t.server.call("text", f"{TRACEFS}/events/svcrdma_rs/enable", "1")
 
 
 def of_server(t):
-    """Return the events in the server since then."""
+    """Returns the events in the server since then."""
     return events(t.server.run("cat", f"{TRACEFS}/trace"))

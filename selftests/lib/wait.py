@@ -11,7 +11,7 @@ class Timeout(AssertionError):
 
 
 def until(condition, seconds, what):
-    """Wait until `condition()` is true, and return its value."""
+    """Waits until `condition()` is true, and returns its value."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()

@@ -41,7 +41,7 @@ class Worker:
 
     @staticmethod
     def child(function, args, result, stop):
-        """Never returns."""
+        """Runs the function in the child; never returns."""
         status = 1
         try:
             poll = select.poll()
@@ -55,7 +55,7 @@ class Worker:
             os._exit(status)
 
     def stop(self):
-        """Request the end of the child."""
+        """Requests the end of the child."""
         if self.stop_fd is not None:
             self.stops.discard(self.stop_fd)
             os.close(self.stop_fd)
@@ -65,17 +65,16 @@ class Worker:
         os.kill(self.pid, number)
 
     def ended(self):
-        """Return whether the child has ended."""
+        """Returns whether the child has ended."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reaped(self):
-        """Return whether `join` has seen the end of the child."""
+        """Returns whether `join` has seen the end of the child."""
         return self.result is None
 
     def join(self, seconds=120, killed=False, stop=True):
-        """Stop the child (or let it end on its own) and wait. Return the result of the function, as
-        text.
-        """
+        """Stops the child (or lets it end on its own) and waits. Returns the result of the function
+        as text."""
         if stop:
             self.stop()
         result = self.result
@@ -113,7 +112,7 @@ class Crew:
         return worker
 
     def check(self):
-        """Complain if a worker ended before it was told to."""
+        """Complains if a worker ended before it was told to."""
         for worker in self.workers:
             if worker.ended():
                 worker.join()
@@ -134,7 +133,7 @@ class Crew:
 
 
 def together(count, work, watch=lambda: None, under_way=lambda: None):
-    """Run `work(number)` in many threads.
+    """Runs `work(number)` in many threads.
 
     `under_way` is called when all have been started, `watch` while they work.
     """

@@ -21,30 +21,30 @@ DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
 CLIENTS = pathlib.Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 
 
-# How our log and our debugfs name the end of a connection that rxe lost because it executed a
-# registration again, as it may while the machine has too much to do
+# The name of such an end in our log and in our debugfs: rxe lost the connection because it executed
+# a registration again. That can happen while the machine has too much to do
 # (Documentation/reliability.rst).
 REPEATED = "the device has executed a registration again"
 
 
 def section(where):
-    """Return the statistics of one mount, as lines."""
+    """Returns the statistics of one mount, as lines."""
     text = pathlib.Path("/proc/self/mountstats").read_text()
     return text.split(f" mounted on {where} ", 1)[1].split("\ndevice ", 1)[0].splitlines()
 
 
 def lines(where):
-    """Return the words behind `xprt:` for each transport of a mount."""
+    """Returns the words behind `xprt:` for each transport of a mount."""
     return [line.split()[1:] for line in section(where) if line.lstrip().startswith("xprt:")]
 
 
 def statistics(where):
-    """Return for each transport of a mount: column -> value. TCP has fewer columns."""
+    """Returns for each transport of a mount: column -> value. TCP has fewer columns."""
     return [dict(zip(COLUMNS, map(int, words[1:]), strict=False)) for words in lines(where)]
 
 
 def operations(where):
-    """Return operation -> the numbers behind its name."""
+    """Returns operation -> the numbers behind its name."""
     rows = [line.split(":", 1) for line in section(where)]
     start = next(i for i, row in enumerate(rows) if "per-op statistics" in row[0])
     return {row[0].strip(): [int(n) for n in row[1].split()]
@@ -52,19 +52,19 @@ def operations(where):
 
 
 def directories():
-    """Return sunrpc's directories of RDMA transports."""
+    """Returns sunrpc's directories of RDMA transports."""
     return sorted(SWITCHES.glob("switch-*/xprt-*-rdma"))
 
 
 def info(directory):
-    """Return sunrpc's numbers about a transport."""
+    """Returns sunrpc's numbers about a transport."""
     pairs = (line.split("=", 1) for line in (directory / "xprt_info").read_text().splitlines()
              if "=" in line)
     return {name: int(value) for name, value in pairs}
 
 
 def waiting_for_credits(granted):
-    """Return the number of calls of the only transport that wait while every credit is used, or 0
+    """Returns the number of calls of the only transport that wait while every credit is used, or 0
     if a credit is free.
     """
     numbers = info(directories()[0])
@@ -72,61 +72,62 @@ def waiting_for_credits(granted):
 
 
 def waiting_for_replies(name):
-    """Return the number of calls of a procedure that were sent and have no reply."""
+    """Returns the number of calls of a procedure that were sent and have no reply."""
     tasks = "".join(file.read_text() for file in CLIENTS.glob("*/tasks"))
     return len(re.findall(f" {name} .* q:xprt_pending$", tasks, re.MULTILINE))
 
 
 def states():
-    """Return the state words of every RDMA transport, such as CONNECTED."""
+    """Returns the state words of every RDMA transport, such as CONNECTED."""
     return [(d / "xprt_state").read_text().split() for d in directories()]
 
 
 def connected():
-    """Return whether any RDMA transport is connected."""
+    """Returns whether any RDMA transport is connected."""
     return any("CONNECTED" in words for words in states())
 
 
 def transports():
-    """Return this project's debugfs directories, one for each transport."""
+    """Returns this project's debugfs directories, one for each transport."""
     return [file.parent for file in DEBUGFS.glob("*/state")]
 
 
 def numbers_of(file, name):
-    """Return the numbers in a line of this project's debugfs file, for the only transport."""
+    """Returns the numbers in a line of this project's debugfs file, for the only transport."""
     return numbers_in(next(DEBUGFS.glob(f"*/{file}")), name)
 
 
 def numbers_in(path, name):
-    """Return the numbers in a line of a file, which must contain the line."""
+    """Returns the numbers in a line of a file, which must contain the line."""
     lines = path.read_text().splitlines()
     line = next(line for line in lines if line.startswith(f"{name}: "))
     return [int(number) for number in re.findall(r"\d+", line.partition(":")[2])]
 
 
 def disconnects():
-    """Return why the last connections of the only transport ended: the cause, and the other
+    """Returns why the last connections of the only transport ended: the cause, and the other
     observations.
     """
     return [(cause, details) for _, cause, details in ends(next(DEBUGFS.glob("*/state")))]
 
 
 def ends(state):
-    """The ends of connections in a `state`, the newest first: epoch, cause, and what else was seen;
-    without those that the device alone has brought about."""
+    """Returns the ends of connections in a `state` file, the newest first: epoch, cause, and other
+    observations. Ends that only the device caused are left out."""
     found = re.findall(r"^disconnect: epoch (\d+), (.*), after \d+ ms(.*)$", state.read_text(),
                        re.MULTILINE)
     return [end for end in found if REPEATED not in end[2]]
 
 
 def fenced():
-    """Return whether the connection of the only transport has a fence before registrations."""
+    """Returns whether the connection of the only transport has a fence before registrations."""
     state = next(DEBUGFS.glob("*/state")).read_text()
     return re.search("^registrations: behind a fence$", state, re.MULTILINE) is not None
 
 
 def repeated(port):
-    """Return the number of connections that only the device ended, for each transport to a port."""
+    """Returns the number of connections that only the device ended, for each transport to a port.
+    """
     found = []
     for directory in sorted(transports(), key=lambda directory: int(directory.name)):
         if f":{port}\n" in (directory / "state").read_text():
@@ -135,10 +136,10 @@ def repeated(port):
 
 
 def force_disconnect():
-    """Break every connection from this side.
+    """Breaks every connection from this side.
 
-    Ours has a switch of its own.  Any client drops the connection when it is
-    told the server's address anew, which is the way to do it in-tree.
+    This project's client has a switch for that. The in-tree client drops a connection when the
+    server's address is written again, as any client does.
     """
     if ENV.ours:
         switches = sorted(DEBUGFS.glob("*/disconnect"))
@@ -152,15 +153,16 @@ def force_disconnect():
 
 
 def move(directory, address):
-    """Set the address of a transport's server, which breaks its connection."""
+    """Sets the address of a transport's server, which breaks its connection."""
     wait.until(lambda: write_address(directory, address), ENV.patience(30),
                f"{address} written to {directory}/dstaddr")
 
 
 def write_address(directory, address):
-    """Write the server's address once, and return whether that succeeded. The kernel waits for the
-    transport's lock, and may never get it from busy senders, which pass it to each other. So a
-    process that can be killed writes the address.
+    """Writes the server's address once, and returns whether that succeeded.
+
+    The kernel waits for the transport's lock, and may never get it from busy senders, which pass it
+    to each other. So a process that can be killed writes the address.
     """
     pid = os.fork()
     if not pid:
@@ -178,13 +180,13 @@ def write_address(directory, address):
 
 
 def wait_reconnected(mount, before, seconds=30):
-    """Wait until the mount has been connected more often than `before`."""
+    """Waits until the mount has been connected more often than `before`."""
     wait.until(lambda: mount.connects() > before, ENV.patience(seconds),
                f"connected again (so far {before} times; states {states()})")
 
 
 def wait_reconnected_by(mount, before, action, seconds=30):
-    """Do what `wait_reconnected` does for a mount without load: `action` makes the mount connect.
+    """Does what `wait_reconnected` does for a mount without load: `action` makes the mount connect.
     """
     def connected():
         action()
@@ -194,5 +196,5 @@ def wait_reconnected_by(mount, before, action, seconds=30):
 
 
 def wait_gone(seconds=20):
-    """Wait until no RDMA transport exists."""
+    """Waits until no RDMA transport exists."""
     wait.until(lambda: not directories(), ENV.patience(seconds), "no RDMA transport left")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""RDMA against the client's memory, remote invalidation, connections that end: 5.2, 5.6, 5.8."""
+"""RDMA to the client's memory, remote invalidation, ends of connections: sections 5.2, 5.6, 5.8."""
 
 import errno
 import subprocess
@@ -24,8 +24,9 @@ from .row import (
 
 NFSERR_ACCES = 13
 ANY_CAUSE = "any"
-# TCP acknowledges nothing that comes in while these rules are there, but with data.
-BARE, SEGMENT = 80, "slow"  # bytes of IP and TCP with all options
+# These rules drop TCP packets without data, so that incoming data are only acknowledged together
+# with data.
+BARE, SEGMENT = 80, "slow"  # bytes of the IP and TCP headers with all options
 SLOW = f"""
 table inet {SEGMENT} {{
     chain out {{
@@ -39,7 +40,7 @@ STALE = "key of an earlier connection"
 
 
 def refused(operation):
-    """Do something that the client's device must refuse; then the connection is gone."""
+    """Does something that the client's device must refuse; then the connection ends."""
     def deed(exchange):
         segment = exchange.call.segments()[-1]
         tell(exchange, segment, operation(exchange.client, segment))
@@ -49,7 +50,7 @@ def refused(operation):
 
 
 def tell(exchange, segment, status):
-    """Log an access; one that the client's device grants is wrong."""
+    """Logs an access. It is wrong if the client's device grants it."""
     granted = "wrong: access granted: " if status == "success" else ""
     exchange.note(f"{granted}{segment}: {status}")
 
@@ -88,14 +89,14 @@ def keep_and_drop(exchange):
 
 
 def use_kept(exchange):
-    """Write to memory that was offered on the connection before."""
+    """Writes to memory that was offered on an earlier connection."""
     segment = exchange.kept().call.segments()[0]
     tell(exchange, segment, exchange.client.write(segment.handle, segment.offset, b"evil"))
     exchange.drop()
 
 
 def scribble(exchange):
-    """Fill the chunk, then answer with an error and the chunk unused."""
+    """Fills the chunk, then answers with an error and an unused chunk."""
     segment = exchange.call.writes[0][0]
     exchange.place([(segment, b"\xee" * segment.length)])
     message, _ = exchange.answer()
@@ -127,7 +128,7 @@ def drop(exchange):
 
 
 def invalidating(key):
-    """Answer and invalidate what `key(exchange)` says."""
+    """Answers and invalidates the key that `key(exchange)` returns."""
     def deed(exchange):
         message, placed = exchange.answer()
         exchange.place(placed)
@@ -141,7 +142,7 @@ def hold(exchange):
 
 
 def answer_kept(exchange):
-    """Answer the other call and invalidate what this one has offered."""
+    """Answers the other call, and invalidates what this call has offered."""
     other = exchange.kept()
     message, placed = other.answer()
     other.place(placed)
@@ -154,7 +155,7 @@ def bad_and_invalidating(exchange):
 
 
 def moved(exchange):
-    """Answer and invalidate, with another offset in the returned chunk."""
+    """Answers and invalidates, with another offset in the returned chunk."""
     message, placed = exchange.answer()
     exchange.place(placed)
     chunk = [segment.but(offset=segment.offset ^ 1 << 40) for segment in message.writes[0]]
@@ -162,9 +163,9 @@ def moved(exchange):
 
 
 def read_under_way(exchange):
-    """Answer and invalidate while an RDMA Read of the chunk is under way, and take its data late.
+    """Answers and invalidates while an RDMA Read of the chunk is in progress, and delays its data.
 
-    Its log says how many octets came that are not those of the call.
+    The log says how many octets arrived that are not those of the call.
     """
     segment, client = exchange.call.segments()[0], exchange.client
     _, before = client.read(segment.handle, segment.offset, segment.length)
@@ -172,7 +173,7 @@ def read_under_way(exchange):
     try:
         number = client.begin_read(segment.handle, segment.offset, segment.length)
         message, _ = exchange.answer()
-        # The data have begun to leave by then.
+        # By then the client has begun to send the data.
         time.sleep(SLOW_SECONDS / 4)
         exchange.send(message, invalidate=segment.handle)
         time.sleep(SLOW_SECONDS)
@@ -184,20 +185,21 @@ def read_under_way(exchange):
 
 
 def following(xid):
-    """The xid behind one, if a host that has its lowest byte first counts them."""
+    """Returns the next xid, as a little-endian host counts xids."""
     return int.from_bytes(((int.from_bytes(xid.to_bytes(4, "little")) + 1) % (1 << 32))
                           .to_bytes(4, "little"))
 
 
 def guess(exchange, key):
-    """Answer the next call before it is sent, and invalidate a key."""
+    """Answers the next call before it is sent, and invalidates a key."""
     message, _ = exchange.answer()
     xid = following(message.xid)
     exchange.send(message.but(xid=xid, payload=word(xid) + message.payload[4:]), invalidate=key)
 
 
 def early(exchange):
-    """Answer as one should; then the next call, whose region may be the same with another key."""
+    """Answers correctly, then answers the next call, whose region may be the same with another key.
+    """
     exchange.honest()
     guess(exchange, own(exchange) ^ 1)
 
@@ -243,7 +245,7 @@ ENDINGS = [
     Row("ends behind the answer", "MAL-103", READ, after_the_answer, ended(ANY_CAUSE)),
 ]
 
-# Calls that are left without an answer.
+# Calls without an answer.
 SILENCE = [
     Row("never answered", "MAL-153", SMALL, hold, ended(ANY_CAUSE)),
     Row("crowd never answered", "V1-014", CROWD,
@@ -263,7 +265,7 @@ INVALIDATION = [
         ignored("reminv_unannounced")),
     Row("region of another call invalidated", "MAL-014", TWO, one_by_one(hold, answer_kept),
         ended("wrong region invalidated", "reminv_wrong"), times=2),
-    # Answered as it should be: its region is idle for the row behind it.
+    # Answered correctly: its region is idle for the next row.
     Row("call answered and kept", "MAL-015", READ,
         one_by_one(honest_and_keep), ignored()),
     Row("region of a call that is over invalidated", "MAL-015", SMALL, invalidating(kept),
@@ -278,7 +280,7 @@ INVALIDATION = [
         ended(ANY_CAUSE, ("reminv_wrong", (0, 1)), ("bad_xid", (0, 1)))),
 ]
 
-# What does not prove that the region is invalid, and what does.
+# Replies that do not prove that the region is invalid, and replies that do.
 PROOFS = [
     Row("chunk moved", "MAL-013", READ, moved, ignored("seg_mismatch", "reminv_unannounced")),
     Row("own Read chunk invalidated", "MAL-013", WRITE, invalidating(own),

@@ -24,15 +24,15 @@ from .row import (
 )
 
 ALIEN = Segment((0x12345678, 4096, 0x1000))
-# Words of a message, counted from 0.
-READ_LIST, WRITE_LIST, REPLY_CHUNK = 4, 5, 6  # where nothing precedes them
-WRITE_COUNT = 6                               # of the first chunk of the Write list
-AFTER_WRITES = 12                             # the Reply chunk behind a Write list of one segment
+# Positions of words in a message, counted from 0.
+READ_LIST, WRITE_LIST, REPLY_CHUNK = 4, 5, 6  # if the lists before it are empty
+WRITE_COUNT = 6                               # the segment count of the first Write chunk
+AFTER_WRITES = 12                             # the Reply chunk after a Write list with one segment
 NFSERR_ACCES = 13
 
 
 def written(change):
-    """Answer a read with its Write chunk changed."""
+    """Answers a read with its Write chunk changed."""
     def altering(message, exchange):
         return message.but(writes=change(message.writes, exchange.call.writes))
 
@@ -40,14 +40,14 @@ def written(change):
 
 
 def lengths(change):
-    """Answer a read with other lengths in its Write chunk."""
+    """Answers a read with other lengths in its Write chunk."""
     return written(lambda back, offered: [
         [segment.but(length=change(segment.length, limit.length))
          for segment, limit in zip(back[0], offered[0], strict=True)]])
 
 
 def replied(change):
-    """Answer through the Reply chunk, with that changed."""
+    """Answers through the Reply chunk, with that changed."""
     def altering(message, exchange):
         return message.but(reply=change(message.reply, exchange.call.reply))
 
@@ -55,12 +55,12 @@ def replied(change):
 
 
 def total(count):
-    """Answer through the Reply chunk and say that it holds `count` bytes."""
+    """Answers through the Reply chunk and says that it holds `count` bytes."""
     return replied(lambda _, offered: filled(offered, count))
 
 
 def gap(which):
-    """Answer with the first of several segments less than full and the second in use."""
+    """Answers with the first of several segments not full, and the second in use."""
     def altering(message, exchange):
         offered = exchange.call.writes[0] if which == "writes" else exchange.call.reply
         back = [offered[0].but(length=offered[0].length - 4), offered[1].but(length=4),
@@ -71,7 +71,7 @@ def gap(which):
 
 
 def inline(count, writes=None):
-    """Answer a read with data inline although a chunk was offered."""
+    """Answers a read with data inline although a chunk was offered."""
     def altering(message, exchange):
         start, _ = rpc.item(exchange.rpc, exchange.reply)
         data = exchange.reply[start:start + count]
@@ -83,13 +83,13 @@ def inline(count, writes=None):
 
 
 def nothing_written(exchange):
-    """Claim an answer in the Reply chunk without having written it."""
+    """Claims an answer in the Reply chunk without writing it."""
     message, _ = exchange.answer(long=True)
     exchange.send(message)
 
 
 def long_payload(change):
-    """Answer through the Reply chunk with another RPC message there."""
+    """Answers through the Reply chunk with a changed RPC message."""
     def deed(exchange):
         exchange.reply = change(exchange.reply)
         message, placed = exchange.answer(long=True)
@@ -100,7 +100,7 @@ def long_payload(change):
 
 
 def status(number):
-    """Answer a read with an NFS error, all else as if it had worked."""
+    """Answers a read with an NFS error, and otherwise as if it had succeeded."""
     def altering(message, exchange):
         at = rpc.results(exchange.reply)
         return message.but(payload=message.payload[:at] + word(number, 0))
@@ -109,7 +109,7 @@ def status(number):
 
 
 def claims(count):
-    """Say in the RPC message that a read gave `count` bytes."""
+    """Says in the RPC message that a read returned `count` bytes."""
     def change(octets):
         return octets[:-12] + word(count, 0, count)
 
@@ -117,7 +117,7 @@ def claims(count):
 
 
 def rpc_word(number, value):
-    """Answer with a word of the RPC message changed."""
+    """Answers with a word of the RPC message changed."""
     return payload(lambda octets: octets[:4 * number] + word(value) + octets[4 * number + 4:])
 
 
@@ -215,7 +215,7 @@ PAYLOAD = [
     Row("accept_stat 99", "MAL-096", SMALL, rpc_word(5, 99), ended("retransmission")),
     Row("NFS error with data in the Write chunk", "MAL-097", READ, status(NFSERR_ACCES),
         failed(errno.EACCES)),
-    # The driver knows no NFS: the NFS client takes what was placed and asks for the rest.
+    # The driver does not know NFS: the NFS client uses the placed data and requests the rest.
     Row("fewer octets in the chunk than read", "MAL-071", READ,
         lengths(lambda length, _: length // 2), ignored()),
     Row("more octets read than asked for", "MAL-098", READ, claims(0x7fffffff), ignored()),

@@ -34,12 +34,12 @@ TOO_LONG = 1 << 16
 
 
 def stranger(*words):
-    """A header with an xid of no call."""
+    """Returns a header with the xid of no call."""
     return lambda exchange: header(exchange.call.but(xid=STRANGER), *words)
 
 
 def of_stranger(exchange):
-    """A right answer, but with an xid of no call."""
+    """Returns a right answer, but with the xid of no call."""
     message, _ = exchange.answer()
     return message.but(xid=STRANGER, payload=word(STRANGER) + message.payload[4:])
 
@@ -50,7 +50,8 @@ def twice(exchange):
 
 
 def both_at_once(exchange):
-    """Two answers in one go: the second comes while the regions of the first are invalidated."""
+    """Sends two answers at once: the second arrives while the regions of the first are invalidated.
+    """
     message, placed = exchange.answer()
     exchange.place(placed)
     exchange.send_many(message, 2)
@@ -68,20 +69,20 @@ def write_with_immediate(exchange):
 
 
 def swapped(exchange):
-    """The first words in the byte order of the host."""
+    """Returns an answer whose first words are in the host's byte order."""
     octets = exchange.answer()[0].octets()
     return struct.pack("<4I", *struct.unpack_from(">4I", octets)) + octets[16:]
 
 
 def flood(exchange):
-    """More messages than the client has Receives."""
+    """Sends more messages than the client has Receives."""
     exchange.send_many(of_stranger(exchange), 100)
     exchange.honest()
 
 
 def one_credit(exchange):
-    """Grant one, and see whether more calls than that come: all but those that may have been on
-    their way before the first grant was there."""
+    """Grants one credit, and checks that only one call arrives at a time, except for calls that may
+    have been sent before the first grant arrived."""
     waiting = exchange.client.waiting
     if exchange.turn >= AT_ONCE and waiting:
         exchange.note(f"wrong: {1 + len(waiting)} calls with one credit")
@@ -89,7 +90,7 @@ def one_credit(exchange):
 
 
 def guess(exchange):
-    """With one credit all other calls wait: answer them before they are sent."""
+    """Answers calls before they are sent: with one credit all other calls wait."""
     message, _ = exchange.answer()
     if exchange.turn == 9:
         for xid in (message.xid + n for n in range(-6, 7) if n):
@@ -124,7 +125,7 @@ COMPLETIONS = [
     Row("ERR_CHUNK for a read", "MAL-108", READ, error("ERR_CHUNK"), REMOTE_CHUNK),
     Row("ERR_VERS cut off", "MAL-009", SMALL,
         raw(lambda m: header(m, ERROR, ERR_VERS, 1)), dropped("err_undecodable")),
-    # The RPC client's decoder does not take it and asks again.
+    # The RPC client's decoder rejects it, and the RPC client asks again.
     Row("an octet too many", "MAL-010", SMALL, payload(lambda octets: octets + b"\0"),
         ended("retransmission", "odd_len")),
     Row("Send with immediate data", "MAL-011", SMALL, with_immediate, ignored("imm")),

@@ -24,18 +24,18 @@ class Segment(tuple):
     offset = property(lambda self: self[2])
 
     def but(self, handle=None, length=None, offset=None):
-        """The same with something changed."""
+        """Returns the segment with something changed."""
         return Segment(old if new is None else new
                        for old, new in zip(self, (handle, length, offset), strict=True))
 
 
 def word(*numbers):
-    """Numbers as XDR."""
+    """Returns numbers as XDR."""
     return struct.pack(f">{len(numbers)}I", *numbers)
 
 
 def numbers(octets, at, count=1):
-    """Numbers from XDR; fewer if the bytes end."""
+    """Returns numbers from XDR; fewer if the bytes end."""
     count = min(count, max(0, len(octets) - at) // 4)
     return struct.unpack(f">{count}I", octets[at:at + 4 * count])
 
@@ -46,17 +46,17 @@ def padded(octets):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a version writes a message: the XDR of its header, and what it calls the arms there."""
+    """The form of a version's messages: the XDR of its header, and the names of its arms."""
 
     xdr: tuple
-    arms: dict  # by the names of version one, which are those that a `Message` has
+    arms: dict  # by the names of version one, which a `Message` uses
 
     def name(self, arm):
-        """What the version calls an arm."""
+        """Returns the version's name of an arm."""
         return self.arms.get(arm, arm)
 
     def arm(self, name):
-        """The arm of that name."""
+        """Returns the arm with this name in the version."""
         return next((arm for arm, other in self.arms.items() if other == name), name)
 
 
@@ -74,20 +74,20 @@ class Message:
     """A message, decoded or to be encoded."""
 
     xid: int
-    wire: int | None = None  # whose layout it has; None: that of the call it goes with
-    vers: int | None = None  # what its version word says; None: the same
+    wire: int | None = None  # the version of its layout; None: that of the call it belongs to
+    vers: int | None = None  # its version word; None: the same
     credit: int = GRANT
     kind: str = "RDMA_MSG"
-    direction: int = REPLY   # that version two tells, also of an option
+    direction: int = REPLY   # in version two only, also of an option
     reads: list = dataclasses.field(default_factory=list)    # (position, Segment)
     writes: list = dataclasses.field(default_factory=list)   # lists of Segments
     reply: list | None = None                                # of Segments
-    error: tuple = ()                                        # the arm, its low and high version
-    option: tuple = (0, b"")                                 # the number and its information
+    error: tuple = ()                                        # the arm, and its low and high version
+    option: tuple = (0, b"")                                 # its number and information
     payload: bytes = b""
 
     def header(self):
-        """The transport header."""
+        """Returns the transport header."""
         layout = LAYOUTS[self.wire or 1]
         if self.kind == "RDMA_ERROR":
             name, low, high = self.error
@@ -115,7 +115,7 @@ class Message:
         return dataclasses.replace(self, **changes)
 
     def segments(self):
-        """Every segment that the peer may use."""
+        """Returns every segment that the peer may use."""
         return [segment for _, segment in self.reads] + [
             segment for segments in [*self.writes, self.reply or ()] for segment in segments]
 
@@ -129,13 +129,13 @@ def chunk(segments):
 
 
 def version(octets):
-    """The version word, or None if the message ends before."""
+    """Returns the version word, or None if the message ends before it."""
     found = numbers(octets, 4)
     return found[0] if found else None
 
 
 def decode(octets):
-    """A `Message` from its bytes, of a version in LAYOUTS; raises Malformed."""
+    """Returns a `Message` from its bytes, of a version in LAYOUTS; raises Malformed."""
     wire = version(octets)
     layout = LAYOUTS[wire]
     value, at = layout.xdr[0](octets, 0)
@@ -162,7 +162,7 @@ def segments(value):
 
 
 def filled(offered, count):
-    """The segments of a chunk with the lengths that `count` bytes fill."""
+    """Returns the segments of a chunk with the lengths that `count` bytes fill."""
     lengths = []
     for segment in offered:
         lengths.append(min(segment.length, count))

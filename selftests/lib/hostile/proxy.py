@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The program: takes calls by RDMA, hands them to knfsd by TCP, and answers as it is told.
+"""The program: takes calls by RDMA, forwards them to knfsd by TCP, and answers as requested.
 
-It is told by lines of JSON on its input, and answers each with one on its output, as the
-server's helper does.  One loop serves everything.
+Requests are lines of JSON on its input, and each gets a line of JSON on its output, as with the
+server's helper. One loop serves everything.
 """
 
 import functools
@@ -34,19 +34,19 @@ from .message import (
 from .verbs import BUFFER, OK, Connection, Device, Listener, PyverbsRDMAError
 
 KNFSD = "127.0.0.1", 2049
-LAST = 0x80000000  # of a record's fragments
+LAST = 0x80000000  # marks the last fragment of a record
 LIST_CONNECTIONS = "rdma", "-j", "resource", "show", "cm_id"
 MAGIC = b"\xf6\xab\x0e\x18"
 # Version 1, no remote invalidation, 4096 bytes each way.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
-# What a message may have without RDMA while nothing is announced, and the least, per version.
+# The largest message without RDMA if nothing is announced, and the least, for each version.
 INLINE, INLINE_FLOOR = 1024, {1: 1024, 2: 4096}
-MESSAGES, ERROR, OPTIONAL = (0, 1), 4, 5  # numbers of procedures
-SHOWN = 160  # bytes of a message in the log
+MESSAGES, ERROR, OPTIONAL = (0, 1), 4, 5  # procedure numbers
+SHOWN = 160  # bytes of a message that the log shows
 
 
 class Exchange:
-    """A call and what becomes of it."""
+    """A call and its answer."""
 
     def __init__(self, client, call):
         self.client, self.call, self.turn = client, call, 0
@@ -54,7 +54,7 @@ class Exchange:
         self.reply = b""
 
     def gather(self):
-        """The RPC message, whose parts may lie in Read chunks."""
+        """Returns the RPC message, whose parts may be in Read chunks."""
         chunks = {}
         for position, segment in self.call.reads:
             status, data = self.client.read(segment.handle, segment.offset, segment.length)
@@ -67,9 +67,9 @@ class Exchange:
         return message
 
     def answer(self, long=False):
-        """The right answer, and what must be written before: (Message, [(Segment, data)]).
+        """Returns the right answer, and the data to write first: (Message, [(Segment, data)]).
 
-        `long` puts it into the Reply chunk although it would fit inline.
+        `long` puts it into the Reply chunk even if it would fit inline.
         """
         message = Message(self.call.xid, self.call.wire, credit=self.client.proxy.grant,
                           payload=self.reply)
@@ -92,7 +92,7 @@ class Exchange:
         return message, placed
 
     def place(self, placed, immediate=False):
-        """RDMA Write what an answer needs."""
+        """Makes the RDMA Writes of an answer."""
         write = self.client.write_with_immediate if immediate else self.client.write
         for segment, data in placed:
             status = write(segment.handle, segment.offset, data)
@@ -102,7 +102,7 @@ class Exchange:
                 raise ConnectionError(f"RDMA Write: {status}")
 
     def send(self, message, **more):
-        """Send a Message or bytes, and say so in the log."""
+        """Sends a Message or bytes, and logs it."""
         message = self.goes_with(message)
         octets = message if isinstance(message, bytes) else message.octets()
         how = "".join(f", {word} {value:#x}" for word, value in more.items() if value is not None)
@@ -111,18 +111,18 @@ class Exchange:
         self.client.send(octets, **more)
 
     def goes_with(self, message):
-        """A message in the version of this call, unless it has one."""
+        """Returns a message in the version of this call, unless it has a version."""
         if isinstance(message, Message) and message.wire is None:
             return message.but(wire=self.call.wire)
         return message
 
     def expect(self, message):
-        """Answers to calls of our own are not for knfsd."""
+        """Records a call of this program, so that its answer is not forwarded to knfsd."""
         if isinstance(message, Message) and rpc.direction(message.payload) == CALL:
             self.client.own.add(message.xid)
 
     def send_many(self, message, count):
-        """Send the same many times."""
+        """Sends the same message many times."""
         message = self.goes_with(message)
         octets = message if isinstance(message, bytes) else message.octets()
         self.note(f"sent {count} times {octets[:SHOWN].hex()}")
@@ -130,7 +130,7 @@ class Exchange:
         self.client.send_many(octets, count)
 
     def keep(self):
-        """Remember this call for a later deed."""
+        """Stores this call for a later deed."""
         self.client.proxy.kept.append(self)
 
     def kept(self):
@@ -140,11 +140,11 @@ class Exchange:
         self.client.proxy.note(text)
 
     def drop(self):
-        """End the connection instead."""
+        """Ends the connection instead of answering."""
         raise ConnectionError("ended here")
 
     def honest(self):
-        """Answer as one should."""
+        """Answers correctly."""
         message, placed = self.answer()
         self.place(placed)
         invalidate = None
@@ -157,7 +157,7 @@ class Exchange:
 
 
 def pieces(chunk, data):
-    """What to write into which segment."""
+    """Returns pairs of a segment and the data to write into it."""
     found = []
     for segment in chunk:
         if segment.length:
@@ -167,13 +167,13 @@ def pieces(chunk, data):
 
 
 def private(octets):
-    """Version, flags and sizes of private data, or None."""
+    """Returns version, flags and sizes of private data, or None."""
     at = octets.find(MAGIC)
     return octets[at + 4:at + 8] if 0 <= at <= len(octets) - 8 else None
 
 
 class Client(Connection):
-    """A connection with its counterpart to knfsd."""
+    """A client's connection, with its TCP connection to knfsd."""
 
     def __init__(self, proxy, cm_id, tcp, announced, own, receive=BUFFER):
         super().__init__(proxy.device, cm_id, receive)
@@ -181,22 +181,23 @@ class Client(Connection):
         theirs, ours = private(announced), private(own)
         announced = (theirs[3] + 1) * 1024 if theirs else INLINE
         self.inline = {wire: max(announced, floor) for wire, floor in INLINE_FLOOR.items()}
-        # The version of its last call, and whether any answer has told it of its credits.
+        # The version of its last call, and whether an answer has already told the client its
+        # credits.
         self.wire, self.granted = 1, False
         # Remote invalidation needs both sides' consent.
         self.invalidates = bool(theirs and ours and theirs[1] & ours[1] & 1)
         self.tcp = tcp
-        # Calls that knfsd has not answered, and xids of calls to the client that are not knfsd's.
+        # Calls that knfsd has not answered, and xids of this program's own calls to the client.
         self.stream, self.waiting, self.own = b"", {}, set()
 
     def take(self):
-        """Handle what has come in from the client."""
+        """Handles messages that arrived from the client."""
         self.drain()
         while self.received:
             self.message(self.received.popleft())
 
     def message(self, octets):
-        """Handle a message of the client as a responder must."""
+        """Handles a message of the client as a responder must."""
         if not self.seen:
             self.proxy.note(f"first {octets[:SHOWN].hex()}")
         self.seen += 1
@@ -214,7 +215,7 @@ class Client(Connection):
         if message.kind == "RDMA_ERROR":
             self.proxy.note(f"refused {message.error[0]} {octets.hex()}")
         elif message.kind == "RDMA_OPTIONAL":
-            # None is known, to the client neither.
+            # No option is defined, so the client must not send one.
             self.proxy.note(f"wrong: an option: {octets.hex()}")
             if message.direction == CALL:
                 self.refuse(octets, "ERR_OPTION")
@@ -230,7 +231,7 @@ class Client(Connection):
             self.call(message, octets)
 
     def call(self, message, octets):
-        """Handle a call."""
+        """Handles a call."""
         exchange = Exchange(self, message)
         self.check_direction(message, exchange.rpc)
         if rpc.direction(exchange.rpc) != CALL:
@@ -247,20 +248,20 @@ class Client(Connection):
             self.forward(exchange.rpc)
 
     def check_direction(self, message, octets):
-        """Complain if what version two says of the direction is not that of the RPC message."""
+        """Logs an error if the direction in version two is not that of the RPC message."""
         if message.wire > 1 and message.direction != rpc.direction(octets):
             self.proxy.note(f"wrong: {message} has another direction")
 
     @staticmethod
     def is_call(octets):
-        """Whether a message that cannot be read is to be answered."""
+        """Returns whether a message that cannot be decoded must be answered."""
         kind, direction = (*numbers(octets, 12, 2), None, None)[:2]
         if version(octets) == 1:
             return kind in MESSAGES
         return kind in (*MESSAGES, OPTIONAL) and direction == CALL
 
     def refuse(self, octets, error):
-        """Answer with an error, unless it is one itself."""
+        """Answers with an error, unless the message is an error itself."""
         low, high, wire = self.proxy.speaks
         words = numbers(octets, 0, 4)
         if len(words) < 4 or words[3] == ERROR:
@@ -275,7 +276,7 @@ class Client(Connection):
         self.tcp.sendall(struct.pack(">I", LAST | len(message)) + message)
 
     def records(self):
-        """Handle what has come in from knfsd."""
+        """Handles data that arrived from knfsd."""
         data = self.tcp.recv(1 << 20)
         if not data:
             raise ConnectionError("knfsd closed")
@@ -309,7 +310,7 @@ class Client(Connection):
 
 
 class Proxy:
-    """Everything, and the commands."""
+    """All clients, and the commands."""
 
     def __init__(self, device, address, port):
         self.device, self.listener = Device(device), Listener(address, port)
@@ -318,22 +319,22 @@ class Proxy:
         self.exchange: Any = None
         self.left, self.kept = 0, []
         self.plans = []  # for the next connection requests
-        self.largest = 0  # bytes of a right answer
+        self.largest = 0  # size of the largest right answer in bytes
         self.grant = GRANT
-        # The lowest and the highest version, and that of a message which says so.
+        # The lowest and the highest version, and the version of a message that says so.
         self.speaks = min(LAYOUTS), max(LAYOUTS), 1
         self.commands = b""
 
     def note(self, text):
         self.log.append(text)
 
-    # What the loop does.
+    # The loop.
 
     def run(self):
         print("ready", flush=True)
         while True:
             for client in list(self.clients):
-                # An operation that was waited for may have taken in messages as well.
+                # While the loop waited for an operation, messages may have arrived, too.
                 if client.received or client.broken:
                     self.serve(client, client.take)
             sources: dict[int, Callable[[], None]] = {
@@ -346,11 +347,11 @@ class Proxy:
                 sources[fd]()
 
     def serve(self, client, work):
-        """Do some work for a client; whatever goes wrong ends the connection only."""
+        """Does some work for a client; an error only ends its connection."""
         if client not in self.clients:
             return
         if client.short_lived:
-            # Its first call can come before the event that it is established.
+            # Its first call can arrive before the event that the connection is established.
             self.drop(client)
             return
         try:
@@ -370,13 +371,13 @@ class Proxy:
         client.close()
 
     def connection(self):
-        """An event of the connection manager."""
+        """Handles an event of the connection manager."""
         name, announced, cm_id = self.listener.event()
         if cm_id:
             try:
                 self.request(cm_id, announced, self.plans.pop(0) if self.plans else {})
             except PyverbsRDMAError as error:
-                # The client has given up before that.
+                # The client had given up before.
                 self.note(f"not accepted: {error}")
         elif name == "established" and self.clients and self.clients[-1].short_lived:
             self.drop(self.clients[-1])
@@ -384,18 +385,19 @@ class Proxy:
             self.drop(self.disconnected())
 
     def disconnected(self):
-        """Whose connection has ended, which the event does not tell."""
+        """Returns the client whose connection has ended, which the event does not say."""
         if len(self.clients) == 1:
             return self.clients[0]
         listed = subprocess.run(LIST_CONNECTIONS, stdout=subprocess.PIPE, check=True).stdout
         ended = {entry.get("lqpn") for entry in json.loads(listed)
                  if entry.get("state") == "DISCONNECT"}
-        # Of iWARP the state does not tell: then they end in the order in which they came.
+        # On iWARP the state does not show it: then connections end in the order in which they
+        # began.
         return next((client for client in self.clients if client.qp.qp_num in ended),
                     self.clients[0])
 
     def request(self, cm_id, announced, plan):
-        """Treat a connection request as planned."""
+        """Treats a connection request as planned."""
         try:
             if plan.get("reject"):
                 raise ConnectionError("as planned")
@@ -414,7 +416,7 @@ class Proxy:
         self.note(f"accepted {plan}")
 
     def misbehave(self, stage, exchange):
-        """Whether the present row took care of a call."""
+        """Returns whether the present row handled a call."""
         if not self.left or self.row.stage != stage or not self.row.matches(exchange):
             return False
         exchange.turn = self.row.times - self.left
@@ -423,7 +425,7 @@ class Proxy:
         self.row.deed(exchange)
         return True
 
-    # What can be asked for.
+    # The commands.
 
     def command(self):
         data = os.read(sys.stdin.fileno(), 1 << 16)
@@ -441,40 +443,41 @@ class Proxy:
             print(json.dumps(answer), flush=True)
 
     def do_arm(self, name):
-        """From now on misbehave by this row, as often as it says."""
+        """Misbehaves by this row from now on, as often as it says."""
         self.row, self.log = tables.find(name), []
         self.left = self.row.times
 
     def do_speak(self, low, high, wire=1):
-        """Speak these versions only, which errors in the layout of version `wire` say."""
+        """Speaks only these versions from now on; errors about that use the layout of version
+        `wire`."""
         self.speaks, self.log = (low, high, wire), []
 
     def do_log(self):
-        """How often the row has not been needed, and what has been done."""
+        """Returns how many calls the row has not met yet, and the log."""
         return [self.left, self.log]
 
     def do_plan(self, plans):
-        """What to do with the next connection requests, each a dictionary."""
+        """Sets what happens to the next connection requests; each plan is a dictionary."""
         self.plans, self.log = plans, []
 
     def do_segments(self):
-        """The memory that a call of an earlier row offers."""
+        """Returns the memory that a call of an earlier row offers."""
         return self.kept[-1].call.segments()
 
     def do_largest(self):
-        """How many bytes the largest right answer had."""
+        """Returns the size of the largest right answer in bytes."""
         return self.largest
 
     def do_calls(self):
-        """How many calls have come by the newest connection."""
+        """Returns how many calls have arrived on the newest connection."""
         return self.clients[-1].calls
 
     def do_touch(self, handle, address):
-        """Write there by the newest connection; how that ended."""
+        """Writes there on the newest connection; returns the status."""
         return self.clients[-1].write(handle, address, b"evil")
 
     def do_again(self):
-        """Read the memory of the call that a row kept last once more: what came of it."""
+        """Reads again the memory of the call that a row kept last; returns the result."""
         exchange = self.kept[-1]
         try:
             return "the same" if exchange.gather() == exchange.rpc else "something else"
@@ -482,25 +485,25 @@ class Proxy:
             return str(refused)
 
     def do_grant(self, count):
-        """Grant so many credits with each right answer."""
+        """Grants this number of credits with each right answer."""
         self.grant = count
 
     def do_ping(self):
-        """Write nothing to each client: of one that is gone the connection ends."""
+        """Writes no bytes to each client: the connection of a client that is gone then ends."""
         for client in self.clients:
             self.serve(client, client.ping)
 
     def do_cut(self):
-        """End the newest connection."""
+        """Ends the newest connection."""
         self.drop(self.clients[-1])
 
     def do_release(self):
-        """Answer the call that a row kept last, and forget it."""
+        """Answers the call that a row kept last, and forgets it."""
         exchange = self.kept.pop()
         self.serve(exchange.client, exchange.honest)
 
     def do_probe(self):
-        """Touch the memory of the call that the row was for; how that ended."""
+        """Accesses the memory of the row's call; returns the status."""
         segment = next((s for s in self.exchange.call.segments() if s.length), None)
         if segment is None:
             return ""

@@ -9,15 +9,15 @@ CALLBACK, VERSION, NULL, COMPOUND = 0x40000000, 1, 0, 1
 XID = 0xcb000001
 ALIEN = Segment((0x12345678, 4096, 0x1000))
 MSGP, ERROR = 2, 4
-CREDITS = 16  # that the client grants us
+CREDITS = 16  # that the client grants
 SEQUENCE, RECALL_ANY = 11, 8
-UNIX, NOBODY = 1, bytes(20)  # without a name, a group
+UNIX, NOBODY = 1, bytes(20)  # no machine name, no groups
 RETRY_UNCACHED = 10068
 
 
 def rpc(xid=XID, rpcvers=2, program=CALLBACK, version=VERSION, procedure=NULL, flavor=0,
         cred=b"", kind=0):
-    """A Call of the callback service."""
+    """Returns a Call of the callback service."""
     return word(xid, kind, rpcvers, program, version, procedure, flavor, len(cred)) + cred + \
         word(0, 0)
 
@@ -28,12 +28,12 @@ def call(octets=None, xid=XID, **changes):
 
 
 def reverse(*args, **more):
-    """Send such a call and then the right answer."""
+    """Sends such a call and then the right answer."""
     return before(call(*args, **more))
 
 
 def raw(message, number, value):
-    """Such a call with one word changed."""
+    """Returns such a call with one word changed."""
     return lambda exchange: replaced(exchange.goes_with(message), number, value)
 
 
@@ -42,7 +42,7 @@ def with_pending_xid(exchange):
 
 
 def chain(message, count):
-    """Many at once, which the connection does not survive, and then the right answer."""
+    """Sends many of them at once, which ends the connection, and then the right answer."""
     def deed(exchange):
         exchange.send_many(made(message, exchange), count)
         exchange.honest()
@@ -56,10 +56,10 @@ def call_and_drop(exchange):
 
 
 def referring(number, ours):
-    """A callback with a slot of its own that names a call of the client.
+    """Returns a callback with a slot of its own that refers to a call of the client.
 
-    The client's service, one thread, waits up to half a second for the end of that call, and then
-    serves the callback all the same.
+    The client's service, a single thread, waits up to half a second for the end of that call, and
+    then serves the callback anyway.
     """
     minor, session, *refers = calls.sequence(ours)
     body = word(0, minor, 0, 2, SEQUENCE) + session + word(1, number, CREDITS - 1, 0, 1) \
@@ -69,7 +69,7 @@ def referring(number, ours):
 
 
 def replay(answer):
-    """Whether the answer to such a call says that the session has seen it before."""
+    """Returns whether the answer to such a call says that the session has seen it before."""
     return answer.credit == CREDITS and numbers(answer.payload, 4, 10) == (
         REPLY, 0, 0, 0, 0, RETRY_UNCACHED, 0, 2, SEQUENCE, 0) and numbers(
         answer.payload, len(answer.payload) - 8, 2) == (RECALL_ANY, RETRY_UNCACHED)
@@ -86,14 +86,14 @@ def keep_and_call_back(exchange):
 
 
 def call_back_and_keep(exchange):
-    """The same calls again, which refer to the call that was kept first."""
+    """Sends the same calls again, which refer to the call that was kept first."""
     call_back(exchange)
     exchange.keep()
 
 
 def invalidating(message):
-    """Write the call's data, send such a call that invalidates its region, then the right answer.
-    """
+    """Writes the call's data, sends such a call that invalidates its region, and then the right
+    answer."""
     def deed(exchange):
         answer, placed = exchange.answer()
         exchange.place(placed)
@@ -107,7 +107,7 @@ ANSWERED, REFUSED = ignored(answered=1), ignored(refused=1)
 
 REVERSE = [
     Row("CB_NULL", "MAL-124", SMALL, reverse(), ANSWERED),
-    # A client that is fast enough serves them all, as the debug kernel's did in one run of three.
+    # A fast client serves them all, as the debug kernel's did in one run of three.
     Row("more calls than reverse credits", "MAL-111", SMALL, chain(call(), 200),
         ended("too many callbacks", ("bc_overflow", (1, 200)), answered=None), full=True),
     Row("call with a Read list", "MAL-112", SMALL, reverse(reads=[(60, ALIEN)]), REFUSED),

@@ -5,7 +5,7 @@ from .message import CALL, numbers
 
 NFS = 100003
 READLINK3, READ3 = 5, 6
-CREDENTIALS = 28  # where those of a call are, behind their flavour
+CREDENTIALS = 28  # position of a call's credentials, after their flavour
 ATTRIBUTES3 = 84
 SESSION_ID = 16
 SEQUENCE_RESULT = 36
@@ -13,19 +13,20 @@ GETATTR4, PUTFH4, READ4, READLINK4, SEQUENCE4 = 9, 22, 25, 27, 53
 
 
 def direction(rpc):
-    """CALL, REPLY, or None if it is too short to tell."""
+    """Returns CALL, REPLY, or None if the message is too short."""
     found = numbers(rpc, 4)
     return found[0] if found else None
 
 
 def procedure(rpc):
-    """Program, version and procedure of a call."""
+    """Returns program, version and procedure of a call, or None."""
     found = numbers(rpc, 0, 6)
     return tuple(found[3:6]) if len(found) == 6 and found[1] == CALL else None
 
 
 def sequence(call):
-    """Of a compound of NFSv4.1 or later: minor version, session, sequence number, slot."""
+    """Returns minor version, session, sequence number and slot of a compound of NFSv4.1 or later.
+    """
     _, _, at = opaque(call, CREDENTIALS)
     _, _, at = opaque(call, at + 4)
     _, _, at = opaque(call, at)
@@ -35,13 +36,13 @@ def sequence(call):
 
 
 def opaque(octets, at):
-    """Start and length of an opaque, and where it ends."""
+    """Returns start and length of an opaque, and its end."""
     length, = numbers(octets, at)
     return at + 4, length, at + 4 + (length + 3) // 4 * 4
 
 
 def results(reply):
-    """Where the procedure's results start, or None if the call was not executed."""
+    """Returns the start of the procedure's results, or None if the call was not executed."""
     if numbers(reply, 4, 2) != (1, 0):
         return None
     _, _, at = opaque(reply, 16)
@@ -49,7 +50,7 @@ def results(reply):
 
 
 def item(call, reply):
-    """Start and length of the data item of a reply that may be written directly, or None."""
+    """Returns start and length of a reply's data item that may be written directly, or None."""
     at = results(reply)
     program, version, number = procedure(call)
     if at is None or program != NFS:
@@ -68,7 +69,7 @@ def item3(number, reply, at):
 
 
 def item4(reply, at):
-    """The data of the READ or READLINK of a compound, behind the operations that we know."""
+    """Returns the data of the READ or READLINK of a compound, after the known operations."""
     status, = numbers(reply, at)
     _, _, at = opaque(reply, at + 4)
     count, = numbers(reply, at)

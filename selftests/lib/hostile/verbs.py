@@ -19,13 +19,13 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-BUFFER = 4096           # bytes of each receive buffer, which is what we announce
+BUFFER = 4096           # bytes of each receive buffer, as announced
 RECEIVES = 128
 SENDS = 256
 STAGE = (1 << 20) + (64 << 10)
-OUTGOING = 2 << 20      # bytes of messages that may be under way
+OUTGOING = 2 << 20      # bytes of messages in flight
 WAIT_SECONDS, PAUSE_SECONDS = 20, 0.05
-SEND_NUMBERS = 1 << 32  # work requests with larger numbers are no Receives
+SEND_NUMBERS = 1 << 32  # work requests with larger numbers are not Receives
 SENDS_OF_ALL_KINDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_INV, e.IBV_WR_SEND_WITH_IMM)
 OK = "success"
 STATUS = {getattr(e, name): name[len("IBV_WC_"):].lower().replace("_err", "")
@@ -36,7 +36,7 @@ CM_EVENT = {getattr(ce, name): name[len("RDMA_CM_EVENT_"):].lower()
 
 
 def with_descriptor(make, kind):
-    """An object of pyverbs and its file descriptor, which it does not tell by itself."""
+    """Returns an object of pyverbs and its file descriptor, which pyverbs does not expose."""
     def descriptors():
         found = set()
         for fd in os.listdir("/proc/self/fd"):
@@ -50,7 +50,7 @@ def with_descriptor(make, kind):
     before = descriptors()
     made = make()
     fd = (descriptors() - before).pop()
-    # What select() has seen may be gone again, with the object that it was about.
+    # The event that select() has seen may be gone, together with its object.
     os.set_blocking(fd, False)
     return made, fd
 
@@ -64,7 +64,7 @@ class Device:
 
 
 class Listener:
-    """A port where clients may connect, with an event channel of its own."""
+    """A port to which clients can connect, with an event channel of its own."""
 
     def __init__(self, address, port):
         self.channel, self.fd = with_descriptor(CMEventChannel, "rdma_cm")
@@ -74,7 +74,7 @@ class Listener:
         self.id.listen(16)
 
     def bind(self, address):
-        """Bind; a process that is just ending may have the address for a moment."""
+        """Binds to the address; a process that is ending may still have it for a moment."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -86,7 +86,7 @@ class Listener:
             time.sleep(PAUSE_SECONDS)
 
     def event(self):
-        """The next event: (name, private data, id of a connection request)."""
+        """Returns the next event: (name, private data, id of a connection request)."""
         try:
             event = CMEvent(self.channel)
         except PyverbsRDMAError:
@@ -102,7 +102,7 @@ class Listener:
 
 
 class Connection:
-    """A connection; here the one that a client asked for."""
+    """A connection; here, one that a client requested."""
 
     stage_bytes, outgoing_bytes, buffer_bytes = STAGE, OUTGOING, BUFFER
 
@@ -124,7 +124,7 @@ class Connection:
         self.start()
 
     def start(self):
-        """Make the queue pair work, with every Receive posted."""
+        """Makes the queue pair work, with every Receive posted."""
         self.become(e.IBV_QPS_INIT)
         for number in range(RECEIVES):
             self.post_receive(number)
@@ -135,7 +135,7 @@ class Connection:
         self.qp.modify(*self.id.init_qp_attr(state))
 
     def accept(self, private, reads=16):
-        """Accept the client's request; `reads` is how many RDMA Reads we promise to issue."""
+        """Accepts the client's request; `reads` is how many RDMA Reads this side may issue."""
         parameters = ConnParam(resources=reads, depth=reads, qp_num=self.qp.qp_num,
                                data_len=len(private))
         parameters.set_private_data(private)
@@ -147,7 +147,7 @@ class Connection:
         self.qp.post_recv(RecvWR(wr_id=number, num_sge=1, sg=[entry]))
 
     def drain(self):
-        """Take what has completed."""
+        """Takes completions from the queue."""
         if select.select([self.fd], [], [], 0)[0]:
             self.channel.get_cq_event(self.cq)
             self.cq.ack_events(1)
@@ -170,7 +170,7 @@ class Connection:
             self.broken = self.broken or status
 
     def post(self, opcode, length, memory, offset=0, rkey=0, address=0, extra=0):
-        """Post a work request over some bytes of ours; returns its number."""
+        """Posts a work request over some bytes of this side's memory; returns its number."""
         self.number += 1
         entry = SGE(memory.buf + offset, length, memory.lkey)
         wr = SendWR(wr_id=self.number, opcode=opcode, num_sge=1, imm_data=extra, sg=[entry])
@@ -179,13 +179,13 @@ class Connection:
         elif opcode not in SENDS_OF_ALL_KINDS:
             wr.set_wr_rdma(rkey, address)
         elif opcode == e.IBV_WR_SEND_WITH_INV:
-            # The library of siw takes the key from here, not from the union with immediate data.
+            # siw's library takes the key from here, and not from the union with immediate data.
             wr.set_wr_rdma(extra, 0)
         self.qp.post_send(wr)
         return self.number
 
     def wait(self, number):
-        """How a work request ended."""
+        """Waits for a work request; returns its status."""
         deadline = time.monotonic() + WAIT_SECONDS
         while number not in self.done:
             self.drain()
@@ -196,16 +196,16 @@ class Connection:
         return self.done.pop(number)
 
     def perform(self, opcode, data=b"", length=None, **more):
-        """Stage `data`, do one operation, wait for its end; returns its status."""
+        """Stages `data`, executes one operation and waits for its end; returns its status."""
         if data:
             self.stage.write(data, len(data))
         length = len(data) if length is None else length
         return self.wait(self.post(opcode, length, self.stage, **more))
 
     def send(self, octets, invalidate=None, immediate=None):
-        """Send a message without waiting for it; if it fails the connection is broken.
+        """Sends a message without waiting; if it fails, the connection is broken.
 
-        The key to invalidate travels in the union with the immediate data.
+        The key to invalidate is in the union with the immediate data.
         """
         at, opcode, extra = self.store(octets), e.IBV_WR_SEND, 0
         if invalidate is not None:
@@ -215,7 +215,7 @@ class Connection:
         return self.post(opcode, len(octets), self.outgoing, at, extra=extra)
 
     def send_many(self, octets, count):
-        """Send the same message many times, with one post."""
+        """Sends the same message many times, with one post."""
         entry = SGE(self.outgoing.buf + self.store(octets), len(octets), self.outgoing.lkey)
         chain = [None]
         for number in range(self.number + count, self.number, -1):
@@ -225,7 +225,7 @@ class Connection:
         self.qp.post_send(chain[-1])
 
     def store(self, octets):
-        """Put a message where it can stay while it is under way."""
+        """Puts a message where it can stay while it is in flight."""
         if self.outgoing_at + len(octets) > self.outgoing_bytes:
             self.outgoing_at = 0
         at, self.outgoing_at = self.outgoing_at, self.outgoing_at + len(octets)
@@ -234,23 +234,23 @@ class Connection:
         return at
 
     def write(self, rkey, address, data):
-        """RDMA Write."""
+        """Makes an RDMA Write; returns its status."""
         return self.perform(e.IBV_WR_RDMA_WRITE, data, rkey=rkey, address=address)
 
     def ping(self):
-        """Write no bytes, without waiting for that; if it fails the connection is broken."""
+        """Writes no bytes, without waiting; if it fails, the connection is broken."""
         self.post(e.IBV_WR_RDMA_WRITE, 0, self.stage)
 
     def read(self, rkey, address, length):
-        """RDMA Read: status and what was read."""
+        """Makes an RDMA Read; returns status and data."""
         return self.end_read(self.begin_read(rkey, address, length), length)
 
     def begin_read(self, rkey, address, length):
-        """Post an RDMA Read; returns its number."""
+        """Posts an RDMA Read; returns its number."""
         return self.post(e.IBV_WR_RDMA_READ, length, self.stage, rkey=rkey, address=address)
 
     def end_read(self, number, length):
-        """How it ended, and what was read."""
+        """Waits for an RDMA Read; returns status and data."""
         status = self.wait(number)
         return status, self.stage.read(length, 0)
 
@@ -259,11 +259,11 @@ class Connection:
                             extra=1)
 
     def atomic(self, rkey, address):
-        """Fetch and add one."""
+        """Fetches and adds one."""
         return self.perform(e.IBV_WR_ATOMIC_FETCH_AND_ADD, length=8, rkey=rkey, address=address)
 
     def disconnect(self):
-        """End the connection in good order."""
+        """Ends the connection in good order."""
         # It may have ended already.
         with contextlib.suppress(PyverbsRDMAError):
             self.id.disconnect()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What only version two has: negotiation, direction, options: section 5.9 of the requirements."""
+"""Features of version two only: negotiation, direction, options: section 5.9 of the requirements.
+"""
 
 import errno
 
@@ -26,31 +27,31 @@ from .row import (
     raw,
 )
 
-UNKNOWN = 0xff01        # an option that is not defined
-INFORMATION = b"hello"  # that needs padding
+UNKNOWN = 0xff01        # an undefined option
+INFORMATION = b"hello"  # needs padding
 WRAPS = 0xfffffffd      # a length whose padding goes beyond 32 bits
-# Numbers of errors.
+# Error numbers.
 ERR_VERS, BAD_HEADER, INVAL_OPTION = 1, 2, 3
-MESSAGES = 100          # of a flood
-CALLERS = 4             # whose calls are held
+MESSAGES = 100          # number of messages in a flood
+CALLERS = 4             # number of callers whose calls are held
 OLD_RANGE, NEW_RANGE, BOTH = (1, 1), (3, 9), (1, 2)
 
 
 # Options.
 
 def option(xid=STRANGER, **changes):
-    """An option of the peer that is not defined."""
+    """Returns an undefined option of the peer."""
     return Message(xid, kind="RDMA_OPTIONAL", direction=CALL,
                    option=(UNKNOWN, INFORMATION)).but(**changes)
 
 
 def option_with_reply(exchange):
-    """The right answer to a call, behind an option."""
+    """Returns an option with the right answer to a call as its payload."""
     return option(exchange.call.xid, payload=exchange.answer()[0].payload)
 
 
 def option_of_length(length, direction=CALL, xid=STRANGER):
-    """An option that says so of the length of its information."""
+    """Returns an option that claims this length of its information."""
     return lambda exchange: header(exchange.call.but(xid=xid), OPTIONAL, direction, UNKNOWN,
                                    length) + INFORMATION + bytes(3)
 
@@ -61,12 +62,12 @@ def option_padded_oddly(exchange):
 
 
 def error_for(xid, number):
-    """An error message."""
+    """Returns an error message."""
     return lambda exchange: header(exchange.call.but(xid=xid), ERROR, number)
 
 
 def as_call(exchange):
-    """The right answer with the direction of a Call."""
+    """Returns the right answer with the direction of a Call."""
     return exchange.answer()[0].but(direction=CALL)
 
 
@@ -76,30 +77,30 @@ def flood_of_broken_calls(exchange):
 
 
 def short(procedure, length):
-    """The first bytes of a message without lists."""
+    """Sends the first bytes of a message without lists."""
     return before(lambda x: header(x.call, procedure, REPLY, 0, 0, 0)[:length])
 
 
 def version_one(message, _):
-    """The right answer, but in version one."""
+    """Returns the right answer, but in version one."""
     return message.but(wire=1)
 
 
 def flood(exchange):
-    """More options at once than can be refused."""
+    """Sends more options at once than can be refused."""
     exchange.send_many(option(), MESSAGES)
     exchange.honest()
 
 
 def large_first(exchange):
-    """A long answer behind that to the probe: no call waits for it."""
+    """Sends a long answer after the answer to the probe; no call waits for it."""
     exchange.honest()
     message, _ = exchange.answer()
     rest = (word(STRANGER) + message.payload[4:]).ljust(LARGE, b"\0")
     exchange.send(message.but(xid=STRANGER, payload=rest))
 
 
-LARGE = 4096 - 32  # bytes of an RPC message that fill a message
+LARGE = 4096 - 32  # length of an RPC message that fills a message
 
 REFUSED_OPTION = ignored(refused=1, refusal="ERR_OPTION")
 REFUSED = ignored(refused=1)
@@ -129,7 +130,7 @@ VERSION_TWO = [
     Row("unknown option", "MAL-178, MAL-192", SMALL, before(option(credit=0)), REFUSED_OPTION),
     Row("unknown option that grants much", "MAL-192", SMALL, before(option(credit=0xffffffff)),
         REFUSED_OPTION),
-    # What is dropped has the xid of a call, which goes out again (X-03).
+    # The dropped message has the xid of a call, so the call is sent again (X-03).
     Row("option that answers", "MAL-179", SMALL,
         altered(lambda m, _: option(m.xid, direction=REPLY)), dropped("opt_reply")),
     Row("option that answers nobody", "MAL-179", SMALL, before(option(direction=REPLY)),
@@ -143,7 +144,7 @@ VERSION_TWO = [
         before(option_of_length(WRAPS, REPLY)), ignored("bad_chunk")),
     Row("direction 2 of an option", "MAL-182", SMALL, before(option(direction=2)),
         ignored("bad_direction")),
-    # A client that is fast enough refuses them all.
+    # A fast client refuses them all.
     Row("flood of options", "MAL-184", SMALL, flood,
         ended("any", ("opt_flood", (1, MESSAGES)), refused=None, refusal="ERR_OPTION")),
     Row("error for the client's error", "MAL-185", SMALL,
@@ -157,17 +158,17 @@ VERSION_TWO = [
         REFUSED_OPTION),
     Row("padding that is not zero", "MAL-190", SMALL, before(option_padded_oddly),
         REFUSED_OPTION),
-    # The peer has changed its mind: the call goes out again, in a version that it speaks now.
+    # The peer has changed its version: the call is sent again, in a version that it supports now.
     Row("ERR_VERS for a call", "MAL-023", SMALL, error("ERR_VERS", *OLD_RANGE),
         ended("any", "err_vers")),
 ]
 
-# With a backchannel.
+# Rows that need a backchannel.
 REVERSE_TWO = [
     Row("call with the direction of a Reply", "MAL-168", SMALL, before(call(direction=REPLY)),
         ignored("bad_direction")),
     Row("a Reply as a Call", "MAL-167", SMALL, before(as_call), ignored("bad_direction")),
-    # Each would be refused: the same limit as that of a flood of options.
+    # Each would be refused, with the same limit as a flood of options.
     Row("flood of calls with broken lists, version two", "MAL-118, MAL-184", SMALL,
         flood_of_broken_calls,
         ended("any", ("opt_flood", (0, MESSAGES)), refused=None)),
@@ -182,10 +183,10 @@ REVERSE_TWO = [
 ]
 
 
-# What the probe is answered.
+# Answers to the probe.
 
 def swallow(exchange):
-    """Say nothing."""
+    """Sends no answer."""
 
 
 def hold(exchange):
@@ -197,7 +198,7 @@ def drop(exchange):
 
 
 def refuse_and_drop(exchange):
-    """Say that there is version one only, and end the connection behind it."""
+    """Says that there is only version one, and then ends the connection."""
     exchange.send(Message(exchange.call.xid, kind="RDMA_ERROR", error=("ERR_VERS", *OLD_RANGE)))
     exchange.client.wait(exchange.client.number)
     exchange.drop()
@@ -232,7 +233,7 @@ NEGOTIATION = [
         ignored("bad_xid")),
 ]
 CALLS_HELD = [Row("calls held", "V2-34", SMALL, hold, ignored(), times=CALLERS)]
-# Refusals with which there is nothing to go on with.
+# Refusals after which no common version is left.
 NOTHING_IN_COMMON = [
     Row("probe refused, later versions only", "MAL-161", PROBE, error("ERR_VERS", *NEW_RANGE),
         failed(errno.EPROTONOSUPPORT), times=50),

@@ -17,7 +17,7 @@ ACCEPTED, SUCCESS = 0, 0
 
 
 def call(xid, procedure, arguments=b"", credential=SYS, version=4, program=rpc.NFS):
-    """Build an RPC call."""
+    """Builds an RPC call."""
     return (word(xid, CALL, 2, program, version, procedure) + credential + NONE + arguments)
 
 
@@ -30,14 +30,14 @@ def name(text):
 
 
 def compound(xid, path, *operations, credential=SYS):
-    """Build a compound of version 4.0 whose operations act on this file."""
+    """Builds a compound of version 4.0 whose operations act on this file."""
     steps = [word(PUTROOTFH), *(word(LOOKUP) + name(part) for part in path.strip("/").split("/"))]
     body = word(0, 0, len(steps) + len(operations)) + b"".join([*steps, *operations])
     return call(xid, COMPOUND, body, credential)
 
 
 def write(offset, length):
-    """WRITE up to the length of its data, which follow."""
+    """Returns a WRITE up to the length of its data, which follow."""
     return word(WRITE) + ANYBODY + word(0, offset, FILE_SYNC, length)
 
 
@@ -46,7 +46,7 @@ def read(offset, count):
 
 
 def outcome(reply):
-    """Return the meaning of a reply: ("denied",), ("accepted", its state) if the call was not
+    """Returns the meaning of a reply: ("denied",), ("accepted", its state) if the call was not
     executed, else ("nfs", the state of the compound).
     """
     if numbers(reply, 8) != (ACCEPTED,):

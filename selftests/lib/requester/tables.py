@@ -24,32 +24,32 @@ NEW = b"\xa5"
 # Deeds.
 
 def null(**fields):
-    """Build a call of NULL with some fields of the header changed."""
+    """Builds a call of NULL with some fields of the header changed."""
     return lambda client: client.message(**fields)
 
 
 def patched(number, value):
-    """Build a call of NULL with one word of the message changed."""
+    """Builds a call of NULL with one word of the message changed."""
     return lambda client: replaced(client.message(), number, value)
 
 
 def cut(length):
-    """Build the beginning of a call of NULL."""
+    """Builds the beginning of a call of NULL."""
     return lambda client: client.message().octets()[:length]
 
 
 def more(*words):
-    """Build the first words of a header, followed by other words than those that belong there."""
+    """Builds the first words of a header, followed by other words than those that belong there."""
     return lambda client: word(client.next(), 1, 32) + word(*words)
 
 
 def payload(make):
-    """Build a message with another payload: `make(xid)`."""
+    """Builds a message with another payload: `make(xid)`."""
     return lambda client: client.message(payload=make)
 
 
 def swapped(client):
-    """Build a message whose first words are in the byte order of the host."""
+    """Builds a message whose first words are in the byte order of the host."""
     octets = client.message().octets()
     return struct.pack("<4I", *struct.unpack_from(">4I", octets)) + octets[16:]
 
@@ -59,7 +59,7 @@ def immediate(client):
 
 
 def write_with_immediate(client):
-    """Write to memory that the server never exposed."""
+    """Writes to memory that the server never exposed."""
     client.connection.post_write_with_immediate()
 
 
@@ -68,7 +68,7 @@ def segment_of(client, length=64):
 
 
 def with_reads(*positions, **fields):
-    """Build a call of NULL with a segment at each of these Positions."""
+    """Builds a call of NULL with a segment at each of these Positions."""
     def deed(client):
         segment = segment_of(client)
         return client.message(reads=[(position, segment) for position in positions], **fields)
@@ -77,7 +77,7 @@ def with_reads(*positions, **fields):
 
 
 def with_chunks(writes=None, reply=None):
-    """Build a call of NULL with Write chunks and a Reply chunk, each with a number of segments."""
+    """Builds a call of NULL with Write chunks and a Reply chunk, each with a number of segments."""
     def deed(client):
         _, segment = client.memory(64, WRITE)
         return client.message(writes=[[segment] * count for count in writes or ()],
@@ -111,7 +111,7 @@ class Writing:
 
 
 def written(count):
-    """Check that the server's file begins with `count` new bytes, and that the rest is unchanged.
+    """Checks that the server's file begins with `count` new bytes, and that the rest is unchanged.
     """
     def judge(stage, _client, answer):
         outcome = calls.outcome(answer.payload)
@@ -125,7 +125,7 @@ def written(count):
 
 
 def not_written(stage, _client, answer):
-    """Check that no operation was executed, and that no byte of the file has changed."""
+    """Checks that no operation was executed, and that no byte of the file has changed."""
     outcome = calls.outcome(answer.payload)
     if outcome == ("nfs", 0):
         raise AssertionError("success")
@@ -133,7 +133,7 @@ def not_written(stage, _client, answer):
 
 
 def reading(count, write=None, reply=None):
-    """Build a READ with a Write chunk and a Reply chunk of these lengths."""
+    """Builds a READ with a Write chunk and a Reply chunk of these lengths."""
     def deed(client):
         client.stage.refill()
         xid = client.next()
@@ -146,7 +146,7 @@ def reading(count, write=None, reply=None):
 
 
 def read_into(kind, length):
-    """Check that the data are in the client's memory, and that this part of the chunk was used."""
+    """Checks that the data are in the client's memory, and that this part of the chunk was used."""
     def judge(stage, client, answer):
         if answer.kind != kind:
             raise AssertionError(f"{answer.kind} instead of {kind}")
@@ -163,20 +163,20 @@ def read_into(kind, length):
 
 
 def inline(_stage, _client, answer):
-    """Check that the reply is in the message, and that the chunk was returned unused."""
+    """Checks that the reply is in the message, and that the chunk was returned unused."""
     if answer.kind != "RDMA_MSG" or sum(s.length for s in answer.reply or ()):
         raise AssertionError(f"answered by {answer}")
 
 
 def failed(_stage, _client, answer):
-    """Check that the operation failed, but not the call."""
+    """Checks that the operation failed, but not the call."""
     outcome = calls.outcome(answer.payload)
     if outcome[0] != "nfs" or outcome[1] == 0:
         raise AssertionError(f"{outcome} instead of an operation that failed")
 
 
 def long_call(make=calls.null, behind=(), payload=b""):
-    """Build a call that is completely in a chunk at Position zero: `make(xid)`."""
+    """Builds a call that is completely in a chunk at Position zero: `make(xid)`."""
     def deed(client):
         xid = client.next()
         content = make(xid)
@@ -193,7 +193,7 @@ def null_reply(_stage, _client, answer):
 
 
 def many(count, make=None):
-    """Send the same call many times, with one post."""
+    """Sends the same call many times, with one post."""
     def deed(client):
         octets = (make(client) if make else client.message()).octets()
         client.connection.send_many(octets, count)
@@ -348,7 +348,7 @@ KEYS = [
 
 
 def reading_into(client, rights, size=BLOCK):
-    """Build a READ into memory with these rights. The memory may be shorter than the call says."""
+    """Builds a READ into memory with these rights. The memory may be shorter than the call says."""
     xid = client.next()
     segment = client.memory(size, rights)[1].but(length=BLOCK)
     return client.message(payload=calls.compound(xid, PATH, calls.read(0, BLOCK)), xid=xid,

@@ -9,17 +9,17 @@ from ..hostile.row import replaced
 from . import calls, tables
 from .row import REFUSED, Reaction, Row, anything, dropped, refused, served
 
-OPTION = 0xff01         # that is not defined
-INFORMATION = b"hello"  # that needs padding
+OPTION = 0xff01         # an undefined option
+INFORMATION = b"hello"  # needs padding
 HEADER = 32
-OPTIONS = 100           # of a flood
+OPTIONS = 100           # number of options in a flood
 
 wrong_version = Reaction(REFUSED, "ERR_VERS", versions=(1, 2))
 wrong_option = Reaction(REFUSED, "ERR_OPTION")
 
 
 def two(deed=None, **fields):
-    """Return the messages of a deed, or a call of NULL, in version two."""
+    """Returns the messages of a deed, or a call of NULL, in version two."""
     def sent(client):
         message = deed(client) if deed else client.message()
         return message.but(**{"wire": 2, "direction": CALL} | fields)
@@ -28,17 +28,17 @@ def two(deed=None, **fields):
 
 
 def patched(number, value):
-    """Build a call of NULL with one word of the message changed."""
+    """Builds a call of NULL with one word of the message changed."""
     return lambda client: replaced(two()(client), number, value)
 
 
 def payload(make, **fields):
-    """Build a message with another payload: `make(xid)`."""
+    """Builds a message with another payload: `make(xid)`."""
     return two(lambda client: client.message(payload=make), **fields)
 
 
 def option(direction=CALL, **fields):
-    """Build an option that is not defined, without a payload unless one is given."""
+    """Builds an option that is not defined, without a payload unless one is given."""
     return two(kind="RDMA_OPTIONAL", direction=direction, option=(OPTION, INFORMATION),
                **{"payload": b""} | fields)
 
@@ -52,7 +52,7 @@ def flood(client):
 
 
 def in_version(number):
-    """Check that the answer has the version of the call."""
+    """Checks that the answer has the version of the call."""
     def judge(stage, client, answer):
         if answer.vers != number:
             raise AssertionError(f"answered in version {answer.vers} instead of {number}")

@@ -59,7 +59,7 @@ class Requester(Connection):
             self.post_receive(number)
 
     def connect(self, private=PRIVATE, reads=16, establish=True):
-        """Connect, and return the server's private data. Without `establish` the server is left
+        """Connects, and returns the server's private data. Without `establish` the server is left
         waiting.
         """
         # The device retries for ever if the server's Sends find no Receive.
@@ -76,13 +76,13 @@ class Requester(Connection):
         return announced
 
     def request(self, private=PRIVATE):
-        """Send a connection request, and ignore the outcome."""
+        """Sends a connection request, and ignores the outcome."""
         parameters = ConnParam(resources=1, depth=1, qp_num=self.qp.qp_num, data_len=len(private))
         parameters.set_private_data(private)
         self.id.connect(parameters)
 
     def event(self, seconds):
-        """Return the next event and its private data, or "none" if no event arrives."""
+        """Returns the next event and its private data, or "none" if no event arrives."""
         if not select.select([self.cm_fd], [], [], seconds)[0]:
             return "none", b""
         try:
@@ -94,14 +94,14 @@ class Requester(Connection):
         return name, private
 
     def expect_event(self, wanted):
-        """Wait for this event, and return its private data."""
+        """Waits for this event, and returns its private data."""
         name, private = self.event(WAIT_SECONDS)
         if name != wanted:
             raise NotAccepted(f"{name} instead of {wanted}")
         return private
 
     def ended(self):
-        """Return whether the server has ended the connection."""
+        """Returns whether the server has ended the connection."""
         self.drain()
         name, _ = self.event(0)
         if name != "none":
@@ -109,7 +109,7 @@ class Requester(Connection):
         return "disconnected" in self.events or bool(self.broken)
 
     def memory(self, content, rights=READ):
-        """Return a region with this content, or with this length."""
+        """Returns a region with this content, or with this length."""
         length = content if isinstance(content, int) else len(content)
         region = MR(self.device.pd, max(length, 1), RIGHTS[rights])
         if not isinstance(content, int) and content:
@@ -118,15 +118,15 @@ class Requester(Connection):
         return region, Segment((region.rkey, length, region.buf))
 
     def post_write_with_immediate(self):
-        """Post a Write of zero bytes to the server. It consumes a Receive of the server."""
+        """Posts a Write of zero bytes to the server. It consumes a Receive of the server."""
         self.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, 0, self.stage, extra=7)
 
     def fall_silent(self):
-        """Answer and acknowledge nothing from now on."""
+        """Answers and acknowledges nothing from now on."""
         self.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
 
     def receive_one(self, seconds):
-        """Return the next message, or None."""
+        """Returns the next message, or None."""
         deadline = time.monotonic() + seconds
         while not self.received:
             self.drain()
