@@ -286,7 +286,7 @@ static bool obey(const char *text)
 		forget_counts();
 		now.on = true;
 		count_all(true);
-	} else if (sscanf(text, "stop %63[a-z0-9.-]", name) == 1) {
+	} else if (sscanf(text, "stop %63[A-Za-z0-9.-]", name) == 1) {
 		count_all(false);
 		now.on = false;
 		return write_counts(name);
