@@ -117,7 +117,7 @@ def a_call_that_cannot_be_carried_is_named(t):
 
 
 def read_directly(_, path):
-    """Reads the file past the page cache."""
+    """Reads the file with O_DIRECT."""
     fd, buffer = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(64 * KIB)
     try:
         return buffer.read(fd, 64 * KIB, 0) == pattern.data(7, 0, 64 * KIB)

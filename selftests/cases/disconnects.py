@@ -26,10 +26,10 @@ NO_HOST = "02:00:00:00:09:09"
 # Less than the interval of keepalives.
 NOTICED_SECONDS = 10
 LIBC = ctypes.CDLL(None, use_errno=True)
-# Added to the server's address: no machine has the sum.
+# Added to the server's address; no machine has the resulting address.
 NOBODY = 75
-# How many attempts to connect there are, of five seconds each and one after the other; and how many
-# must still run when the idle connection is closed.
+# The number of attempts to connect; each takes five seconds, one after the other. The second number
+# is how many must still run when the idle connection is closed.
 ATTEMPTS, LEFT = 3, 2
 WIDTH = pathlib.Path("/sys/devices/virtual/workqueue/xprtrdma_rs/max_active")
 

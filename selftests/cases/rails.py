@@ -129,7 +129,7 @@ def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
 # devices' counters say so.
 @with_each_number(90, (2, 4, 16))
 def connections_are_spread_over_both_rails(t, connections):
-    # Connections of the mount before must be gone: they count, too.
+    # Connections of the previous mount would be counted, too.
     xprt.wait_gone()
     mount = mounted(t, connections)
     equal(rails.spread(), [connections // 2] * 2, "connections on each device")

@@ -71,7 +71,7 @@ def a_call_that_broke_two_connections_gets_an_error(t):
                 client.xid = xid
                 client.send(deed(client))
                 client.wait_ended()
-                # The server ended the connection: the client is still there.
+                # Only the server has ended the connection: the client's objects still exist.
                 stage.wait_gone()
         with Client(stage) as client:
             client.xid = xid

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The texts that name rails, which each network namespace has of its own, and their checks."""
+"""The texts that name rails. Each network namespace has its own texts, and the kernel checks them.
+"""
 
 import errno
 import pathlib

@@ -34,7 +34,8 @@ ROUND_TRIP_MS = 300
 MOST_TRIPS, MOST_MOUNTS = 1.7, 5
 # The event with which the kernel's server reports a message of another version.
 TRACING, BAD_VERSION = "/sys/kernel/tracing", "svcrdma_decode_badvers_err"
-# In small size, every third row is played of the tables that version one plays in full.
+# In small size, version two plays only every third row of those tables that version one plays in
+# full.
 ROWS_SHARE = 3
 ONE_AND_TWO = (1, 2, 1)
 # The answers of a server without version two, in the layout of either version.
@@ -160,7 +161,7 @@ def everything_works_in_version_two(t):
 def messages_around_the_threshold_of_version_two(t):
     peer = Peer(t)
     mount = peer.mount(TWO)
-    # In small size, each NFS version runs one of the two: version one runs both.
+    # In small size, each NFS version runs one flavour. The tests of version one run both.
     if ENV.full or t.version == "3":
         data.round_trips(data.Model(t, mount, "aligned", 3), data.threshold_sizes(), 0, 0)
     if ENV.full or t.version == "4.2":

@@ -2,28 +2,28 @@
 """The harness of the system tests.
 
 main     command line and selection of cases
-runner   one process per case: limits, judgement, cleaning up
-case     what a test function gets to work with
-env      what the surroundings say: server, client module, sizes
+runner   one process for each case: limits, judgement, cleaning up
+case     a test case, and the context that its function gets
+env      the environment: server, client module, sizes
 server   a helper process in the server machine
 mounts   mounting and unmounting
 module   loading and unloading the transport
-xprt     what the kernel shows of a connection, and forcing it down
-pattern  data that says where and when it was written
+xprt     what the kernel shows of a connection, and how to break it
+pattern  data that contain their origin
 buffers  memory for direct I/O
-workers  processes that load the mount while the test does something else, and threads
+workers  processes that load the mount during a case, and threads
 kmsg     the kernel log
-stacks   where tasks hang
-faults   trouble made on the server and on the wire
+stacks   kernel stacks of tasks that hang
+faults   faults on the server and on the network
 hostile  a responder that misbehaves (runs in the server machine)
-responder  orders to it, and the judgement of what follows
-load     writers that know what they were told, and the check of it
-rails    two devices, two addresses of the server, and what is wrong with one
+responder  requests to it, and checks of the client's reaction
+load     writers that record what was acknowledged, and the check of the server's files
+rails    two devices, two addresses of the server, and faults of one of them
 serving  this machine as a server, too
-showing  what programs that show something have in common
+showing  the common part of programs that demonstrate something
 wait     waiting for conditions
 
-torture  rounds of faults under load, their record
+torture  rounds of faults under load, and their record
 matrix   the table of faults
 bystanders  processes beside that load
 """

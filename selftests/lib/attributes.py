@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Extended attributes, asked for in one way only."""
+"""Extended attributes, read with a single request."""
 
 import ctypes
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Memory for direct I/O, at page borders or deliberately not."""
+"""Memory for direct I/O, with or without alignment to pages."""
 
 import mmap
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What other processes do beside the load of a fault matrix: the workers of `matrix`."""
+"""The workers of `matrix`: processes that work beside the load of a fault matrix."""
 
 import contextlib
 import mmap

@@ -7,8 +7,7 @@ import pathlib
 import sys
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-# Where the package lablib is, if its repository is not ours (a copy of the tests
-# may lie elsewhere).
+# The tests may be a copy outside our repository. Then the package lablib is in /repo.
 LAB = next(p for p in (REPO / "tools", pathlib.Path("/repo/tools")) if p.is_dir())
 sys.path.insert(0, str(LAB))
 PORT = 20049
@@ -18,8 +17,8 @@ PORT = 20049
 class Environment:
     """The settings of a run, from the environment and the command line."""
 
-    client: str = os.environ.get("LAB_CLIENT", "ours")       # ours or intree
-    serving: str = os.environ.get("LAB_SERVER", "intree")    # the server's transport: the same
+    client: str = os.environ.get("LAB_CLIENT", "ours")       # the client: ours or intree
+    serving: str = os.environ.get("LAB_SERVER", "intree")    # the server's: ours or intree
     debug: bool = bool(os.environ.get("LAB_DEBUG"))
     upstream: bool = bool(os.environ.get("LAB_UPSTREAM"))  # patched rxe, see Documentation/upstream
     module_file: str = os.environ.get("LAB_MODULE", "")

@@ -18,7 +18,7 @@ class Injection:
 
     def __init__(self, t, kinds=KINDS):
         self.t, self.kinds = t, kinds
-        # Fail allocations that may wait for memory too, and print no trace for each.
+        # Also fails allocations that may wait for memory, and prints no trace for each failure.
         self.set(ignore_gfp_wait="N", verbose=0)
         self.write("fail_page_alloc", "min-order", 0)
 
@@ -42,7 +42,7 @@ class Injection:
     def only_within(self, functions_from_to):
         """Spares allocations without any of these functions among their callers."""
         start, end = functions_from_to
-        # The last one fails other things, but counts what fails like the others.
+        # fail_sunrpc does not fail allocations, but counts its failures like the others.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))

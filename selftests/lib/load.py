@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Load on a mount while something happens to it; nothing may be lost or torn.
+"""Load on a mount during a fault; nothing may be lost or torn.
 
-Writers write records that carry file, offset and generation.  What a write has
-acknowledged must be on the server in the end, and what a read returns must be
-of a generation that was written.
+Writers write records that contain file, offset and generation. Data of an acknowledged write must
+be on the server in the end. A read must return a generation that was written.
 """
 
 import contextlib
@@ -51,7 +50,7 @@ class Board:
 
 
 class Direct:
-    """Writes past the page cache: acknowledged when write returns."""
+    """Writes with O_DIRECT: a write is acknowledged when write(2) returns."""
 
     def __init__(self, path, size):
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
@@ -68,7 +67,7 @@ class Direct:
 
 
 class Synced:
-    """Writes to the page cache: acknowledged when fsync returns."""
+    """Writes to the page cache: a write is acknowledged when fsync(2) returns."""
 
     def __init__(self, path, _size):
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -158,7 +157,8 @@ class Load:
         self.boards, self.looker = [Board() for _ in self.kinds], Board()
 
     def written(self):
-        """Returns the number of acknowledged writes of each writer, and of checks of the looker."""
+        """Returns the number of acknowledged writes of each writer, and the number of checks that
+        the looker has made."""
         return [board[Board.GENERATION] for board in (*self.boards, self.looker)]
 
     def further(self, start, more):

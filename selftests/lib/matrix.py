@@ -36,7 +36,7 @@ MOUNTS = 50
 # A day has 288 idle periods of five minutes. A round has 48 of them, so six rounds are a day.
 IDLE_CYCLES = 48
 SERVER_ADDRESS, CLIENT_ADDRESS = "192.0.2.3", "192.0.2.4"
-# With either client umount -f ends calls with this error, which is meant for the kernel only, but
+# With both clients, umount -f ends calls with this error. It is meant for the kernel only, but
 # processes see it.
 ERESTARTSYS = 512
 SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """A helper process in the server machine, reached by the lab's control line.
 
-One process serves many requests: in these machines a new process costs more
-than most requests.
+One process serves many requests: in these machines the start of a process takes longer than most
+requests.
 """
 
 import base64

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """Faults at random times under a load that verifies itself.
 
-One mount for each NFS version, at the same time, on the server's disk; every
-fault hits all of them.  After each fault: every writer has come further, then
-all rest and the server's own files are compared with what was acknowledged.
+Each NFS version has one mount on the server's disk. The mounts exist at the same time, and every
+fault hits all of them. After each fault every writer must do more work. Then all writers rest, and
+the server's own files are compared with the acknowledged data.
 """
 
 import argparse

@@ -21,8 +21,8 @@ DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
 CLIENTS = pathlib.Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 
 
-# The name of such an end in our log and in our debugfs: rxe lost the connection because it executed
-# a registration again. That can happen while the machine has too much to do
+# Text of our log and our debugfs about a connection that rxe lost because it executed a
+# registration again. That can happen while the machine has too much to do
 # (Documentation/reliability.rst).
 REPEATED = "the device has executed a registration again"
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """A responder that misbehaves on command; it runs in the server machine.
 
-proxy    the program: clients speak RPC-over-RDMA to it, it speaks TCP to knfsd
+proxy    the program: takes calls over RDMA, and forwards them to knfsd over TCP
 verbs    connections: queue pair, memory, connection manager (pyverbs)
-message  transport messages taken apart and put together, apart from the module's code
-rpc      what has to be known of RPC and NFS to place data directly
-row      what a row of the tables is
+message  decodes and encodes transport messages, independently of the module's code
+rpc      the parts of RPC and NFS that direct placement of data needs
+row      the form of a row of the tables
 tables   the misbehaviours, and how a client must react to each
 
-It speaks both versions of RPC-over-RDMA: a call is answered in its own, and what a row changes is
-the same in either.  What only version two has is in `version_two`.
+It speaks both versions of RPC-over-RDMA, and answers a call in the version of the call. A row
+changes the same field in either version. Features of version two only are in `version_two`.
 
-The tables are read on both sides: the proxy looks up what to do, the test what to expect.
+Both sides read the tables: the proxy looks up what to do, and the test looks up what to expect.
 """

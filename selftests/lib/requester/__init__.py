@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A requester that misbehaves; it runs in the client machine, against our server alone.
+"""A requester that misbehaves; it runs in the client machine, against our server only.
 
 verbs    connections to a server (pyverbs)
-calls    RPC calls of NFS, and what their replies say
-row      what a row of the tables is
+calls    RPC calls of NFS, and the meaning of their replies
+row      the form of a row of the tables
 tables   the misbehaviours, and how the server must react to each
 
-It is the other side of the hostile responder, whose messages and connections it uses.
+It is the counterpart of the hostile responder, and uses that responder's messages and connections.
 """

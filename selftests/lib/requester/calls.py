@@ -37,7 +37,7 @@ def compound(xid, path, *operations, credential=SYS):
 
 
 def write(offset, length):
-    """Returns a WRITE up to the length of its data, which follow."""
+    """Returns the beginning of a WRITE, which ends where the data begin."""
     return word(WRITE) + ANYBODY + word(0, offset, FILE_SYNC, length)
 
 

@@ -22,7 +22,7 @@ class Reaction:
     kind: str
     error: str = ""                # of a refusal
     versions: tuple = (1, 1)       # that an error about the version names
-    check: Callable | None = None  # of (stage, client, answer); complains
+    check: Callable | None = None  # function of (stage, client, answer) that complains
 
 
 @dataclasses.dataclass(frozen=True)

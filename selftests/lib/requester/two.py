@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """A requester that speaks version two to a server of ours, rightly and wrongly.
 
-What the connections are asked behind each row is in version one.
+After each row the test checks the connections with calls in version one.
 """
 
 from ..hostile.message import CALL, REPLY, word

@@ -20,8 +20,8 @@ TOLERANCE = {
     "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
     # The shortest load has 32 calls, and 16 Receives are posted at a time: 2 or 3 posts.
     "recv_posts": (0.02, 0.035), "transport": (0.01, 5), "service": (0.06, 20),
-    # memcpy copies forwards or backwards, depending on the lowest byte of both addresses: 30 more
-    # or fewer.
+    # memcpy copies forwards or backwards, depending on the lowest byte of both addresses. The
+    # difference is about 30 instructions.
     "copies": (0.02, 35),
     "kernel": (0.05, 0), "works": (0.05, 0.1), "allocations": (0.02, 0.05),
     "atomics": (0.04, 0.3), "fences": (0.1, 0.3), "code": (0.05, 5), "data": (0.05, 3),

@@ -323,7 +323,7 @@ class Judgement:
         self.messages = sum(len(connection.lines) for connection in self.connections)
         self.counts = sum((connection.counts for connection in self.connections),
                           collections.Counter())
-        # Without calls that may stay unanswered in normal operation.
+        # This number does not include calls that may stay unanswered in normal operation.
         self.unanswered = sum(len(connection.open - connection.parting)
                               for connection in self.connections)
         self.complaints = [complaint for connection in self.connections

@@ -68,7 +68,7 @@ def operations():
 
 
 class End:
-    """A socket whose peer is the other machine's."""
+    """A socket, with a socket of the other machine as its peer."""
 
     def __init__(self, own, peer, tos):
         sys.path.insert(0, RDS)

@@ -63,7 +63,8 @@ class Machine:
         return [f"net{number}" for number in range(len(self.addresses))]
 
     def files(self):
-        """Returns what else QEMU must see, and where."""
+        """Returns the other files and directories that QEMU needs, and the paths at which it sees
+        them."""
         files = [(root.guest(self.kernel.arch), "/lab/root"),
                  (self.kernel.modules, "/lab/modules"), (self.kernel.image.parent, "/lab/kernel"),
                  (initramfs.path(self.kernel).parent, "/lab/initramfs")]

@@ -170,7 +170,7 @@ class Orders(Compiled):
         ("f0 83 44 24 fc 01", 1),      # lock addl $1,-4(%rsp)
         ("0f ae f0", 2), ("0f ae e8", 2), ("0f ae f8", 2),
         ("0f ae 00", 0),               # fxsave (%rax)
-        ("3e 48 0f b1 0a", 0),         # the first, changed for a single processor
+        ("3e 48 0f b1 0a", 0),         # the first, with 3e for lock (one processor)
         ("c3", 0),
     )
 
