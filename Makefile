@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Targets of the project.  The module itself is described in Kbuild and
-# rust/Kbuild; everything that needs a kernel or a machine is done by tools/lab.
+# Targets of the project. Kbuild and rust/Kbuild describe the module itself; tools/lab does
+# everything that needs a kernel or a machine.
 
 LAB := tools/lab
 REPO := $(CURDIR)
@@ -11,7 +11,7 @@ KERNEL_OPTION = $(if $(KERNEL),--kernel '$(KERNEL)')
 OLDEST := 7.2
 
 ifdef KDIR
-# A distribution's headers or somebody's own prepared tree, with the tools of this machine.
+# KDIR: a distribution's headers or a user's prepared tree. The tools of this machine are used.
 RUSTC ?= rustc
 BINDGEN ?= bindgen
 ifeq ($(wildcard $(KDIR)/include/config/kernel.release),)
@@ -27,7 +27,7 @@ endif
 ifeq ($(wildcard $(KDIR)/rust/libkernel.rmeta),)
 $(error KDIR=$(KDIR) has no Rust metadata (looked for rust/libkernel.rmeta): Ubuntu has it in linux-lib-rust-$(RELEASE); the headers packages of Debian leave it out, use KERNEL=$(RELEASE) there; in a tree of your own run 'make modules_prepare')
 endif
-# Metadata of one compiler cannot be read by another.
+# A compiler cannot read the metadata of another one.
 COMPILER := $(shell sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$$/\1/p' '$(KDIR)/include/config/auto.conf' 2> /dev/null)
 FOUND := $(shell $(RUSTC) --version 2> /dev/null)
 ifneq ($(COMPILER),)
@@ -38,7 +38,7 @@ endif
 ifeq ($(shell command -v '$(BINDGEN)'),)
 $(error there is no $(BINDGEN): install it (Debian and Ubuntu: bindgen, Arch: rust-bindgen), or name it with BINDGEN=/path/to/bindgen)
 endif
-# All are named, for the kernel's makefiles take no tools from the environment.
+# All tools are named, because the kernel's makefiles take none from the environment.
 CLANG := $(shell grep -x CONFIG_CC_IS_CLANG=y '$(KDIR)/include/config/auto.conf' 2> /dev/null)
 KBUILD = $(MAKE) -C '$(KDIR)' M='$(REPO)' MO='$(REPO)/build/$(RELEASE)$(1)' RUSTC='$(RUSTC)' BINDGEN='$(BINDGEN)' $(if $(CLANG),LLVM=1)
 else
@@ -69,7 +69,7 @@ else
 	$(LAB) build $(KERNEL_OPTION) --variant server $(if $(filter 1,$(CLIPPY)),--clippy)
 endif
 
-# The module of RDS. KDIR must be a tree with its source: the headers of rds.ko are nowhere else.
+# The module of RDS. KDIR must be a tree with the source of rds.ko, which contains its headers.
 .PHONY: rds
 rds:
 ifdef KDIR
@@ -96,7 +96,7 @@ modules_install: modules
 		depmod $(if $(INSTALL_MOD_PATH),-b '$(INSTALL_MOD_PATH)') $(RELEASE); \
 	else echo "this machine has no depmod: run 'depmod $(RELEASE)' where the module goes"; fi
 
-# With the tools of this machine if it has them.
+# Uses the tools of this machine if it has them.
 .PHONY: deb
 deb: modules server $(if $(or $(if $(KDIR),,lab),$(wildcard $(KDIR)/net/rds/rds.h)),rds)
 	$(if $(and $(shell command -v dh_dkms),$(shell command -v sphinx-build)),,$(LAB) exec )tools/packaging/build \
@@ -124,12 +124,12 @@ demo-rails:
 demo-server:
 	$(LAB) demo --server $(KERNEL_OPTION)
 
-# RDS sockets: the promises of rds-rdma(7), kept by ours and by the in-tree module.
+# RDS sockets: the promises of rds-rdma(7), with our module and with the in-tree one.
 .PHONY: demo-rds
 demo-rds:
 	$(LAB) demo --rds $(KERNEL_OPTION)
 
-# Version two of RPC-over-RDMA, which no server in use speaks.
+# Version two of RPC-over-RDMA, which only our server supports so far.
 .PHONY: demo-v2
 demo-v2:
 	$(LAB) demo --version-two $(KERNEL_OPTION)
@@ -170,7 +170,7 @@ torture:
 	$(LAB) torture $(KERNEL_OPTION) $(if $(CLIENT),--client $(CLIENT)) $(if $(DEBUG),--debug) \
 		$(if $(RAILS),--rails) $(if $(CPUS),--cpus $(CPUS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
-# Instruction counts, with the tools of this machine if it has them.
+# Counts instructions; uses the tools of this machine if it has them.
 .PHONY: bench-host
 bench-host:
 	$(if $(and $(shell command -v rustc),$(shell command -v valgrind)),,$(LAB) exec )tools/bench-host
@@ -184,7 +184,7 @@ bench bench-check:
 	$(LAB) $@ $(KERNEL_OPTION) $(BENCH)
 	$(if $(filter bench,$@)$(BENCH),,$(LAB) $@ $(KERNEL_OPTION) --server)
 
-# With Sphinx of this machine if it has it. A page that is read again tells its warnings again.
+# Uses Sphinx of this machine if it has it. With -E it reads all pages and repeats all warnings.
 .PHONY: htmldocs
 htmldocs:
 	$(if $(shell command -v sphinx-build),,$(LAB) exec -- )sphinx-build -E -W --keep-going -q \

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""What continuous integration runs: everything within the time it has.
+"""Runs what continuous integration needs, within a time limit.
 
-Stops itself as failed when the limit is over; the last line sums up.
+If the limit is exceeded, the program stops and fails. The last line is the sum of all tests.
 """
 
 import os
@@ -16,17 +16,18 @@ import threading
 REPO = pathlib.Path(__file__).resolve().parents[1]
 LIMIT_SECONDS = 86 * 60
 TARGETS = ("check", "check-debug")
-# What the second target needs and a compiler makes in ten minutes, with what the first target
-# leaves of the processors. Should it fail, the second target does it again and tells.
+# Builds what the second target needs. A compiler needs ten minutes for it. The build uses the
+# processor time that the first target leaves. If the build fails, the second target repeats it and
+# reports the error.
 AHEAD = ("tools/lab", "kernel", "--debug", "--behind")
 AHEAD_LOG = "build/ahead.log"
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
-# How long a target may take to tear its machines down when told to stop.
+# The time in which a stopped target must end its machines.
 GRACE_SECONDS = 30
 
 
 def run(target, overdue):
-    """Run a target with its output passed on: (exit status, its closing figures)."""
+    """Runs a target and passes on its output; returns (exit status, figures of its last line)."""
     child = subprocess.Popen(["make", "-C", str(REPO), "--no-print-directory", target],
                              stdout=subprocess.PIPE, text=True, errors="replace",
                              start_new_session=True)
@@ -42,7 +43,7 @@ def run(target, overdue):
 
 
 def start_ahead():
-    """Begin with what is needed later."""
+    """Starts the build of what the second target needs."""
     log = REPO / AHEAD_LOG
     log.parent.mkdir(exist_ok=True)
     with open(log, "wb") as out:
@@ -51,7 +52,7 @@ def start_ahead():
 
 
 def end(child):
-    """End a child and what it started, politely first."""
+    """Ends a child and the processes that it started, first with SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if child is None or child.poll() is not None:
             return
@@ -79,13 +80,13 @@ class Overdue:
         self.end()
 
     def end(self):
-        """End the target that is running, if one is."""
+        """Ends the running target, if any."""
         self.timer.cancel()
         end(self.victim)
 
 
 def main():
-    # Being told to stop unwinds the stack.
+    # SIGTERM raises an exception, so that every `finally` runs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     overdue, total, ahead = Overdue(LIMIT_SECONDS), [0, 0, 0], None
     try:

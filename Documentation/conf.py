@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How Sphinx makes HTML of these pages: make htmldocs."""
+"""The configuration of Sphinx for `make htmldocs`."""
 
 import pathlib
 import sys
 
-# Of the directive that makes tables of tools/results.
+# The directory of the directive that makes tables from tools/results.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
@@ -13,5 +13,5 @@ author = "The xprtrdma_rs developers"
 html_title = project
 html_theme = "classic"
 extensions = ["results"]
-# Every reference must lead somewhere.
+# A reference without a target is a warning.
 nitpicky = True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tables of the pages, made of the records in tools/results and of the source."""
+"""Tables of the pages, made from the records in tools/results and from the source."""
 
 import csv
 import itertools
@@ -15,7 +15,7 @@ CLIENTS = {"ours": "ours", "intree": "in-tree"}
 VERSIONS = ("3", "4.2")
 WRONG = ("failed", "errors", "splats")
 NONE = "–"
-# What `make bench` counts of an RPC: columns of the record and of each table.
+# Counts of an RPC by `make bench`: column of the record -> column of the table.
 PROVIDER = {"work_requests": "work requests", "posts": "post-send calls",
             "completions": "completions", "recv_posts": "post-recv calls"}
 KERNEL = {"service": "the transport and what it calls", "copies": "of that, copying",
@@ -24,25 +24,25 @@ KERNEL = {"service": "the transport and what it calls", "copies": "of that, copy
 MEMORY = {"atomics": "atomic instructions", "fences": "fences", "code": "lines of code",
           "data": "lines of data", "written": "of them written", "l1d": "missed, L1 data",
           "l2": "missed, L2"}
-# What `tools/lab count --server` counts of an RPC.
+# Counts of an RPC by `tools/lab count --server`.
 SERVER = {"passes": "passes of nfsd threads", "work_requests": "work requests",
           "posts": "post-send calls", "completions": "completions, with the Receive",
           "pages": "pages allocated", "kmalloc": "kmalloc", "transport": "own instructions",
           "service": "with what they call", "atomics": "atomic instructions",
           "kernel": "whole kernel"}
-# What `tools/lab count --rds` counts of a message or an operation.
+# Counts of a message or an operation by `tools/lab count --rds`.
 RDS = {"work_requests": "work requests", "completions": "completions",
        "transport": "own instructions", "service": "with what they call",
        "own-atomics": "own atomic instructions", "wakeups": "wake-ups", "kernel": "whole kernel"}
-# A counter of the module, with what its comment says.
+# A counter of the module, with its comment.
 COUNTER = re.compile(r'((?:^    /// .*\n)+)^    \w+ = "(\w+)",$', re.MULTILINE)
-# Where a planted fault must be noticed, by its flag.
+# By the flag of a planted fault: where a test must notice it.
 WHERE = {"suites": "KUnit", "debug": "debug kernel", "full": "full size", "host": "on the host",
          "rails": "two cables"}
 
 
 def read(name):
-    """Returns the records of a table, each a dictionary of texts."""
+    """Returns the records of a table as dictionaries of texts."""
     with open(TOOLS / f"results/{name}.csv", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -54,13 +54,13 @@ def cell(content):
 
 
 def text_of(head, rows):
-    """Returns the csv-table, as lines of reStructuredText."""
+    """Returns a csv-table, as lines of reStructuredText."""
     return [".. csv-table::", "   :header-rows: 1", "",
             *(f"   {', '.join(map(cell, row))}" for row in (head, *rows))]
 
 
 def picked(name, **columns):
-    """Returns a table of some columns of a record, under names of the page."""
+    """Returns a table of some columns of a record, with the page's names of the columns."""
     return tuple(title.replace("_", " ") for title in columns), [
         [CLIENTS.get(row[column], row[column]) or NONE for column in columns.values()]
         for row in read(name)]
@@ -74,16 +74,17 @@ class Torture:
         self.rows = [row for row in read("torture-rows") if row["run"] in self.runs]
 
     def client(self, row):
-        """Returns whose run the row is of."""
+        """Returns the client to which the row's run belongs."""
         return self.runs[row["run"]]["client"]
 
     def clients(self):
-        """Returns the clients that ran, ours first."""
+        """Returns the clients that have runs, ours first."""
         return [client for client in CLIENTS
                 if any(run["client"] == client for run in self.runs.values())]
 
     def rounds(self):
-        """Returns (run, fault) -> (rounds, failed), as a round is about both mounts."""
+        """Returns (run, fault) -> (rounds, failed). A round counts once, although it has both
+        mounts."""
         found = {}
         for row in self.rows:
             failed = int(row["failed"])
@@ -93,7 +94,8 @@ class Torture:
         return found
 
     def summary(self):
-        """Yields a row for each client: what its runs were, and what they left."""
+        """Yields a row for each client: its runs, and the complaints about what they left behind.
+        """
         rounds = self.rounds()
         for client in self.clients():
             runs = {name: run for name, run in self.runs.items() if run["client"] == client}
@@ -102,7 +104,7 @@ class Torture:
             bad = dict.fromkeys(f"``{fault}``" for (_, fault), (_, bad) in mine.items() if bad)
             left = sorted({complaint.strip() for run in runs.values()
                            for complaint in run["complaints"].split("; ") if complaint})
-            # Of two that begin alike the longer one tells more.
+            # If a complaint is the beginning of the next one, only the longer one is kept.
             left = [one for one, two in itertools.pairwise([*left, ""]) if not two.startswith(one)]
             yield (CLIENTS[client], ", ".join(sorted({run["kernel"] for run in runs.values()})),
                    len(runs), round(sum(float(run["minutes"]) for run in runs.values())),
@@ -130,7 +132,7 @@ class Torture:
                 sum(int(row["bytes"]) for row in rows) >> 20]
 
     def table(self):
-        """Returns the faults with both clients side by side, in the order of the program."""
+        """Returns the faults with both clients side by side, in the order of the record."""
         clients = self.clients()
         head = [f"{CLIENTS[client]}: {words}" for client in clients
                 for words in ("rounds", *(f"NFSv{version}" for version in VERSIONS),
@@ -143,13 +145,13 @@ class Torture:
 
 
 def torture_runs():
-    """Returns what all runs came to."""
+    """Returns a summary of all runs, a row for each client and kind of kernel."""
     return ("Client", "kernel", "runs", "minutes", "rounds", "failed", "left behind"), [
         row for debug in "01" for row in Torture(debug).summary()]
 
 
 def torture_failures():
-    """Returns why rounds failed. What came again is told once."""
+    """Returns the reasons of failed rounds, each only once."""
     runs = {row["run"]: row for row in read("torture-runs")}
     return ("Client", "fault", "reason"), dict.fromkeys(
         (CLIENTS[runs[row["run"]]["client"]], f"``{row['fault']}``", f"``{row['reason']}``")
@@ -157,7 +159,8 @@ def torture_failures():
 
 
 def program_failures():
-    """Returns the cases that fail with both clients, the groups of a case counted."""
+    """Returns the cases that fail with both clients, with the number of groups in which each fails.
+    """
     found = {}
     for row in read("program-failures"):
         if not row["times with ours only"]:
@@ -171,7 +174,7 @@ def program_failures():
 
 
 def plain(pattern):
-    """Returns a pattern as a reader wants to see it."""
+    """Returns a pattern without its escapes and anchors."""
     return re.sub(r"\\(.)", r"\1", pattern.strip("^$"))
 
 
@@ -192,7 +195,7 @@ def mutants():
 
 
 def counters():
-    """Returns the counters of the module, as their comments explain them."""
+    """Returns the counters of the module with their comments."""
     text = (TOP / "rust/proto/error.rs").read_text()
     return ("Counter", "meaning"), [
         (f"``{name}``", " ".join(about.replace("///", "").split()).replace("`", "``"))
@@ -200,13 +203,13 @@ def counters():
 
 
 def number(text):
-    """Returns a count as a reader wants to see it."""
+    """Returns a count with two decimals, or without decimals if it is large."""
     value = float(text)
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
 def counts(columns, name="bench-counts", key="client"):
-    """Returns what an RPC takes, ours / in-tree, an operation each line."""
+    """Returns the counts of an RPC, ours / in-tree, one line for each operation."""
     found = {client: {row["load"]: row for row in read(name) if row[key] == client}
              for client in CLIENTS}
     return ("operation", *columns.values()), [
@@ -215,7 +218,8 @@ def counts(columns, name="bench-counts", key="client"):
 
 
 def server():
-    """Returns what a server does for an RPC, ours / in-tree, and how much of the whole kernel."""
+    """Returns the counts of an RPC in a server, ours / in-tree, and the ratio for the whole kernel.
+    """
     head, rows = counts(SERVER, "server-counts", "server")
     found = {(row["server"], row["load"]): float(row["kernel"]) for row in read("server-counts")}
     return (*head, "ratio"), [
@@ -268,12 +272,12 @@ TABLES = {
 
 
 def lines(name):
-    """Returns a table of that name, as lines of reStructuredText."""
+    """Returns the table with this name, as lines of reStructuredText."""
     return text_of(*TABLES[name]())
 
 
 def expanded(text):
-    """Returns a page with its tables in it, for readers of the page as it stands."""
+    """Returns the text of a page with its tables, for readers of the source."""
     return re.sub(r"^\.\. results:: (\S+)$", lambda found: "\n".join(lines(found[1])), text,
                   flags=re.MULTILINE)
 

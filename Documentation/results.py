@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The directive ``results`` of the pages: a table of tools/results, made when a page is built."""
+"""The directive ``results``: a table from tools/results, made when a page is built."""
 
 import result_tables
 from docutils import nodes
@@ -8,7 +8,7 @@ from docutils.statemachine import StringList
 
 
 class Results(Directive):
-    """Sets the table that the argument names."""
+    """Inserts the table that the argument names."""
 
     required_arguments = 1
 
@@ -24,6 +24,6 @@ class Results(Directive):
 
 
 def setup(app):
-    """Tells Sphinx of the directive."""
+    """Registers the directive."""
     app.add_directive("results", Results)
     return {"parallel_read_safe": True}
