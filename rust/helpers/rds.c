@@ -270,6 +270,21 @@ struct scatterlist *rdsrdma_op_table(struct rds_message *rm)
 	return rm->rdma.op_sg;
 }
 
+void rdsrdma_tell(struct rds_message *rm, int status)
+{
+	unsigned long flags;
+
+	/*
+	 * RDS reads the flag under this lock. Without the flag it would not
+	 * tell a program that asked for failures alone.
+	 */
+	spin_lock_irqsave(&rm->m_rs_lock, flags);
+	if (status != RDS_RDMA_SUCCESS && rm->rdma.op_recverr)
+		rm->rdma.op_notify = 1;
+	spin_unlock_irqrestore(&rm->m_rs_lock, flags);
+	rds_rdma_send_complete(rm, status);
+}
+
 void rdsrdma_set_failure(struct rds_message *rm, int status)
 {
 	struct rds_notifier *notifier;

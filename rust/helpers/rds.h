@@ -94,6 +94,11 @@ size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
  * entries.
  */
 struct scatterlist *rdsrdma_op_table(struct rds_message *rm);
+/*
+ * Tells the socket this status now, if the program wants to know it. A failure
+ * is also told to a program that asked for failures alone.
+ */
+void rdsrdma_tell(struct rds_message *rm, int status);
 /* Sets the status that the socket receives when the message is dropped. */
 void rdsrdma_set_failure(struct rds_message *rm, int status);
 

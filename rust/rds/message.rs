@@ -208,11 +208,11 @@ impl Held {
         unsafe { bindings::rds_message_unmapped(self.0.as_ptr()) };
     }
 
-    /// Reports this `RDS_RDMA_*` status to the program, if the program has requested reports.
+    /// Reports this `RDS_RDMA_*` status to the program, if the program has requested such reports.
     pub fn tell(&self, status: i32) {
         // SAFETY: The pointer is valid by the type invariant, and the callee takes the locks that
         // it needs.
-        unsafe { bindings::rds_rdma_send_complete(self.0.as_ptr(), status) };
+        unsafe { bindings::rdsrdma_tell(self.0.as_ptr(), status) };
     }
 
     /// Sets the `RDS_RDMA_*` status that RDS reports to the program if it discards the message.

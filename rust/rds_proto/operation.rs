@@ -27,7 +27,7 @@ impl Status {
     }
 }
 
-/// The status of a completed work request.
+/// The status of a completed work request, or of an operation that posted none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The work request succeeded.
@@ -38,6 +38,9 @@ pub enum Completion {
     Refused,
     /// The work request failed in any other way.
     Failed,
+    /// The operation did not begin, because the device could not map the program's memory. The
+    /// connection goes on without its message.
+    Unmapped,
 }
 
 /// The status to report to the program after its operation has completed, and the time of the
@@ -107,6 +110,11 @@ impl Operation {
             None | Some(Completion::Done | Completion::Flushed) => return Tell::Later,
             Some(Completion::Refused) => Status::RemoteError,
             Some(Completion::Failed) => Status::OtherError,
+            // The socket layer does not discard the message, so it would never report the failure.
+            Some(Completion::Unmapped) if wishes.notify || wishes.failures => {
+                return Tell::Now(Status::OtherError)
+            }
+            Some(Completion::Unmapped) => return Tell::Later,
         };
         match wishes {
             Wishes { notify: true, .. } => Tell::Now(failed),

@@ -79,6 +79,13 @@ impl<H: QpHandler> Link<H> {
         }
     }
 
+    /// Records that a message is not sent, because its operation could not begin. Returns the same
+    /// as [`Link::advance`].
+    pub(crate) fn leave_out(&mut self, sequence: u64) -> Option<u64> {
+        self.acknowledged.leave_out(sequence, self.sent);
+        self.advance()
+    }
+
     /// Returns the sequence number up to which messages are complete, if it has increased since the
     /// last call.
     pub(crate) fn advance(&mut self) -> Option<u64> {

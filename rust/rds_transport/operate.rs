@@ -5,6 +5,9 @@
 //! An operation moves bytes between the peer's memory region and the program's memory. If the
 //! program's memory has more pieces than the work requests can describe, the device accesses pages
 //! of this driver instead, and the driver copies the bytes.
+//!
+//! If the memory cannot be mapped for the device, the operation fails alone: the program is told,
+//! the message of the operation is not sent, and the connection goes on.
 
 use crate::{
     driver::Rds,
@@ -59,11 +62,21 @@ pub(crate) fn operate(connection: &Arc<Connection<Rds>>, message: &Message<'_>) 
         Ok(()) => true,
         Err(error) if error == ENOMEM || error == EAGAIN => false,
         Err(_) => {
-            // The operation can never be started. RDS would retry it for ever, so the connection is
-            // dropped.
+            // The connection has failed. RDS would retry the operation for ever, so the connection
+            // is dropped.
             connection.drop_path();
             false
         }
+    }
+}
+
+/// Ends an operation whose memory cannot be mapped.
+fn leave_out(connection: &Arc<Connection<Rds>>, posted: Posted) {
+    let sequence = posted.sequence;
+    posted.end(Completion::Unmapped);
+    let news = connection.data().with_link(|link| link.leave_out(sequence));
+    if let (Some(sequence), Some(entered)) = (news.flatten(), connection.enter()) {
+        entered.acknowledged(sequence);
     }
 }
 
@@ -102,8 +115,21 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         return Err(EAGAIN);
     }
     let transfer = match is_lent {
-        true => lend(&qp, &posted.message, &asked)?,
-        false => copy(&qp, &posted.message, &asked)?,
+        true => lend(&qp, &posted.message, &asked),
+        false => copy(&qp, &posted.message, &asked),
+    };
+    let transfer = match transfer {
+        Ok(transfer) => transfer,
+        Err(error) if error == ENOMEM => return Err(error),
+        Err(_) => {
+            // Operations in flight may occupy what the device needs to map memory.
+            let busy = |link: &mut Link<_>| !link.posted.is_empty();
+            if connection.data().with_link(busy).ok_or(ENOTCONN)? {
+                return Err(EAGAIN);
+            }
+            leave_out(connection, posted);
+            return Ok(());
+        }
     };
     let wrs = transfer.wrs();
     // If nothing is posted, both objects are dropped outside the lock, because dropping them may

@@ -162,6 +162,10 @@ pub(crate) fn transmit(
         if link.posted.iter().any(is_held) {
             return Ok(None);
         }
+        if link.acknowledged.leaves_out(header.sequence) {
+            // RDS moves on to the next message, as if this one had been sent.
+            return Ok(Some(header.len.saturating_sub(at)));
+        }
         link.fragments(&header, message, at, begun)
     });
     match sent {

@@ -72,6 +72,33 @@ fn an_operation_that_is_under_way_holds_its_message() {
 }
 
 #[test]
+fn a_message_that_is_not_sent_is_over_with_those_before_it() {
+    let mut acknowledged = Acknowledged::default();
+    assert!(!acknowledged.leaves_out(0));
+    // Nothing was sent before.
+    acknowledged.leave_out(7, 0);
+    assert!(acknowledged.leaves_out(7) && !acknowledged.leaves_out(8));
+    assert_eq!(acknowledged.advance(None), Some(7));
+    // Messages 8 and 9 were sent, 10 and 11 are not.
+    acknowledged.leave_out(10, 9);
+    acknowledged.leave_out(11, 9);
+    assert_eq!(acknowledged.advance(None), None);
+    acknowledged.heard(8, 9);
+    assert_eq!(acknowledged.advance(None), Some(8));
+    acknowledged.heard(9, 9);
+    assert_eq!(acknowledged.advance(Some(9)), None);
+    assert_eq!(acknowledged.advance(None), Some(11));
+    // Message 12 is not sent either, and 13 is.
+    acknowledged.leave_out(12, 9);
+    assert_eq!(acknowledged.advance(None), Some(12));
+    acknowledged.leave_out(14, 13);
+    acknowledged.heard(12, 13);
+    assert_eq!(acknowledged.advance(None), None);
+    acknowledged.heard(13, 13);
+    assert_eq!(acknowledged.advance(None), Some(14));
+}
+
+#[test]
 fn whatever_is_heard_the_numbers_rise() {
     let mut numbers = Random::new(5);
     let mut acknowledged = Acknowledged::default();

@@ -79,6 +79,15 @@ fn what_was_flushed_is_told_by_the_socket_layer() {
     assert_eq!(ended(&[Done, Flushed]).tell(TOLD), Tell::Later);
 }
 
+#[test]
+fn what_did_not_begin_is_told_at_once() {
+    for wishes in [TOLD, FAILURES] {
+        let tell = ended(&[Unmapped]).tell(wishes);
+        assert_eq!(tell, Tell::Now(Status::OtherError));
+    }
+    assert_eq!(ended(&[Unmapped]).tell(Wishes::default()), Tell::Later);
+}
+
 // covers: RDS-15 RDS-18 RDS-37
 #[test]
 fn failures_alone_are_told_when_the_message_is_dropped() {
