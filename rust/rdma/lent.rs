@@ -4,12 +4,10 @@
 
 use crate::{
     dma::Direction,
-    mr::{
-        clear_marks,
-        mark_end, //
-    },
+    mr::mark_end,
     pd::Pd, //
 };
+use core::ptr;
 use kernel::{
     bindings::scatterlist,
     prelude::*,
@@ -46,12 +44,9 @@ impl MappedLoan {
         if dir != Direction::ToDevice && !loan.is_writable() {
             return Err(EACCES);
         }
-        let mut table = KVVec::new();
-        table.extend_from_slice(loan.entries(), GFP_KERNEL)?;
-        // The copy must not contain the marks of the lender's table and of its mappings.
-        table.iter_mut().for_each(clear_marks);
+        let mut table = copy(loan.entries())?;
         mark_end(table.last_mut().ok_or(EINVAL)?);
-        let mut sges = KVVec::with_capacity(table.len(), GFP_KERNEL)?;
+        let sges = KVVec::with_capacity(table.len(), GFP_KERNEL)?;
         let lender: KBox<dyn Lender> = KBox::new(loan, GFP_KERNEL)?;
         let nents = c_int::try_from(table.len())?;
         let dev = pd.raw_device();
@@ -62,16 +57,17 @@ impl MappedLoan {
         if mapped <= 0 {
             return Err(EIO);
         }
-        // CAST: The number is positive.
-        join(&mut sges, table.iter().take(mapped as usize), pd);
         // INVARIANT: All entries were mapped above.
-        Ok(Self {
+        let mut this = Self {
             sges,
             table,
             dir,
             pd: pd.clone(),
             _lender: lender,
-        })
+        };
+        // CAST: The number is positive.
+        join(&mut this.sges, &this.table, mapped as usize, pd);
+        Ok(this)
     }
 
     /// Returns the scatter/gather elements. They do not move while this object exists.
@@ -85,32 +81,49 @@ impl MappedLoan {
     }
 }
 
-/// Adds elements for mapped entries. The vector has space for one element per entry. Entries whose
-/// device addresses follow each other share an element.
-fn join<'a>(
-    sges: &mut KVVec<bindings::ib_sge>,
-    mapped: impl Iterator<Item = &'a scatterlist>,
-    pd: &Pd,
-) {
+/// Copies the entries of a table that is not mapped.
+fn copy(entries: &[scatterlist]) -> Result<KVVec<scatterlist>> {
+    let mut table = KVVec::with_capacity(entries.len(), GFP_KERNEL)?;
+    let place: *mut scatterlist = table.spare_capacity_mut().as_mut_ptr().cast();
+    // SAFETY: The new vector has space for this number of entries.
+    unsafe { ptr::copy_nonoverlapping(entries.as_ptr(), place, entries.len()) };
+    // SAFETY: These entries were written above.
+    unsafe { table.inc_len(entries.len()) };
+    Ok(table)
+}
+
+/// Fills an empty vector with elements for the first `mapped` entries. The vector has space for one
+/// element per entry. Entries whose device addresses follow each other share an element.
+fn join(sges: &mut KVVec<bindings::ib_sge>, table: &[scatterlist], mapped: usize, pd: &Pd) {
+    let mut entries = table.iter().take(mapped);
+    let Some(first) = entries.next() else {
+        return;
+    };
     let lkey = pd.local_dma_lkey();
-    for entry in mapped {
-        let (addr, len) = (entry.dma_address, mapped_bytes(entry));
-        if let Some(last) = sges.last_mut() {
-            let sum = last.length.checked_add(len);
-            let next = last.addr.checked_add(last.length.into());
-            if let (Some(sum), true) = (sum, next == Some(addr)) {
-                last.length = sum;
-                continue;
-            }
+    let (mut start, mut length) = (first.dma_address, mapped_bytes(first));
+    // A mapping does not wrap around the address space.
+    let mut end = start.wrapping_add(length.into());
+    let mut places = sges.spare_capacity_mut().iter_mut();
+    let mut written = 0;
+    let mut write = |addr, length| {
+        if let Some(place) = places.next() {
+            place.write(bindings::ib_sge { addr, length, lkey });
+            written += 1;
         }
-        let sge = bindings::ib_sge {
-            addr,
-            length: len,
-            lkey,
-        };
-        // The push cannot fail, because the vector has space.
-        let _ = sges.push_within_capacity(sge);
+    };
+    for entry in entries {
+        let (addr, len) = (entry.dma_address, mapped_bytes(entry));
+        if let (true, Some(sum)) = (addr == end, length.checked_add(len)) {
+            length = sum;
+        } else {
+            write(start, length);
+            (start, length) = (addr, len);
+        }
+        end = addr.wrapping_add(len.into());
     }
+    write(start, length);
+    // SAFETY: The vector was empty, and this number of elements was written at its beginning.
+    unsafe { sges.inc_len(written) };
 }
 
 /// Returns the number of bytes of an entry of a mapped table.

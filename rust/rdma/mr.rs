@@ -43,7 +43,6 @@ pub(crate) use proof::NO_PD;
 
 #[cfg(xprtrdma_rds)]
 pub(crate) use table::{
-    clear_marks,
     mark_end,
     Filling, //
 };

@@ -229,7 +229,8 @@ pub struct OperationMemory(Held);
 
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
 // dropped, and this object owns a reference. No code of this module creates a Rust reference to the
-// pages. RDS has initialised the entries, and each describes bytes of one page.
+// pages. RDS has initialised the entries with `sg_init_table` and `sg_set_page`, and each describes
+// bytes of one page. RDS leaves the mapping to the transport, which maps copies of the table only.
 unsafe impl Table for OperationMemory {
     fn entries(&self) -> &[scatterlist] {
         // SAFETY: Valid by the type invariant of `Held`.

@@ -230,14 +230,6 @@ pub(super) fn unmark(first: &mut scatterlist) {
     let _ = first;
 }
 
-/// Clears the marks that an entry has from the table that it was copied from: whether it is the
-/// last entry, and how it is mapped.
-#[cfg(xprtrdma_rds)]
-pub(crate) fn clear_marks(entry: &mut scatterlist) {
-    entry.page_link &= !SG_BITS;
-    unmark(entry);
-}
-
 /// Marks the last entry of a table.
 #[cfg(xprtrdma_rds)]
 pub(crate) fn mark_end(last: &mut scatterlist) {
