@@ -385,6 +385,9 @@ static int map_sg_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 static bool fake_unmapped;
 module_param_named(unmapped, fake_unmapped, bool, 0644);
 MODULE_PARM_DESC(unmapped, "no device of the machine maps memory for a region");
+static bool fake_unlisted;
+module_param_named(unlisted, fake_unlisted, bool, 0644);
+MODULE_PARM_DESC(unlisted, "no software device of the machine maps a list of memory");
 
 static int region_entry(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
@@ -397,6 +400,13 @@ static int region_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 	regs_set_return_value(regs, 0);
 	return 0;
 }
+
+#ifdef CONFIG_INFINIBAND_VIRT_DMA
+static int virt_list_entry(struct kretprobe_instance *ri, struct pt_regs *regs)
+{
+	return !READ_ONCE(fake_unlisted);
+}
+#endif
 
 static int unmap_entry(struct kprobe *p, struct pt_regs *regs)
 {
@@ -473,6 +483,13 @@ static struct kretprobe map_probes[] = {
 		.entry_handler = region_entry,
 		.handler = region_return,
 	},
+#ifdef CONFIG_INFINIBAND_VIRT_DMA
+	{
+		.kp.symbol_name = "ib_dma_virt_map_sg",
+		.entry_handler = virt_list_entry,
+		.handler = region_return,
+	},
+#endif
 };
 
 static struct kprobe unmap_probes[] = {

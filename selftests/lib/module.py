@@ -66,11 +66,12 @@ def rmmod_is_refused():
 
 
 @contextlib.contextmanager
-def unmapped():
+def unmapped(parameter="unmapped"):
     """Loads the module of the KUnit suites without running a suite. Yields the parameter that
-    decides whether any memory can be mapped for a region."""
+    decides whether any memory can be mapped for a region, or with "unlisted", whether any list of
+    memory can be mapped at all."""
     with suites("none"):
-        yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/unmapped")
+        yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/{parameter}")
 
 
 @contextlib.contextmanager

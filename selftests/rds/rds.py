@@ -1642,6 +1642,89 @@ def failing_registrations(t):
         t.want("transfers afterwards", t.transfer(write), True)
 
 
+@contextlib.contextmanager
+def unmappable(parameter):
+    """No memory can be mapped in this machine, which must have the debug kernel."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+    from lib import module  # noqa: PLC0415 - not everywhere
+
+    with module.unmapped(parameter) as switch:
+        switch.write_text("1", encoding="ascii")
+        try:
+            yield
+        finally:
+            switch.write_text("0", encoding="ascii")
+
+
+def resets():
+    """How many connections have ended in this machine."""
+    return next(row["value"] for row in info("counters") if row["name"] == "conn_reset")
+
+
+# covers: RDS-53
+@test("RDS-53", fault=True)
+def failing_mappings(t):
+    """The client's device maps no memory: each call says so, messages go on, nothing is kept."""
+    t.pair()
+    t.a.buffer("m", 1 << 18, 1)
+    t.a.free_mr("s", t.a.get_mr("s", "m", 5, 1 << 17), INVALIDATE)
+    before = kept()
+    for parameter in ("unmapped", "unlisted"):
+        with unmappable(parameter):
+            for number in range(3):
+                t.want("GET_MR", t.a.get_mr("s", "m", 5, 1 << 17), {"error": "EBUSY"})
+                t.want("MAP", t.a.send("s", t.b_addr, t.pb, b"req".hex(), [
+                    {"type": "map", "buf": "m", "len": 1 << 17, "flags": USE_ONCE}]),
+                    {"error": "EBUSY"})
+                text = f"message {number}".encode().hex()
+                t.a.send("s", t.b_addr, t.pb, text)
+                t.want("a message arrives", (t.b.recv("s") or {}).get("data"), text)
+        t.want(f"{parameter}: regions and pinned pages", kept(), before)
+    for write in (False, True):
+        t.want("transfers afterwards", t.transfer(write), True)
+
+
+@test("RDS-05 RDS-15 RDS-35 RDS-44", fault=True)
+def unmapped_operations(t):
+    """The memory of an operation cannot be mapped: it fails alone, and its message with it."""
+    size = 1 << 16
+    for recverr, notify in ((0, NOTIFY_ME), (1, NOTIFY_ME), (1, 0), (0, 0)):
+        t.pair(a={"recverr": recverr})
+        t.a.buffer("m", size, 1)
+        t.b.buffer("m", size, 2)
+        cookie = t.b.get_mr("s", "m", 0, size)
+        ends, before, token = resets(), kept(), 20
+        with unmappable("unlisted"):
+            for flags in (0, READWRITE, FENCE, SILENT, READWRITE | SILENT):
+                token += 1
+                data = "" if flags & SILENT else b"ack".hex()
+                t.want("sendmsg", t.a.send("s", t.b_addr, t.pb, data, [
+                    {"type": "args", "cookie": cookie, "local": [["m", 0, size]],
+                     "flags": flags | notify, "token": token}]), len(data) // 2)
+                told = t.a.wait_status("s", token, 10 if recverr or notify else 1)
+                t.want(f"RECVERR {recverr}, flags {flags | notify}", told and told[1:],
+                       ["OTHER_ERROR"] if recverr or notify else None)
+                text = f"message {token}".encode().hex()
+                t.a.send("s", t.b_addr, t.pb, text)
+                t.want("the next message arrives, and no RDMA ACK before it",
+                       (t.b.recv("s") or {}).get("data"), text)
+        t.want("connections that ended", resets(), ends)
+        t.want("octets here", t.a.digest("m", 0, size), hashlib.sha256(pattern(1, size)).hexdigest())
+        t.want("octets there", t.b.digest("m", 0, size),
+               hashlib.sha256(pattern(2, size)).hexdigest())
+        # The answer acknowledges all messages, so those that were not sent are over, too.
+        t.b.send("s", t.a_addr, t.pa, b"ok".hex())
+        t.a.recv("s")
+        t.want("regions and pinned pages", kept(), before)
+        t.want("an operation afterwards", t.a.send("s", t.b_addr, t.pb, b"ack".hex(), [
+            {"type": "args", "cookie": cookie, "local": [["m", 0, size]],
+             "flags": READWRITE | NOTIFY_ME, "token": 9}]), 3)
+        t.want("its status", (t.a.wait_status("s", 9) or [0])[1:], ["SUCCESS"])
+        t.want("its RDMA ACK", (t.b.recv("s") or {}).get("data"), b"ack".hex())
+        t.want("its octets", t.b.digest("m", 0, size),
+               hashlib.sha256(pattern(1, size)).hexdigest())
+
+
 @test("basic", fault=True)
 def hostile_peer(t):
     """A hostile peer is refused or cut off, and no other peer notices."""

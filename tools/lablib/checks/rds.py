@@ -29,7 +29,8 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
         "the server": ("--server", "intree", "--swap", "--", *SERVER)},
     "rds-short": {"both ends": ("--reload", "2", "--ask", "--", *SHORT)},
     "debug-rds": {"both ends": ("--reload", "3", "--", *SHORT, "remote-errors", "free-mr",
-                                "failing-allocations", "failing-registrations")},
+                                "failing-allocations", "failing-registrations",
+                                "failing-mappings", "unmapped-operations")},
 }
 OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 
@@ -58,7 +59,9 @@ def pair(spec, part, words):
         text.append(data.decode(errors="replace"))
 
     session = Session(Plan(client="none", spec=spec, load=False, timeout=SECONDS[part],
-                           debug=part.startswith("debug"), alike=True))
+                           debug=part.startswith("debug"), alike=True,
+                           # The suites' module has a switch for what devices map.
+                           suites=part.startswith("debug")))
     with session:
         status = session.run(["./selftests/rds/run", *words], sink)
     for line in "".join(text).splitlines():
