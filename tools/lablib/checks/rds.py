@@ -3,6 +3,7 @@
 """
 
 import re
+import shutil
 import sys
 
 from ..artefacts import kernel, module, root
@@ -19,6 +20,12 @@ SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "ca
 SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "get-mr-cold",
          "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds", "use-once",
          "close-releases", "cancel")
+# The kernel's own test, in one machine: what it needs of the kernel's source, and where that lies
+# in the machine.
+KERNEL = ("tools/testing/selftests/net/rds", "tools/testing/selftests/net/lib/py",
+          "tools/net/ynl/pyynl", "net/rds")
+TREE = "linux"
+OWN_TEST = ("./selftests/rds/kernel", f"/results/{TREE}", "-t", "400")
 PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
     "rds": {
         "both ends": ("--", "--slow"),
@@ -26,7 +33,8 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
         "both ends, with a hostile peer beside them": ("--", "hostile-peer"),
         "IPv6": ("--six", "--", "ping", "datagrams", "map-and-transfer"),
         "the client": ("--server", "intree", "--", *CLIENT),
-        "the server": ("--server", "intree", "--swap", "--", *SERVER)},
+        "the server": ("--server", "intree", "--swap", "--", *SERVER),
+        "both ends, in the kernel's own test": OWN_TEST},
     "rds-short": {"both ends": ("--reload", "2", "--ask", "--", *SHORT)},
     "debug-rds": {"both ends": ("--reload", "3", "--", *SHORT, "remote-errors", "free-mr",
                                 "failing-allocations", "failing-registrations",
@@ -49,6 +57,13 @@ def run(spec, part):
     return tally
 
 
+def copy_tree(source, target):
+    """Put the kernel's own test where the machine sees it."""
+    for name in KERNEL:
+        shutil.copytree(source / name, target / name)
+    shutil.copy(source / ".config", target)
+
+
 def pair(spec, part, words):
     """Runs the tests; `words` are the arguments of selftests/rds/run."""
     tally, text = Tally(), []
@@ -62,8 +77,12 @@ def pair(spec, part, words):
                            debug=part.startswith("debug"), alike=True,
                            # The suites' module has a switch for what devices map.
                            suites=part.startswith("debug")))
+    if words is OWN_TEST:
+        copy_tree(session.kernel.tree, session.pair.results / TREE)
+    else:
+        words = ("./selftests/rds/run", *words)
     with session:
-        status = session.run(["./selftests/rds/run", *words], sink)
+        status = session.run(words, sink)
     for line in "".join(text).splitlines():
         if outcome := OUTCOME.match(line):
             tally.judge(outcome[2], outcome[1] == "ok")
