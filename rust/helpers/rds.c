@@ -228,25 +228,26 @@ u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
 	return off;
 }
 
-size_t rdsrdma_copy_payload(struct rds_message *rm, size_t at, void *to,
-			    size_t len)
+size_t rdsrdma_copy_payload(struct rds_message *rm, struct rdsrdma_place *place,
+			    void *to, size_t len)
 {
-	struct scatterlist *sg = rm->data.op_sg;
-	unsigned int nents = rm->data.op_nents;
 	size_t done = 0;
 
 	/* RDS allocates single pages, so each entry lies in one. */
-	for (; nents && done < len; nents--, sg++) {
+	while (done < len && place->entry < rm->data.op_nents) {
+		struct scatterlist *sg = &rm->data.op_sg[place->entry];
 		size_t part;
 
-		if (at >= sg->length) {
-			at -= sg->length;
+		if (place->at >= sg->length) {
+			place->at -= sg->length;
+			place->entry++;
 			continue;
 		}
-		part = min(len - done, sg->length - at);
-		memcpy_from_page(to + done, sg_page(sg), sg->offset + at, part);
+		part = min(len - done, sg->length - place->at);
+		memcpy_from_page(to + done, sg_page(sg), sg->offset + place->at,
+				 part);
 		done += part;
-		at = 0;
+		place->at += part;
 	}
 	return done;
 }

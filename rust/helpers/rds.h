@@ -83,8 +83,16 @@ void rdsrdma_facts(const struct rds_message *rm, struct rdsrdma_facts *to);
 /* Returns the number of payload bytes before this scatterlist position. */
 u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
 		   unsigned int off);
-size_t rdsrdma_copy_payload(struct rds_message *rm, size_t at, void *to,
-			    size_t len);
+
+/* A place in the payload: an entry of its scatterlist, and bytes from there. */
+struct rdsrdma_place {
+	size_t at;
+	unsigned int entry;
+};
+
+/* Copies up to len bytes and moves the place behind them. Returns how many. */
+size_t rdsrdma_copy_payload(struct rds_message *rm, struct rdsrdma_place *place,
+			    void *to, size_t len);
 size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 			    size_t len);
 size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,

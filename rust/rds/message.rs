@@ -111,22 +111,15 @@ impl Message<'_> {
         }
     }
 
-    /// Copies bytes of the payload from offset `at` on. Returns `EINVAL` if the payload is too
-    /// short. Does not sleep.
-    pub fn copy(&self, at: u32, to: &mut [u8]) -> Result {
-        // SAFETY: The message is valid by the type invariant, and the callee may write to `to`.
-        let copied = unsafe {
-            bindings::rdsrdma_copy_payload(
-                self.raw.as_ptr(),
-                at as usize,
-                to.as_mut_ptr().cast(),
-                to.len(),
-            )
+    /// Returns the payload from offset `at` on.
+    pub fn payload(&self, at: u32) -> Payload<'_> {
+        let place = bindings::rdsrdma_place {
+            at: at as usize,
+            entry: 0,
         };
-        if copied == to.len() {
-            Ok(())
-        } else {
-            Err(EINVAL)
+        Payload {
+            message: self,
+            place,
         }
     }
 
@@ -136,6 +129,30 @@ impl Message<'_> {
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
         // INVARIANT: The new object owns the reference taken above.
         Held(self.raw)
+    }
+}
+
+/// The rest of a message's payload, which is read in order.
+pub struct Payload<'a> {
+    message: &'a Message<'a>,
+    place: bindings::rdsrdma_place,
+}
+
+impl Payload<'_> {
+    /// Copies the next bytes of the payload. Returns `EINVAL` if fewer bytes are left. Does not
+    /// sleep.
+    pub fn copy(&mut self, to: &mut [u8]) -> Result {
+        let raw = self.message.raw.as_ptr();
+        // SAFETY: The message is valid by the type invariant, and the callee may write to `to`. It
+        // accepts every place.
+        let copied = unsafe {
+            bindings::rdsrdma_copy_payload(raw, &mut self.place, to.as_mut_ptr().cast(), to.len())
+        };
+        if copied == to.len() {
+            Ok(())
+        } else {
+            Err(EINVAL)
+        }
     }
 }
 
@@ -158,8 +175,15 @@ impl Held {
     pub fn lend(&self) -> OperationMemory {
         // SAFETY: Valid by the type invariant, so the message has at least one reference.
         unsafe { bindings::rds_message_addref(self.0.as_ptr()) };
-        // INVARIANT: The new object owns the reference taken above.
-        OperationMemory(Held(self.0))
+        let asked = self.operation();
+        // INVARIANT: The new object owns the reference taken above. The number and the direction
+        // are those of the operation.
+        OperationMemory {
+            held: Held(self.0),
+            // CAST: `usize` has 64 bits.
+            count: asked.map_or(0, |asked| asked.pieces as usize),
+            is_writable: asked.is_some_and(|asked| !asked.writes),
+        }
     }
 
     /// Returns the operation of the message.
@@ -225,7 +249,16 @@ impl Held {
 
 /// Memory of a program that an RDMA operation accesses. The memory stays pinned while the message
 /// exists. Dropping this object may sleep.
-pub struct OperationMemory(Held);
+///
+/// # Invariants
+///
+/// The table of the operation of `held` has `count` entries. `is_writable` is false if the
+/// operation writes to the peer. Neither changes after the first send.
+pub struct OperationMemory {
+    held: Held,
+    count: usize,
+    is_writable: bool,
+}
 
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
 // dropped, and this object owns a reference. No code of this module creates a Rust reference to the
@@ -234,21 +267,19 @@ pub struct OperationMemory(Held);
 unsafe impl Table for OperationMemory {
     fn entries(&self) -> &[scatterlist] {
         // SAFETY: Valid by the type invariant of `Held`.
-        let table = unsafe { bindings::rdsrdma_op_table(self.0 .0.as_ptr()) };
+        let table = unsafe { bindings::rdsrdma_op_table(self.held.0.as_ptr()) };
         if table.is_null() {
             return &[];
         }
-        // CAST: `usize` has 64 bits.
-        let count = self.0.operation().map_or(0, |asked| asked.pieces as usize);
-        // SAFETY: The message says how many entries its table has. Neither the number nor the table
-        // changes after the first send, and the message exists while `self` is borrowed.
-        unsafe { slice::from_raw_parts(table, count) }
+        // SAFETY: By the type invariant the table has this number of entries. It does not change,
+        // and the message exists while `self` is borrowed.
+        unsafe { slice::from_raw_parts(table, self.count) }
     }
 
     /// Returns true unless the operation writes to the peer: for such an operation RDS pins the
     /// memory for reading only.
     fn is_writable(&self) -> bool {
-        self.0.operation().is_some_and(|asked| !asked.writes)
+        self.is_writable
     }
 }
 

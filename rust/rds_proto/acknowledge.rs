@@ -25,10 +25,17 @@ impl Owed {
         self.received
     }
 
+    /// Returns true if the peer needs an acknowledgement, and no frame that only acknowledges is
+    /// already being sent.
+    #[must_use]
+    pub const fn is_due(&self) -> bool {
+        self.wanted && !self.sending
+    }
+
     /// Returns the sequence number for a frame that only acknowledges. Returns `None` if the peer
     /// needs no acknowledgement, or if such a frame is already being sent.
     pub fn frame(&mut self) -> Option<u64> {
-        if !self.wanted || self.sending {
+        if !self.is_due() {
             return None;
         }
         self.sending = true;

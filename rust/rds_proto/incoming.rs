@@ -83,7 +83,7 @@ impl Assembly {
             };
         }
         let is_map = header.flags == CONGESTION_MAP;
-        let at = match self.begun {
+        let at = match &self.begun {
             None => {
                 if is_map && header.len != MAP_BYTES {
                     return Err(Fault::Map);
@@ -94,10 +94,10 @@ impl Assembly {
                 0
             }
             Some((begun, at)) => {
-                if message(&begun) != message(header) {
+                if message(begun) != message(header) {
                     return Err(Fault::Interleaved);
                 }
-                at
+                *at
             }
         };
         let rest = header.len.checked_sub(at).ok_or(Fault::Fragment)?;
@@ -107,7 +107,11 @@ impl Assembly {
         // NO-OVERFLOW: The sum is at most the length of the message.
         let end = at.wrapping_add(payload);
         let last = end == header.len;
-        self.begun = (!last).then_some((*header, end));
+        match &mut self.begun {
+            begun if last => *begun = None,
+            Some((_, arrived)) => *arrived = end,
+            begun => *begun = Some((*header, end)),
+        }
         Ok(if is_map {
             Part::Map { at, last }
         } else {

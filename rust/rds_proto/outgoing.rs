@@ -11,6 +11,7 @@ use crate::{
         Header,
         ACK_REQUIRED,
         HAS_RDMA_BYTES,
+        HEADER_BYTES,
         RETRANSMITTED, //
     },
     region::Cookie, //
@@ -80,5 +81,36 @@ pub fn complete(header: &mut Header, facts: &Facts) {
                 offset: cookie.offset(),
             },
         );
+    }
+}
+
+/// The encoded header of the fragments of a message. It is encoded again only when the
+/// acknowledgement or the credits in it change.
+#[derive(Clone, Copy, Debug)]
+pub struct Front {
+    header: Header,
+    bytes: Option<[u8; HEADER_BYTES]>,
+}
+
+impl Front {
+    /// Returns the front of the fragments that have this header.
+    #[must_use]
+    pub const fn new(header: &Header) -> Self {
+        Self {
+            header: *header,
+            bytes: None,
+        }
+    }
+
+    /// Returns the encoded header of the next fragment, with this acknowledgement and these
+    /// credits.
+    pub fn next(&mut self, ack: u64, credit: u8) -> &[u8; HEADER_BYTES] {
+        if (self.header.ack, self.header.credit) != (ack, credit) {
+            self.header.ack = ack;
+            self.header.credit = credit;
+            self.bytes = None;
+        }
+        let header = &self.header;
+        self.bytes.get_or_insert_with(|| header.encode())
     }
 }

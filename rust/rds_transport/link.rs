@@ -95,6 +95,11 @@ impl<H: QpHandler> Link<H> {
         Some(news)
     }
 
+    /// Returns true if an acknowledgement or credits must be sent in a separate frame.
+    pub(crate) fn is_frame_due(&self) -> bool {
+        self.owed.is_due() || self.credits.is_worth_a_frame()
+    }
+
     /// Records that a ping arrived. Returns whether the socket layer may answer the ping.
     pub(crate) fn ping(&mut self) -> bool {
         let idle = self.sent != 0 && self.acknowledged.applied() >= self.sent;

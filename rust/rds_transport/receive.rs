@@ -90,9 +90,9 @@ impl Handler {
         self.connection.data().with_link(f)
     }
 
-    /// Handles a received fragment. After an error no further fragment is accepted, and the caller
-    /// must drop the connection.
-    fn fragment(&self, fragment: &[u8]) -> Result {
+    /// Handles a received fragment. Returns true if the caller must send an acknowledgement. After
+    /// an error no further fragment is accepted, and the caller must drop the connection.
+    fn fragment(&self, fragment: &[u8]) -> Result<bool> {
         let taken = self.take(fragment);
         if let Err(error) = taken {
             self.inflow.lock().assembly.end();
@@ -106,19 +106,21 @@ impl Handler {
         taken
     }
 
-    fn take(&self, fragment: &[u8]) -> Result {
+    fn take(&self, fragment: &[u8]) -> Result<bool> {
         let (header, payload) = Header::decode(fragment).map_err(|_| EPROTO)?;
         let mut inflow = self.inflow.lock();
         let part = inflow.assembly.take(&header, payload.len());
         let part = part.map_err(|_| EPROTO)?;
-        let entered = self.connection.enter().ok_or(ENOTCONN)?;
         // The header is handled before the message is delivered. The message may refer to a region
         // to which an earlier message still holds a reference, and the header may acknowledge that
         // earlier message.
-        self.heard(&entered, &header)?;
+        let mut due = self.heard(&header)?;
         match part {
             Part::Acknowledgement => {}
-            Part::Map { at, last } => inflow.map(&entered, payload, at == 0, last)?,
+            Part::Map { at, last } => {
+                let entered = self.connection.enter().ok_or(ENOTCONN)?;
+                inflow.map(&entered, payload, at == 0, last)?;
+            }
             Part::Message { at, last } => {
                 if at == 0 {
                     // If no memory is available, the message is neither accepted nor acknowledged,
@@ -129,34 +131,46 @@ impl Handler {
                 message.append(payload)?;
                 if last {
                     let message = inflow.message.take().ok_or(EPROTO)?;
+                    let entered = self.connection.enter().ok_or(ENOTCONN)?;
                     let bytes = fragment.first_chunk::<HEADER_BYTES>().ok_or(EPROTO)?;
                     let may_go = || self.with_link(Link::ping) != Some(false);
                     if !is_ping(&header) || may_go() {
                         entered.deliver(bytes, message);
                     }
                     let required = header.has(ACK_REQUIRED);
-                    self.with_link(|link| link.owed.received(header.sequence, required));
+                    let received = |link: &mut Link<_>| {
+                        link.owed.received(header.sequence, required);
+                        link.is_frame_due()
+                    };
+                    due = self.with_link(received) == Some(true);
                 }
             }
         }
-        Ok(())
+        Ok(due)
     }
 
-    /// Handles the acknowledgement and the credits that each header contains.
-    fn heard(&self, entered: &Entered<'_>, header: &Header) -> Result {
-        let news = self.with_link(|link| {
+    /// Handles the acknowledgement and the credits that each header contains, and counts the
+    /// Receive, which is about to be posted again. Returns true if an acknowledgement is due.
+    fn heard(&self, header: &Header) -> Result<bool> {
+        let heard = self.with_link(|link| {
+            link.credits.posted(1);
             link.credits.granted(header.credit)?;
             link.acknowledged.heard(header.ack, link.sent);
-            Ok::<_, Fault>(link.advance())
+            Ok::<_, Fault>((link.advance(), link.is_frame_due()))
         });
-        let news = news.transpose().map_err(|_| EPROTO)?.flatten();
-        if let Some(sequence) = news {
-            entered.acknowledged(sequence);
+        let Some((news, due)) = heard.transpose().map_err(|_| EPROTO)? else {
+            return Ok(false);
+        };
+        if news.is_some() || header.credit != 0 {
+            let entered = self.connection.enter().ok_or(ENOTCONN)?;
+            if let Some(sequence) = news {
+                entered.acknowledged(sequence);
+            }
+            if header.credit != 0 {
+                entered.wake_sender();
+            }
         }
-        if header.credit != 0 {
-            entered.wake_sender();
-        }
-        Ok(())
+        Ok(due)
     }
 }
 
@@ -194,11 +208,11 @@ impl QpHandler for Handler {
         };
         // Dropping the message posts its buffer again.
         drop(message);
-        if taken.is_err() {
-            this.connection.drop_path();
-            return;
+        match taken {
+            Ok(true) => acknowledge(&this.connection),
+            Ok(false) => {}
+            Err(_) => this.connection.drop_path(),
         }
-        acknowledge(&this.connection, 1);
     }
 
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
@@ -243,7 +257,7 @@ impl QpHandler for Handler {
 
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
-        acknowledge(&this.connection, 0);
+        acknowledge(&this.connection);
         if let Some(entered) = this.connection.enter() {
             entered.wake_sender();
         }

@@ -127,10 +127,31 @@ impl CmHandler for Watcher {
     }
 }
 
+/// The event handler of an id that only finds the device of an address. The id is destroyed at
+/// once, so its events have no effect.
+struct Lookup;
+
+impl CmHandler for Lookup {
+    fn event(&self, _event: CmEvent<'_>) {}
+}
+
 impl Rds {
+    /// Returns the device that has this address, if the table contains it. Returns an error if no
+    /// device has the address. May sleep.
+    fn known(&self, local: IpAddr) -> Result<Option<Arc<Device>>> {
+        let id = CmId::create(init_net(), Arc::new(Lookup, GFP_KERNEL)?)?;
+        id.bind_addr(&SocketAddr::new(local, 0))?;
+        // The lock is released before the id is destroyed.
+        let found = self.table.lock().find(&id);
+        found
+    }
+
     /// Returns the device that has this address. Returns an error, for example `ENODEV`, if no
     /// device has the address. May sleep.
     pub(crate) fn device(self: &Arc<Self>, local: IpAddr) -> Result<Arc<Device>> {
+        if let Some(device) = self.known(local)? {
+            return Ok(device);
+        }
         let watch = Arc::pin_init(
             pin_init!(Watch {
                 driver: self.clone(),

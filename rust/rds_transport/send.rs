@@ -33,7 +33,8 @@ use xprtrdma_rds_proto::{
     outgoing::{
         complete,
         Chased,
-        Facts, //
+        Facts,
+        Front, //
     },
     ping::is_answer,
     region::Cookie, //
@@ -49,11 +50,12 @@ enum Frame {
 }
 
 impl<H: QpHandler> Link<H> {
-    /// Posts a frame: the header, and `len` bytes that `payload` writes. `last` says whether the
-    /// frame completes its message. If the frame `waits`, the caller must ring the doorbell.
+    /// Posts a frame: the header in `front`, and `len` bytes that `payload` writes. `last` says
+    /// whether the frame completes its message. If the frame `waits`, the caller must ring the
+    /// doorbell.
     fn frame(
         &mut self,
-        header: &Header,
+        front: &mut Front,
         len: usize,
         (last, waits): (bool, bool),
         payload: impl FnOnce(&mut [u8]) -> Result,
@@ -69,19 +71,15 @@ impl<H: QpHandler> Link<H> {
         let Some(credit) = self.credits.spend() else {
             return Frame::Full;
         };
-        let header = Header {
-            ack: self.owed.piggyback(),
-            credit,
-            ..*header
-        };
+        let ack = self.owed.piggyback();
         if last {
             // A peer may request an event for solicited frames only.
             batch.solicit();
         }
-        let Some((front, rest)) = batch.buffer().split_at_mut_checked(HEADER_BYTES) else {
+        let Some((place, rest)) = batch.buffer().split_first_chunk_mut::<HEADER_BYTES>() else {
             return Frame::Dead;
         };
-        front.copy_from_slice(&header.encode());
+        *place = *front.next(ack, credit);
         let posted = payload(rest).and_then(|()| match waits {
             true => batch.post_waiting(frame),
             false => batch.post_message(frame),
@@ -105,6 +103,7 @@ impl<H: QpHandler> Link<H> {
         begun: bool,
     ) -> Result<Option<u32>> {
         let (mut sent, mut any) = (0u32, false);
+        let (mut front, mut payload) = (Front::new(header), message.payload(at));
         // Several fragments are posted together, with one doorbell.
         let many = header.len.saturating_sub(at) > FRAGMENT_BYTES;
         loop {
@@ -117,8 +116,8 @@ impl<H: QpHandler> Link<H> {
             }
             // NO-OVERFLOW: The sum is at most the length of the message.
             let last = from.wrapping_add(len) == header.len;
-            let payload = |to: &mut [u8]| message.copy(from, to);
-            match self.frame(header, len as usize, (last, many), payload) {
+            let write = |to: &mut [u8]| payload.copy(to);
+            match self.frame(&mut front, len as usize, (last, many), write) {
                 Frame::Posted => any = true,
                 Frame::Full => break,
                 Frame::Dead => return Err(ENOTCONN),
@@ -195,16 +194,15 @@ fn facts(message: &Message<'_>) -> Facts {
 }
 
 /// Sends an acknowledgement or credits in a separate frame, if the peer needs them. If the send
-/// queue is full, the caller must call this function again when the queue has space. `posted` is
-/// the number of Receives that were posted since the last call.
-pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>, posted: u16) {
+/// queue is full, the caller must call this function again when the queue has space.
+pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
     let alive = connection.data().with_link(|link| {
-        link.credits.posted(posted);
-        let owed = link.owed.frame();
-        if owed.is_none() && !link.credits.is_worth_a_frame() {
+        if !link.is_frame_due() {
             return true;
         }
-        let frame = link.frame(&Header::default(), 0, (true, false), |_| Ok(()));
+        let owed = link.owed.frame();
+        let mut front = Front::new(&Header::default());
+        let frame = link.frame(&mut front, 0, (true, false), |_| Ok(()));
         if owed.is_some() {
             link.owed.frame_over(matches!(frame, Frame::Full));
         }

@@ -194,7 +194,7 @@ impl Transport for Rds {
     }
 
     fn sent(connection: &Arc<Connection<Self>>) {
-        send::acknowledge(connection, 0);
+        send::acknowledge(connection);
     }
 
     fn expose(

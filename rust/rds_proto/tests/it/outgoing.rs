@@ -97,3 +97,32 @@ fn a_plain_message_asks_for_what_it_was_told() {
     complete(&mut header, &facts);
     assert_eq!(header.flags, ACK_REQUIRED);
 }
+
+#[test]
+fn each_fragment_has_the_present_acknowledgement_and_credits() {
+    let header = Header {
+        sequence: 7,
+        len: 9000,
+        sport: 1,
+        dport: 2,
+        ..Header::default()
+    };
+    let mut front = Front::new(&header);
+    for (ack, credit) in [
+        (0, 0),
+        (0, 0),
+        (5, 0),
+        (5, 3),
+        (5, 3),
+        (5, 0),
+        (6, 1),
+        (0, 0),
+    ] {
+        let expected = Header {
+            ack,
+            credit,
+            ..header
+        };
+        assert_eq!(front.next(ack, credit), &expected.encode());
+    }
+}
