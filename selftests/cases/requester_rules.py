@@ -10,7 +10,7 @@ from lib.case import ENV, case, check, equal
 from lib.env import REPO
 from lib.hostile.message import REPLY, word
 from lib.requester import calls, tables
-from lib.served import FILES, counters
+from lib.served import FILES, counters, used_kib
 
 CLIENTS = "ours", "intree"
 # The number of connections that one call may break.
@@ -20,14 +20,6 @@ BROKEN = 2
 IDLE, MOST_KIB = 24, 4096
 # Calls of a client that asks for as much as it can get, and bytes of each call.
 GREEDY, WANTED = 48, 1 << 20
-USED = r"""
-echo 3 > /proc/sys/vm/drop_caches
-awk '/^(MemFree|Buffers|Cached):/ { sum -= $2 } /^MemTotal:/ { sum += $2 } END { print sum }' \
-    /proc/meminfo
-awk '/^ +count:/ { sum += $2 } END { print sum * 4 }' /proc/zoneinfo
-"""
-
-
 # Makes every nth allocation of the server's module fail; 0 ends that. Two kinds are spared.
 # Messages of the connection manager: without memory it never sends its DREQ, so a client would not
 # learn that its connection has ended. Pages of slabs: they are shared with other modules.
@@ -122,12 +114,6 @@ def replies_that_no_call_waits_for(t):
         equal(other.ping(), [], "answers on the other connection")
     stage.undisturbed()
     stage.wait_gone()
-
-
-def used_kib(t):
-    """Returns the memory in use, in KiB, without what the server's kernel could reclaim."""
-    used, at_hand = map(int, t.server.run("sh", "-c", USED).split())
-    return used - at_hand
 
 
 # covers: RSP-201

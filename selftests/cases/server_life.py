@@ -3,19 +3,26 @@
 
 import collections
 import os
+import subprocess
 import time
+import types
 
 from lib import faults, tracing, wait
 from lib.asking import Client, Stage
 from lib.case import ENV, case, check, equal
 from lib.env import PORT
 from lib.requester import row, tables
-from lib.served import counters
+from lib.served import counters, used_kib
+from lib.workers import Crew
 
 CLIENTS = "ours", "intree"
 CALLS = 8
 # The largest number of connections that a listener accepts from one address.
 MOST = 128
+# Addresses of clients that hold idle connections at the same time, and KiB of the server's memory
+# that each connection may take; the queues of the device in software are counted as well.
+ADDRESSES = [f"192.0.2.{101 + number}" for number in range(4)]
+MOST_KIB = 2048
 
 
 def asked(stage, port=PORT):
@@ -87,7 +94,7 @@ def many_idle_connections(t):
         t.defer(client.connection.close)
         try:
             client.connection.connect()
-            client.ping()
+            client.look()
             opened.append(client)
             count += 1
         except row.NotAccepted:
@@ -103,7 +110,8 @@ def many_idle_connections(t):
                 other.connection.close()
                 opened.remove(other)
     gone = counters(t)["ended_for_another"] - before["ended_for_another"]
-    t.note(f"{count} connections, {gone} of them ended for another, {len(opened)} there")
+    t.note(f"{count} connections in {clock.seconds():.0f} s, {rejected} requests rejected, {gone} "
+           f"ended for another, {len(opened)} there")
     check(count - gone <= MOST, "the count of those that ended")
     events = collections.Counter(name for name, _ in tracing.of_server(t))
     equal(events["svcrdma_rejected"], rejected, "rejected requests that tracepoints tell")
@@ -111,4 +119,68 @@ def many_idle_connections(t):
     for client in opened:
         client.connection.close()
     stage.undisturbed()
+    stage.wait_gone()
+
+
+def hold(stop, stage, address, port, count):
+    """Hold idle connections from one address, each of which had one call. Return how many of them
+    the server ended.
+    """
+    # The device of the parent stays open: both have the same file of it.
+    own = types.SimpleNamespace(verbs=stage.verbs, device=stage.verbs.Device(faults.device()))
+    opened = []
+    for _ in range(count):
+        client = Client(own, port=port, source=address)
+        client.connection.connect()
+        client.look()
+        opened.append(client)
+    while not stop():
+        time.sleep(0.1)
+    ended = sum(client.connection.ended() for client in opened)
+    for client in opened:
+        client.connection.close()
+    return ended
+
+
+def own_addresses(t):
+    """Give this machine the addresses, until the end of the case."""
+    for address in ADDRESSES:
+        words = f"{address}/24", "dev", faults.interface()
+        t.defer(subprocess.run, ["ip", "addr", "del", *words], check=True)
+        subprocess.run(["ip", "addr", "add", *words], check=True)
+
+
+# covers: the server: idle connections of many clients stay, all at a time, and take little memory.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90, full_seconds=1800)
+def idle_connections_of_many_clients(t):
+    own_addresses(t)
+    stage, before = Stage(t), counters(t)["ended_for_another"]
+    t.defer(faults.restart_nfsd, t.server)
+    t.server.call("text", faults.PORTLIST, f"rdma {PORT + 1}")
+    each, clock = ENV.pick(small=2, full=125), wait.Clock()
+    kib, count = used_kib(t), 2 * each * len(ADDRESSES)
+    with Crew(ENV.patience(120)) as crew:
+        for address in ADDRESSES:
+            for port in (PORT, PORT + 1):
+                crew.start(hold, stage, address, port, each)
+
+        def there():
+            time.sleep(0.5)
+            crew.check()
+            # The honest mount must not become idle.
+            stage.read()
+            return stage.queue_pairs() >= stage.pairs + count
+
+        wait.until(there, ENV.patience(ENV.pick(small=20, full=1200)), "all connections")
+        t.note(f"{count} connections at a time, after {clock.seconds():.0f} s")
+        # The pages of calls that are kept for later ones go when they are not used.
+        time.sleep(10)
+        kib = used_kib(t) - kib
+        t.note(f"{kib / 1024:.0f} MiB of the server's memory, {kib / count:.0f} KiB each")
+        stage.undisturbed()
+        equal(stage.queue_pairs(), stage.pairs + count, "connections that stayed")
+    equal(sum(map(int, crew.results)), 0, "connections that the server ended")
+    equal(counters(t)["ended_for_another"], before, "connections that ended for another")
+    if not ENV.debug:
+        check(kib / count <= MOST_KIB, f"KiB of an idle connection: {kib / count:.0f}")
     stage.wait_gone()

@@ -5,6 +5,12 @@ import re
 
 VERSION = "/proc/sys/sunrpc/svc_rdma/rdma_version"
 FILES = "/sys/kernel/debug/svcrdma_rs"
+USED = r"""
+echo 3 > /proc/sys/vm/drop_caches
+awk '/^(MemFree|Buffers|Cached):/ { sum -= $2 } /^MemTotal:/ { sum += $2 } END { print sum }' \
+    /proc/meminfo
+awk '/^ +count:/ { sum += $2 } END { print sum * 4 }' /proc/zoneinfo
+"""
 
 
 def highest(t, version):
@@ -41,3 +47,9 @@ def counters(t):
 def shown(t):
     """Returns the connection files of the server."""
     return t.server.run("sh", "-c", f"cat {FILES}/*/*:* 2>/dev/null || true")
+
+
+def used_kib(t):
+    """Returns the memory in use, in KiB, without what the server's kernel could reclaim."""
+    used, at_hand = map(int, t.server.run("sh", "-c", USED).split())
+    return used - at_hand

@@ -38,10 +38,13 @@ class Requester(Connection):
     # Many connections exist at a time, so these sizes are small.
     stage_bytes, outgoing_bytes = 4096, 256 << 10
 
-    def __init__(self, device, address, port, receives=RECEIVES):
+    def __init__(self, device, address, port, receives=RECEIVES, source=None):
         self.device, self.receives, self.events = device, receives, []
         self.cm, self.cm_fd = with_descriptor(CMEventChannel, "rdma_cm")
         cm_id = CMID(creator=self.cm)
+        if source:
+            cm_id.bind_addr(AddrInfo(src=source, src_service="0", port_space=ce.RDMA_PS_TCP,
+                                     flags=ce.RAI_PASSIVE))
         to = AddrInfo(dst=address, dst_service=str(port), port_space=ce.RDMA_PS_TCP)
         cm_id.resolve_addr(to, RESOLVE_MILLISECONDS)
         self.expect_event("addr_resolved")

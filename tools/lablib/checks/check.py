@@ -45,6 +45,8 @@ DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwar
                "server-endurance")
 # Parts with our module in the server, too.
 SERVER_PARTS = ("server", "debug-server", "server-endurance")
+# MiB of the server and of the client where they are more than usual.
+MEMORY = {"full": (4096, 2048), "debug-full": (4096, 2048), "server-endurance": (4096, 4096)}
 RUNNER = "selftests/run"
 # Both clients do the same operations on the same bytes.
 CABLE_SEED = 8166
@@ -247,7 +249,7 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
     plan = Plan(client=client, spec=spec, server=server, debug=debug,
                 serving="ours" if part in SERVER_PARTS else "intree",
                 suites=part in ("debug-work", "debug-full"),
-                memory=(4096, 2048) if part.endswith("full") else (2048, 2048),
+                memory=MEMORY.get(part, (2048, 2048)),
                 provider="siw" if part == "iwarp" else "rxe",
                 rails=2 if part == "rails-short" else 1, load=False,
                 timeout=VM_SECONDS[part], pcap=capture)
