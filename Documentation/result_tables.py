@@ -173,6 +173,17 @@ def program_failures():
         for (program, case), said in found.items()]
 
 
+def server_programs():
+    """Returns what programs found with our server, beside the pair of in-tree modules."""
+    known = {row["program"]: row for row in read("programs")}
+    verdicts = tuple(f"{client} {what}" for client in CLIENTS for what in ("passed", "failed"))
+    return ("Program", "in-tree client, in-tree server: passed", "failed",
+            "our server, our client: passed", "failed", "in-tree client: passed", "failed"), [
+        (row["program"], *(known.get(row["program"], {}).get(f"intree {what}", NONE)
+                           for what in ("passed", "failed")), *(row[key] for key in verdicts))
+        for row in read("server-programs")]
+
+
 def plain(pattern):
     """Returns a pattern without its escapes and anchors."""
     return re.sub(r"\\(.)", r"\1", pattern.strip("^$"))
@@ -250,6 +261,7 @@ TABLES = {
                                passed_in_tree="intree passed", failed_in_tree="intree failed",
                                passed_with_ours="ours passed", failed_with_ours="ours failed"),
     "program-failures": program_failures,
+    "server-programs": server_programs,
     "mutants": mutants,
     "findings": lambda: picked("findings", Found_by="found by", what_was_wrong="what",
                                test="test", how_it_is_known="how"),

@@ -4,6 +4,9 @@
 A case that passes with the in-tree client and fails with ours is a bug of ours. A case that fails
 with both is run once more over TCP. If it fails there too, the cause is the NFS client, the server
 or the program.
+
+With our server, both clients use it. A case that fails there, and is not recorded to fail with the
+in-tree server, is run with the in-tree pair, too.
 """
 
 import collections
@@ -18,8 +21,10 @@ from ..base.ui import LabError, say
 from ..machine import wire
 from ..machine.session import Plan, Session
 
-# The records from which the page of programs is made. A run replaces the rows of its programs only.
-RECORD, FAILURES = "programs", "program-failures"
+# The records from which the page of programs is made, by server: the programs, and the cases that
+# failed. A run replaces the rows of its programs only.
+RECORDS = {"intree": ("programs", "program-failures"),
+           "ours": ("server-programs", "server-failures")}
 CLIENTS = ("intree", "ours")
 # The words in the record for "this case fails over TCP, too".
 TCP = {"yes": True, "no": False, "": None}
@@ -98,6 +103,20 @@ def worse(intree, ours):
                               if name not in ours.groups]
 
 
+def with_our_server(known, found, intree):
+    """Returns what fails with our server and not with the in-tree one, or is missing: (client,
+    case). `known` is the program's row for the in-tree server, or None; `intree` is what runs of
+    the in-tree pair found."""
+    excused = set(intree.failures)
+    if known:
+        excused |= {*known["both"], *known["worse"]}
+    bad = [(client, name) for client, of_client in found.items()
+           for name in sorted(of_client.failures) if name not in excused]
+    groups = len(intree.groups) if intree.runs else known["groups"] if known else 0
+    return bad + [(client, f"{len(of_client.groups)} of {groups} groups")
+                  for client, of_client in found.items() if len(of_client.groups) < groups]
+
+
 def run(program, client, spec, found, serving="intree"):
     """Runs a program with a client, or over TCP; returns the complaints of the machines."""
     say(f"{program.name}, {client}" + (", our server" if serving == "ours" else ""))
@@ -117,17 +136,20 @@ def run(program, client, spec, found, serving="intree"):
     return session.complaints
 
 
-def compare(program, spec, runs, tally, serving="intree"):
+def judged_run(program, client, spec, found, serving, tally):
+    """Runs it, and counts the complaints of the machines."""
+    complaints = run(program, client, spec, found, serving)
+    tally.judge(f"{program.name}, {client}, {serving} server: {'; '.join(complaints)[:300]}",
+                not complaints)
+
+
+def compare(program, spec, runs, tally):
     """Runs one program with both clients, more than once if necessary; returns its row of the
-    record. With `serving`, our client uses our server, and the in-tree client the in-tree
-    server."""
+    record."""
     found, row = {client: Found() for client in CLIENTS}, {}
     for number in range(runs):
         for client, of_client in found.items():
-            complaints = run(program, client, spec, of_client,
-                             serving if client == "ours" else "intree")
-            tally.judge(f"{program.name}, {client}: {'; '.join(complaints)[:300]}",
-                        not complaints)
+            judged_run(program, client, spec, of_client, "intree", tally)
         if not number:
             row = {client: found[client].totals() for client in CLIENTS}
         bad = worse(found["intree"], found["ours"])
@@ -141,6 +163,29 @@ def compare(program, spec, runs, tally, serving="intree"):
     return row
 
 
+def compare_servers(program, spec, runs, tally):
+    """Runs one program with our server and both clients, and with the in-tree pair if cases fail
+    that are not recorded to fail with it; returns its row of the record."""
+    known, intree = load("intree").get(program.name), Found()
+    found, row = {client: Found() for client in CLIENTS}, {}
+    for number in range(runs):
+        for client, of_client in found.items():
+            judged_run(program, client, spec, of_client, "ours", tally)
+        if not number:
+            row = {client: found[client].totals() for client in CLIENTS}
+        bad = with_our_server(known, found, intree)
+        if bad:
+            judged_run(program, "intree", spec, intree, "intree", tally)
+            bad = with_our_server(known, found, intree)
+        if not bad:
+            break
+        say(f"{program.name}: with our server only, run {number + 1}: {bad}"[:400])
+    return row | {"groups": max(len(of_client.groups) for of_client in found.values()),
+                  "runs": found["ours"].runs, "both": {},
+                  "worse": {f"{client}: {name}": found[client].failures[name] or found[client].runs
+                            for client, name in bad}}
+
+
 def over_tcp(program, spec, row, tally):
     """Records of each case that fails with both clients whether it fails over TCP."""
     found = Found()
@@ -152,21 +197,22 @@ def over_tcp(program, spec, row, tally):
             say(f"{program.name}: fails with both clients, but not over TCP: {name}")
 
 
-def keep(program, row):
+def keep(program, row, serving="intree"):
     """Writes a row to the record. Reads the record first, because another run may have written to
     it."""
-    save(load() | {program.name: row})
+    save(load(serving) | {program.name: row}, serving)
 
 
-def load():
-    """Returns the record: name of a program -> its row."""
+def load(serving="intree"):
+    """Returns the record of a server: name of a program -> its row."""
+    programs, failures = RECORDS[serving]
     record: dict[str, dict] = {}
-    for found in records.read(RECORD):
+    for found in records.read(programs):
         record[found["program"]] = {
             client: [int(found[f"{client} {what}"]) for what in ("passed", "failed")]
             for client in CLIENTS} | {"groups": int(found["groups"]), "runs": int(found["runs"]),
                                       "worse": {}, "both": {}}
-    for found in records.read(FAILURES):
+    for found in records.read(failures):
         row = record[found["program"]]
         if found["times with ours only"]:
             row["worse"][found["case"]] = int(found["times with ours only"])
@@ -175,15 +221,16 @@ def load():
     return record
 
 
-def save(record):
+def save(record, serving="intree"):
+    programs, failures = RECORDS[serving]
     known = {program.name: program.what for program in PROGRAMS}
-    records.write(RECORD, ("program", "what", *(f"{client} {what}" for client in CLIENTS
-                                        for what in ("passed", "failed")), "groups", "runs"),
+    records.write(programs, ("program", "what", *(f"{client} {what}" for client in CLIENTS
+                                          for what in ("passed", "failed")), "groups", "runs"),
                   [(name, known.get(name, ""),
                    *(number for client in CLIENTS for number in row[client]),
                     row["groups"], row["runs"]) for name, row in record.items()])
     words = {value: word for word, value in TCP.items()}
-    records.write(FAILURES, ("program", "case", "times with ours only", "fails over TCP"),
+    records.write(failures, ("program", "case", "times with ours only", "fails over TCP"),
                   [row for name, of_program in record.items() for row in (
                       *((name, case, times, "") for case, times in of_program["worse"].items()),
                       *((name, case, "", words[tcp])
@@ -200,15 +247,18 @@ def check(spec, names, write, runs, serving="intree"):
     for program in PROGRAMS:
         if names and program.name not in names:
             continue
-        row = compare(program, spec, runs or RUNS, tally, serving)
-        say(f"{program.name}: passed and failed: in-tree {row['intree']}, ours {row['ours']}")
+        of_clients = compare if serving == "intree" else compare_servers
+        row = of_clients(program, spec, runs or RUNS, tally)
+        say(f"{program.name}: passed and failed: in-tree client {row['intree']}, "
+            f"ours {row['ours']}")
         for name, times in row["worse"].items():
-            tally.fail(f"{program.name}: fails with ours only, in {times} of {row['runs']} runs: "
-                       f"{name}")
+            only = "ours" if serving == "intree" else "our server"
+            tally.fail(f"{program.name}: fails with {only} only, in {times} of {row['runs']} "
+                       f"runs: {name}")
         if not row["worse"]:
             tally.ok()
         if write:
-            keep(program, row)
+            keep(program, row, serving)
         if row["both"]:
             over_tcp(program, spec, row, tally)
             if write:

@@ -6,7 +6,7 @@ import re
 import unittest
 
 from lablib.artefacts.programs import PROGRAMS, Program
-from lablib.checks.beside import Found, worse
+from lablib.checks.beside import Found, with_our_server, worse
 
 NFSTEST = Program("nfstest_x", "an NFStest")
 RECALLS = Program("nfstest_y", "an NFStest with groups to be", groups={"Recall": 2})
@@ -96,6 +96,31 @@ class Comparing(unittest.TestCase):
         ours = found(LINES, ("a FAILED", 1), ("a ok", 0), ("a ok", 0))
         self.assertEqual(worse(found(LINES, ("a ok", 0)), ours), ["a"])
         self.assertEqual((ours.failures["a"], ours.runs), (1, 3))
+
+
+class Servers(unittest.TestCase):
+    KNOWN = {"both": {"known": True}, "worse": {}, "groups": 0}
+
+    def bad(self, known, intree, ours, more=None):
+        """Of the in-tree client and of ours with our server, beside runs of the in-tree pair."""
+        return with_our_server(known, {"intree": found(LINES, (intree, 0)),
+                                       "ours": found(LINES, (ours, 0))}, more or Found())
+
+    def test_what_fails_with_either_client_is_found(self):
+        self.assertEqual(self.bad(None, "a FAILED", "a ok"), [("intree", "a")])
+        self.assertEqual(self.bad(self.KNOWN, "a ok", "a FAILED"), [("ours", "a")])
+        self.assertEqual(self.bad(self.KNOWN, "a ok", "a ok"), [])
+
+    def test_what_fails_with_the_other_server_is_excused(self):
+        self.assertEqual(self.bad(self.KNOWN, "known FAILED", "known FAILED"), [])
+        self.assertEqual(self.bad(None, "a ok", "a FAILED", found(LINES, ("a FAILED", 1))), [])
+
+    def test_a_group_that_is_missing(self):
+        whole, part = found(NFSTEST, (TEXT, 1)), found(NFSTEST, (TEXT[:TEXT.find("*** R")], 0))
+        known = {"both": dict.fromkeys(whole.failures), "worse": {}, "groups": 2}
+        for intree in (Found(), whole):
+            self.assertEqual(with_our_server(known, {"intree": whole, "ours": part}, intree),
+                             [("ours", "1 of 2 groups")])
 
 
 class Table(unittest.TestCase):

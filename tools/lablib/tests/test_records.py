@@ -45,6 +45,10 @@ class Records(unittest.TestCase):
                           "worse": {"a, b": 3}, "both": {"c": None, "d": True, "e": False}}}
         beside.save(record)
         self.assertEqual(beside.load(), record)
+        self.assertEqual(beside.load("ours"), {})
+        beside.keep(beside.PROGRAMS[0], record["git"], "ours")
+        self.assertEqual(beside.load(), record)
+        self.assertEqual(beside.load("ours"), {beside.PROGRAMS[0].name: record["git"]})
 
     def test_faults(self):
         fault = mutants.Fault("one", "is broken", "file", "find", "put")
