@@ -8,28 +8,72 @@
 
 #include "passive.h"
 
-u64 xprtrdma_dma_map_page(struct ib_device *dev, struct page *page,
-			  unsigned int dir)
+/* Opportunistic, so large orders neither reclaim memory nor warn. */
+struct page *xprtrdma_alloc_pages(unsigned int order)
 {
-	return ib_dma_map_page(dev, page, 0, PAGE_SIZE, dir);
+	gfp_t gfp = GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN;
+
+	if (order > MAX_PAGE_ORDER)
+		return NULL;
+	if (order) {
+		gfp &= ~__GFP_DIRECT_RECLAIM;
+		gfp |= __GFP_COMP | __GFP_NORETRY;
+	}
+	return alloc_pages(gfp, order);
 }
 
-void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir)
+void xprtrdma_put_page(struct page *page)
 {
-	ib_dma_unmap_page(dev, addr, PAGE_SIZE, dir);
+	put_page(page);
+}
+
+/* The pages of one allocation lie one behind the other. */
+struct page *xprtrdma_next_page(struct page *page, unsigned int index)
+{
+	return page + index;
+}
+
+/* All pages of one allocation have a common reference count. */
+bool xprtrdma_page_is_unshared(const struct page *page)
+{
+	return page_count(page) == 1;
+}
+
+static bool is_next(const struct page *page, const struct page *next)
+{
+	/* Elsewhere one map of pages describes all memory. */
+	if (IS_ENABLED(CONFIG_SPARSEMEM) &&
+	    !IS_ENABLED(CONFIG_SPARSEMEM_VMEMMAP))
+		return page_to_pfn(next) == page_to_pfn(page) + 1;
+	return next == page + 1;
+}
+
+unsigned int xprtrdma_contiguous_pages(struct page **pages, unsigned int count)
+{
+	unsigned int index = 1;
+
+	while (index < count && is_next(pages[index - 1], pages[index]))
+		index++;
+	return index;
+}
+
+bool xprtrdma_dma_map_pages(struct ib_device *dev, struct page *page,
+			    size_t offset, size_t len, unsigned int dir,
+			    u64 *addr)
+{
+	*addr = ib_dma_map_page(dev, page, offset, len, dir);
+	return !ib_dma_mapping_error(dev, *addr);
+}
+
+void xprtrdma_dma_unmap_pages(struct ib_device *dev, u64 addr, size_t len,
+			      unsigned int dir)
+{
+	ib_dma_unmap_page(dev, addr, len, dir);
 }
 
 void *xprtrdma_page_address(const struct page *page)
 {
 	return page_address(page);
-}
-
-bool xprtrdma_pages_are_unshared(struct page **pages, unsigned int count)
-{
-	while (count--)
-		if (page_count(pages[count]) != 1)
-			return false;
-	return true;
 }
 
 /* A reference to a page keeps the memory of the whole folio. */

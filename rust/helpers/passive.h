@@ -8,12 +8,20 @@
 
 #include <rdma/rdma_cm.h>
 
-/* Maps contiguous bytes, which begin in this page. */
-u64 xprtrdma_dma_map_page(struct ib_device *dev, struct page *page,
-			  unsigned int dir);
-void xprtrdma_dma_unmap_page(struct ib_device *dev, u64 addr, unsigned int dir);
+/* Zeroed pages in one piece, with one reference count. */
+struct page *xprtrdma_alloc_pages(unsigned int order);
+void xprtrdma_put_page(struct page *page);
+struct page *xprtrdma_next_page(struct page *page, unsigned int index);
+bool xprtrdma_page_is_unshared(const struct page *page);
+/* How many of the first pages lie one behind the other: at least one. */
+unsigned int xprtrdma_contiguous_pages(struct page **pages, unsigned int count);
+/* Maps contiguous bytes, which begin at this offset from the page. */
+bool xprtrdma_dma_map_pages(struct ib_device *dev, struct page *page,
+			    size_t offset, size_t len, unsigned int dir,
+			    u64 *addr);
+void xprtrdma_dma_unmap_pages(struct ib_device *dev, u64 addr, size_t len,
+			      unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);
-bool xprtrdma_pages_are_unshared(struct page **pages, unsigned int count);
 bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count);
 void xprtrdma_put_pages(struct page **pages, unsigned int count);
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param);

@@ -2,21 +2,67 @@
 
 //! Pages that this module owns, with an array of their addresses ([`Block`]).
 
-use kernel::{
-    page::Page,
-    prelude::*, //
-};
+use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
 
-/// Pages that this module owns, with an array of their addresses.
+/// Order of the largest allocation: 256 pages.
+const MOST_ORDER: u32 = 8;
+
+/// Pages that were allocated in one piece. They have one reference count.
 ///
 /// # Invariants
 ///
-/// `raw` contains the addresses of `pages` in the same order, and then the last address once more.
-/// The bytes of the pages are initialised.
+/// `first` is the address of the first of `count` pages that lie one behind the other. The value
+/// owns a reference to them. `count` is not zero.
+pub(crate) struct Run {
+    first: *mut bindings::page,
+    count: usize,
+}
+
+impl Run {
+    /// Allocates 2^`order` zeroed pages. May sleep.
+    fn new(order: u32) -> Option<Self> {
+        // SAFETY: The callee has no requirements.
+        let first = unsafe { bindings::xprtrdma_alloc_pages(order) };
+        // INVARIANT: The callee has allocated this number of pages in one piece.
+        (!first.is_null()).then_some(Self {
+            first,
+            count: 1 << order,
+        })
+    }
+
+    /// Returns the address of the first page.
+    #[inline]
+    pub(crate) fn first(&self) -> *mut bindings::page {
+        self.first
+    }
+
+    /// Returns the number of pages.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the value owns this reference.
+        unsafe { bindings::xprtrdma_put_page(self.first) };
+    }
+}
+
+/// Pages that this module owns, with an array of their addresses.
+///
+/// The pages are allocated in pieces that are as long as the memory allows. So the work for each
+/// transfer depends on the number of pieces, and not on the number of pages.
+///
+/// # Invariants
+///
+/// `raw` contains the addresses of the pages of `runs` in the same order, and then the last address
+/// once more. The bytes of the pages are initialised.
 pub(crate) struct Block {
     pub(crate) raw: KVec<*mut bindings::page>,
-    pages: KVec<Page>,
+    pub(crate) runs: KVec<Run>,
 }
 
 // SAFETY: The addresses are those of pages that the value owns.
@@ -27,32 +73,42 @@ unsafe impl Sync for Block {}
 impl Block {
     /// Allocates `count` zeroed pages. Returns `EINVAL` if `count` is zero. May sleep.
     pub(crate) fn new(count: usize) -> Result<Self> {
-        let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
         let mut raw = KVec::with_capacity(count.saturating_add(1), GFP_KERNEL)?;
-        for _ in 0..count {
-            let page = Page::alloc_page(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN)?;
-            raw.push(page.as_ptr(), GFP_KERNEL)?;
-            pages.push(page, GFP_KERNEL)?;
+        let mut runs = KVec::new();
+        let mut most = MOST_ORDER;
+        while let Some(order) = count.saturating_sub(raw.len()).checked_ilog2() {
+            let order = order.min(most);
+            let Some(run) = Run::new(order) else {
+                // If there is no piece of this length, the later pieces are shorter.
+                most = order.checked_sub(1).ok_or(ENOMEM)?;
+                continue;
+            };
+            for index in 0..run.count {
+                // CAST: The index is less than 2^`MOST_ORDER`.
+                // SAFETY: The run has a page with this index.
+                let page = unsafe { bindings::xprtrdma_next_page(run.first, index as u32) };
+                raw.push(page, GFP_KERNEL)?;
+            }
+            runs.push(run, GFP_KERNEL)?;
         }
         let last = raw.last().copied().ok_or(EINVAL)?;
         raw.push(last, GFP_KERNEL)?;
         // INVARIANT: The loop above added `count` zeroed pages, and the address of the last page
         // was added twice.
-        Ok(Self { raw, pages })
+        Ok(Self { raw, runs })
     }
 
     /// Returns the number of pages.
     pub(crate) fn len(&self) -> usize {
-        self.pages.len()
+        // NO-OVERFLOW: By the type invariant the last page is there twice.
+        self.raw.len().wrapping_sub(1)
     }
 
     /// Returns whether this object holds the only reference to each page.
     pub(crate) fn is_unshared(&self) -> bool {
-        // CAST: A message has a few hundred pages.
-        let count = self.pages.len() as u32;
-        let raw = self.raw.as_ptr().cast_mut();
-        // SAFETY: By the type invariant `raw` contains `count` addresses of valid pages. The callee
-        // writes nothing.
-        unsafe { bindings::xprtrdma_pages_are_unshared(raw, count) }
+        self.runs.iter().all(|run| {
+            // SAFETY: By the type invariant of `Run` the page is valid.
+            unsafe { bindings::xprtrdma_page_is_unshared(run.first) }
+        })
     }
 }

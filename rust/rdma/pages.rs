@@ -201,16 +201,6 @@ pub enum Mappable {
 }
 
 impl Mappable {
-    fn raw(&self) -> &[*mut bindings::page] {
-        match self {
-            Self::Own(pages) => {
-                let count = Pages::count(pages.len);
-                pages.raw().get(..count).unwrap_or(&[])
-            }
-            Self::Shared(refs) => refs.pages(),
-        }
-    }
-
     /// Returns the offset of the first byte in the first page.
     fn offset(&self) -> usize {
         match self {
@@ -227,16 +217,23 @@ impl Mappable {
     }
 }
 
+/// A range of pages that is mapped at contiguous device addresses. Both numbers are in bytes.
+struct Mapping {
+    addr: u64,
+    len: usize,
+}
+
 /// Pages that are mapped for a device. If this module owns the pages, only the device uses their
 /// bytes until [`MappedPages::unmap`]. If other code uses the pages as well, the device only reads
 /// them.
 ///
 /// # Invariants
 ///
-/// The first `addrs.len()` pages are mapped at `addrs` for `dir`; these are all pages once
-/// [`MappedPages::map`] has succeeded. For pages that other code uses as well, `dir` is `ToDevice`.
+/// `mappings` are mapped for `dir`. They are the first pages of `memory`, in order, and together
+/// contain all its bytes once [`MappedPages::map`] has succeeded. For pages that other code uses as
+/// well, `dir` is `ToDevice`.
 pub struct MappedPages {
-    addrs: KVec<u64>,
+    mappings: KVec<Mapping>,
     /// `None` before [`MappedPages::map`], and after [`MappedPages::unmap`].
     memory: Option<Mappable>,
     dir: Direction,
@@ -250,7 +247,7 @@ impl MappedPages {
     pub(crate) fn none(pd: &Arc<Pd>) -> Self {
         // INVARIANT: There are no pages.
         Self {
-            addrs: KVec::new(),
+            mappings: KVec::new(),
             memory: None,
             dir: Direction::ToDevice,
             pd: pd.clone(),
@@ -266,25 +263,42 @@ impl MappedPages {
                 return Err(EINVAL);
             }
         }
-        if !self.addrs.is_empty() {
+        if !self.mappings.is_empty() {
             return Err(EINVAL);
         }
-        self.addrs.reserve(memory.raw().len(), GFP_KERNEL)?;
         // INVARIANT: None of the new pages is mapped yet.
-        let memory = self.memory.insert(memory);
         self.dir = dir;
-        let dev = self.pd.raw_device();
-        for &page in memory.raw() {
-            // SAFETY: The device exists as long as `pd`. The page is a whole page, which `memory`
-            // keeps.
-            let addr = unsafe { bindings::xprtrdma_dma_map_page(dev, page, dir.raw()) };
-            // SAFETY: The device exists. `addr` is the result of a mapping call for it.
-            if unsafe { bindings::xprtrdma_dma_mapping_error(dev, addr) } != 0 {
-                return Err(EIO);
+        match self.memory.insert(memory) {
+            Mappable::Own(pages) => {
+                let mut left = Pages::count(pages.len);
+                let block = pages.block.as_ref().ok_or(EINVAL)?;
+                for run in &block.runs {
+                    let count = run.count().min(left);
+                    if count == 0 {
+                        break;
+                    }
+                    // NO-OVERFLOW: `count` is at most `left`.
+                    left = left.wrapping_sub(count);
+                    // SAFETY: The first `count` pages of the run lie one behind the other, and
+                    // `memory` keeps them.
+                    unsafe { map_run(&mut self.mappings, &self.pd, dir, run.first(), count)? };
+                }
             }
-            // INVARIANT: The page was mapped above. The push does not fail, because the vector has
-            // space.
-            self.addrs.push(addr, GFP_KERNEL)?;
+            Mappable::Shared(refs) => {
+                let mut rest = refs.pages();
+                while let [first, ..] = rest {
+                    // CAST: A message has a few hundred pages.
+                    let len = rest.len() as u32;
+                    let array = rest.as_ptr().cast_mut();
+                    // SAFETY: The array contains `len` addresses of valid pages, at least one. The
+                    // callee writes nothing.
+                    let count = unsafe { bindings::xprtrdma_contiguous_pages(array, len) } as usize;
+                    // SAFETY: The callee has found that these pages lie one behind the other.
+                    // `memory` keeps them.
+                    unsafe { map_run(&mut self.mappings, &self.pd, dir, *first, count)? };
+                    rest = rest.get(count..).unwrap_or(&[]);
+                }
+            }
         }
         Ok(())
     }
@@ -312,9 +326,9 @@ impl MappedPages {
         self.memory.as_ref().map_or(0, Mappable::len)
     }
 
-    /// Returns the number of pages.
+    /// Returns the number of ranges with contiguous device addresses.
     pub(crate) fn count(&self) -> usize {
-        self.addrs.len()
+        self.mappings.len()
     }
 
     /// Returns the direction for which the pages are mapped.
@@ -327,39 +341,122 @@ impl MappedPages {
         &self.pd
     }
 
-    /// Returns a scatter/gather element for the bytes from `at` on: at most `len` bytes, as far as
-    /// their device addresses are contiguous. Returns `None` if that is no byte.
-    pub(crate) fn sge(&self, at: usize, len: usize) -> Option<bindings::ib_sge> {
-        let memory = self.memory.as_ref()?;
-        let most = len.min(memory.len().checked_sub(at)?);
-        // NO-OVERFLOW: The sum is an offset in memory.
-        let from = memory.offset().wrapping_add(at);
-        let (index, offset) = (from / PAGE_SIZE, from % PAGE_SIZE);
-        let mut rest = self.addrs.get(index..)?.iter();
-        let first = *rest.next()?;
-        // NO-OVERFLOW: `offset` is a remainder of the division by the page size.
-        let mut len = PAGE_SIZE - offset;
-        // NO-OVERFLOW: A mapping does not wrap around the address space.
-        let mut end = first.wrapping_add(PAGE_SIZE as u64);
-        while len < most && rest.next() == Some(&end) {
-            end = end.wrapping_add(PAGE_SIZE as u64);
-            len = len.wrapping_add(PAGE_SIZE);
-        }
-        (most != 0).then_some(bindings::ib_sge {
-            // NO-OVERFLOW: As above, the mapping does not wrap around the address space.
-            addr: first.wrapping_add(offset as u64),
-            // CAST: A transfer has a few megabytes.
-            length: len.min(most) as u32,
+    /// Returns an object that makes scatter/gather elements for the memory, from its first byte on.
+    pub(crate) fn elements(&self) -> Elements<'_> {
+        let offset = self.memory.as_ref().map_or(0, Mappable::offset);
+        let mut elements = Elements {
+            rest: &self.mappings,
+            addr: 0,
+            len: 0,
             lkey: self.pd.local_dma_lkey(),
-        })
+        };
+        // There is a byte at this offset, if there is memory.
+        let _ = elements.skip(offset);
+        elements
     }
 
     fn forget_mappings(&mut self) {
         let dev = self.pd.raw_device();
-        while let Some(addr) = self.addrs.pop() {
-            // SAFETY: By the type invariant the page is mapped. It is unmapped once.
-            unsafe { bindings::xprtrdma_dma_unmap_page(dev, addr, self.dir.raw()) };
+        while let Some(Mapping { addr, len }) = self.mappings.pop() {
+            // SAFETY: By the type invariant these bytes are mapped. They are unmapped once.
+            unsafe { bindings::xprtrdma_dma_unmap_pages(dev, addr, len, self.dir.raw()) };
         }
+    }
+}
+
+/// Maps pages for the device of `pd`: in one piece, or in more if the device or its bounce buffers
+/// cannot map as much. Adds the mappings to `to`, even if a later one fails.
+///
+/// # Safety
+///
+/// `first` is the address of the first of `count` pages that lie one behind the other. They exist
+/// until the mappings are undone.
+unsafe fn map_run(
+    to: &mut KVec<Mapping>,
+    pd: &Pd,
+    dir: Direction,
+    first: *mut bindings::page,
+    count: usize,
+) -> Result {
+    let (dev, most) = (pd.raw_device(), pd.max_entry() as usize);
+    let all = count.checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
+    let mut offset = 0;
+    while offset < all {
+        // NO-OVERFLOW: `offset` is less than `all`.
+        let len = all.wrapping_sub(offset).min(most);
+        to.reserve(1, GFP_KERNEL)?;
+        let mut addr = 0;
+        // SAFETY: The device exists as long as `pd`. By the caller's contract there are these
+        // whole pages.
+        let is_mapped = unsafe {
+            bindings::xprtrdma_dma_map_pages(dev, first, offset, len, dir.raw(), &mut addr)
+        };
+        if !is_mapped {
+            return Err(EIO);
+        }
+        // The push does not fail, because the vector has space.
+        to.push(Mapping { addr, len }, GFP_KERNEL)?;
+        // NO-OVERFLOW: The sum is at most `all`.
+        offset = offset.wrapping_add(len);
+    }
+    Ok(())
+}
+
+/// Makes scatter/gather elements for parts of [`MappedPages`], in ascending order.
+pub(crate) struct Elements<'a> {
+    /// The mappings behind the current one.
+    rest: &'a [Mapping],
+    /// What is left of the current mapping.
+    addr: u64,
+    len: usize,
+    lkey: u32,
+}
+
+impl Elements<'_> {
+    /// Skips this number of bytes. Returns `None` if there are not as many.
+    #[inline]
+    pub(crate) fn skip(&mut self, mut count: usize) -> Option<()> {
+        while count != 0 {
+            // CAST: A transfer has a few megabytes.
+            count = count.checked_sub(self.next(count)?.length as usize)?;
+        }
+        Some(())
+    }
+
+    /// Returns a scatter/gather element for the next bytes: at most `most` bytes, as far as their
+    /// device addresses are contiguous. Returns `None` if that is no byte.
+    #[inline]
+    pub(crate) fn next(&mut self, most: usize) -> Option<bindings::ib_sge> {
+        // NO-OVERFLOW: A mapping does not wrap around the address space, and the lengths are those
+        // of pages in memory.
+        while self.len < most {
+            match self.rest {
+                [next, rest @ ..]
+                    if self.len == 0 || next.addr == self.addr.wrapping_add(self.len as u64) =>
+                {
+                    if self.len == 0 {
+                        self.addr = next.addr;
+                    }
+                    self.len = self.len.wrapping_add(next.len);
+                    self.rest = rest;
+                }
+                _ => break,
+            }
+        }
+        let len = self.len.min(most);
+        if len == 0 {
+            return None;
+        }
+        let addr = self.addr;
+        // NO-OVERFLOW: `len` is at most what is left.
+        self.addr = addr.wrapping_add(len as u64);
+        self.len = self.len.wrapping_sub(len);
+        Some(bindings::ib_sge {
+            addr,
+            // CAST: A transfer has a few megabytes.
+            length: len as u32,
+            lkey: self.lkey,
+        })
     }
 }
 

@@ -183,8 +183,8 @@ impl Blank {
     }
 
     /// Maps `memory`, and makes the work requests for `stretches`. Returns `EINVAL` if there are no
-    /// stretches, if they do not lie within the memory, or if the device would write to pages that
-    /// other code uses as well. May sleep.
+    /// stretches, if they do not lie within the memory in ascending order, or if the device would
+    /// write to pages that other code uses as well. May sleep.
     pub fn fill(
         mut self,
         kind: Kind,
@@ -229,8 +229,8 @@ unsafe impl Send for Transfer {}
 
 impl Transfer {
     /// Creates the work requests for `stretches`, each with at most `most_sges` elements. Returns
-    /// `EINVAL` if the stretches are not inside the pages, if there are none, or if the pages are
-    /// mapped for the other direction. May sleep.
+    /// `EINVAL` if the stretches do not lie within the pages in ascending order, if there are none,
+    /// or if the pages are mapped for the other direction. May sleep.
     pub fn new(
         kind: Kind,
         pages: MappedPages,
@@ -263,16 +263,21 @@ impl Transfer {
             _ => return Err(EINVAL),
         };
         let most_sges = most_sges.max(1);
-        // Usually one element for each page is enough.
+        // Usually one element for each mapping is enough.
         let count = pages.count();
+        let mut elements = pages.elements();
         sges.reserve(count, GFP_KERNEL)?;
         wrs.reserve(count.div_ceil(most_sges), GFP_KERNEL)?;
+        // Number of bytes, and the offset of the next element.
+        let (bytes, mut at) = (pages.len(), 0usize);
         for stretch in stretches {
-            let (mut at, mut left) = (stretch.at as usize, stretch.len as usize);
+            let (begin, mut left) = (stretch.at as usize, stretch.len as usize);
             let mut offset = stretch.offset;
-            if at.checked_add(left).is_none_or(|end| end > pages.len()) {
-                return Err(EINVAL);
-            }
+            let end = begin.checked_add(left).filter(|end| *end <= bytes);
+            let end = end.ok_or(EINVAL)?;
+            let skipped = begin.checked_sub(at).ok_or(EINVAL)?;
+            elements.skip(skipped).ok_or(EINVAL)?;
+            at = end;
             while left != 0 {
                 let mut wr = bindings::ib_rdma_wr {
                     remote_addr: offset,
@@ -280,11 +285,11 @@ impl Transfer {
                     ..Default::default()
                 };
                 wr.wr.opcode = opcode;
-                while let (true, Some(sge)) =
-                    ((wr.wr.num_sge as usize) < most_sges, pages.sge(at, left))
-                {
+                while (wr.wr.num_sge as usize) < most_sges {
+                    let Some(sge) = elements.next(left) else {
+                        break;
+                    };
                     // NO-OVERFLOW: An element is not longer than the remaining bytes.
-                    at = at.wrapping_add(sge.length as usize);
                     left = left.wrapping_sub(sge.length as usize);
                     offset = offset.wrapping_add(u64::from(sge.length));
                     sges.push(sge, GFP_KERNEL)?;
