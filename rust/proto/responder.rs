@@ -33,6 +33,7 @@
 //! | [`pour`] | distribution of bytes over the segments of a chunk |
 //! | [`call`] | a Call and the stage of its processing |
 //! | `items` | the Read chunks of a Call |
+//! | `layout` | where the chunk lists of a Call are in its message |
 //! | `rpc_call` | the fields of an RPC Call header that matter for chunks |
 //! | [`reverse`] | backchannel Calls, from the server to the client |
 //! | [`breakers`] | Calls that broke a connection |
@@ -46,6 +47,7 @@ pub mod budget;
 pub mod call;
 pub mod grant;
 mod items;
+mod layout;
 pub(crate) mod place;
 pub mod pour;
 pub mod refusal;

@@ -16,6 +16,7 @@ use crate::{
         },
         items::{
             capacity,
+            Item,
             Items,
             Reads, //
         },
@@ -82,6 +83,8 @@ impl Terms {
 /// The state of a Call that passed every check of [`Call::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
+    /// The first Read chunk of data; has no meaning if there is none.
+    first: Item,
     /// Number of Read chunks of data.
     items: u32,
     /// Length in bytes of the reduced message: without the data in Read chunks.
@@ -142,7 +145,7 @@ impl<'a> Call<'a, Admitted> {
     /// Returns the Read chunks of data.
     #[inline]
     pub(crate) fn items(&self) -> Items<'a> {
-        Items::new(&self.lists.reads, self.stage.items)
+        Items::new(&self.lists.reads, self.stage.first, self.stage.items)
     }
 
     /// Returns how many bytes of the message precede the first Read chunk of data: the length of
@@ -176,8 +179,12 @@ impl<'a> Call<'a, Admitted> {
 
 fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     check_complexity(&call.lists)?;
-    let Reads { message, items } = Reads::group(&call.lists.reads)?;
-    let chunks = Items::new(&call.lists.reads, items);
+    let Reads {
+        message,
+        items,
+        first,
+    } = Reads::group(&call.lists.reads)?;
+    let chunks = Items::new(&call.lists.reads, first, items);
     let body = match (call.facts.long, message) {
         (false, None) => u32::try_from(call.payload.len()).map_err(|_| Fault::TooLong)?,
         (false, Some(_)) => return Err(Fault::TwoMessages),
@@ -200,6 +207,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
         }
     };
     Ok(Admitted {
+        first,
         items,
         body,
         total,
@@ -214,8 +222,7 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
     }
     let reply = lists.reply.as_ref().map_or(0, |chunk| chunk.len());
     let segments = lists.reads.len().saturating_add(reply);
-    let writes = lists.writes.clone();
-    let segments = writes.fold(segments, |sum, chunk| sum.saturating_add(chunk.len()));
+    let segments = segments.saturating_add(lists.writes.segments());
     if segments > MAX_SEGMENTS {
         return Err(Fault::TooComplex);
     }
@@ -268,13 +275,11 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u
 pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
     let reply = lists.reply.as_ref();
     let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
-    let writes = lists.writes.clone().map(|chunk| chunk_len(chunk.len()));
-    let writes = writes.fold(0usize, usize::saturating_add);
     // One word each for the empty Read list and the end of the Write list.
     version
         .fixed_len()
         .saturating_add(ABSENT_LEN)
-        .saturating_add(writes)
+        .saturating_add(lists.writes.encoded_len())
         .saturating_add(ABSENT_LEN)
         .saturating_add(reply)
 }

@@ -5,14 +5,17 @@
 //! The type parameter says what may be done with the Call: a [`Sorted`] Call can only be admitted,
 //! an `Admitted` Call can be fetched, and a `Ready` Call can be replied to.
 
-use crate::wire::{
-    chunk::Lists,
-    header::{
-        Credits,
-        Version,
-        Xid, //
-    },
-    xdr::Reader, //
+use crate::{
+    responder::layout::Layout,
+    wire::{
+        chunk::Lists,
+        header::{
+            Credits,
+            Version,
+            Xid, //
+        },
+        xdr::Reader, //
+    }, //
 };
 
 /// Deviations from the protocol in a Call that is processed nevertheless.
@@ -82,6 +85,7 @@ impl<'a, S> Call<'a, S> {
     pub fn park(self) -> Parked<S> {
         Parked {
             facts: self.facts,
+            layout: Layout::of(&self.lists),
             stage: self.stage,
         }
     }
@@ -102,12 +106,15 @@ impl<'a, S> Call<'a, S> {
 #[derive(Debug)]
 pub struct Parked<S> {
     facts: Facts,
+    layout: Layout,
     stage: S,
 }
 
 impl<S> Parked<S> {
     /// Restores the Call together with the message that contained it. Returns `None` if `message`
-    /// is recognizably a different message: its xid differs, or its chunk lists cannot be decoded.
+    /// is recognizably a different message: its xid differs, or it is too short for the chunk
+    /// lists.
+    #[inline]
     pub fn resume(self, message: &[u8]) -> Option<Call<'_, S>> {
         let mut input = Reader::new(message);
         if input.u32() != Ok(self.facts.xid.0) {
@@ -115,7 +122,7 @@ impl<S> Parked<S> {
         }
         let fixed = self.facts.version.fixed_len();
         let mut input = Reader::new(message.get(fixed..)?);
-        let lists = Lists::decode(&mut input).ok()?;
+        let lists = self.layout.find(&mut input).ok()?;
         Some(Call {
             facts: self.facts,
             lists,

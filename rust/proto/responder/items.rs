@@ -3,9 +3,9 @@
 //! The Read chunks of a Call, grouped by Position.
 //!
 //! A Read list contains segments. All segments with the same Position form one chunk, wherever in
-//! the list they are (RFC 8166 3.4.5). The chunks are not stored: each one is found by a search of
-//! the list. So a Call that waits is small. The number of chunks is limited, so the work is linear
-//! in the length of the message.
+//! the list they are (RFC 8166 3.4.5). Only the first chunk is stored, because few Calls have
+//! others: each of these is found by a search of the list. So a Call that waits is small. The
+//! number of chunks is limited, so the work is linear in the length of the message.
 
 use crate::{
     responder::refusal::Fault,
@@ -22,7 +22,7 @@ use crate::{
 pub const MAX_ITEMS: usize = 8;
 
 /// A Read chunk of data: its Position is not zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Item {
     /// Offset in the unreduced message at which the chunk begins; never zero.
     pub(crate) position: u32,
@@ -36,6 +36,8 @@ pub(crate) struct Item {
 #[derive(Clone, Debug)]
 pub(crate) struct Items<'a> {
     list: ReadList<'a>,
+    /// The first chunk; has no meaning if there is none.
+    first: Item,
     /// Position of the chunk that was returned last; zero before the first chunk.
     last: u32,
     /// Number of chunks that were not returned yet.
@@ -49,12 +51,15 @@ pub(crate) struct Reads {
     pub(crate) message: Option<u32>,
     /// Number of Read chunks of data: all chunks but the Position-Zero chunk.
     pub(crate) items: u32,
+    /// The first Read chunk of data; has no meaning if there is none.
+    pub(crate) first: Item,
 }
 
 impl Reads {
     /// Groups the segments of a Read list by Position, and checks each segment.
     pub(crate) fn group(list: &ReadList<'_>) -> Result<Self, Fault> {
         let mut reads = Self::default();
+        let (mut first, mut length, mut is_alone) = (0, 0u64, true);
         for entry in list.clone() {
             if entry.position & 3 != 0 {
                 return Err(Fault::Position);
@@ -62,13 +67,32 @@ impl Reads {
             check_memory(&entry.segment)?;
             if entry.position == 0 {
                 reads.message = Some(sum(reads.message.unwrap_or(0), &entry.segment)?);
+                continue;
             }
+            if first == 0 {
+                first = entry.position;
+            }
+            is_alone &= entry.position == first;
+            // A message has far fewer than 2^32 segments, so the sum does not saturate.
+            length = length.saturating_add(entry.segment.length.into());
+        }
+        if first == 0 {
+            return Ok(reads);
+        }
+        if is_alone {
+            let length = u32::try_from(length).map_err(|_| Fault::Wraps)?;
+            reads.first = Item::new(first, length)?;
+            reads.items = 1;
+            return Ok(reads);
         }
         let mut last = 0;
         while let Some(item) = Item::behind(last, list)? {
             // CAST: `MAX_ITEMS` is 8.
             if reads.items == MAX_ITEMS as u32 {
                 return Err(Fault::TooComplex);
+            }
+            if reads.items == 0 {
+                reads.first = item;
             }
             reads.items = reads.items.saturating_add(1);
             last = item.position;
@@ -78,11 +102,13 @@ impl Reads {
 }
 
 impl<'a> Items<'a> {
-    /// Returns the first `count` chunks of a Read list that [`Reads::group`] has checked.
+    /// Returns the chunks of a Read list that [`Reads::group`] has checked: `first`, and then the
+    /// others. There are `count` chunks.
     #[inline]
-    pub(crate) fn new(list: &ReadList<'a>, count: u32) -> Self {
+    pub(crate) fn new(list: &ReadList<'a>, first: Item, count: u32) -> Self {
         Self {
             list: list.clone(),
+            first,
             last: 0,
             left: count,
         }
@@ -98,10 +124,14 @@ impl<'a> Items<'a> {
 impl Iterator for Items<'_> {
     type Item = Item;
 
+    #[inline]
     fn next(&mut self) -> Option<Item> {
         self.left = self.left.checked_sub(1)?;
-        // `Reads::group` has found the same chunk without an error.
-        let item = Item::behind(self.last, &self.list).ok()??;
+        let item = match self.last {
+            0 => self.first,
+            // `Reads::group` has found the same chunk without an error.
+            last => Item::behind(last, &self.list).ok()??,
+        };
         self.last = item.position;
         Some(item)
     }
@@ -109,6 +139,7 @@ impl Iterator for Items<'_> {
 
 impl Item {
     /// Returns the chunk with the lowest Position above `last`.
+    #[cold]
     fn behind(last: u32, list: &ReadList<'_>) -> Result<Option<Self>, Fault> {
         let (mut position, mut length) = (u32::MAX, None);
         for entry in list.clone() {

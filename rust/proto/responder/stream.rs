@@ -11,7 +11,10 @@ use crate::{
     responder::{
         admit::Admitted,
         call::Call,
-        items::Item, //
+        items::{
+            Item,
+            Items, //
+        }, //
     },
     wire::{
         chunk::{
@@ -115,21 +118,12 @@ impl<'a> Call<'a, Admitted> {
 
     /// Returns the RDMA Reads in ascending order of their offsets in the landing area.
     pub fn reads(&self) -> impl Iterator<Item = Read> + '_ {
-        let long = self.facts.long;
-        self.landed().flat_map(move |piece| {
-            let (position, skip) = match piece.source {
-                Source::Item { position } => (position, 0),
-                Source::Body { from } if long => (0, from),
-                Source::Body { .. } | Source::Pad => return Cut::default(),
-            };
-            Cut {
-                entries: self.lists.reads.clone(),
-                position,
-                skip,
-                left: piece.length,
-                to: piece.to,
-            }
-        })
+        Cuts {
+            pieces: self.landed(),
+            list: &self.lists.reads,
+            long: self.facts.long,
+            cut: Cut::default(),
+        }
     }
 
     /// Returns the parts of the landing area that no RDMA Read writes, in ascending order of
@@ -146,30 +140,29 @@ impl<'a> Call<'a, Admitted> {
         })
     }
 
-    /// Returns the pieces of the message that are in the landing area, with their offsets there.
-    fn landed(&self) -> impl Iterator<Item = Piece> + '_ {
-        let (start, body) = match self.assembly() {
-            Assembly::Inline => (0, false),
-            Assembly::Split { at } => (at, false),
-            Assembly::Landed => (0, true),
-        };
-        self.pieces()
-            .filter(move |piece| body || !matches!(piece.source, Source::Body { .. }))
-            .map(move |piece| Piece {
-                to: piece.to.saturating_sub(start),
-                ..piece
-            })
-    }
-
-    /// Returns all pieces of the unreduced message. No piece is empty.
-    fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
-        Pieces {
+    /// Returns the pieces of the message that are in the landing area, with their offsets there. No
+    /// piece is empty.
+    #[inline]
+    fn landed(&self) -> Pieces<'a> {
+        let mut pieces = Pieces {
             items: self.items(),
             body: self.stage.body,
             place: Place::default(),
             ready: [Piece::EMPTY; 3].into_iter(),
-            ended: false,
+            ended: true,
+        };
+        match self.assembly() {
+            Assembly::Inline => {}
+            Assembly::Split { .. } => {
+                // Only the chunk is in the landing area.
+                if let Some(item) = pieces.items.next() {
+                    let [data, pad] = pieces.place.chunk(item.position, item.length);
+                    pieces.ready = [Piece::EMPTY, data, pad].into_iter();
+                }
+            }
+            Assembly::Landed => pieces.ended = false,
         }
+        pieces
     }
 }
 
@@ -177,8 +170,7 @@ impl<'a> Call<'a, Admitted> {
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     source: Source,
-    /// Offset in the unreduced message. In a piece that `landed` returned, it is the offset in the
-    /// landing area.
+    /// Offset in the landing area.
     to: u32,
     length: u32,
 }
@@ -191,19 +183,22 @@ impl Piece {
     };
 }
 
-/// Iterator over the pieces of a message; it returns no empty piece. It is not a chain of iterator
-/// adapters, because the symbol names of such a chain are longer than the kernel's tools accept.
-struct Pieces<I> {
-    items: I,
+/// Iterator over the pieces in a landing area; it returns no empty piece. It is not a chain of
+/// iterator adapters, because the symbol names of such a chain are longer than the kernel's tools
+/// accept.
+struct Pieces<'a> {
+    items: Items<'a>,
     body: u32,
     place: Place,
     ready: core::array::IntoIter<Piece, 3>,
+    /// Whether no piece follows those in `ready`.
     ended: bool,
 }
 
-impl<I: Iterator<Item = Item>> Iterator for Pieces<I> {
+impl Iterator for Pieces<'_> {
     type Item = Piece;
 
+    #[inline]
     fn next(&mut self) -> Option<Piece> {
         loop {
             if let Some(piece) = self.ready.find(|piece| piece.length != 0) {
@@ -229,18 +224,19 @@ enum Source {
     Pad,
 }
 
-/// How much of the message has already been returned in pieces.
+/// How much of the landing area is already in pieces.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// Number of bytes of the reduced message that are in returned pieces.
+    /// Number of bytes of the reduced message that are in these pieces.
     body: u32,
-    /// Number of bytes of the unreduced message that are in returned pieces.
+    /// Number of bytes in these pieces.
     to: u32,
 }
 
 impl Place {
-    /// Returns the pieces up to the end of the chunk `item`. If `item` is `None`, returns the
-    /// pieces up to the end of the message.
+    /// Returns the pieces of the unreduced message up to the end of the chunk `item`. If `item` is
+    /// `None`, returns the pieces up to the end of the message.
+    #[cold]
     fn advance(&mut self, item: Option<Item>, body: u32) -> [Piece; 3] {
         // NO-OVERFLOW: Admission checked that each chunk begins inside the message and behind the
         // end of the previous chunk, and that the unreduced message is shorter than 2^32 bytes. So
@@ -253,14 +249,57 @@ impl Place {
         self.body = from.saturating_add(before);
         let first = self.piece(Source::Body { from }, before);
         let (position, length) = item.map_or((0, 0), |item| (item.position, item.length));
-        let second = self.piece(Source::Item { position }, length);
-        [first, second, self.piece(Source::Pad, xdr::pad(length))]
+        let [second, third] = self.chunk(position, length);
+        [first, second, third]
     }
 
+    /// Returns the pieces of a chunk: its data and its pad.
+    #[inline]
+    fn chunk(&mut self, position: u32, length: u32) -> [Piece; 2] {
+        let data = self.piece(Source::Item { position }, length);
+        [data, self.piece(Source::Pad, xdr::pad(length))]
+    }
+
+    #[inline]
     fn piece(&mut self, source: Source, length: u32) -> Piece {
         let to = self.to;
         self.to = to.saturating_add(length);
         Piece { source, to, length }
+    }
+}
+
+/// Iterator over the RDMA Reads for the pieces of a landing area.
+struct Cuts<'a> {
+    pieces: Pieces<'a>,
+    list: &'a ReadList<'a>,
+    long: bool,
+    /// The Reads for the current piece.
+    cut: Cut<'a>,
+}
+
+impl Iterator for Cuts<'_> {
+    type Item = Read;
+
+    #[inline]
+    fn next(&mut self) -> Option<Read> {
+        loop {
+            if let Some(read) = self.cut.next() {
+                return Some(read);
+            }
+            let piece = self.pieces.next()?;
+            let (position, skip) = match piece.source {
+                Source::Item { position } => (position, 0),
+                Source::Body { from } if self.long => (0, from),
+                Source::Body { .. } | Source::Pad => continue,
+            };
+            self.cut = Cut {
+                entries: self.list.clone(),
+                position,
+                skip,
+                left: piece.length,
+                to: piece.to,
+            };
+        }
     }
 }
 

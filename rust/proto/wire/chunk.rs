@@ -163,7 +163,7 @@ fn decode_segment(input: &mut Reader<'_>) -> Result<Segment, Malformed> {
 /// The bytes are a whole number of segments.
 #[derive(Clone, Debug, Default)]
 pub struct Segments<'a> {
-    bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> Segments<'a> {
@@ -211,7 +211,7 @@ impl Iterator for Segments<'_> {
 /// The bytes are a whole number of entries, without the terminator.
 #[derive(Clone, Debug, Default)]
 pub struct ReadList<'a> {
-    bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> ReadList<'a> {
@@ -267,8 +267,8 @@ impl ExactSizeIterator for ReadList<'_> {}
 /// The bytes are `count` whole chunks with their discriminators, without the terminator.
 #[derive(Clone, Debug, Default)]
 pub struct WriteList<'a> {
-    bytes: &'a [u8],
-    count: usize,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) count: usize,
 }
 
 impl<'a> WriteList<'a> {
@@ -299,6 +299,20 @@ impl<'a> WriteList<'a> {
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Returns the length of the chunks that are left, as they are in the message, in bytes.
+    #[inline]
+    pub const fn encoded_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns how many segments are in the chunks that are left.
+    #[inline]
+    pub const fn segments(&self) -> usize {
+        // By the type invariant the bytes are whole chunks, so the difference is not negative.
+        let chunks = self.count.saturating_mul(CHUNK_LEN);
+        self.bytes.len().saturating_sub(chunks) / SEGMENT_LEN
     }
 }
 
