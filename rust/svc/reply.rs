@@ -2,10 +2,7 @@
 
 //! A message to be sent ([`Encoded`]), and a reply whose pages may be taken ([`Reply`]).
 
-use core::{
-    ops::Range,
-    ptr, //
-};
+use core::ops::Range;
 use kernel::{
     page::PAGE_SIZE,
     prelude::*, //
@@ -108,10 +105,15 @@ impl<'a> Reply<'a> {
 
     /// Removes the taken pages from the thread's array. The RPC server replaces them by new pages.
     pub(crate) fn end(self) {
-        for index in self.taken {
-            // SAFETY: By the type invariant this is an element of the current thread's array. The
-            // RPC server accepts a null pointer in it, and then allocates another page.
-            unsafe { *self.message.0.pages.add(index) = ptr::null_mut() };
+        let Range { start, end } = self.taken;
+        if start < end {
+            // NO-OVERFLOW: The range is not empty.
+            let count = end.wrapping_sub(start);
+            // SAFETY: By the type invariant these are elements of the current thread's array.
+            let first = unsafe { self.message.0.pages.add(start) };
+            // SAFETY: As above. The RPC server accepts null pointers in them, and then allocates
+            // other pages.
+            unsafe { first.write_bytes(0, count) };
         }
     }
 
