@@ -113,6 +113,7 @@ impl<'a> Call<'a, Sorted> {
     ///
     /// Returns the [`Refusal`] to send if the Call must not be processed. No RDMA operation has
     /// been posted for the Call.
+    #[inline]
     pub fn admit(self, terms: &Terms) -> Result<Call<'a, Admitted>, Refusal> {
         match check(&self, terms) {
             Ok(stage) => Ok(self.now(stage)),
@@ -163,6 +164,7 @@ impl<'a> Call<'a, Admitted> {
     /// # Errors
     ///
     /// Returns the [`Refusal`] to send if the Call must not be processed.
+    #[inline]
     pub fn fetched(self, front: &[u8]) -> Result<Call<'a, Ready>, Refusal> {
         let protected = if self.facts.long {
             let front = front.get(..self.message_front()).unwrap_or(front);
@@ -286,6 +288,7 @@ pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
 
 /// Checks the RPC header of a Call whose Position-Zero chunk has been fetched. Returns whether
 /// RPCSEC_GSS protects (or may protect) the Call.
+#[cold]
 fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault> {
     match rpc_words(front) {
         Some((xid, _)) if xid != call.facts.xid => Err(Fault::RpcXid),

@@ -95,6 +95,7 @@ impl<'a> Call<'a, Ready> {
     ///
     /// Returns the [`Refusal`] of a Call whose reply cannot be sent. Nothing was written to the
     /// client's memory.
+    #[inline]
     pub fn reply(
         &'a self,
         marks: &'a [Span],
@@ -105,6 +106,7 @@ impl<'a> Call<'a, Ready> {
             .map_err(|fault| Refusal::new(self.xid(), self.version(), fault))
     }
 
+    #[inline]
     fn plan(&'a self, marks: &'a [Span], total: u32, terms: &Terms) -> Result<Reply<'a>, Fault> {
         let results = Results::pair(self.chunks(), marks, total)?;
         let mut reduced = total;

@@ -92,6 +92,8 @@ pub struct ReverseReply<'a> {
 }
 
 /// Classifies a message from a client. `spoken` says which versions this connection accepts.
+// This function and those that make a Call are inlined, so that the Call is not moved.
+#[inline]
 pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
     let mut input = Reader::new(message);
     let Ok(fixed) = Fixed::decode(&mut input) else {
@@ -144,6 +146,7 @@ impl Front {
     /// Classifies a message by the part behind its fixed header words. In version one only the RPC
     /// message contains the direction (RFC 8167 5.1). In version two a direction word precedes the
     /// chunk lists, and the RPC message must have the same direction (V2D 4.2.2).
+    #[inline]
     fn message<'a>(&self, long: bool, mut input: Reader<'a>) -> Arrival<'a> {
         let said = match self.version {
             Version::V1 => None,
@@ -187,6 +190,7 @@ impl Front {
     /// Classifies an option. This server supports no option: it refuses an option that the client
     /// sends as a Call. It drops an option that is sent as a reply, because this server sends no
     /// options (V2D 3.1). The content of the option is ignored.
+    #[cold]
     fn option(&self, mut input: Reader<'_>) -> Arrival<'static> {
         match OptionHeader::decode(&mut input) {
             Err(Malformed) => Arrival::Drop(Dropped::Short),
@@ -203,6 +207,7 @@ impl Front {
         Arrival::Refuse(Refusal::new(self.fixed.xid, self.version, fault))
     }
 
+    #[inline]
     fn call<'a>(&self, long: bool, lists: Lists<'a>, payload: &'a [u8]) -> Arrival<'a> {
         Arrival::Call(Call {
             facts: Facts {
