@@ -105,7 +105,7 @@ impl Outbox {
     /// function as well.
     pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
         let mut waiting = self.waiting.lock();
-        loop {
+        while !waiting.is_empty() {
             let grant = self.grant.lock();
             let next = waiting
                 .iter()
@@ -124,6 +124,7 @@ impl Outbox {
             answer.along.post(batch, answer.message.len())?;
             self.grant.lock().sent(answer.unsent);
         }
+        Ok(true)
     }
 
     /// Drops all stored responses, because the connection has ended.

@@ -264,6 +264,9 @@ impl<H: QpHandler> Reads<H> {
             }
             posted?;
             queues.share.begin_reads(reads);
+            if queues.waiting.is_empty() {
+                return Ok(Pumped::All);
+            }
         }
     }
 
