@@ -140,12 +140,12 @@ impl Connection {
     }
 
     /// Records that a call is finished. Its Receive has been posted again.
-    pub(crate) fn over(&self, mut call: Call) {
+    pub(crate) fn over(&self, call: &mut Call) {
         let counted = call.counted.take();
         let handler = self.qp.handler();
         let mut grant = handler.outbox.grant.lock();
         grant.posted(1);
-        let lost = match call.ticket {
+        let lost = match call.ticket.take() {
             Some(ticket) => grant.drop_unanswered(ticket),
             None => Ok(()),
         };

@@ -88,7 +88,7 @@ impl Service for Rdma {
         call.mark(front, from, len)
     }
 
-    fn over(connection: &Connection, call: Call) {
+    fn over(connection: &Connection, call: &mut Call) {
         connection.over(call);
     }
 

@@ -70,23 +70,14 @@ impl<S: Service> Context<S> {
         }
     }
 
-    /// Finishes a call: passes the driver's data to `over`, and then drops the message. Returns the
-    /// memory of the context.
-    pub(crate) fn end(this: KBox<Self>, over: impl FnOnce(S::Call)) -> KBox<MaybeUninit<Self>> {
-        let raw = KBox::into_raw(this);
-        // SAFETY: The pointer comes from a box, and the value in the box is not used again.
-        let context = unsafe { raw.read() };
-        // SAFETY: The pointer comes from a box, and a `MaybeUninit` has the layout of its value.
-        let memory = unsafe { KBox::from_raw(raw.cast()) };
-        let Self {
-            message,
-            place,
-            call,
-            ..
-        } = context;
-        over(call);
-        drop((message, place));
-        memory
+    /// Finishes a call: passes the driver's data to `over`, and then drops the whole value. Returns
+    /// the memory of the context.
+    pub(crate) fn end(
+        mut this: KBox<Self>,
+        over: impl FnOnce(&mut S::Call),
+    ) -> KBox<MaybeUninit<Self>> {
+        over(&mut this.call);
+        KBox::drop_contents(this)
     }
 
     /// Returns the offset at which the RPC server's part of the message begins. It is at most the

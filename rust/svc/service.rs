@@ -97,9 +97,9 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// fails the operation.
     fn result(call: &mut Self::Call, front: &[u8], from: u32, len: u32) -> Result;
 
-    /// Finishes a call, whether or not a reply was sent. The buffer in which the call arrived is
-    /// dropped after this method.
-    fn over(connection: &Self::Connection, call: Self::Call);
+    /// Finishes a call, whether or not a reply was sent. The call and the buffer in which it
+    /// arrived are dropped after this method.
+    fn over(connection: &Self::Connection, call: &mut Self::Call);
 
     /// Ends a connection. When this method returns, the device no longer accesses memory of the
     /// connection. Calls may still be in process; their replies then fail.
