@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Data integrity with the lower limits of a weaker device, which parameters of the module set."""
+"""Data integrity on a weaker device: parameters of the module lower the limits of the device."""
 
 import errno
 import os

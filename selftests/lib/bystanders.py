@@ -49,7 +49,7 @@ class Bystander:
         return self
 
     def finish(self):
-        """Stops the writer in good order."""
+        """Stops the writer between two writes, and compares its file."""
         self.worker.join(ENV.patience(120))
         self.compare(())
 

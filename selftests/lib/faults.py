@@ -99,7 +99,8 @@ def granting(server, count):
 
 
 def grant(t, count):
-    """Does the same until the end of the case, for a case that has no mount yet."""
+    """Makes the server grant this number of credits until the end of the case. The case must have
+    no mount yet."""
     # A client of the last case that has not said goodbye would wait for the server's grace.
     xprt.wait_gone()
     t.stack.enter_context(granting(t.server, count))

@@ -50,7 +50,7 @@ class Board:
 
 
 class Direct:
-    """Writes with O_DIRECT: a write is acknowledged when write(2) returns."""
+    """Writes with O_DIRECT. The server has acknowledged a write when write(2) returns."""
 
     def __init__(self, path, size):
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
@@ -67,7 +67,7 @@ class Direct:
 
 
 class Synced:
-    """Writes to the page cache: a write is acknowledged when fsync(2) returns."""
+    """Writes to the page cache. The server has acknowledged a write when fsync(2) returns."""
 
     def __init__(self, path, _size):
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -86,7 +86,8 @@ class Synced:
 
 
 class Closed:
-    """Opens, writes and closes each time: acknowledged when close returns."""
+    """Opens and closes the file for each write. The server has acknowledged a write when close(2)
+    returns."""
 
     def __init__(self, path, size):
         self.path, self.buffer = path, Buffer(size)

@@ -44,7 +44,7 @@ SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A row of the table."""
+    """A fault of the matrix, with the runs that can use it."""
 
     function: Callable   # a context manager of a world
     what: str              # description for the reader

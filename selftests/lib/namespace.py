@@ -95,7 +95,8 @@ class Beside:
 
 @contextlib.contextmanager
 def beside():
-    """Creates such a namespace; it ends when nothing uses it."""
+    """Creates the namespace of `Beside`. Deletes it at the end of the block, and waits until the
+    kernel has removed it."""
     space = Beside()
     try:
         space.make()

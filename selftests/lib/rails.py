@@ -297,7 +297,8 @@ class Pulses:
 
 
 class Looks(Pulses):
-    """The same for processes that request the attributes of a file, which must not be cached."""
+    """Processes that request the attributes of a file again and again. The mount must not cache
+    attributes."""
 
     def beat(self, stopped, number):
         asked = 0

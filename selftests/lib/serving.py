@@ -63,7 +63,7 @@ PLACES = itertools.count()
 
 
 def local(script):
-    """Runs a script in this machine, which must succeed."""
+    """Runs a script in this machine. The script must succeed."""
     done = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=ENV.patience(60), check=False)
     check(done.returncode == 0, f"exit status {done.returncode}: {done.stdout}")

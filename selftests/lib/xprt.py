@@ -186,8 +186,8 @@ def wait_reconnected(mount, before, seconds=30):
 
 
 def wait_reconnected_by(mount, before, action, seconds=30):
-    """Does what `wait_reconnected` does for a mount without load: `action` makes the mount connect.
-    """
+    """Waits until a mount without load has been connected more often than `before`. Repeats
+    `action`, which makes the mount connect, until then."""
     def connected():
         action()
         return mount.connects() > before

@@ -59,7 +59,7 @@ class Proof:
 
     @property
     def status(self):
-        """The status of its rows."""
+        """The status that the conformance page shows for the rows of this proof."""
         if self.kind == "fault":
             return "done"
         return "done in machines" if self.noticed else "not run"
@@ -221,7 +221,7 @@ def prove(proofs, patterns, sample, seed, jobs):
 
 
 def prove_of(crate, faults, rows, jobs):
-    """Does the same with one core."""
+    """Plants the faults of one core; returns how many were not noticed."""
     if not faults:
         return 0
     tests = sorted({proof.case for proof in faults})

@@ -1,14 +1,18 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Compare the Rust codec with a second one, written from the XDR of the documents.
+"""Compares the Rust codec with a second one, written from the XDR of the documents.
 
 The types below are the XDR of RFC 8166 section 4.1.2 and of the version two
 draft section 4.2, in the same order and with the same names, interpreted by a
-few general functions.  Nothing here knows how the Rust code does it.
+few general functions.  Nothing in this file is derived from the Rust code.
 
-Compared, field by field: the byte vectors; random messages encoded here and
-decoded there; random messages encoded there and decoded here; and messages with
-random damage, which both must refuse or both decode alike.
+The program compares, field by field:
+
+- the byte vectors;
+- random messages that this codec encodes and the Rust codec decodes;
+- random messages that the Rust codec encodes and this codec decodes;
+- messages with random damage.  Both codecs must refuse such a message, or both
+  must decode it to the same values.
 """
 
 import argparse
@@ -194,7 +198,7 @@ rpcrdma2_xprt_hdr = structure(rdma_xid=uint32, rdma_vers=uint32, rdma_credit=uin
                               rdma_body=rpcrdma2_body)
 
 
-# Descriptions: the Rust side prints the same for the same message.
+# Descriptions of messages. For the same message, the Rust program prints the same description.
 
 def decode(octets):
     """Returns the description of a message, from its bytes."""
@@ -374,7 +378,8 @@ def compare_vectors(binary, result):
 
 
 def compare_ours(binary, seed, count, result):
-    """Encodes here and decodes there; every fifth message is damaged."""
+    """Encodes messages with this codec, and decodes them with the Rust codec. Every fifth message
+    is damaged."""
     maker = Maker(seed)
     frames, expected = [], []
     for number in range(count):
@@ -396,7 +401,7 @@ def compare_ours(binary, seed, count, result):
 
 
 def compare_theirs(binary, seed, count, result):
-    """Encodes there and decodes here."""
+    """Encodes messages with the Rust codec, and decodes them with this codec."""
     done = subprocess.run([binary, "generate", str(seed), str(count)], stdout=subprocess.PIPE,
                           timeout=120, check=False)
     lines = done.stdout.splitlines()

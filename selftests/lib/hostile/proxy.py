@@ -37,7 +37,7 @@ KNFSD = "127.0.0.1", 2049
 LAST = 0x80000000  # marks the last fragment of a record
 LIST_CONNECTIONS = "rdma", "-j", "resource", "show", "cm_id"
 MAGIC = b"\xf6\xab\x0e\x18"
-# Version 1, no remote invalidation, 4096 bytes each way.
+# Version 1, no remote invalidation, messages of 4096 bytes in both directions.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
 # The largest message without RDMA if nothing is announced, and the least, for each version.
 INLINE, INLINE_FLOOR = 1024, {1: 1024, 2: 4096}
@@ -391,8 +391,8 @@ class Proxy:
         listed = subprocess.run(LIST_CONNECTIONS, stdout=subprocess.PIPE, check=True).stdout
         ended = {entry.get("lqpn") for entry in json.loads(listed)
                  if entry.get("state") == "DISCONNECT"}
-        # On iWARP the state does not show it: then connections end in the order in which they
-        # began.
+        # On iWARP the listed states do not show which connection ended. But there the connections
+        # end in the order in which they began.
         return next((client for client in self.clients if client.qp.qp_num in ended),
                     self.clients[0])
 

@@ -52,22 +52,25 @@ def reaction(counters, **more):
 
 
 def ignored(*counters, **more):
-    """I: processed as if nothing were wrong; or D, and no call waits for the message."""
+    """Returns reaction I of the requirements: the client processes the message as if nothing were
+    wrong. Or returns reaction D for a message that no call waits for: the client drops it."""
     return reaction(counters, **more)
 
 
 def dropped(counter):
-    """D: dropped, and the call is sent again on a new connection (X-03)."""
+    """Returns reaction D of the requirements: the client drops the message, and sends the call
+    again on a new connection (X-03)."""
     return reaction([counter], lost="bad reply to a pending call")
 
 
 def failed(number, *counters):
-    """F: the call ends with this error, once."""
+    """Returns reaction F of the requirements: the call ends with this error, once."""
     return reaction(counters, errno=number)
 
 
 def ended(cause, *counters, **more):
-    """T: the connection ends, and the call is sent again."""
+    """Returns reaction T of the requirements: the connection ends, and the client sends the call
+    again."""
     return reaction(counters, lost=cause, **more)
 
 
@@ -194,7 +197,7 @@ def made(thing, exchange):
 
 
 def one_by_one(*deeds):
-    """Does another deed each time."""
+    """Returns a deed that does the next one of `deeds` each time."""
     def deed(exchange):
         deeds[exchange.turn](exchange)
 

@@ -263,8 +263,8 @@ class Connection:
         return self.perform(e.IBV_WR_ATOMIC_FETCH_AND_ADD, length=8, rkey=rkey, address=address)
 
     def disconnect(self):
-        """Ends the connection in good order."""
-        # It may have ended already.
+        """Asks the connection manager to disconnect."""
+        # The connection may have ended already.
         with contextlib.suppress(PyverbsRDMAError):
             self.id.disconnect()
 

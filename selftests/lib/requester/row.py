@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Callable
 
-# Version 1, no remote invalidation, 4096 bytes each way.
+# Version 1, no remote invalidation, messages of 4096 bytes in both directions.
 PRIVATE = b"\xf6\xab\x0e\x18" + bytes((1, 0, 3, 3))
 # The types of access that a peer may have to memory.
 READ, WRITE = "read", "write"

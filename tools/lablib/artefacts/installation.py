@@ -97,7 +97,7 @@ class Installation:
         proc.run_logged(text, self.command(argv), self.log, SECONDS)
 
     def apt(self, text, *argv):
-        """Runs apt-get in the same way."""
+        """Runs apt-get, which must succeed."""
         self.run(text, "apt-get", "-y", "-q", "-o", "Dpkg::Use-Pty=0", *argv)
 
     def ask(self, *argv):

@@ -57,8 +57,9 @@ WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 
-# Counts of the server, in the table that `tools/lab count --server --write` records. Sometimes a
-# thread wakes up and finds no work. The calls at the ends of a load may be counted in part.
+# Tolerances, as above, for the counts of the server, which `tools/lab count --server --write`
+# records. The counts vary, because a thread sometimes wakes up and finds no work. In addition, the
+# first and the last calls of a load may be counted only in part.
 SERVED = {
     "passes": (0.05, 0.05), "work_requests": (0.03, 0.02), "posts": (0.03, 0.02),
     "completions": (0.03, 0.02), "recv_posts": (0.1, 0.02), "pages": (0.01, 0.1),
@@ -147,7 +148,8 @@ def measure(spec, rounds):
 
 
 def check(spec, rounds, measured, write):
-    """Compares with the record, or records; `measured`: a file of `make bench`."""
+    """Compares the counts with the recorded ones, or records them. If `measured` is given, takes
+    them from this file of `make bench`."""
     if measured:
         found = json.loads(pathlib.Path(measured).read_text())
         counts, release = found["counts"], found["kernel"]
@@ -162,8 +164,8 @@ def check(spec, rounds, measured, write):
 
 
 def check_processors(spec, rounds, measured, write):
-    """Does the same with several processors; `measured`: a file of `tools/lab count --processors`.
-    """
+    """Compares or records counts of machines with several processors. If `measured` is given, takes
+    them from this file of `tools/lab count --processors`."""
     if measured:
         counts = json.loads(pathlib.Path(measured).read_text())[PROCESSORS]
     else:
@@ -196,7 +198,8 @@ def missed_by_server(ours, intree):
 
 
 def check_server(spec, rounds, measured, write):
-    """Does the same for a server; `measured`: a file of `tools/lab count --server --json`."""
+    """Compares the counts of the server with the recorded ones. If `measured` is given, takes them
+    from this file of `tools/lab count --server --json`."""
     if write:
         raise LabError("the server's counts are recorded by tools/lab count --server --write")
     if measured:

@@ -7,7 +7,7 @@ from . import figures, instructions, report
 
 TRANSPORTS = ("ours", "intree")
 RECORD = "rds-counts"
-# Columns of the device, then of the plugin.
+# The counts of the device are in the first columns, those of the plugin in the others.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
 EXECUTED = ("transport", "service", "copies", "own-atomics", "switches", "wakeups", "kernel")
 COLUMNS = (*PROVIDER, *EXECUTED)

@@ -78,12 +78,13 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
 
 
 def with_clients(spec, client, program, *words, **more):
-    """Does the same for programs whose last arguments are the clients to use."""
+    """Runs a reporting program whose last arguments are the clients to use; returns the same as
+    `in_client`."""
     clients: tuple[str, ...] = CLIENTS if client == "both" else (client,)
     if client in PAIRS:
         pair = PAIRS[client]
         clients, more["rails"], more["serving"] = pair.ways, pair.cables, pair.serving
-        # A client that only knows version one works as before.
+        # The server accepts both versions, so a client that only knows version one can connect.
         more["serving_words"] = "rdma_version=2"
     return in_client(spec, [*words, *clients], program,
                      "intree" if client == "intree" else "ours", **more)
@@ -177,8 +178,8 @@ def tell(rows, executed, functions, output):
 
 
 def compare(spec, name, rounds):
-    """Compares the instructions of a pair of PAIRS; returns whether the second way needs hardly
-    more in the transport, and all went well."""
+    """Compares the instructions of two ways to use our client, a pair of PAIRS. Returns true if the
+    measurement succeeded and no ratio exceeds the pair's `most`."""
     pair = PAIRS[name]
     rows, _, good = measure_instructions(spec, name, pair.mount, rounds, 0)
     one, two = (rows[way] for way in pair.ways)

@@ -63,7 +63,7 @@ class File:
     children: set = dataclasses.field(default_factory=set)
 
     def short(self, rust):
-        """Returns its path below rust/."""
+        """Returns the path of the file, relative to rust/."""
         return str(self.path.relative_to(rust))
 
 

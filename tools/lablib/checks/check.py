@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The checking targets. Each of them consists of parts, and the results of the parts are added."""
+"""The make targets that check the project. A target runs several parts, and adds up their results.
+"""
 
 import contextlib
 import shutil
@@ -23,8 +24,8 @@ PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rd
          "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
          "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds",
          "server-endurance")
-# Each of these parts consists of halves with machines of their own. Some mostly compute, others
-# mostly wait.
+# Each of these parts is split into smaller parts, which have machines of their own. Some of the
+# smaller parts mostly compute, others mostly wait.
 HALVES = {"vm": ("vm-work", "vm-faults"),
           "debug": ("debug-work", "debug-faults", "debug-server", "debug-rds")}
 # Parts that mostly wait and leave the processors idle; and the parts beside which they run.
@@ -339,7 +340,7 @@ def restarts(spec, _part):
 
 
 def debug(spec, part):
-    """Runs everything in small size on the debug kernel."""
+    """Runs a part's selftests on the debug kernel, then restarts the client machine there."""
     tally = machines(spec, part)
     tally.add(shutdown.run(spec, debug=True))
     return tally

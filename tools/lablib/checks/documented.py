@@ -185,7 +185,7 @@ def stale(text):
 
 
 def stale_path(name):
-    """Does the same for a path, a type or a function."""
+    """Yields a complaint if the source contains no such path, type or function."""
     crate, *wanted = re.findall(r"\w+", name)
     if not any(file.startswith(f"{crate}/") for file in source()):
         crate, wanted = "", [crate, *wanted]

@@ -171,7 +171,8 @@ def replace(source, target):
 
 
 class Machines:
-    """Server and client, booted when they are needed and kept while they are clean."""
+    """The server and client machines. They are booted when a run needs them, and are used again by
+    the next run unless something is wrong with them."""
 
     def __init__(self, spec, debug, suites, rails, server):
         # Each run loads its own module. Tests on the debug kernel may also need the module of the

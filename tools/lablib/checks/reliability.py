@@ -108,8 +108,8 @@ def text(found):
 
 
 def reason(text):
-    """Returns the line with the reason: the first line of a kernel report, the last of Python's
-    traces."""
+    """Returns the line that says why a run failed. This is the first line of a kernel report, or
+    else the last line that names an error, as the end of a Python traceback does."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     report = next((n for n, line in enumerate(lines) if line.endswith("kernel report:")), None)
     if report is not None:

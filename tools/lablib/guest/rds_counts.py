@@ -144,7 +144,7 @@ class There:
         self.ends = {tos: End(own, peer, tos) for tos in TOS.values()}
 
     def begin(self, tos, fields):
-        """Starts its part of a load."""
+        """Starts the server machine's part of a load."""
         threading.Thread(target=self.ends[tos].run, args=(Load(*fields), True)).start()
 
 

@@ -79,7 +79,7 @@ class There:
         self.plugin.stop(name)
 
     def watch(self):
-        """Starts to count at the device."""
+        """Starts to count the work requests and completions of the RDMA device."""
         self.counter = self.probe.enter_context(count.Probe())
 
     def take(self):

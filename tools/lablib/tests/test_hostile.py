@@ -139,7 +139,7 @@ class Case(unittest.TestCase):
         return forwarded
 
     def ask(self, call, reply=SMALL_REPLY):
-        """Does the same; also returns the answer to the client."""
+        """Delivers a call and the server's reply; returns what server and client received."""
         return self.take(call, reply), self.last()
 
     def last(self):

@@ -9,7 +9,7 @@ import unittest
 
 from lablib.base import proc
 
-# Prints its nice value whenever it gets a line of input, by a child of its own.
+# For each line of input, starts a child, which prints its nice value.
 TELL = 'while read -r _; do sh -c "exec nice"; done'
 
 

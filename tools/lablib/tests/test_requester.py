@@ -37,7 +37,7 @@ class Connection:
 
 
 def stage():
-    """Replaces the machines."""
+    """Returns an object that replaces the test's connection to the machines."""
     found = types.SimpleNamespace()
     found.verbs = types.SimpleNamespace(Requester=Connection)
     found.device = None
