@@ -39,7 +39,7 @@ pub enum Cause {
     Device,
     /// The server's address of the connection was removed from this host.
     Address,
-    /// The server is being stopped.
+    /// nfsd ended the connection: it stops, or it closed the oldest of its idle connections.
     Stopped,
 }
 
@@ -82,7 +82,7 @@ impl Cause {
             Self::Callbacks => "calls to the client could not be sent",
             Self::Device => "the device is removed",
             Self::Address => "the address has gone",
-            Self::Stopped => "the server stops",
+            Self::Stopped => "nfsd ended it",
         }
     }
 }
