@@ -216,7 +216,7 @@ impl Notes {
     /// The empty set, for which there is nothing to count.
     pub const NONE: Self = Self(0);
 
-    /// Adds a counter.
+    /// Adds `counter` to the set.
     #[inline]
     pub const fn insert(&mut self, counter: Counter) {
         // CAST: `Counter` is `repr(u8)`, and there are at most 64 counters.

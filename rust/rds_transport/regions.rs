@@ -192,7 +192,7 @@ impl Rds {
     pub(crate) fn close(&self) {
         let devices = self.table.lock().close();
         drop(devices);
-        // The flush waits for work items that removed devices have queued.
+        // A device that was removed may have queued a work item. The flush waits for it.
         self.accepts.flush();
     }
 

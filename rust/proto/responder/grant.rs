@@ -225,10 +225,10 @@ impl Grant {
         Ok(Granted(Credits(self.granted)))
     }
 
-    /// Records that the send queue has no space for the response that took its grant last. Until
-    /// that response is posted, its Call counts as in flight. So a client that does not receive its
-    /// responses exceeds its grant and is disconnected. At most [`GrantBounds::most`] plus
-    /// [`GrantBounds::spare`] responses wait.
+    /// Records that the newest response (the last that took a grant) must wait, because the send
+    /// queue is full. Until that response is posted, its Call counts as in flight. So a client that
+    /// does not receive its responses exceeds its grant, and is disconnected. At most
+    /// [`GrantBounds::most`] plus [`GrantBounds::spare`] responses wait.
     #[inline]
     pub fn wait(&mut self) -> Unsent {
         let number = self.next.wrapping_add(self.unsent);

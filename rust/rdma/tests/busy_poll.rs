@@ -158,7 +158,8 @@ pub(super) fn elsewhere(
     Ok(())
 }
 
-/// Stops threads that wait too long, until the result is dropped.
+/// Starts a watchdog, which stops busy polling on this queue pair if the test takes too long. The
+/// watchdog runs until the result is dropped.
 fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result<Errands> {
     let errands = Errands(shared.clone());
     elsewhere(pair, shared, |qp, shared| {

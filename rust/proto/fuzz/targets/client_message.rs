@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Arbitrary bytes from a client, up to the reply. The responder accesses only memory that the
-//! message offers, and admits exactly the Calls that a second implementation of the rules admits.
+//! Gives the responder arbitrary bytes as a message from a client. Checks that the responder
+//! accesses only memory that the message offers, and that it admits exactly the Calls that a second
+//! implementation of the rules admits. If a Call is admitted, the reply is checked as well.
 
 use super::source::Source;
 use std::collections::BTreeMap;

@@ -27,8 +27,9 @@ const ALL_MOVES: Millis = Millis::from_secs(10);
 /// ask every connection whether it is idle.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
-/// Time for which a busy connection stays on its rail after its calls took too long for a move:
-/// `STAY` after the first time, doubled after each further time, up to `LONGEST_STAY`.
+/// A busy connection moves only after its calls have completed. If they take too long, the
+/// connection stays on its rail for this time. The time doubles with each further failure to move,
+/// up to `LONGEST_STAY`.
 const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 

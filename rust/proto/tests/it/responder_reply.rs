@@ -174,7 +174,8 @@ fn what_does_not_fit_fills_the_reply_chunk_in_order() {
     assert_eq!(refused.fault, Fault::ReplyRoom);
 }
 
-// The offset behind such a segment wraps to zero; nothing is written there.
+// The segment ends at the largest offset, so the next offset wraps to zero. The responder writes
+// nothing at that next offset.
 #[test]
 fn a_segment_may_end_at_the_last_offset() {
     let mut chunk = segments(50, &[1000, 4000]);
