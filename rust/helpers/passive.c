@@ -8,7 +8,10 @@
 
 #include "passive.h"
 
-/* Opportunistic, so large orders neither reclaim memory nor warn. */
+/*
+ * Orders above 0 are opportunistic: they reclaim nothing, wake no kswapd, and
+ * take nothing of the reserves.
+ */
 struct page *xprtrdma_alloc_pages(unsigned int order)
 {
 	gfp_t gfp = GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN;
@@ -16,8 +19,8 @@ struct page *xprtrdma_alloc_pages(unsigned int order)
 	if (order > MAX_PAGE_ORDER)
 		return NULL;
 	if (order) {
-		gfp &= ~__GFP_DIRECT_RECLAIM;
-		gfp |= __GFP_COMP | __GFP_NORETRY;
+		gfp &= ~__GFP_RECLAIM;
+		gfp |= __GFP_COMP | __GFP_NORETRY | __GFP_NOMEMALLOC;
 	}
 	return alloc_pages(gfp, order);
 }

@@ -364,8 +364,9 @@ impl MappedPages {
     }
 }
 
-/// Maps pages for the device of `pd`: in one piece, or in more if the device or its bounce buffers
-/// cannot map as much. Adds the mappings to `to`, even if a later one fails.
+/// Maps pages for the device of `pd`: in one piece, or in shorter pieces if the device or its
+/// bounce buffers have no space for as much in one piece. Adds the mappings to `to`, even if a
+/// later one fails. Returns `EIO` if not even one page can be mapped.
 ///
 /// # Safety
 ///
@@ -378,7 +379,7 @@ unsafe fn map_run(
     first: *mut bindings::page,
     count: usize,
 ) -> Result {
-    let (dev, most) = (pd.raw_device(), pd.max_entry() as usize);
+    let (dev, mut most) = (pd.raw_device(), pd.max_entry() as usize);
     let all = count.checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
     let mut offset = 0;
     while offset < all {
@@ -392,7 +393,14 @@ unsafe fn map_run(
             bindings::xprtrdma_dma_map_pages(dev, first, offset, len, dir.raw(), &mut addr)
         };
         if !is_mapped {
-            return Err(EIO);
+            if len <= PAGE_SIZE {
+                return Err(EIO);
+            }
+            // Bounce buffers may be fragmented, so shorter pieces may still find space.
+            most = (len / 2).max(PAGE_SIZE);
+            // NO-OVERFLOW: A remainder is not greater than the number.
+            most = most.wrapping_sub(most % PAGE_SIZE);
+            continue;
         }
         // The push does not fail, because the vector has space.
         to.push(Mapping { addr, len }, GFP_KERNEL)?;

@@ -139,7 +139,8 @@ impl Connection {
         Ok(Some(transfer))
     }
 
-    /// Records that a call is finished. Its Receive has been posted again.
+    /// Records that a call is finished. The caller then drops the call's Receive, which posts it
+    /// again.
     pub(crate) fn over(&self, call: &mut Call) {
         let counted = call.counted.take();
         let handler = self.qp.handler();

@@ -1709,9 +1709,9 @@ def unmapped_operations(t):
                 t.want("the next message arrives, and no RDMA ACK before it",
                        (t.b.recv("s") or {}).get("data"), text)
         t.want("connections that ended", resets(), ends)
-        t.want("octets here", t.a.digest("m", 0, size), hashlib.sha256(pattern(1, size)).hexdigest())
-        t.want("octets there", t.b.digest("m", 0, size),
-               hashlib.sha256(pattern(2, size)).hexdigest())
+        for where, machine, seed in (("here", t.a, 1), ("there", t.b, 2)):
+            t.want(f"octets {where}", machine.digest("m", 0, size),
+                   hashlib.sha256(pattern(seed, size)).hexdigest())
         # The answer acknowledges all messages, so those that were not sent are over, too.
         t.b.send("s", t.a_addr, t.pa, b"ok".hex())
         t.a.recv("s")

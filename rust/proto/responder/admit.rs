@@ -34,7 +34,10 @@ use crate::{
         chunk::{
             chunk_len,
             Lists,
-            ABSENT_LEN, //
+            WriteList,
+            ABSENT_LEN,
+            CHUNK_LEN,
+            SEGMENT_LEN, //
         },
         header::{
             direction,
@@ -83,7 +86,7 @@ impl Terms {
 /// The state of a Call that passed every check of [`Call::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// The first Read chunk of data; has no meaning if there is none.
+    /// The first Read chunk of data. Has no meaning if `items` is zero.
     first: Item,
     /// Number of Read chunks of data.
     items: u32,
@@ -224,11 +227,18 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
     }
     let reply = lists.reply.as_ref().map_or(0, |chunk| chunk.len());
     let segments = lists.reads.len().saturating_add(reply);
-    let segments = segments.saturating_add(lists.writes.segments());
+    let segments = segments.saturating_add(write_segments(&lists.writes));
     if segments > MAX_SEGMENTS {
         return Err(Fault::TooComplex);
     }
     Ok(())
+}
+
+/// Returns how many segments the chunks of a Write list have.
+fn write_segments(list: &WriteList<'_>) -> usize {
+    // By the type invariant the bytes are whole chunks, so the difference is not negative.
+    let chunks = list.len().saturating_mul(CHUNK_LEN);
+    list.bytes.len().saturating_sub(chunks) / SEGMENT_LEN
 }
 
 /// Checks that each Read chunk belongs inside the message, and returns the length of the unreduced
@@ -281,7 +291,7 @@ pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
     version
         .fixed_len()
         .saturating_add(ABSENT_LEN)
-        .saturating_add(lists.writes.encoded_len())
+        .saturating_add(lists.writes.bytes.len())
         .saturating_add(ABSENT_LEN)
         .saturating_add(reply)
 }

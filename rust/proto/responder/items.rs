@@ -36,7 +36,7 @@ pub(crate) struct Item {
 #[derive(Clone, Debug)]
 pub(crate) struct Items<'a> {
     list: ReadList<'a>,
-    /// The first chunk; has no meaning if there is none.
+    /// The first chunk. Has no meaning if the list has no chunk of data.
     first: Item,
     /// Position of the chunk that was returned last; zero before the first chunk.
     last: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Reads {
     pub(crate) message: Option<u32>,
     /// Number of Read chunks of data: all chunks but the Position-Zero chunk.
     pub(crate) items: u32,
-    /// The first Read chunk of data; has no meaning if there is none.
+    /// The first Read chunk of data. Has no meaning if `items` is zero.
     pub(crate) first: Item,
 }
 

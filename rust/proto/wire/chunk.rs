@@ -300,20 +300,6 @@ impl<'a> WriteList<'a> {
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
-
-    /// Returns the length of the chunks that are left, as they are in the message, in bytes.
-    #[inline]
-    pub const fn encoded_len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Returns how many segments are in the chunks that are left.
-    #[inline]
-    pub const fn segments(&self) -> usize {
-        // By the type invariant the bytes are whole chunks, so the difference is not negative.
-        let chunks = self.count.saturating_mul(CHUNK_LEN);
-        self.bytes.len().saturating_sub(chunks) / SEGMENT_LEN
-    }
 }
 
 impl<'a> Iterator for WriteList<'a> {

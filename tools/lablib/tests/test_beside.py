@@ -98,8 +98,10 @@ class Comparing(unittest.TestCase):
         self.assertEqual((ours.failures["a"], ours.runs), (1, 3))
 
 
+KNOWN = {"both": {"known": True}, "worse": {}, "groups": 0}
+
+
 class Servers(unittest.TestCase):
-    KNOWN = {"both": {"known": True}, "worse": {}, "groups": 0}
 
     def bad(self, known, intree, ours, more=None):
         """Of the in-tree client and of ours with our server, beside runs of the in-tree pair."""
@@ -108,11 +110,11 @@ class Servers(unittest.TestCase):
 
     def test_what_fails_with_either_client_is_found(self):
         self.assertEqual(self.bad(None, "a FAILED", "a ok"), [("intree", "a")])
-        self.assertEqual(self.bad(self.KNOWN, "a ok", "a FAILED"), [("ours", "a")])
-        self.assertEqual(self.bad(self.KNOWN, "a ok", "a ok"), [])
+        self.assertEqual(self.bad(KNOWN, "a ok", "a FAILED"), [("ours", "a")])
+        self.assertEqual(self.bad(KNOWN, "a ok", "a ok"), [])
 
     def test_what_fails_with_the_other_server_is_excused(self):
-        self.assertEqual(self.bad(self.KNOWN, "known FAILED", "known FAILED"), [])
+        self.assertEqual(self.bad(KNOWN, "known FAILED", "known FAILED"), [])
         self.assertEqual(self.bad(None, "a ok", "a FAILED", found(LINES, ("a FAILED", 1))), [])
 
     def test_a_group_that_is_missing(self):
