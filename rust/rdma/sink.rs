@@ -47,6 +47,7 @@ use kernel::{
 };
 use xprtrdma_base::{
     buffer::PageArray,
+    compat,
     lend::{
         Lender,
         Loan,
@@ -98,7 +99,7 @@ impl Sinks {
             return Err(EINVAL);
         }
         if !pd.is_iwarp() {
-            return Err(EOPNOTSUPP);
+            return Err(compat::not_supported());
         }
         let idle = KVec::with_capacity(count, GFP_KERNEL)?;
         Ok(Self {

@@ -10,6 +10,7 @@ use kernel::{
     },
     types::Opaque, //
 };
+use xprtrdma_base::compat;
 use xprtrdma_bindings as bindings;
 
 /// Number of bytes in a unit. The memory of received messages is counted in units.
@@ -35,7 +36,7 @@ impl Units {
         // SAFETY: The function has no requirements.
         let most = unsafe { bindings::rdsrdma_max_recv_allocation() };
         if before.saturating_add(units) > most {
-            return Err(ENOBUFS);
+            return Err(compat::no_buffers());
         }
         Ok(taken)
     }

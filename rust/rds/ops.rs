@@ -225,7 +225,7 @@ impl<T: Transport> Ops<T> {
     ) -> *mut c_void {
         if on_demand != 0 {
             // Memory that is paged on demand cannot be pinned, so it is refused.
-            return EOPNOTSUPP.to_ptr();
+            return compat::not_supported().to_ptr();
         }
         // SAFETY: RDS passes the arguments of `get_mr`, and has pinned the pages.
         match unsafe { Self::expose(sg, count, rs, key, start, len) } {

@@ -32,6 +32,7 @@ use kernel::{
         Arc, //
     }, //
 };
+use xprtrdma_base::compat;
 use xprtrdma_bindings as bindings;
 
 /// The registered sysctls. Only one module can register them. So if this module has registered
@@ -141,7 +142,7 @@ impl<T: Transport> Registration<T> {
         let trans = unsafe { (*conn).c_trans };
         if trans != &raw mut bindings::rdsrdma_transport {
             // The peer is this host, and another transport carries its messages.
-            return Err(EOPNOTSUPP);
+            return Err(compat::not_supported());
         }
         // SAFETY: Only the drop of this object destroys connections, and the object is borrowed.
         let data = unsafe { (*(*conn).c_path).cp_transport_data };

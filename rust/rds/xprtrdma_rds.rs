@@ -28,10 +28,15 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, network namespaces, work queues and spin locks. Driver crates import these from here,
+/// Errors, logging, network namespaces, work queues and spin locks. Driver crates import these from here,
 /// because they do not depend on `base`.
 pub mod util {
     pub use xprtrdma_base::{
+        compat::{
+            no_buffers,
+            not_connected,
+            protocol_error, //
+        },
         log::*,
         net::Net,
         queue::WorkQueue, //

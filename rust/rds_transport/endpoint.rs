@@ -38,7 +38,11 @@ use xprtrdma_rdma::{
 use xprtrdma_rds::{
     connection::Connection,
     registration::flow_control,
-    util::init_net, //
+    util::{
+        init_net,
+        not_connected,
+        protocol_error, //
+    }, //
 };
 use xprtrdma_rds_proto::{
     connect::{
@@ -123,11 +127,15 @@ impl Endpoint {
             retry_count: RETRIES,
         })?;
         events.wait(Step::Up)?;
-        let answer = accepted(events.data().bytes(), peer.is_ipv6()).map_err(|_| EPROTO)?;
+        let answer =
+            accepted(events.data().bytes(), peer.is_ipv6()).map_err(|_| protocol_error())?;
         let agreed = |link: &mut Link<_>| link.credits.agreed(offered() != 0, answer.credit);
-        connection.data().with_link(agreed).ok_or(ENOTCONN)?;
+        connection
+            .data()
+            .with_link(agreed)
+            .ok_or_else(not_connected)?;
         events.attach(connection)?;
-        let entered = connection.enter().ok_or(ENOTCONN)?;
+        let entered = connection.enter().ok_or_else(not_connected)?;
         entered.connected(Version::V3_1.raw());
         if connection.data().has_failed() {
             entered.drop_path();

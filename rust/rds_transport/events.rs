@@ -23,7 +23,10 @@ use xprtrdma_rdma::cm::{
     CmEvent,
     CmHandler, //
 };
-use xprtrdma_rds::connection::Connection;
+use xprtrdma_rds::{
+    connection::Connection,
+    util::not_connected, //
+};
 use xprtrdma_rds_proto::connect::{
     Version,
     LONGEST, //
@@ -142,7 +145,7 @@ impl Events {
             };
         }
         if seen.failed {
-            Err(ENOTCONN)
+            Err(not_connected())
         } else {
             Ok(())
         }
@@ -153,7 +156,7 @@ impl Events {
     pub(crate) fn attach(&self, connection: &Arc<Connection<Rds>>) -> Result {
         let mut seen = self.seen.lock();
         if seen.failed {
-            return Err(ENOTCONN);
+            return Err(not_connected());
         }
         seen.connection = Some(connection.clone());
         Ok(())

@@ -35,6 +35,8 @@ use xprtrdma_rds::{
     util::{
         init_net,
         may_log,
+        not_connected,
+        protocol_error,
         Show, //
     }, //
 };
@@ -105,7 +107,7 @@ impl Requests {
         let Request { id, events } = request;
         let local = id.local_addr().ok_or(EINVAL)?.ip();
         let peer = events.peer.ok_or(EINVAL)?;
-        let hello = accept(events.data().bytes(), local, peer).map_err(|_| EPROTO)?;
+        let hello = accept(events.data().bytes(), local, peer).map_err(|_| protocol_error())?;
         let (known, of_peer, in_all) = self.registration.count(local, peer, hello.tos);
         let crowd = Crowd {
             known,
@@ -116,7 +118,7 @@ impl Requests {
             return Err(EMFILE);
         }
         let connection = self.registration.find(local, peer, hello.tos)?;
-        let entered = connection.enter().ok_or(ENOTCONN)?;
+        let entered = connection.enter().ok_or_else(not_connected)?;
         if !entered.begin_connecting() {
             if entered.state() == State::Up {
                 // The peer no longer has this connection. It will send its request again.

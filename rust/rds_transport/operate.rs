@@ -45,7 +45,8 @@ use xprtrdma_rds::{
         Held,
         Message,
         Operation as Asked, //
-    }, //
+    },
+    util::not_connected, //
 };
 use xprtrdma_rds_proto::{
     header::Header,
@@ -85,7 +86,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     let header = Header::of_own(&message.header());
     let held = message.hold();
     let qp = connection.data().with_link(|link| link.qp.clone());
-    let qp = qp.ok_or(ENOTCONN)?;
+    let qp = qp.ok_or_else(not_connected)?;
     let wishes = Wishes {
         notify: asked.notify,
         failures: asked.failures,
@@ -124,7 +125,11 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         Err(_) => {
             // Operations in flight may occupy what the device needs to map memory.
             let busy = |link: &mut Link<_>| !link.posted.is_empty();
-            if connection.data().with_link(busy).ok_or(ENOTCONN)? {
+            if connection
+                .data()
+                .with_link(busy)
+                .ok_or_else(not_connected)?
+            {
                 return Err(EAGAIN);
             }
             leave_out(connection, posted);
@@ -141,7 +146,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         let batch = match qp.begin(0, wrs) {
             Ok(batch) => batch,
             Err(SendError::Full) => return Err(EAGAIN),
-            Err(SendError::Closed) => return Err(ENOTCONN),
+            Err(SendError::Closed) => return Err(not_connected()),
         };
         batch.post_transfer(transfer.take().ok_or(EINVAL)?, None)?;
         if let Some(posted) = posted.take() {
@@ -149,7 +154,10 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         }
         Ok(())
     };
-    connection.data().with_link(post).ok_or(ENOTCONN)?
+    connection
+        .data()
+        .with_link(post)
+        .ok_or_else(not_connected)?
 }
 
 /// Creates a transfer that accesses the program's memory directly.

@@ -40,6 +40,9 @@ use xprtrdma_rds::{
     incoming::Incoming,
     util::{
         may_log,
+        no_buffers,
+        not_connected,
+        protocol_error,
         Show,
         WorkQueue, //
     }, //
@@ -96,7 +99,7 @@ impl Handler {
         let taken = self.take(fragment);
         if let Err(error) = taken {
             self.inflow.lock().assembly.end();
-            if error == ENOBUFS && may_log() {
+            if error == no_buffers() && may_log() {
                 pr_warn!(
                     "no room for messages: the connection with {} ends (max_recv_allocation)\n",
                     Show(&self.connection.peer())
@@ -107,10 +110,10 @@ impl Handler {
     }
 
     fn take(&self, fragment: &[u8]) -> Result<bool> {
-        let (header, payload) = Header::decode(fragment).map_err(|_| EPROTO)?;
+        let (header, payload) = Header::decode(fragment).map_err(|_| protocol_error())?;
         let mut inflow = self.inflow.lock();
         let part = inflow.assembly.take(&header, payload.len());
-        let part = part.map_err(|_| EPROTO)?;
+        let part = part.map_err(|_| protocol_error())?;
         // The header is handled before the message is delivered. The message may refer to a region
         // to which an earlier message still holds a reference, and the header may acknowledge that
         // earlier message.
@@ -118,7 +121,7 @@ impl Handler {
         match part {
             Part::Acknowledgement => {}
             Part::Map { at, last } => {
-                let entered = self.connection.enter().ok_or(ENOTCONN)?;
+                let entered = self.connection.enter().ok_or_else(not_connected)?;
                 inflow.map(&entered, payload, at == 0, last)?;
             }
             Part::Message { at, last } => {
@@ -127,12 +130,14 @@ impl Handler {
                     // so the peer sends it again on the next connection.
                     inflow.message = Some(Incoming::new(header.len as usize)?);
                 }
-                let message = inflow.message.as_mut().ok_or(EPROTO)?;
+                let message = inflow.message.as_mut().ok_or_else(protocol_error)?;
                 message.append(payload)?;
                 if last {
-                    let message = inflow.message.take().ok_or(EPROTO)?;
-                    let entered = self.connection.enter().ok_or(ENOTCONN)?;
-                    let bytes = fragment.first_chunk::<HEADER_BYTES>().ok_or(EPROTO)?;
+                    let message = inflow.message.take().ok_or_else(protocol_error)?;
+                    let entered = self.connection.enter().ok_or_else(not_connected)?;
+                    let bytes = fragment
+                        .first_chunk::<HEADER_BYTES>()
+                        .ok_or_else(protocol_error)?;
                     let may_go = || self.with_link(Link::ping) != Some(false);
                     if !is_ping(&header) || may_go() {
                         entered.deliver(bytes, message);
@@ -158,11 +163,11 @@ impl Handler {
             link.acknowledged.heard(header.ack, link.sent);
             Ok::<_, Fault>((link.advance(), link.is_frame_due()))
         });
-        let Some((news, due)) = heard.transpose().map_err(|_| EPROTO)? else {
+        let Some((news, due)) = heard.transpose().map_err(|_| protocol_error())? else {
             return Ok(false);
         };
         if news.is_some() || header.credit != 0 {
-            let entered = self.connection.enter().ok_or(ENOTCONN)?;
+            let entered = self.connection.enter().ok_or_else(not_connected)?;
             if let Some(sequence) = news {
                 entered.acknowledged(sequence);
             }
@@ -203,7 +208,7 @@ impl QpHandler for Handler {
             Immediate::None => this.fragment(message.bytes()),
             _ => {
                 this.inflow.lock().assembly.end();
-                Err(EPROTO)
+                Err(protocol_error())
             }
         };
         // Dropping the message posts its buffer again.

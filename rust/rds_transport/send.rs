@@ -20,7 +20,8 @@ use xprtrdma_rdma::qp::{
 use xprtrdma_rds::{
     connection::Connection,
     message::Message,
-    transport::Sent, //
+    transport::Sent,
+    util::not_connected, //
 };
 use xprtrdma_rds_proto::{
     header::{
@@ -120,7 +121,7 @@ impl<H: QpHandler> Link<H> {
             match self.frame(&mut front, len as usize, (last, many), write) {
                 Frame::Posted => any = true,
                 Frame::Full => break,
-                Frame::Dead => return Err(ENOTCONN),
+                Frame::Dead => return Err(not_connected()),
             }
             // NO-OVERFLOW: The sum is at most the length of the message.
             sent = sent.wrapping_add(len);

@@ -49,7 +49,11 @@ use xprtrdma_svc::{
     service::Accepted,
     sysctl::Version,
     trace,
-    util::Show, //
+    util::{
+        connection_reset,
+        not_supported,
+        Show, //
+    }, //
 };
 
 /// A connection that was accepted.
@@ -105,15 +109,15 @@ impl Connection {
         let Request { id, events } = request;
         if events.ending().has_ended() {
             // The client has disconnected while its request waited.
-            return Err(ECONNRESET);
+            return Err(connection_reset());
         }
         let id = Arc::new(id, GFP_KERNEL)?;
         let device = DeviceInfo::of(&id).ok_or(ENODEV)?;
         let local = id.local_addr().ok_or(EINVAL)?;
         let pd = Pd::alloc(id.clone())?;
         let receive_size = events.agreed.receive_size;
-        let sizes =
-            Sizes::on(&device, pd.max_send_sges(), longest_call, receive_size).ok_or(EOPNOTSUPP)?;
+        let sizes = Sizes::on(&device, pd.max_send_sges(), longest_call, receive_size)
+            .ok_or_else(not_supported)?;
         let inbox = InboxOwner::new(sizes.inbox())?;
         let terms = Terms {
             spoken: match Version::get() {

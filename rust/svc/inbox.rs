@@ -16,6 +16,7 @@ use kernel::{
     sync::Arc, //
 };
 use xprtrdma_base::{
+    compat,
     new_spinlock,
     spin::SpinLock, //
 };
@@ -172,7 +173,7 @@ impl<S: Service> Inbox<S> {
             drop(state);
             // The lock is not held here, because dropping a call may take other locks, and sleep.
             drop(context);
-            return Err(ESHUTDOWN);
+            return Err(compat::shut_down());
         }
         if let Err(full) = state.calls.push_within_capacity(context) {
             drop(state);

@@ -29,8 +29,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Logging, measurements, debugfs files, memory, pages, network namespaces, time and work queues.
-/// Driver crates import these from here, because they do not depend on `base`.
+/// Errors, logging, measurements, debugfs files, memory, pages, network namespaces, time and work
+/// queues. Driver crates import these from here, because they do not depend on `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{
@@ -39,7 +39,11 @@ pub mod util {
             PageList,
             PageRefs, //
         },
-        compat::number,
+        compat::{
+            connection_reset,
+            not_supported,
+            number, //
+        },
         debugfs,
         log::*,
         measuring,

@@ -193,13 +193,19 @@ class Lint:
         return module.warnings(self.kernel, clippy=True, variant=variant)
 
     def oldest(self):
-        """A build for the oldest series of the archive that will do prints no warning."""
+        """Builds for the oldest series of the archive that will do print no warning."""
         target = kernels.get(self.root, packages.series(self.root)[0][0])
+        return [line for variant in ("client", "server", "rds")
+                for line in self.warnings(target, variant)]
+
+    def warnings(self, target, variant):
+        """Returns the warnings of the compiler while a variant of the module is built for a
+        kernel."""
         try:
-            module.build(self.root, target)
+            module.build(self.root, target, variant=variant)
         except LabError as error:
             return [str(error)]
-        return module.warnings(target)
+        return module.warnings(target, variant=variant)
 
     def no_panic(self):
         """The protocol core, as the kernel's compiler makes it, refers to nothing that panics."""
