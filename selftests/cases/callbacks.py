@@ -42,8 +42,8 @@ def wait_delegated(t, path):
 
 
 # covers: MAL-129
-# covers: BC-20 (4.0), BC-21, BC-01, BC-12, BC-18: the server's calls are answered
-# at once.  With 4.0 they come over TCP, with 4.1 and 4.2 over our connection.
+# covers: BC-20 (4.0), BC-21, BC-01, BC-12, BC-18: The client answers callbacks of the server at
+# once. With NFSv4.0 they arrive over TCP. With 4.1 and 4.2 they arrive over our connection.
 @case(versions=("4.0", "4.1", "4.2"), seconds=90)
 def delegations_are_returned_promptly(t):
     mount = t.mount()
@@ -61,7 +61,8 @@ def delegations_are_returned_promptly(t):
     os.close(fd)
 
 
-# covers: BC-08, BC-18, BC-27, BC-33: after a reconnect the server can call again.
+# covers: BC-08, BC-18, BC-27, BC-33: The server can send callbacks again after the client has
+# reconnected.
 @case(versions=("4.1", "4.2"), seconds=90)
 def callbacks_work_after_a_reconnect(t):
     mount = t.mount()
@@ -79,8 +80,8 @@ def callbacks_work_after_a_reconnect(t):
         os.close(fd)
 
 
-# covers: BC-07, BC-29, BC-30, BC-03: many calls of the server at once, while our
-# own calls use every credit.
+# covers: BC-07, BC-29, BC-30, BC-03: The server sends many callbacks at the same time, while the
+# client's own calls use every credit.
 @case(versions=("4.1", "4.2"), seconds=120)
 def many_recalls_under_load_lose_nothing(t):
     recalls_under_load(t, t.mount(), ENV.pick(small=32, full=400, debug=12))
@@ -130,7 +131,8 @@ def write_once(_, path):
 
 
 # covers: BC-30
-# covers: BC-03, BC-18: the answer to a callback needs no forward credit.
+# covers: BC-03, BC-18: The client answers a callback even if its own calls use all credits that the
+# server granted.
 @case(versions=("4.1", "4.2"), seconds=90)
 def callbacks_are_answered_while_every_credit_is_used(t):
     faults.grant(t, CREDITS)
@@ -163,7 +165,8 @@ def callbacks_are_answered_while_every_credit_is_used(t):
     mount.remove()
 
 
-# covers: ULB-06, ULB-14: v3 has no callbacks; a change is seen by asking.
+# covers: ULB-06, ULB-14: NFSv3 has no callbacks. The client sees a change when it asks for the
+# attributes again.
 @case(versions=("3",))
 def conflicts_are_seen_without_callbacks(t):
     mount = t.mount("actimeo=1")
@@ -176,7 +179,8 @@ def conflicts_are_seen_without_callbacks(t):
                "the new content is seen")
 
 
-# covers: issue Q: what one client was given is taken back for another one.
+# covers: issue Q: The server recalls a delegation from one client when another client opens the
+# file for writing.
 @case(versions=("4.2",), clients=("ours",), server="ours", stock_only=True, seconds=60)
 def another_client_has_a_delegation_recalled(t):
     with namespace.beside() as space:

@@ -79,16 +79,18 @@ def capped(t, parameters, turns=0):
 
 
 # covers: V1-103, MAL-103
-# covers: V1-030, V1-062, CM-17, CM-18, CM-19, ULB-26: chunks of several regions,
-# some invalidated by the server and some here.  More such replies than there are receives: each
-# keeps its receive until the invalidation here.
+# covers: V1-030, V1-062, CM-17, CM-18, CM-19, ULB-26: With small regions a chunk needs several
+# regions. The server invalidates some of them, and the client invalidates the others. There are
+# more such replies than Receives, and each reply keeps its Receive until the client's invalidation
+# completes.
 @case(clients=("ours",), loaded=False, seconds=150)
 def regions_of_few_pages(t):
     for pages in ENV.pick(small=(8, 30), full=(1, 2, 8, 30, 256, 1025), debug=(8,)):
         capped(t, f"region_pages={pages}", turns=400 if pages < 16 else 0)
 
 
-# covers: V1-097: what no form can carry fails, once, and the log and a counter say so.
+# covers: V1-097: A call that needs more memory than a chunk can describe fails once. The log and a
+# counter report it.
 @case(versions=("4.2",), clients=("ours",), loaded=False, seconds=60)
 def a_call_that_cannot_be_carried_is_named(t):
     if PAGE > 4 * KIB:
@@ -125,9 +127,9 @@ def read_directly(_, path):
         os.close(fd)
 
 
-# If memory cannot be mapped, the call is tried again, because this may be a shortage. After a
-# covers: few times the call ends, and the log says why. Software devices map whatever they are
-# covers: asked to: a probe has the kernel say that they have not.
+# covers: If memory cannot be mapped, the client tries the call again, because the shortage may
+# pass. After a few attempts the call ends with an error, and the log says why. Software devices map
+# any memory. So this test uses a kretprobe that makes the mapping fail.
 @case(versions=("3", "4.2"), clients=("ours",), debug_only=True, seconds=60)
 def memory_that_is_never_mapped_ends_its_call(t):
     mount = t.mount()
@@ -153,8 +155,9 @@ def memory_that_is_never_mapped_ends_its_call(t):
     equal(mount.connects(), 1, "connections")
 
 
-# covers: V1-030, V1-113: the first calls need more regions than a new connection has, and all
-# covers: together more than are made at a time. One that got too few waits; it does not spin.
+# covers: V1-030, V1-113: The first calls of a connection need more regions than a new connection
+# has. All calls together need more than are allocated at a time. A call that gets too few regions
+# waits; it does not try again and again.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=30)
 def calls_wait_for_regions(t):
     module.insmod("region_pages=1")
@@ -169,9 +172,8 @@ def calls_wait_for_regions(t):
     module.unload()
 
 
-# covers: V1-103, V1-113: an invalidation that finds the send queue full waits for room.
-# covers: The server's acknowledgements are held back: its replies come while later calls fill the
-# covers: queue.
+# covers: V1-103, V1-113: An invalidation waits for room if the send queue is full. The test delays
+# the server's acknowledgements. So replies arrive while later calls fill the queue.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
 def invalidations_wait_for_the_send_queue(t):
     module.insmod(f"region_pages=1 slots={THREADS}")
@@ -191,20 +193,21 @@ def invalidations_wait_for_the_send_queue(t):
     module.unload()
 
 
-# covers: V1-025, V1-026, V1-027, V1-130, CM-07, CM-23, BC-22: other thresholds.
+# covers: V1-025, V1-026, V1-027, V1-130, CM-07, CM-23, BC-22: Files are transferred with other
+# inline thresholds than the default.
 @case(clients=("ours",), loaded=False, seconds=150)
 def inline_thresholds_from_smallest_to_largest(t):
     for size in ENV.pick(small=(1024, 65536), full=(1024, 2048, 8192, 65536), debug=(1024,)):
         capped(t, f"inline_size={size}")
 
 
-# covers: V1-011, V1-012, V1-113: four slots for everything.
+# covers: V1-011, V1-012, V1-113: All transfers work with only four slots.
 @case(clients=("ours",), loaded=False, seconds=90)
 def four_slots(t):
     capped(t, "slots=4")
 
 
-# covers: MAL-068, MAL-069: an honest server passes the strict checks.
+# covers: MAL-068, MAL-069: The strict checks accept the replies of a correct server.
 @case(clients=("ours",), loaded=False, seconds=90)
 def strict_checks_accept_an_honest_server(t):
     capped(t, "strict=1")

@@ -44,7 +44,8 @@ def read_whole(_stopped, path, number, generation, size):
     os.close(fd)
 
 
-# covers: V1-010, V1-012, V1-113, BC-30: replies come back to their own calls.
+# covers: V1-010, V1-012, V1-113, BC-30: Eight processes use one mount, and each reply reaches the
+# call to which it belongs.
 @case(seconds=120, full_seconds=900)
 def eight_writers_and_readers_do_not_mix(t):
     top = t.directory(t.mount())
@@ -63,7 +64,8 @@ def eight_writers_and_readers_do_not_mix(t):
         t.server.expect(f"{top.there}/w{number}", pattern.data(number, 0, size, 1))
 
 
-# covers: V1-105: a lazy unmount lets running work end, and then all is gone.
+# covers: V1-105: After a lazy unmount, running processes complete their work. Then all objects of
+# the mount are released.
 @case(seconds=90)
 def lazy_unmount_under_load_loses_nothing(t):
     before = module.resources()
@@ -84,7 +86,7 @@ def lazy_unmount_under_load_loses_nothing(t):
     module.wait_resources(before)
 
 
-# covers: peer.md 5: mounts made and unmade side by side share no state.
+# covers: peer.md 5: Mounts that are made and removed at the same time share no state.
 @case(seconds=120, full_seconds=900)
 def parallel_mounts_come_and_go(t):
     before = module.resources()
@@ -120,7 +122,8 @@ def stat_all(stopped, top, names):
     return turns
 
 
-# covers: V1-113: names are looked up while data flows; no caller starves.
+# covers: V1-113: Processes look up names while other calls transfer data. Each process gets
+# answers.
 @case(seconds=60)
 def small_calls_are_answered_under_bulk_load(t):
     mount = t.mount("noac")

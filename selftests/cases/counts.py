@@ -46,7 +46,8 @@ def at_the_floor(found):
             at_most(found, operation, counter, most)
 
 
-# covers: V1-108, CM-18, ULB-26, X-08: one region, one post, no invalidation by us.
+# covers: V1-108, CM-18, ULB-26, X-08: A transfer of 1 MiB takes one region, two work requests and
+# one post to the send queue. The client invalidates nothing itself, because the server does.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
 def a_mebibyte_takes_two_work_requests_and_one_post(t):
     mount = t.mount()
@@ -96,9 +97,10 @@ def per_call(mount, probe, call):
     return {name: number / calls for name, number in counts.items()}
 
 
-# covers: CM-15, CM-16, MAL-013: the reply that invalidates a region repeats what only its Send has
-# covers: told. The first WRITE of a mount says that WRITEs need an xid for that, and has none. siw
-# covers: proves nothing: its server is not asked, and this side invalidates.
+# covers: CM-15, CM-16, MAL-013: The client accepts an invalidation by the server if the reply
+# repeats a secret that only the Send of its call contained. For a WRITE this secret is an xid drawn
+# at random. The first WRITE of a mount does not have such an xid yet. On siw no reply proves an
+# invalidation. There the client does not ask the server to invalidate, and does it itself.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def regions_are_invalidated_where_it_is_proven(t):
     mount = t.mount()
@@ -145,8 +147,9 @@ def regions_are_invalidated_where_it_is_proven(t):
         check(sum(there) >= used, "the server invalidated less than it was given")
 
 
-# covers: V1-064: where the largest reply fits into a message there is no chunk for it, so one work
-# request. GETATTR's does with NFSv3, and with NFSv4.2 where both sides take messages of 8 KiB.
+# covers: V1-064: If the largest possible reply fits into a message, the call has no Reply chunk and
+# takes one work request. The reply of GETATTR fits with NFSv3. It fits with NFSv4.2 if both sides
+# accept messages of 8 KiB.
 @case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, seconds=120)
 def a_reply_that_fits_takes_one_work_request(t):
     if t.version == "3":
@@ -165,8 +168,9 @@ def a_reply_that_fits_takes_one_work_request(t):
     module.unload()
 
 
-# covers: V1-108, ULB-26, X-08: no more for odd lengths and memory that begins anywhere, and none
-# more for a Reply chunk, whose borders are page borders.
+# covers: V1-108, ULB-26, X-08: A transfer of odd length, or of memory that begins inside a page,
+# takes no more work requests than an aligned one. Neither does a Reply chunk whose parts meet at
+# page borders.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
 def odd_shapes_cost_no_more(t):
     mount = t.mount()

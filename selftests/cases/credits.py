@@ -58,8 +58,8 @@ class Watch:
                   f"{self.most} requests in flight, at most {self.window} granted")
 
 
-# covers: V1-011, V1-012, V1-013, V1-018, V1-021: all credits used, none exceeded,
-# no receive missing. The server's disk stands still, so that calls pile up.
+# covers: V1-011, V1-012, V1-013, V1-018, V1-021: The client uses all credits, never exceeds them,
+# and always has enough Receives. The server's disk is frozen, so that calls accumulate.
 @case(versions=("3",), seconds=100)
 def all_credits_are_used_and_none_exceeded(t):
     mount, watch = t.mount("noac", export=ENV.disk), Watch()
@@ -92,8 +92,8 @@ def all_credits_are_used_and_none_exceeded(t):
     equal(found["bad_xids"], 0, "replies to nobody")
 
 
-# covers: V1-014, V1-016, V1-023: with four credits everything still works, and
-# after a disconnect the first call goes alone.
+# covers: V1-014, V1-016, V1-023: Everything works with four credits. After a disconnect the client
+# sends one call and waits for its reply before it sends more.
 @case(seconds=120)
 def four_credits_are_enough(t):
     faults.grant(t, 4)
@@ -109,7 +109,8 @@ def four_credits_are_enough(t):
     mount.remove()
 
 
-# covers: V1-130, V1-024, CM-08, CM-09, CM-11: thresholds that differ from ours.
+# covers: V1-130, V1-024, CM-08, CM-09, CM-11: The client works with servers whose inline thresholds
+# differ from its own.
 @case(seconds=120)
 def servers_with_other_message_sizes(t):
     for size in (65536, 8192):
@@ -130,9 +131,9 @@ def servers_with_other_message_sizes(t):
         mount.remove()
 
 
-# covers: V1-011, V1-018, BC-04: a message that comes finds a Receive, however many were sent:
-# one for each credit that we ask for and for each that we grant, and one for the message being
-# handled, whose sender may have its credit back.
+# covers: V1-011, V1-018, BC-04: A Receive is posted for every message that may arrive: one for each
+# credit that the client requests, one for each credit that it grants, and one more. The last one is
+# needed while a message is being handled, because its sender may already have its credit back.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def every_message_finds_a_receive(t):
     mount = t.mount("noac")
@@ -151,8 +152,8 @@ def every_message_finds_a_receive(t):
     equal(mount.connects(), 1, "connections")
 
 
-# covers: V1-113: more messages than the send queue holds; each sender that waits for room gets it.
-# The server's acknowledgements are delayed, so that sent messages stay in the queue.
+# covers: V1-113: The test sends more messages than the send queue holds. Each sender that waits for
+# room gets it. The server's acknowledgements are delayed, so that sent messages stay in the queue.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def a_full_send_queue_drains(t):
     mount = t.mount()

@@ -88,7 +88,8 @@ def round_trips(model, sizes, shift, odd):
 
 
 # covers: MAL-094
-# covers: V1-037, V1-044, V1-045, V1-052, V1-053, V1-069, ULB-37, ULB-39: pads.
+# covers: V1-037, V1-044, V1-045, V1-052, V1-053, V1-069, ULB-37, ULB-39: Direct transfers of every
+# small size arrive intact, with and without padding.
 @case(seconds=90)
 def direct_transfers_of_every_small_size(t):
     mount = t.mount()
@@ -96,7 +97,8 @@ def direct_transfers_of_every_small_size(t):
     round_trips(Model(t, mount, "unaligned", 2), SMALL, 3, 1)
 
 
-# covers: V1-027, V1-060, V1-064, V1-071, V1-130, ULB-38: inline or chunk.
+# covers: V1-027, V1-060, V1-064, V1-071, V1-130, ULB-38: Transfers around the inline thresholds
+# arrive intact, inline or in a chunk.
 @case(seconds=120)
 def direct_transfers_around_the_inline_thresholds(t):
     mount = t.mount()
@@ -104,7 +106,8 @@ def direct_transfers_around_the_inline_thresholds(t):
     round_trips(Model(t, mount, "odd", 4), threshold_sizes(), 1, 5)
 
 
-# covers: V1-030, V1-051, V1-062: pages, their borders, whole transfers and more.
+# covers: V1-030, V1-051, V1-062: Transfers arrive intact if their size is near a page border or
+# near 1 MiB, or is larger than one NFS transfer.
 @case(seconds=120)
 def direct_transfers_around_page_and_mebibyte_borders(t):
     mount = t.mount()
@@ -113,7 +116,8 @@ def direct_transfers_around_page_and_mebibyte_borders(t):
     round_trips(Model(t, mount, "unaligned", 6), (*few, HUGE[2]), 1234, PAGE - 1)
 
 
-# covers: V1-030, CM-15: buffers that begin anywhere in a page, borders inside.
+# covers: V1-030, CM-15: A user buffer may begin at any offset in a page, and may contain page
+# borders.
 @case(seconds=90)
 def user_buffers_may_begin_anywhere(t):
     model = Model(t, t.mount(), "shifts", 7)
@@ -128,7 +132,8 @@ def user_buffers_may_begin_anywhere(t):
     model.check_server()
 
 
-# covers: V1-058, V1-062, ULB-09, X-08: a READ may return less than was asked.
+# covers: V1-058, V1-062, ULB-09, X-08: A READ at the end of a file returns fewer bytes than the
+# client asked for.
 @case(seconds=90)
 def short_reads_at_the_end_of_a_file(t):
     model = Model(t, t.mount(), "growing", 8)
@@ -147,7 +152,8 @@ def short_reads_at_the_end_of_a_file(t):
     model.check_server()
 
 
-# covers: V1-031, V1-050: the page cache writes and reads in its own pieces.
+# covers: V1-031, V1-050: The page cache divides reads and writes in its own way. All pieces arrive
+# intact.
 @case(seconds=120)
 def buffered_transfers_of_many_sizes(t):
     model = Model(t, t.mount(), "buffered", 9)
@@ -167,8 +173,9 @@ def buffered_transfers_of_many_sizes(t):
     model.check_server()
 
 
-# covers: V1-044, V1-045, V1-053: operations that follow the data in the same call.  The client asks
-# for a file's attributes after a write from its page cache, unless the server delegated the file.
+# covers: V1-044, V1-045, V1-053: A call may contain operations after its data, and the server
+# executes them. After a write from its page cache the client asks for the attributes of the file,
+# unless it has a delegation.
 @case(versions=("4.2",), seconds=60)
 def what_follows_the_data_arrives(t):
     leases = "/proc/sys/fs/leases-enable"
@@ -202,7 +209,8 @@ def what_follows_the_data_arrives(t):
     equal(written[0], written[1], "calls sent, and their transmissions")
 
 
-# covers: random writes over each other, through both ways of writing.
+# covers: Buffered and direct writes overwrite each other at random places. Each read returns the
+# data that were written last.
 @case(seconds=120, full_seconds=1200)
 def random_overwrites_leave_the_newest(t):
     model = Model(t, t.mount(), "random", 10)
@@ -227,7 +235,7 @@ def random_overwrites_leave_the_newest(t):
     model.check_server()
 
 
-# covers: pages written by way of a mapping.
+# covers: Pages that are written through a memory mapping reach the server.
 @case(seconds=90)
 def mapped_files_reach_the_server(t):
     model = Model(t, t.mount(), "mapped", 11)
@@ -247,7 +255,8 @@ def mapped_files_reach_the_server(t):
     os.close(fd)
 
 
-# covers: V1-012, V1-113: many large transfers under way at once, in both directions.
+# covers: V1-012, V1-113: A large file is written and read back through the page cache. Its checksum
+# is right on the server and on the client.
 @case(seconds=120, full_seconds=1200)
 def one_large_file(t):
     here, there = t.directory(t.mount()).path("large")
@@ -266,7 +275,8 @@ def one_large_file(t):
               "checksum of what is read back")
 
 
-# covers: append: every piece at the end, whichever process wrote the one before.
+# covers: Two file descriptors append to one file in turn. Each piece is added at the end of the
+# file.
 @case(seconds=90)
 def appended_pieces_follow_each_other(t):
     model = Model(t, t.mount(), "appended", 12)
@@ -283,7 +293,8 @@ def appended_pieces_follow_each_other(t):
     model.check_server()
 
 
-# covers: holes read as zeroes, truncation cuts exactly, growth shows nothing old.
+# covers: Holes read as zeros. Truncation cuts a file at the exact byte. A file that grows again
+# shows no old data.
 @case(seconds=90)
 def holes_and_truncation(t):
     model = Model(t, t.mount(), "sparse", 13)
@@ -303,7 +314,7 @@ def holes_and_truncation(t):
     model.check_server()
 
 
-# covers: what the server changes is seen, not what was there before.
+# covers: The client reads what the server's programs wrote last, and no older data.
 @case(seconds=60)
 def changes_on_the_server_are_seen(t):
     mount = t.mount("noac" if t.version == "3" else "")
@@ -321,7 +332,7 @@ def changes_on_the_server_are_seen(t):
         check(problem is None, f"generation {generation}: {problem}")
 
 
-# covers: a large file, whole, through the page cache and around it.
+# covers: A file of 1 GiB is written with direct I/O and read through the page cache.
 @case(seconds=300, full_only=True, full_seconds=1800)
 def a_file_of_one_gibibyte(t):
     mount = t.mount(export=ENV.disk)

@@ -48,20 +48,22 @@ def break_again_and_again(t, size, rounds):
            f"{found['bad_xids']} bad xids")
 
 
-# covers: V1-100, V1-014, V1-095, V1-102, BC-08, CM-11, ULB-33, ULB-34.
+# covers: V1-100, V1-014, V1-095, V1-102, BC-08, CM-11, ULB-33, ULB-34: Connections are broken again
+# and again during small transfers. The mount reconnects each time, and no data are lost.
 @case(seconds=150, full_seconds=3600)
 def forced_disconnects_under_inline_load(t):
     break_again_and_again(t, INLINE, ENV.pick(small=50, full=500, debug=10))
 
 
 # covers: V1-102, V1-104
-# covers: V1-100, V1-103, V1-110, MAL-105: exposed memory comes back for each.
+# covers: V1-100, V1-103, V1-110, MAL-105: Connections are broken again and again during large
+# transfers. Each time the client takes back the memory that the server could access.
 @case(seconds=150, full_seconds=3600)
 def forced_disconnects_under_bulk_load(t):
     break_again_and_again(t, BULK, ENV.pick(small=50, full=500, debug=10))
 
 
-# covers: V1-100: every connection of a mount comes back.
+# covers: V1-100: After a disconnect each of the mount's connections is made again.
 @case(versions=("4.1", "4.2", "3"), seconds=120)
 def forced_disconnects_with_nconnect(t):
     mount = t.mount("nconnect=4")
@@ -91,20 +93,22 @@ def restart_again_and_again(t, export, size, rounds):
     t.note(f"{found} connections")
 
 
-# covers: V1-095, ULB-33: the server ends the connection, its listener returns.
+# covers: V1-095, ULB-33: The server closes the connection, and its listener returns later. The
+# client reconnects.
 @case(seconds=150)
 def server_restarts_under_load(t):
     restart_again_and_again(t, ENV.disk, 32 * KIB, ENV.pick(small=2, full=20, debug=1))
 
 
-# covers: V1-095, V1-100: the same in the middle of small calls.
+# covers: V1-095, V1-100: The server closes the connection in the middle of small calls. The client
+# reconnects.
 @case(seconds=150, full_seconds=3600)
 def server_ends_connections_under_inline_load(t):
     restart_again_and_again(t, ENV.mem, INLINE, ENV.pick(small=5, full=250, debug=3))
 
 
-# covers: V1-100, peer.md R1, R2: nothing comes through for ten seconds; a hard
-# mount returns no error and works again.
+# covers: V1-100, peer.md R1, R2: No packet arrives for ten seconds. A hard mount returns no error,
+# and works again afterwards.
 @case(seconds=180)
 def hard_mount_survives_ten_seconds_of_silence(t):
     mount = t.mount()
@@ -118,7 +122,8 @@ def hard_mount_survives_ten_seconds_of_silence(t):
         t.note(f"works again {load.wait_progress(RECOVERY_SECONDS, 1):.1f} s after the silence")
 
 
-# covers: V1-095: the server's device goes away under load and comes back.
+# covers: V1-095: The server's RDMA device is removed under load and added again. The client
+# reconnects.
 @case(seconds=180)
 def server_device_comes_and_goes_under_load(t):
     mount = t.mount()
@@ -130,8 +135,8 @@ def server_device_comes_and_goes_under_load(t):
         load.crew.check()
 
 
-# covers: peer.md 1.19: our own device is pulled out under load; the removal ends,
-# and the mount works again when there is a device again.
+# covers: peer.md 1.19: The client's RDMA device is removed under load. The removal completes, and
+# the mount works again when the device returns.
 @case(seconds=180)
 def client_device_comes_and_goes_under_load(t):
     mount = t.mount()
@@ -146,8 +151,8 @@ def client_device_comes_and_goes_under_load(t):
             load.crew.check()
 
 
-# covers: V1-095, ULB-33: nothing is under way that would notice that the server has ended the
-# connection, and the next sign of life is not due for long.
+# covers: V1-095, ULB-33: The client notices that the server has closed an idle connection. No call
+# is in flight, and the next keepalive is not due soon.
 @case(seconds=60)
 def the_end_of_an_idle_connection_is_noticed(t):
     mount = t.mount()
@@ -161,7 +166,7 @@ def the_end_of_an_idle_connection_is_noticed(t):
     os.statvfs(mount.where)
 
 
-# covers: peer.md 1.19: our own device is pulled out while nothing is under way.
+# covers: peer.md 1.19: The client's RDMA device is removed while no call is in flight.
 @case(seconds=60)
 def client_device_goes_from_an_idle_mount(t):
     mount = t.mount()
@@ -182,9 +187,9 @@ def told(what):
                for file in xprt.DEBUGFS.glob("*/state"))
 
 
-# covers: what the device told of its port before a connection ended is named with that end.
-# Nothing is sent while the link is down. The device is made again, because rxe could not send
-# afterwards.
+# covers: The device reports a change of its port before the connection ends. The record of the
+# disconnect contains this report. Nothing is sent while the link is down. The device is made again,
+# because rxe could not send afterwards.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def what_happened_to_the_port_is_named(t):
     mount = t.mount()
@@ -208,8 +213,9 @@ def what_happened_to_the_port_is_named(t):
     check("device: port down " in details, f"state: {details}")
 
 
-# covers: peer.md 1.19: connections that the mount has not needed yet cannot be made, for there is
-# no device; that ends a first mount, and no I/O of a hard one.
+# covers: peer.md 1.19: The device is removed before the mount has made all of its connections.
+# Without a device they cannot be made. Such a failure ends a first mount, but no I/O of a hard
+# mount.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def device_goes_before_every_connection_was_made(t):
     mount = t.mount("nconnect=16")
@@ -258,14 +264,14 @@ def idle_and_back(t, seconds):
     mount.remove()
 
 
-# covers: V1-020: an idle connection is given up and made again when needed. The usual time is five
-# minutes.
+# covers: V1-020: An idle connection is closed, and is made again when it is needed. The default
+# timeout is five minutes.
 @case(versions=("3",), full_only=True, full_seconds=900)
 def idle_connection_is_closed_and_comes_back(t):
     idle_and_back(t, 420)
 
 
-# covers: likewise after the time that was set.
+# covers: An idle connection is closed after the time that the module parameter sets.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
 def idle_connection_is_closed_in_time(t):
     module.insmod("idle_timeout=2")
@@ -279,8 +285,8 @@ def mount_in_vain(_, where, absent):
         raise AssertionError(f"{absent} is mounted")
 
 
-# covers: a look at a connection waits for no attempt of another transport, also when the queue of
-# attempts is as narrow as when memory is short.
+# covers: The check for idle connections does not wait for connection attempts of other transports.
+# This holds even if the work queue runs one attempt at a time, as it does when memory is short.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
 def attempts_hold_up_no_look_at_a_connection(t):
     module.insmod("idle_timeout=2")
@@ -300,7 +306,7 @@ def attempts_hold_up_no_look_at_a_connection(t):
     module.unload()
 
 
-# covers: BC-16: not while the server may call back.
+# covers: BC-16: An idle connection is kept if the server may send callbacks over it.
 @case(versions=("4.2",), clients=("ours",), loaded=False, seconds=60)
 def a_connection_for_callbacks_is_kept(t):
     module.insmod("idle_timeout=1")
@@ -334,8 +340,8 @@ def hardware_address():
     return json.loads(show.stdout)[0]["lladdr"]
 
 
-# covers: V1-095: a neighbour entry that changes for a moment costs no connection, one that stays
-# covers: wrong ends it within two seconds.
+# covers: V1-095: A neighbour entry that is wrong for a moment costs no connection. If the entry
+# stays wrong, the connection ends within two seconds.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=40)
 def a_neighbour_that_flips_keeps_its_connection(t):
     mount = t.mount()
@@ -368,8 +374,8 @@ def no_thread_free(server):
         server.call("text", threads, before)
 
 
-# covers: ULB-31: the server's adapter answers and its software does not: the third timer of a call
-# covers: ends the connection.
+# covers: ULB-31: The server's RDMA adapter still acknowledges packets, but its software no longer
+# answers. The connection ends when the timer of a call expires for the third time.
 @case(versions=("4.2",), clients=("ours",), seconds=60)
 def a_dead_server_behind_a_live_adapter_is_given_up(t):
     mount = t.mount(TIMER, export=ENV.disk)

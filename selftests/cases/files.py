@@ -28,7 +28,7 @@ def refused(number, function, *args):
         raise AssertionError(f"{function.__name__}{args} succeeds")
 
 
-# covers: V1-012, V1-113: thousands of calls through a few slots, none lost.
+# covers: V1-012, V1-113: Thousands of calls share a few slots, and no call is lost.
 @case(seconds=120, full_seconds=1200)
 def many_small_files(t):
     top = t.directory(t.mount())
@@ -45,7 +45,8 @@ def many_small_files(t):
         equal(pathlib.Path(top.here, name).read_bytes() == contents[name], True, name)
 
 
-# covers: V1-064, V1-067, V1-128: READDIR replies as large as the client asks.
+# covers: V1-064, V1-067, V1-128: The server answers READDIR with as many bytes as the client asks
+# for. Listings of large directories are complete.
 @case(seconds=90, full_seconds=600)
 def large_directories_are_listed_whole(t):
     top = t.directory(t.mount())
@@ -68,7 +69,8 @@ def large_directories_are_listed_whole(t):
     equal(set(sizes.values()), {0}, "sizes")
 
 
-# covers: ULB-01, ULB-02, ULB-37, V1-028: link texts, inline and by chunk.
+# covers: ULB-01, ULB-02, ULB-37, V1-028: Texts of symbolic links arrive intact, inline or in a
+# chunk.
 @case()
 def symbolic_links_of_every_length(t):
     top = t.directory(t.mount())
@@ -87,7 +89,7 @@ def user_attributes(path):
     return sorted(name for name in os.listxattr(path) if name.startswith("user."))
 
 
-# covers: ULB-03, V1-029: attributes are never placed directly, but may be long.
+# covers: ULB-03, V1-029: Extended attributes may be long. They are never placed directly.
 @case(versions=("4.2",), seconds=90)
 def extended_attributes_up_to_64_kibibytes(t):
     here, there = t.directory(t.mount()).path("file")
@@ -108,7 +110,7 @@ def extended_attributes_up_to_64_kibibytes(t):
     equal(t.server.call("listxattr", there), ["user.theirs"], "attributes left")
 
 
-# covers: ULB-03, V1-064: a list of names that needs a Reply chunk.
+# covers: ULB-03, V1-064: A list of attribute names is so long that it needs a Reply chunk.
 @case(versions=("4.2",))
 def many_extended_attributes_are_listed(t):
     here, there = t.directory(t.mount()).path("file")
@@ -130,8 +132,8 @@ def posix_acl(users):
             + entry(4, 4) + entry(0x10, 7) + entry(0x20, 4))
 
 
-# covers: ULB-04, ULB-07, ULB-11, V1-129: NFSACL shares the connection, and its
-# reply comes into pages that the transport must provide.
+# covers: ULB-04, ULB-07, ULB-11, V1-129: The NFSACL protocol shares the connection with NFS. The
+# transport must provide the pages for its reply.
 @case(versions=("3",))
 def posix_acls_over_the_side_protocol(t):
     top = t.directory(t.mount())
@@ -148,7 +150,7 @@ def posix_acls_over_the_side_protocol(t):
               f"ACL of {users} users read")
 
 
-# covers: ULB-16: an attribute without a size bound (NFSv4 ACL).
+# covers: ULB-16: An NFSv4 ACL is an attribute of unlimited size.
 @case(versions=("4.0", "4.1", "4.2"))
 def nfs4_acls_are_read(t):
     top = t.directory(t.mount())
@@ -162,7 +164,7 @@ def nfs4_acls_are_read(t):
         equal(os.getxattr(here, "system.nfs4_acl") == acl, True, "ACL set and read again")
 
 
-# covers: names change on the server as they did here, and once.
+# covers: Changes of names on the client take effect on the server exactly once.
 @case()
 def rename_link_and_unlink(t):
     top = t.directory(t.mount())
@@ -189,7 +191,8 @@ def rename_link_and_unlink(t):
     equal(t.server.call("names", top.there), [], "names in the end")
 
 
-# covers: exactly one of many creators wins; attributes are set and seen.
+# covers: A second exclusive creation of a file fails. Attributes that the client sets are visible
+# on the server.
 @case()
 def exclusive_creation_and_attributes(t):
     here, there = t.directory(t.mount()).path("file")
@@ -206,7 +209,8 @@ def exclusive_creation_and_attributes(t):
     refused(errno.ENAMETOOLONG, os.stat, f"{here}-" + "x" * 256)
 
 
-# covers: ULB-29: an error of the server arrives as it is, whatever the chunks.
+# covers: ULB-29: An error from the server reaches the application unchanged, whatever chunks the
+# call has.
 @case()
 def errors_of_the_server_arrive(t):
     mount = t.mount(export=ENV.disk)
@@ -222,7 +226,7 @@ def errors_of_the_server_arrive(t):
     equal(os.stat(here).st_size, 100, "size")
 
 
-# covers: what fsync promises is on the server's disk file, not only in memory.
+# covers: After fsync the server's file contains the data.
 @case()
 def fsync_reaches_the_server(t):
     mount = t.mount(export=ENV.disk)
@@ -238,7 +242,7 @@ def fsync_reaches_the_server(t):
     os.close(fd)
 
 
-# covers: V1-064, V1-067, ULB-16: statfs and a path of many components.
+# covers: V1-064, V1-067, ULB-16: statfs works on a path of many components.
 @case()
 def deep_paths(t):
     top = t.directory(t.mount())

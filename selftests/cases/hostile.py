@@ -20,8 +20,8 @@ LONG, QUEUE = 512 * KIB, 64 * KIB
 WMEM = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
 
 
-# covers: V1-003: the proxy itself: everything works through it while it behaves. What it
-# covers: takes from the Read and Write lists is all that it needs for its transfers.
+# covers: V1-003: This tests the proxy itself. Everything works through it while it follows the
+# protocol. It takes all that it needs for its transfers from the Read and Write lists.
 @case(versions=("3", "4.1", "4.2"), clients=("ours", "intree"), seconds=90)
 def a_proxy_that_behaves(t):
     responder = Responder()
@@ -56,9 +56,9 @@ def odd_completions(t):
 FAILED = re.compile(r"\(RECV: [^;,]+, status [12], vendor error 0x[0-9a-f]+[;)]")
 
 
-# covers: MAL-001: the first work request that failed is named with the end of the connection: its
-# covers: kind, its status, and the number of the device's vendor. If all were only flushed, that
-# covers: is said.
+# covers: MAL-001: The record of a disconnect names the first work request that failed. It contains
+# the kind of work request, its status, and the vendor's error number. If all work requests were
+# only flushed, the record says so.
 @case(versions=(), clients=("ours",), seconds=30)
 def the_work_request_that_failed_is_named(t):
     stage = Stage(t)
@@ -95,7 +95,8 @@ def bad_chunk_lists(t):
     Stage(t).play_all(chunks.CHUNK_LISTS)
 
 
-# covers: MAL-064, MAL-066, MAL-067, MAL-068, MAL-069, MAL-089: chunks of several regions.
+# covers: MAL-064, MAL-066, MAL-067, MAL-068, MAL-069, MAL-089: The proxy sends invalid chunks of
+# several segments.
 @case(versions=(), clients=("ours",), loaded=False, seconds=60)
 def bad_chunks_of_several_segments(t):
     module.insmod("region_pages=1 strict=1")
@@ -127,9 +128,10 @@ def invalidations(stage, deed, call):
     return [after[name] - before[name] for name in ("local_inv", "reminv_unannounced")]
 
 
-# covers: MAL-013, CM-19: one that was not asked for is a proof if the reply repeats what its Send
-# covers: has told. If not, this side invalidates the region all the same. What a Send has told that
-# covers: was sent before proves nothing. On siw nothing does.
+# covers: MAL-013, CM-19: The server invalidates a region without being asked. The client accepts
+# that if the reply repeats a secret that only the Send of its call contained. Otherwise the client
+# invalidates the region itself. A reply to a call that was sent again proves nothing, because the
+# server already knew the secret. On siw no reply is a proof.
 @case(versions=(), clients=("ours",), seconds=60)
 def an_invalidation_that_nobody_asked_for(t):
     stage, proof = Stage(t), [int(ENV.provider == "siw"), 1]
@@ -149,9 +151,9 @@ def an_invalidation_that_nobody_asked_for(t):
     stage.undisturbed()
 
 
-# covers: V1-103, V1-105: an RDMA Read that is under way when its region is invalidated shows
-# covers: nothing of what the memory holds when the call is over, but for what TCP has in its queue.
-# A device other than siw does not queue the data of a Read in TCP.
+# covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. After the call
+# it transfers nothing that is newly written to the memory, except for data that TCP has already
+# queued. Only siw queues the data of a Read in TCP.
 @case(versions=(), clients=("ours",), provider="siw", seconds=60)
 def a_read_does_not_outlive_its_call(t):
     t.defer(WMEM.write_text, WMEM.read_text())
@@ -182,8 +184,9 @@ def a_read_does_not_outlive_its_call(t):
     stage.undisturbed()
 
 
-# covers: MAL-015: a server that guesses which call and which region come next loses its connection
-# covers: each time, and the third time it is not believed any more. On siw no server is.
+# covers: MAL-015: A server guesses the next call and its region. Each wrong guess costs it the
+# connection. After the third guess the client no longer accepts its invalidations. On siw the
+# client never accepts them.
 @case(versions=(), clients=("ours",), provider="rxe", seconds=60)
 def a_server_that_guesses_is_not_believed(t):
     stage = Stage(t)
@@ -203,17 +206,16 @@ def a_server_that_guesses_is_not_believed(t):
     stage.undisturbed()
 
 
-# covers: V1-108
-# covers: MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108
-# A transfer that failed has no reply. The call is repeated, and its data are right.
+# covers: V1-108, MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108: A transfer that fails brings
+# no reply. The client repeats the call, and the data are right.
 @case(versions=(), clients=("ours",), seconds=60)
 def access_to_memory_is_refused(t):
     Stage(t).play_all(access.ACCESS)
 
 
-# covers: MAL-103, MAL-108, MAL-150
-# Data without a reply do not count. Data with a reply must be there.
-# covers: MAL-002: no Receive that the end of a connection flushes is taken for a message.
+# covers: MAL-103, MAL-108, MAL-150: Data without a reply do not count. Data with a reply must be
+# there.
+# covers: MAL-002: A Receive that is flushed when the connection ends is not taken for a message.
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_end_at_every_point(t):
     Stage(t).play_all(access.ENDINGS)
@@ -250,10 +252,11 @@ def handed_over(events):
 
 
 # covers: MAL-132
-# covers: BC-19, BC-27, BC-04, BC-03, V1-014: the connection ends while the client serves callbacks.
-# covers: On the next one the same come again: each is answered once there, as one that the session
-# covers: has seen. The credits for calls begin anew, and callbacks grant none. The answers for the
-# covers: last one are dropped, without an error that another call would take for its own.
+# covers: BC-19, BC-27, BC-04, BC-03, V1-014: The connection ends while the client executes
+# callbacks. The server sends the same callbacks again on the next connection. The client answers
+# each of them once, as the session has already seen it. The credits for calls start again at one,
+# and callbacks grant none. The client drops the answers for the old connection. No other call gets
+# an error because of that.
 @case(versions=("4.2",), clients=("ours",), seconds=60)
 def callbacks_come_again_after_a_reconnect(t):
     stage = Stage(t, t.version)

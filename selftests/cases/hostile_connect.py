@@ -59,8 +59,9 @@ def odd_private_data(t):
     check(not complaints, "\n".join(complaints))
 
 
-# covers: MAL-150, MAL-152: rejected, or accepted and dropped: ever more slowly, but in the end
-# it works, and the call notices nothing.
+# covers: MAL-150, MAL-152: The server rejects connections, or accepts them and drops them. The
+# client waits longer after each failure. In the end it connects, and the call completes without an
+# error.
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_refused_and_dropped(t):
     stage = Stage(t)
@@ -76,7 +77,8 @@ def connections_refused_and_dropped(t):
         stage.undisturbed()
 
 
-# covers: MAL-152, MAL-150: a soft mount gives up in its time.
+# covers: MAL-152, MAL-150: The server drops each connection. A soft mount then returns an error
+# within its time limit.
 @case(versions=(), clients=("ours",), seconds=60)
 def a_soft_mount_gives_up_on_a_server_that_drops(t):
     stage = Stage(t, options="soft,timeo=20,retrans=1")
@@ -90,7 +92,7 @@ def a_soft_mount_gives_up_on_a_server_that_drops(t):
     stage.undisturbed()
 
 
-# covers: MAL-150, MAL-151: a first mount says why.
+# covers: MAL-150, MAL-151: A first mount reports why it failed.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def first_mounts_tell_why(t):
     responder = Responder()
@@ -108,7 +110,8 @@ def first_mounts_tell_why(t):
         responder.call("plan", [])
 
 
-# covers: MAL-151: on a mount that worked before, calls wait until the server has changed.
+# covers: MAL-151: On a mount that worked before, calls wait until the server accepts RDMA Reads
+# again.
 @case(versions=(), clients=("ours",), seconds=60)
 def a_server_that_will_not_read(t):
     stage = Stage(t)
@@ -130,8 +133,8 @@ def write_inline(t, stage):
     t.server.expect(there, data)
 
 
-# covers: MAL-149, CM-24: Receives smaller than announced: after two losses 1024 bytes are
-# covers: believed.
+# covers: MAL-149, CM-24: The server's Receives are smaller than it announced. After the second lost
+# connection the client sends messages of at most 1024 bytes.
 @case(versions=(), clients=("ours",), seconds=60)
 def receives_smaller_than_announced(t):
     stage = Stage(t)
@@ -147,7 +150,8 @@ def receives_smaller_than_announced(t):
     stage.undisturbed()
 
 
-# covers: MAL-149: not so after losses that come soon after a large message which the server took.
+# covers: MAL-149: The client does not reduce its message size if the server accepted a large
+# message shortly before each loss.
 @case(versions=(), clients=("ours",), seconds=60)
 def losses_behind_large_messages_change_nothing(t):
     stage = Stage(t)
@@ -164,8 +168,8 @@ def losses_behind_large_messages_change_nothing(t):
     stage.undisturbed()
 
 
-# covers: MAL-153, V1-014: the first answer never comes: the timer of the call breaks the
-# connection, and until there is an answer nothing else is sent.
+# covers: MAL-153, V1-014: The server never answers the first call of a connection. The timer of the
+# call ends the connection. Before the first answer the client sends no other call.
 @case(versions=(), clients=("ours",), seconds=60)
 def a_first_answer_that_never_comes(t):
     stage = Stage(t, options="timeo=20,retrans=2")
@@ -179,8 +183,8 @@ def a_first_answer_that_never_comes(t):
     stage.undisturbed()
 
 
-# covers: V1-100: the timer of a call that went out on the last connection leaves the attempt to
-# make the next one alone.
+# covers: V1-100: A call was sent on the previous connection. If its timer expires during an attempt
+# to reconnect, the attempt continues.
 @case(versions=(), clients=("ours",), seconds=60)
 def timers_of_calls_leave_an_attempt_alone(t):
     stage = Stage(t, options="timeo=20,retrans=2")
@@ -200,8 +204,8 @@ def timers_of_calls_leave_an_attempt_alone(t):
     stage.undisturbed()
 
 
-# covers: V1-014, V1-095: nor does what was under way on a connection that has ended, all at once,
-# go to the next one before its first answer.
+# covers: V1-014, V1-095: A connection ends while many calls are in flight. The client sends one of
+# them on the next connection, and sends the others only after the first answer.
 @case(versions=(), clients=("ours",), seconds=60)
 def calls_of_an_ended_connection_wait_for_a_grant(t):
     stage = Stage(t, options="timeo=20,retrans=2")
@@ -224,8 +228,8 @@ def held_list(_, stage):
     os.listdir(stage.top.here)
 
 
-# covers: MAL-104: the memory of a killed call is out of reach.  (A direct read would go on
-# without its process.)
+# covers: MAL-104: After a process is killed, the server can no longer access the memory of its
+# call. A listing is used, because a direct read would continue without its process.
 @case(versions=(), clients=("ours",), seconds=60)
 def memory_of_a_killed_call(t):
     stage = Stage(t)
@@ -243,9 +247,10 @@ def memory_of_a_killed_call(t):
     stage.undisturbed()
 
 
-# covers: V1-013: a call is encoded again when its time is over, but cannot be sent: the task that
-# covers: may send next is stopped.  The reply to what was sent before comes, which is no offence of
-# covers: the server, and the call is killed.  Its credit is free: no other reply will come.
+# covers: V1-013: The timer of a call expires, and the RPC client encodes the call again. The call
+# cannot be sent, because the task that holds the send lock is stopped. Then the reply to the first
+# transmission arrives. This is no error of the server. When the call is killed, its credit is free,
+# because no other reply will arrive.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def the_credit_of_a_call_encoded_anew(t):
     stage = Stage(t, options=f"timeo={10 * ANEW_SECONDS}")
@@ -280,9 +285,9 @@ def the_credit_of_a_call_encoded_anew(t):
     stage.undisturbed()
 
 
-# covers: V1-103, V1-105: a connection breaks while the task that may send is stopped, so that the
-# covers: RPC client cannot close it.  The memory of its calls comes back all the same, for their
-# covers: tasks wait for that.
+# covers: V1-103, V1-105: A connection fails while the task that holds the send lock is stopped, so
+# that the RPC client cannot close it. The memory of its calls is still taken back, because tasks
+# wait for it.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def memory_comes_back_though_nobody_can_close_the_connection(t):
     stage = Stage(t)
@@ -317,7 +322,8 @@ def memory_comes_back_though_nobody_can_close_the_connection(t):
     stage.undisturbed()
 
 
-# covers: MAL-106: what one connection offers cannot be used by another of the same server.
+# covers: MAL-106: A region of one connection cannot be accessed through another connection of the
+# same server.
 @case(versions=(), clients=("ours",), seconds=60)
 def keys_of_another_connection(t):
     stage = Stage(t)

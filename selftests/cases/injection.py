@@ -41,8 +41,8 @@ def mount_with_failure(_, where, nth):
     return f"{number} {left}"
 
 
-# covers: each allocation that the module makes for a mount, failing alone; in small size every
-# third, beginning anywhere.
+# covers: The module's allocations during a mount fail one at a time. In small size every third one
+# fails, counted from a random start.
 @case(versions=None, clients=("ours",), debug_only=True, loaded=False, seconds=200)
 def each_allocation_of_a_mount_may_fail(t):
     module.insmod("slots=4")
@@ -77,8 +77,8 @@ def each_allocation_of_a_mount_may_fail(t):
     module.unload()
 
 
-# covers: allocations that fail while connections come and go under load; what was acknowledged is
-# on the server, no application sees an error.
+# covers: Allocations fail while connections are broken and made again under load. All acknowledged
+# data are on the server, and no application sees an error.
 @case(versions=("3", "4.2"), clients=("ours",), debug_only=True, loaded=False, seconds=200)
 def allocations_fail_under_load(t):
     module.insmod("slots=8")
@@ -101,8 +101,8 @@ def allocations_fail_under_load(t):
     t.note(f"{failed} allocations failed in {turn + 1} turns, {found} connections")
 
 
-# covers: the pages of a reply of unknown size are allocated when it is asked for; a failure of that
-# ends no call of a hard mount, and nothing is lost.
+# covers: For a reply of unknown size the client allocates pages when it sends the call. A failed
+# allocation ends no call of a hard mount, and no data are lost.
 @case(versions=("3",), clients=("ours",), debug_only=True, loaded=False, seconds=100)
 def allocations_fail_during_small_calls(t):
     module.insmod("slots=8")

@@ -73,8 +73,9 @@ def falls_back(t, why, *words):
     t.log.expect(*TOLD, *words)
 
 
-# covers: peer.md 1.2: without the file for modprobe mount -o rdma loads the in-tree module; with
-# it this one, where it can be had: no mount is lost by a kernel without it.
+# covers: peer.md 1.2: Without our modprobe configuration, mount -o rdma loads the in-tree module.
+# With it, mount loads our module. If our module is missing or cannot be loaded, mount still works
+# with the in-tree module.
 @case(versions=None, clients=("ours",), loaded=False, seconds=300)
 def a_mount_loads_this_module_or_falls_back(t):
     writable_modules(t)
@@ -158,8 +159,8 @@ def loads(wanted, *expected):
     check(loaded() == list(expected), f"modprobe {wanted} loads {loaded()}, not {list(expected)}")
 
 
-# covers: a request for the server's transport loads svcrdma_rs where the administrator asked for
-# covers: it, and otherwise, or where it cannot be had, what it loaded before.
+# covers: A request for the server's transport loads svcrdma_rs if the administrator has configured
+# that. Otherwise, or if svcrdma_rs cannot be loaded, it loads the in-tree module.
 @case(versions=None, clients=("ours",), server="ours", loaded=False, seconds=120)
 def a_server_loads_the_module_that_was_asked_for(t):
     t.defer(unload_all)

@@ -42,11 +42,10 @@ def judge(suite):
 
 
 # covers: V1-109, BC-25, MAL-027
-# covers: the contracts of the crates with unsafe code: make, use and drop in every order, all
-# failures of the device and of the allocator; nothing stays alive, nothing stays mapped. The second
-# failures of the device and of the allocator; nothing stays alive, nothing stays mapped. The second
-# run uses bounce buffers, as confidential guests do: the device then sees other memory than the
-# memory that is mapped.
+# covers: The suites test the contracts of the crates that contain unsafe code. Objects are made,
+# used and dropped in every order. The device and the allocator fail at each point. No object and no
+# mapping is left. The second run uses bounce buffers, as confidential guests do. The device then
+# accesses other memory than the memory that was mapped.
 @case(versions=None, clients=("ours",), loaded=False, debug_only=True, seconds=120)
 def every_suite_passes_twice(t):
     # Only allocations of objects may fail, not of pages. A suite fails each allocation in turn, but

@@ -24,8 +24,8 @@ def held_up(_, path):
     return clock.seconds()
 
 
-# covers: peer.md 4.4: a server that takes its time is not a dead one; while it does, its
-# device answers for it.
+# covers: peer.md 4.4: A slow server is not treated as dead, because its device still acknowledges
+# packets.
 @case(versions=("3", "4.2"), seconds=90)
 def a_slow_server_is_left_alone(t):
     mount = t.mount(export=ENV.disk)
@@ -43,8 +43,8 @@ def a_slow_server_is_left_alone(t):
     equal(mount.connects(), 1, "connections")
 
 
-# covers: peer.md 4.4: a peer that is gone is noticed within seconds, with a call under way
-# and, later, without.
+# covers: peer.md 4.4: The client notices within seconds that the server is gone. The test checks
+# this with a call in flight, and then on an idle connection.
 @case(versions=("3",), clients=("ours",), seconds=150)
 def a_dead_server_is_noticed_within_seconds(t):
     mount = t.mount()
@@ -78,10 +78,9 @@ def failures():
             for d in xprt.transports()}
 
 
-# covers: MAL-150: the pauses between attempts get no longer than the RPC client's user wishes:
-# with NFSv4 half a lease, with pNFS what a data server is given. A transport is told so or made
-# with NFSv4 half a lease, with pNFS what a data server is given. The third transport here is
-# created with this bound; the others are told.
+# covers: MAL-150: The pause between connection attempts is never longer than the RPC client asks
+# for. NFSv4 asks for half a lease, and pNFS for the limit of a data server. The third transport
+# here is created with this limit. The others are told of it later.
 @case(versions=("4.2",), clients=("ours",), seconds=120)
 def pauses_between_attempts_are_as_short_as_wished_for(t):
     mount = t.mount("noac,nconnect=2")
@@ -113,8 +112,8 @@ def pauses_between_attempts_are_as_short_as_wished_for(t):
 OF_THE_FABRIC = {"flushed", "peer closed", "peer does not acknowledge"}
 
 
-# covers: suspend: user space is frozen as for suspending, with calls under way, and thawed.
-# This is no reason for the connection to end.
+# covers: User space is frozen as it is for a suspend, while calls are in flight, and is then
+# thawed. The freeze itself does not end the connection.
 @case(versions=("3", "4.2"), seconds=90, stock_only=True)
 def suspending_with_a_live_mount(t):
     mount = t.mount()
@@ -135,8 +134,9 @@ def suspending_with_a_live_mount(t):
         equal({cause for cause, _ in causes} - OF_THE_FABRIC, set(), "why the connection ended")
 
 
-# covers: swap files are refused, in words.  Not with NFSv4: there the kernel's client takes a
-# refused file for an active swap file, and never stops its state manager nor ends its connection.
+# covers: A swap file is refused, and the log says why. The test does not use NFSv4. There the
+# kernel's NFS client treats a refused file as an active swap file. It then never stops its state
+# manager and never closes its connection.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def a_swap_file_is_refused(t):
     here, _ = t.directory(t.mount()).path("swap")

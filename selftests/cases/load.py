@@ -19,7 +19,7 @@ REGISTERED = "RPC: Registered rdma transport module"
 UNREGISTERED = "RPC: Unregistered rdma transport module"
 
 
-# covers: V1-114: sunrpc has the transport exactly while the module is loaded.
+# covers: V1-114: The transport is registered with sunrpc exactly as long as the module is loaded.
 @case(versions=None, loaded=False)
 def transport_is_registered_while_loaded(t):
     t.log.mark()
@@ -30,7 +30,8 @@ def transport_is_registered_while_loaded(t):
     t.log.expect(UNREGISTERED)
 
 
-# covers: ULB-15 (port 20049 without rpcbind), V1-114: what a user types.
+# covers: ULB-15, V1-114: A user types only -o rdma or -o proto=rdma. The mount uses port 20049 and
+# needs no rpcbind.
 @case(versions=None)
 def mount_needs_no_more_than_o_rdma(t):
     for options in ("rdma", "proto=rdma"):
@@ -42,7 +43,7 @@ def mount_needs_no_more_than_o_rdma(t):
         mount.remove()
 
 
-# covers: rmmod with mounts is refused and harms nothing.
+# covers: rmmod fails while a mount exists, and the mount still works.
 @case()
 def rmmod_is_refused_while_mounted(t):
     mount = t.mount()
@@ -55,7 +56,8 @@ def rmmod_is_refused_while_mounted(t):
     t.server.expect(there, content)
 
 
-# covers: code that the kernel calls through an open file is still there.
+# covers: An open debugfs file keeps the module loaded, because the kernel calls the module's code
+# through it.
 @case(seconds=60)
 def an_open_file_keeps_the_module(t):
     mount = t.mount()
@@ -84,8 +86,8 @@ def an_open_file_keeps_the_module(t):
     module.unload()
 
 
-# covers: files of the module in procfs and sysfs that are open neither keep it nor lead into code
-# that is gone.
+# covers: Open files of the module in procfs and sysfs do not keep it loaded. Reading them after the
+# module is gone does no harm.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def other_open_files_do_not_keep_the_module(t):
     mount = t.mount()
@@ -104,7 +106,7 @@ def other_open_files_do_not_keep_the_module(t):
                 file.read(100)
 
 
-# covers: V1-102, V1-110: unmounting gives back every object of the device.
+# covers: V1-102, V1-110: Unmounting releases every object of the RDMA device.
 @case()
 def nothing_is_left_after_unmount(t):
     before = module.resources()
@@ -121,7 +123,8 @@ def nothing_is_left_after_unmount(t):
     check(not list(xprt.DEBUGFS.parent.glob("xprtrdma_rs*")), "debugfs entries are left")
 
 
-# covers: teardown order; a leak or a stale pointer shows after some rounds.
+# covers: The module is loaded, used and unloaded several times. A leak or a stale pointer shows
+# after some rounds.
 @case(seconds=150, full_seconds=1800, loaded=False)
 def module_survives_many_lives(t):
     content = pattern.data(3, 0, 70000)
@@ -141,7 +144,8 @@ def module_survives_many_lives(t):
     module.wait_resources(before)
 
 
-# covers: peer.md 1.2: only one module can own the transport; the log says so.
+# covers: peer.md 1.2: Only one module can own the transport. The log names the other module and the
+# remedy.
 @case(versions=None, clients=("ours",), loaded=False)
 def insmod_names_the_conflict_with_the_intree_module(t):
     status, text = module.modprobe("rpcrdma")
@@ -168,7 +172,8 @@ def insmod_names_the_conflict_with_the_intree_module(t):
     t.log.expect(REGISTERED)
 
 
-# covers: the other way round: the in-tree module cannot disturb ours.
+# covers: The in-tree module cannot be loaded while ours is loaded, and the attempt does not disturb
+# ours.
 @case(versions=None, clients=("ours",))
 def intree_module_is_kept_out_while_loaded(t):
     mount = t.mount(version="4.2")
@@ -180,7 +185,7 @@ def intree_module_is_kept_out_while_loaded(t):
     t.server.expect(there, content)
 
 
-# covers: a report names what runs: sysfs, modinfo and the log agree.
+# covers: sysfs, modinfo and the log show the same version, so that a bug report can name it.
 @case(versions=None, clients=("ours",), loaded=False)
 def the_version_is_told_everywhere(t):
     t.log.mark()
@@ -223,7 +228,8 @@ def own_stack_and_device():
     faults.add_client_device()
 
 
-# covers: no structure of another RDMA stack is touched: the loader does not compare them.
+# covers: Our module refuses to load beside an RDMA stack that is not the kernel's own. The module
+# loader does not compare the layouts of structures, so our module checks the stack itself.
 @case(versions=None, clients=("ours",), loaded=False)
 def foreign_rdma_stack_is_refused(t):
     where = tempfile.mkdtemp()
@@ -260,7 +266,7 @@ def said(*argv):
     return done.stdout.strip()
 
 
-# covers: what an administrator reads is what he can look up in the guide.
+# covers: Each message that insmod, modprobe, rmmod and sysctl print is explained in the guide.
 @case(versions=None, clients=("ours",), loaded=False, stock_only=True)
 def commands_say_what_the_guide_says(t):
     heard = set()
@@ -297,7 +303,7 @@ def commands_say_what_the_guide_says(t):
         guide.explained(name, said(*argv))
 
 
-# covers: so is what mount(8) says, each text of it.
+# covers: Each message that mount(8) prints is explained in the guide.
 @case(versions=None, clients=("ours",), loaded=False, stock_only=True, seconds=150)
 def mount_says_what_the_guide_says(t):
     heard, where = set(), tempfile.mkdtemp()
@@ -376,7 +382,8 @@ def parameters():
     return [(name, *map(int, numbers)) for name, *numbers in PARAMETER.findall(done.stdout)]
 
 
-# covers: a bad value is refused, with a line that names it, and nothing stays.
+# covers: A module parameter with a bad value is refused. The log names the parameter, and the
+# module is not loaded.
 @case(versions=None, clients=("ours",), loaded=False)
 def bad_parameters_are_refused(t):
     known = parameters()
@@ -397,7 +404,7 @@ def bad_parameters_are_refused(t):
             t.log.expect("xprtrdma_rs", name)
 
 
-# covers: what the documentation calls the range is the range.
+# covers: A mount works with the smallest and the largest documented value of each parameter.
 @case(versions=None, clients=("ours",), loaded=False)
 def parameters_at_their_borders_work(t):
     content = pattern.data(5, 0, 30000)
@@ -432,7 +439,7 @@ def state_line(name):
     return found[0]
 
 
-# covers: peer.md 1.6: the known sysctls have an effect, and keep to their ranges.
+# covers: peer.md 1.6: The sysctls affect the next connection, and refuse values out of range.
 @case(versions=None, clients=("ours",), loaded=False)
 def sysctls_rule_what_is_connected_next(t):
     module.insmod("slots=77 inline_size=8192")

@@ -23,7 +23,8 @@ def try_lock(fd, kind, length=0, start=0):
     return True
 
 
-# covers: ULB-06 (v3: locks by a side protocol over TCP), ULB-30.
+# covers: ULB-06, ULB-30: A lock of the client excludes processes on the server, and the reverse.
+# NFSv3 uses a side protocol over TCP for locks.
 @case(seconds=90)
 def locks_exclude_processes_of_the_server(t):
     here, there = t.directory(t.mount()).path("file")
@@ -45,7 +46,7 @@ def locks_exclude_processes_of_the_server(t):
     t.server.call("unlock", there)
 
 
-# covers: ranges: what does not overlap does not conflict.
+# covers: Locks on ranges that do not overlap do not conflict.
 @case(seconds=60)
 def ranges_are_locked_apart(t):
     top = t.directory(t.mount())
@@ -71,8 +72,8 @@ def wait_for_lock(_, path):
     return clock.seconds()
 
 
-# covers: BC-21 (the server says when a lock is free), V1-113.
-# The in-tree client with v3 is told by a call of NLM over TCP. A v4.0 client polls.
+# covers: BC-21, V1-113: The server tells a waiting client when a lock is free. With NFSv3 it does
+# so by an NLM call over TCP. A v4.0 client polls, so it is not tested.
 @case(versions=("3", "4.1", "4.2"), seconds=90)
 def a_waiting_process_gets_the_lock_promptly(t):
     here, there = t.directory(t.mount()).path("file")
@@ -109,7 +110,7 @@ def count_up(_, path, turns):
     os.close(fd)
 
 
-# covers: a lock orders the data that it protects.
+# covers: Three processes increment a number in a file under a lock. No increment is lost.
 @case(seconds=90)
 def locked_increments_are_not_lost(t):
     here, there = t.directory(t.mount()).path("number")

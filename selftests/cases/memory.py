@@ -51,7 +51,8 @@ def of_a_connection(t):
     return (taken[CONNECTIONS] - taken[1]) / (CONNECTIONS - 1)
 
 
-# covers: an idle connection takes at most half of the memory that the in-tree client takes for one.
+# covers: An idle connection of our client takes at most half as much memory as one of the in-tree
+# client.
 @case(versions=None, clients=("ours",), seconds=120, stock_only=True, loaded=False)
 def an_idle_connection_takes_half_of_the_intree_clients(t):
     found = {}
@@ -80,8 +81,8 @@ def taken():
             xprt.numbers_of("state", "message buffers")[0])
 
 
-# covers: peer.md 2.4: what many calls at a time needed is given back after half a minute to a
-# minute without need, on a connection that stays.
+# covers: peer.md 2.4: Many simultaneous calls make the client allocate regions and buffers. The
+# client releases them after they have been unused for 30 to 60 seconds. The connection stays.
 @case(versions=("3",), clients=("ours",), stock_only=True, seconds=150)
 def what_a_burst_took_is_given_back(t):
     mount = t.mount(export=ENV.disk)

@@ -26,7 +26,8 @@ def works(t, mount, number):
     equal(pathlib.Path(f"{here}-2").read_bytes() == other, True, "data from the server")
 
 
-# covers: V1-114, V1-115, V1-005, BC-20 (4.0), BC-21 (4.1, 4.2), ULB-06 (3).
+# covers: V1-114, V1-115, V1-005, BC-20 (4.0), BC-21 (4.1, 4.2), ULB-06 (3): Each NFS version can be
+# mounted over IPv4 and over IPv6.
 @case(versions=None)
 def every_version_mounts_over_both_families(t):
     for version in ALL:
@@ -40,7 +41,8 @@ def every_version_mounts_over_both_families(t):
             mount.remove()
 
 
-# covers: V1-051, V1-057: the largest transfers that NFS knows are negotiated.
+# covers: V1-051, V1-057: Client and server agree on transfers of 1 MiB, the largest that NFS
+# supports.
 @case()
 def transfers_of_one_mebibyte_are_negotiated(t):
     options = t.mount().active()
@@ -48,7 +50,7 @@ def transfers_of_one_mebibyte_are_negotiated(t):
         check(f"{name}={MIB}" in options, f"{name}: {options}")
 
 
-# covers: the statistics that administrators' tools read by position.
+# covers: Administrators' tools read these statistics by position, so the columns must not change.
 @case()
 def mountstats_has_the_columns_tools_expect(t):
     mount = t.mount()
@@ -83,7 +85,7 @@ def mountstats_has_the_columns_tools_expect(t):
             equal(found, [moved], "columns of segments that moved")
 
 
-# covers: sunrpc's own view of the transport.
+# covers: sunrpc's files in sysfs show the address, the port and the state of the connection.
 @case()
 def sunrpc_shows_the_connection(t):
     mount = t.mount()
@@ -98,8 +100,8 @@ def sunrpc_shows_the_connection(t):
     check("CONNECTED" in xprt.states()[0], f"state {xprt.states()[0]}")
 
 
-# covers: V1-006, V1-115: one reliable connection, made by the connection manager.
-# covers: V1-107, CM-15: its protection domain has no key for all of the memory.
+# covers: V1-006, V1-115: The mount has one reliable connection, which the connection manager made.
+# covers: V1-107, CM-15: Its protection domain has no key for all memory.
 @case(seconds=30)
 def a_connection_is_reliable_and_its_memory_closed(t):
     mount = t.mount()
@@ -121,7 +123,7 @@ IMPOSSIBLE = ("vers=3,rdma,mountproto=rdma", "vers=4.2,rdma,xprtsec=tls", "rdma,
               "rdma,nconnect=0", "rdma,max_connect=17")
 
 
-# covers: V1-114: what cannot work is refused by mount, at once and in words.
+# covers: V1-114: mount refuses impossible options at once, and the message names the problem.
 @case(versions=None)
 def impossible_mounts_fail_at_once(t):
     for options in ("vers=4.2,proto=rdma6", *UNKNOWN, *IMPOSSIBLE):
@@ -140,7 +142,7 @@ def impossible_mounts_fail_at_once(t):
     check(not xprt.directories(), "a refused mount leaves a transport")
 
 
-# covers: V1-110: connections made and unmade again and again leave nothing.
+# covers: V1-110: A mount is made and removed again and again. No object is left.
 @case(seconds=120, full_seconds=900)
 def remounts_leave_nothing(t):
     before = module.resources()
@@ -158,7 +160,7 @@ def remounts_leave_nothing(t):
     module.wait_resources(before)
 
 
-# covers: nconnect: several connections, all of them used.
+# covers: With nconnect a mount has several connections and uses all of them.
 @case(versions=("3", "4.1", "4.2"))
 def nconnect_uses_every_connection(t):
     mount = t.mount("nconnect=4")
@@ -175,7 +177,8 @@ def nconnect_uses_every_connection(t):
         check(numbers["recvs"] > 3, f"transport {number} received {numbers['recvs']}")
 
 
-# covers: V1-129, V1-110: two mounts of two exports do not get mixed up.
+# covers: V1-129, V1-110: Files of two exports that are mounted at the same time do not get mixed
+# up.
 @case()
 def two_exports_stay_apart(t):
     first, second = t.mount(), t.mount(export=ENV.disk)

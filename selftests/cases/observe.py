@@ -37,7 +37,7 @@ def traced():
     return found
 
 
-# covers: the life of connections and calls can be followed by trace-cmd, as by perf.
+# covers: Tracepoints report the life of each connection and call. trace-cmd and perf can read them.
 @case(clients=("ours",), seconds=60)
 def tracepoints_tell_the_life_of_a_call(t):
     tracing.start(t, "xprtrdma_rs")
@@ -66,9 +66,9 @@ def tracepoints_tell_the_life_of_a_call(t):
     equal(found["discard"], [], "dropped messages")
 
 
-# covers: V1-106, CM-15: no key is used twice in a row, so a server that is late reaches nothing;
-# and what it is told of a region is a place in a page with random bits above, the highest of them
-# zero, not an address of the kernel.
+# covers: V1-106, CM-15: A region never has the same key twice in a row, so a late access of the
+# server fails. The address that the server gets is no kernel address. It is an offset in a page
+# with random upper bits, the highest of which is zero.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def every_registration_has_a_new_key(t):
     tracing.start(t, "xprtrdma_rs:xprtrdma_register")
@@ -118,8 +118,8 @@ def long_ones(counts, us):
     return sum(counts[us.bit_length():])
 
 
-# covers: where the time of calls goes is counted while it is measured, each call once in a stage,
-# and a wait in the stage in which it was.
+# covers: While the measurement is on, the client counts each call once in each stage. A wait is
+# counted in the stage in which it happened.
 @case(versions=("3",), clients=("ours",), seconds=100)
 def time_is_counted_in_the_stage_where_it_was_spent(t):
     switch = xprt.DEBUGFS / "measure_latency"
@@ -164,7 +164,7 @@ def time_is_counted_in_the_stage_where_it_was_spent(t):
     equal(sum(stages()["answer"]), calls, "counted when it is off again")
 
 
-# covers: what our counters say about regions.
+# covers: The counters of regions change when the client allocates, uses and invalidates regions.
 @case(versions=("4.2",), clients=("ours",), seconds=30)
 def counters_of_regions_move(t):
     mount = t.mount()
@@ -183,7 +183,7 @@ def counters_of_regions_move(t):
           next(xprt.DEBUGFS.glob("*/state")).read_text(), "state")
 
 
-# covers: tools that read the kernel's statistics understand ours.
+# covers: The tools of nfs-utils can read our statistics.
 @case(seconds=60)
 def tools_of_nfs_utils_understand_the_statistics(t):
     mount = t.mount()
@@ -199,7 +199,7 @@ def tools_of_nfs_utils_understand_the_statistics(t):
     check(f"{mount.where} from" in text and "proto=rdma" in text, f"nfsstat: {text[-500:]}")
 
 
-# covers: sysfs and the names in it, as with every other transport.
+# covers: sysfs shows both addresses of a connection, as it does for every other transport.
 @case(seconds=30)
 def sysfs_shows_both_ends(t):
     mount = t.mount()
@@ -213,8 +213,8 @@ def sysfs_shows_both_ends(t):
     check(pathlib.Path(directory / "xprt_state").read_text(), "xprt_state")
 
 
-# covers: where replies are handled is the administrator's affair: on a work queue of ours, with
-# settings that take effect while connections live.
+# covers: Replies are handled on a work queue of our own. The administrator can change its settings
+# while connections exist.
 @case(clients=("ours",), seconds=60)
 def replies_are_handled_on_a_queue_that_can_be_set(t):
     mount = t.mount()

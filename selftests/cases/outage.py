@@ -29,8 +29,8 @@ def lines(t, *words):
     return [line for line in t.log.read() if all(word in line for word in words)]
 
 
-# covers: a server that stays away costs a line for each reason, not one for each attempt; and one
-# tells the end.
+# covers: While a server is unreachable, the log has one line for each reason, not for each attempt.
+# One more line reports that the connection works again.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def a_server_that_stays_away_costs_few_lines(t):
     mount = t.mount()
@@ -57,7 +57,8 @@ def a_server_that_stays_away_costs_few_lines(t):
     user.join(ENV.patience(20))
 
 
-# covers: lines and files about connections tell which is meant, as other tools name it.
+# covers: Log lines and debugfs files name the connection that they describe, with the name that
+# other tools use.
 @case(versions=("3",), clients=("ours",))
 def every_connection_can_be_told_from_the_others(t):
     t.log.mark()
@@ -85,7 +86,7 @@ def every_connection_can_be_told_from_the_others(t):
         t.log.expect(f"{name}: {ENV.server}:{PORT} disconnected: forced")
 
 
-# covers: a device that is active and gets no answer is named, with what helps.
+# covers: If a device's port is active but no answer arrives, the log names the device and a remedy.
 @case(versions=("3",), clients=("ours",), full_only=True, full_seconds=600)
 def a_device_without_answers_is_suspected(t):
     mount = t.mount()
@@ -103,8 +104,8 @@ def a_device_without_answers_is_suspected(t):
     user.join(ENV.patience(90))
 
 
-# covers: what holds can be read: the parameters that were given, what sysctls made of them, and
-# what they round to.
+# covers: A file shows the values that are in effect: parameters, changes by sysctl, and the results
+# of rounding.
 @case(versions=None, clients=("ours",), loaded=False)
 def parameters_can_be_read_as_they_act(t):
     place = xprt.DEBUGFS / "parameters"

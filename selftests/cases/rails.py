@@ -125,8 +125,8 @@ def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
                        ENV.patience(30), "the rail works again")
 
 
-# covers: issue K: connections of a mount are spread evenly, also those of several mounts; the
-# devices' counters say so.
+# covers: issue K: The connections of a mount are spread evenly over the rails from the start. The
+# devices' counters confirm this.
 @with_each_number(90, (2, 4, 16))
 def connections_are_spread_over_both_rails(t, connections):
     # Connections of the previous mount would be counted, too.
@@ -140,7 +140,8 @@ def connections_are_spread_over_both_rails(t, connections):
         are_even(t, load)
 
 
-# covers: the same: single connections of several mounts, also of mounts that come and go.
+# covers: The single connections of several mounts are spread evenly over the rails. This also holds
+# when mounts are made and removed.
 @case(versions=("3",), clients=CLIENTS, seconds=90)
 def mounts_of_a_server_share_its_rails(t):
     xprt.wait_gone()
@@ -155,38 +156,42 @@ def mounts_of_a_server_share_its_rails(t):
         wait.until(lambda: len(rails.states()) == 1, ENV.patience(20), "its transport is gone")
 
 
-# covers: issue K: a rail whose port goes down is left within a second, nothing is lost or torn.
+# covers: issue K: If the cable of a rail is cut, the mount leaves the rail within a second. No data
+# are lost, and no record is torn.
 @with_each_number(150)
 def a_cut_cable_costs_a_second(t, connections):
     survives(t, connections, rails.cable_out, AT_ONCE)
 
 
-# covers: the same.
+# covers: If the port of a rail goes down, the mount leaves the rail within a second. No data are
+# lost, and no record is torn.
 @with_each_number(150)
 def a_port_that_is_down_costs_a_second(t, connections):
     survives(t, connections, rails.port_down, AT_ONCE)
 
 
-# covers: issue K: silence is noticed within eight seconds.
+# covers: issue K: If no packet arrives over a rail, the mount leaves it within eight seconds.
 @with_each_number(150)
 def silence_costs_eight_seconds(t, connections):
     survives(t, connections, rails.silence, NOTICED, hold=10)
 
 
-# covers: the same.
+# covers: If the server loses its address on a rail, the mount leaves the rail within eight seconds.
 @with_each_number(150)
 def a_server_without_its_address_costs_eight_seconds(t, connections):
     survives(t, connections, rails.server_address_gone, NOTICED, hold=10)
 
 
-# covers: issue K: a device that goes is left at once, and used again when it is back.
+# covers: issue K: If the device of a rail is removed, the mount leaves the rail at once. It uses
+# the rail again when the device returns.
 @with_each_number(150)
 def a_device_that_goes_costs_a_second(t, connections):
     survives(t, connections, rails.device_gone, AT_ONCE)
     check(rails.counter("rail_failovers") > 0, "no failover was counted")
 
 
-# covers: issue K: with both rails gone the mount waits, and goes on with the first that is back.
+# covers: issue K: If both rails fail, the mount waits. It continues as soon as one rail works
+# again.
 @with_each_number(150)
 def both_gone_and_one_back(t, connections):
     mount = mounted(t, connections)
@@ -202,8 +207,8 @@ def both_gone_and_one_back(t, connections):
         equal(rails.spread()[1 - back], 0, "connections on the one that is gone")
 
 
-# covers: issue Q: one server with two addresses and devices serves a mount over both; a device of
-# covers: RSP-204: it that goes costs the connections of the other one nothing.
+# covers: issue Q, RSP-204: A server with two addresses and two devices serves a mount over both. If
+# one device is removed, the connections of the other device stay.
 @case(versions=("3", "4.2"), clients=CLIENTS, server="ours", seconds=150)
 def our_server_loses_a_device(t):
     mount, half = mounted(t, 4), 2
@@ -220,7 +225,7 @@ def moves():
     return rails.counter("rail_moves") + rails.counter("rail_failovers")
 
 
-# covers: issue K: a rail that comes and goes each second moves no connection twice in a minute.
+# covers: issue K: A rail fails and returns each second. No connection moves twice within a minute.
 @with_each_number(200)
 def a_flapping_rail_is_left_alone(t, connections):
     mount = mounted(t, connections)
@@ -243,7 +248,7 @@ def a_flapping_rail_is_left_alone(t, connections):
         judge(t, longest, AT_ONCE)
 
 
-# covers: issue K: rails of IPv6 addresses.
+# covers: issue K: Rails work with IPv6 addresses.
 @case(versions=("4.2",), clients=CLIENTS, seconds=200)
 def rails_of_ipv6(t):
     mount = mounted(t, netid="rdma6")
@@ -260,7 +265,7 @@ def mount_inside(_, mount):
     mount.make()
 
 
-# covers: issue K: a network namespace has rails of its own.
+# covers: issue K: A network namespace has its own table of rails.
 @case(versions=("4.2",), clients=CLIENTS, seconds=200)
 def a_namespace_has_rails(t):
     if any(name.startswith("siw") for name in rails.DEVICES):
@@ -278,7 +283,8 @@ def a_namespace_has_rails(t):
     namespace.delete()
 
 
-# covers: issue K: the server reaches a client that has moved.  With 4.0 it calls over TCP.
+# covers: issue K: The server's callbacks still reach a client whose connection has moved to another
+# rail. With NFSv4.0 they arrive over TCP.
 @case(versions=("4.0", "4.2"), clients=CLIENTS, seconds=200)
 def callbacks_go_on_after_a_move(t):
     mount = mounted(t, 1)
@@ -309,7 +315,8 @@ def callbacks_go_on_after_a_move(t):
     recalled(2)
 
 
-# covers: issue J: the verdict of xprtrdma-status names the rail that is lost, and no other cause.
+# covers: issue J: If a rail is lost, the verdict of xprtrdma-status names this rail and no other
+# cause.
 @case(versions=("4.2",), clients=CLIENTS, seconds=90)
 def a_lost_rail_is_named(t):
     mount = mounted(t)
@@ -330,8 +337,8 @@ def a_lost_rail_is_named(t):
     equal((code, one["level"], one["verdict"][0]), (1, "warning", found[0]), "verdict")
 
 
-# covers: issue K: the numbers are even again within a minute after the rail is back, and no process
-# on the mount waits for that; then each rail carries its share.
+# covers: issue K: A failed rail works again. Within a minute the connections are spread evenly
+# again, and no process waits for that. Then each rail carries its share.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=300)
 def connections_return_within_a_minute(t):
     mount = mounted(t)
@@ -357,8 +364,8 @@ def connections_return_within_a_minute(t):
         are_even(t, load)
 
 
-# covers: issue M, P-02: a server that restarts is no rail's fault: the numbers are even again soon,
-# the second time, too.
+# covers: issue M, P-02: The client does not blame a rail for a restart of the server. After each of
+# two restarts the connections are soon spread evenly again.
 @case(versions=("3",), clients=CLIENTS, seconds=120)
 def a_server_that_restarts_leaves_rails_even(t):
     mount = mounted(t)
@@ -376,8 +383,8 @@ def a_server_that_restarts_leaves_rails_even(t):
             check(ENV.debug or taken <= ENV.patience(EVEN), f"even again after {taken:.1f} s")
 
 
-# covers: issue K: tables change under live mounts: what is taken off the list is left, what is put
-# on it gets its share.
+# covers: issue K: The table of rails is changed while a mount is in use. The mount leaves a rail
+# that is removed from the table. A rail that is added gets its share of the connections.
 @case(versions=("4.2",), clients=CLIENTS, seconds=200)
 def tables_change_under_live_mounts(t):
     mount = mounted(t)
@@ -394,8 +401,8 @@ def tables_change_under_live_mounts(t):
         judge(t, pulses.longest(), AT_ONCE)
 
 
-# covers: issue K: connections return without a pause that an application sees, also while the
-# server takes its time with a call.
+# covers: issue K: When connections move back, no application sees a pause. This holds even if the
+# server is slow to answer a call.
 @case(versions=("3",), clients=CLIENTS, seconds=120)
 def a_call_that_takes_long_holds_up_no_other(t):
     mount = mounted(t, 1, options=",noac", export=ENV.disk)
@@ -442,21 +449,21 @@ def keeps_connections(t, calls):
     equal((mount.connects(), moves()), (connects, moved), "connections made, and moves")
 
 
-# covers: issue K: a server that takes its time, also with connections over iWARP that then are
-# tried, is not taken for a rail on which nothing comes through.
+# covers: issue K: The client does not mistake a slow server for a dead rail. This also holds with
+# iWARP, where rail checks make connections to the server.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=120)
 def a_slow_call_costs_no_connection_4(t):
     keeps_connections(t, 4)
 
 
-# covers: the same of a server all of whose threads wait for the disk, so that none is left to
-# accept a connection.
+# covers: The client does not mistake such a server for a dead rail either: all of its threads wait
+# for the disk, so that none can accept a connection.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=120)
 def a_server_that_accepts_nothing_costs_no_connection_4(t):
     keeps_connections(t, 2 * faults.THREADS)
 
 
-# covers: issue K: mounts that were made without rails take them when there are some.
+# covers: issue K: A mount that was made without rails uses them as soon as they are configured.
 @case(versions=("3",), clients=CLIENTS, seconds=150)
 def mounts_from_before_take_rails(t):
     rails.set_up("off", "")

@@ -9,49 +9,52 @@ from lib.requester import tables
 CLIENTS = "ours", "intree"
 
 
-# covers: RSP-024, RSP-025: the server: messages of every size, and with immediate data.
+# covers: RSP-024, RSP-025: Our server handles messages of every size, and messages with immediate
+# data.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_sizes(t):
     Stage(t).play_all(tables.SIZES)
 
 
-# covers: the server: versions and kinds of messages that it does not speak.
+# covers: Our server refuses versions and message types that it does not support.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_headers(t):
     Stage(t).play_all(tables.VERSIONS + tables.TYPES)
 
 
-# covers: the server: credit words, more calls than were granted, many messages at once.
+# covers: A client sends odd credit values, more calls than it was granted, and many messages at
+# once.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def odd_credits(t):
     Stage(t).play_all(tables.CREDITS)
 
 
-# covers: the server: chunk lists that end early, are too long or do not belong there.
+# covers: A client sends chunk lists that are truncated, too long, or not allowed.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def odd_lists(t):
     Stage(t).play_all(tables.LISTS)
 
 
-# covers: the server: Positions, and lengths and addresses at the ends of their range.
+# covers: A client sends odd Positions, and lengths and addresses at the limits of their ranges.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_positions(t):
     Stage(t).play_all(tables.POSITIONS + tables.NUMBERS)
 
 
-# covers: the server: data that are shorter than the call says are not made up of other bytes.
+# covers: The data of a call are shorter than the call says. Our server does not fill them up with
+# other bytes.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_data(t):
     Stage(t).play_all(tables.DATA)
 
 
-# covers: the server: replies that find little room, and memory that the server may not touch.
+# covers: A client offers too little memory for replies, or memory that the server may not access.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_room(t):
     Stage(t).play_all(tables.ROOM + tables.KEYS)
 
 
-# covers: the server: what a client announces with its connection request.
+# covers: A client sends odd private data with its connection request.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_announcements(t):
     Stage(t).play_all(tables.ANNOUNCEMENTS)

@@ -19,7 +19,8 @@ CONFIRM, TICK = 10, 5
 ANSWERS, BURST = 1400, 16
 
 
-# covers: the server: messages that are dropped or refused end a connection at a rate, not before.
+# covers: Our server drops or refuses malformed messages. It ends the connection only if too many
+# arrive within a given time.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def malformed_messages_end_a_connection(t):
     stage = Stage(t)
@@ -49,7 +50,8 @@ def a_half_open_connection_ends(t):
     stage.undisturbed()
 
 
-# covers: the server: a client that takes no answers holds no thread, and its connection ends.
+# covers: A client posts no Receives for answers. It occupies no thread of our server, and its
+# connection ends.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_client_that_takes_no_answers_is_ended(t):
     stage, slowest = Stage(t), 0.0

@@ -37,7 +37,8 @@ def open_many(stage, count, begin):
     return opened
 
 
-# covers: the server: connections that are never confirmed are no burden, and go with their client.
+# covers: Connections that the client never confirms do not disturb our server. They end when the
+# client closes them.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def half_open_connections(t):
     stage = Stage(t)
@@ -50,7 +51,7 @@ def half_open_connections(t):
     stage.wait_gone()
 
 
-# covers: the server: more requests than wait for a thread, from a client that leaves at once.
+# covers: A client sends more connection requests than our server queues, and leaves at once.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def a_flood_of_requests(t):
     stage = Stage(t)
@@ -67,7 +68,8 @@ def a_flood_of_requests(t):
     stage.wait_gone()
 
 
-# covers: the server: answers that find no Receive are kept within bounds, and hold up nothing else.
+# covers: A client posts no Receives. Our server keeps a limited number of answers for it, and
+# serves other clients as usual.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def answers_that_nobody_takes(t):
     stage = Stage(t)
@@ -80,8 +82,8 @@ def answers_that_nobody_takes(t):
     stage.wait_gone()
 
 
-# covers: the server: Reads that are not answered, over many connections, take no thread, and of the
-# memory for calls no more than an address may have.
+# covers: A client does not answer RDMA Reads on many connections. These calls occupy no thread of
+# our server. They use no more memory than one address may have.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def reads_that_are_not_answered(t):
     stage, silent, before = Stage(t), [], counters(t)
@@ -110,7 +112,7 @@ def reads_that_are_not_answered(t):
     stage.undisturbed()
 
 
-# covers: RSP-203: connections that end amid Reads, Writes and answers leave nothing behind.
+# covers: RSP-203: Connections end during Reads, Writes and answers. Nothing is left in our server.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def connections_that_end_amid_calls(t):
     stage = Stage(t)
@@ -125,7 +127,8 @@ def connections_that_end_amid_calls(t):
     stage.wait_gone()
 
 
-# covers: the server: calls that get no answer cost their client's connection, not for ever.
+# covers: A client sends many calls that get no answer. After a number of them our server ends its
+# connection. Other clients are served as usual.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def calls_that_get_no_answer(t):
     stage = Stage(t)
@@ -138,7 +141,7 @@ def calls_that_get_no_answer(t):
     stage.undisturbed()
 
 
-# covers: the server: it stops amid connections in every state, and nothing is left of them.
+# covers: Our server is stopped while connections are in every state. No object of them is left.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def a_server_that_stops(t):
     stage = Stage(t)

@@ -135,7 +135,7 @@ def an_idle_connection_takes_little_memory(t):
     check(stated / 1024 / 2 <= each <= MOST_KIB, f"KiB of an idle connection: {each:.0f}")
 
 
-# covers: RSP-202: a client that asks for all that it can get costs no other its turn.
+# covers: RSP-202: A client requests as much as it can. Other clients are still served in turn.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_greedy_client_starves_no_other(t):
     stage, slowest = Stage(t), 0.0
@@ -188,7 +188,7 @@ def calls_that_find_no_memory_are_not_forgotten(t):
     stage.wait_gone()
 
 
-# covers: the server: its tracepoints tell of connections, calls, RDMA, answers and refusals.
+# covers: Our server's tracepoints report connections, calls, RDMA operations, answers and refusals.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def tracepoints_tell_what_happened(t):
     stage, xids = Stage(t), {}
@@ -274,7 +274,7 @@ def timed(t, stage, state, least):
     return found
 
 
-# covers: the server: times of the stages of calls are counted while that is wanted, and only then.
+# covers: Our server counts the times of the stages of calls only while this measurement is on.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def stages_of_calls_are_timed(t):
     stage = Stage(t)

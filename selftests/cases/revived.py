@@ -48,15 +48,16 @@ def hold_acknowledgements():
         f"{{ {ENV.server} timeout {int(HOLD * 1000)}ms }}")
 
 
-# covers: V1-103, V1-105
-# The debug kernel filters no packets.
+# covers: V1-103, V1-105: A key may become valid again after its call has ended. It then gives no
+# access to memory. The debug kernel has no packet filter.
 @case(versions=(), clients=("ours",), stock_only=True, loaded=False, provider="rxe", seconds=40)
 def a_key_that_lives_again_reaches_nothing(t):
     module.insmod()
     an_ended_call_is_out_of_reach(t)
 
 
-# covers: V1-103, V1-105
+# covers: V1-103, V1-105: With registration_fence=1 the server cannot access the memory of a call
+# that has ended.
 @case(versions=(), clients=("ours",), stock_only=True, loaded=False, provider="rxe", seconds=40)
 def behind_a_fence_no_key_lives_again(t):
     module.insmod("registration_fence=1")

@@ -39,7 +39,8 @@ def exchange(t, mount, number, size=300001):
     check(found == pattern.data(number, 0, 4096, 1), f"what the server wrote to {number}")
 
 
-# covers: nconnect: the most that mount allows.
+# covers: A mount works with nconnect=16, the largest value that mount allows, and uses all
+# connections.
 @case(versions=("3", "4.2"), seconds=90)
 def sixteen_connections(t):
     mount = t.mount("nconnect=16")
@@ -54,7 +55,8 @@ def sixteen_connections(t):
     equal(idle, [], "connections that carried nothing")
 
 
-# covers: two servers, as far as the client can tell; what happens to one is nothing to the other.
+# covers: A second address looks like a second server to the client. When its mount is removed, the
+# mount of the first address is not affected.
 @case(versions=("3",), seconds=60)
 def two_servers_stay_apart(t):
     other_address(t)
@@ -80,8 +82,9 @@ def delete(directory):
     return True
 
 
-# covers: what the guide says of nconnect, add_xprt and del_xprt: the first mount decides, quietly;
-# covers: a connection that is added carries nothing unless calls take turns.
+# covers: The guide's statements about nconnect, add_xprt and del_xprt are true. The first mount
+# decides the number of connections, and later values are ignored without a message. An added
+# connection carries nothing unless the mount distributes calls over its connections.
 @case(versions=("4.2",), seconds=60)
 def connections_are_those_of_the_first_mount(t):
     first = t.mount()
@@ -105,7 +108,7 @@ def connections_are_those_of_the_first_mount(t):
     equal(first.connects(), 1, "connections made")
 
 
-# covers: the same where calls take turns: what is added is used, and goes when it is taken away.
+# covers: On a mount with nconnect, an added connection is used. It is gone after it is removed.
 @case(versions=("4.2",), seconds=60)
 def connections_come_and_go(t):
     mount = t.mount("nconnect=2")
@@ -121,7 +124,8 @@ def connections_come_and_go(t):
     equal(mount.connects(), 2, "connections made")
 
 
-# covers: trunking: a second address of the same server adds a connection to it.
+# covers: A mount of a second address of the same server adds a connection to the first mount
+# (trunking).
 @case(versions=("4.1", "4.2"), seconds=60)
 def trunks_use_both_addresses(t):
     other_address(t)
@@ -137,7 +141,7 @@ def trunks_use_both_addresses(t):
         check(one["recvs"] > 3, f"transport {number} received {one['recvs']}")
 
 
-# covers: sysfs dstaddr: an administrator moves a connection to another address.
+# covers: An administrator moves a connection to another address by writing to dstaddr in sysfs.
 @case(versions=("3", "4.2"), seconds=60)
 def dstaddr_moves_the_connection(t):
     other_address(t)
@@ -159,8 +163,8 @@ def in_namespace(_, mount):
     mount.make()
 
 
-# covers: a mount in a network namespace, with the RDMA device there; the namespace is deleted under
-# it, and goes when the mount does.
+# covers: A mount is made in a network namespace that has the RDMA device. Then the name of the
+# namespace is deleted. The mount still works, and the namespace ends with the mount.
 @case(versions=("4.2",), seconds=90)
 def a_namespace_may_go_under_its_mount(t):
     t.defer(namespace.leave)

@@ -48,8 +48,8 @@ def transfers(t, mount, number):
     equal(t.server.call("readlink", f"{top.there}/link"), "x" * 1000, "the symbolic link")
 
 
-# covers: V1-118, V1-119, V1-120, V1-121, V1-122, ULB-41: with integrity or privacy nothing
-# is placed directly; large calls and replies go as a whole.
+# covers: V1-118, V1-119, V1-120, V1-121, V1-122, ULB-41: With integrity or privacy no data are
+# placed directly. Large calls and replies are sent as a whole, in chunks.
 @case(seconds=120, full_seconds=900)
 def kerberos_carries_everything(t):
     realm = kerberos.Realm(t)
@@ -96,8 +96,9 @@ def write_directly(_, path, content):
 
 
 # covers: V1-048
-# covers: MAL-104, V1-105: with privacy the kernel frees a call's pages when it encodes the call
-# anew, and may fail to allocate others. The server must not see what these pages hold next.
+# covers: MAL-104, V1-105: With privacy the kernel frees a call's pages when it encodes the call
+# again. It may then fail to allocate other pages. The server must not see the new content of the
+# freed pages.
 @case(versions=(), clients=("ours",), debug_only=True, seconds=100)
 def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     realm, responder = kerberos.Realm(t), Responder()
@@ -122,7 +123,7 @@ def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     t.server.expect(there, content)
 
 
-# covers: V1-119: the ticket names the user; without a ticket no user gets in.
+# covers: V1-119: A Kerberos ticket names the user. A user without a ticket has no access.
 @case(versions=("4.2",), seconds=60)
 def users_are_who_their_tickets_say(t):
     realm = kerberos.Realm(t)

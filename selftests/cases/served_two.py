@@ -21,10 +21,10 @@ PAGE = 4096
 OTHER = {"3": "4.2", "4.2": "3"}
 
 
-# covers: V2-01, V2-06, V2-07, V2-11, V2-20, V2-28, RSP-181, RSP-183, MAL-160: everything goes over
-# covers: version two to our server, callbacks too, beside a mount in version one.  A server that
-# covers: speaks it no more under a hard mount is spoken to in version one, and when it does again,
-# covers: the next mount asks it.
+# covers: V2-01, V2-06, V2-07, V2-11, V2-20, V2-28, RSP-181, RSP-183, MAL-160: Our client and our
+# server use version two for all messages, including callbacks. A second mount uses version one at
+# the same time. If the server stops supporting version two, a hard mount continues in version one.
+# When the server supports it again, the next mount asks for it.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=90)
 def our_server_speaks_version_two(t):
     with preferred(ONE):
@@ -73,8 +73,8 @@ def delegation(t, mount):
     check(not re.search("^callbacks: 0$", counters, re.MULTILINE), "no callback came")
 
 
-# covers: issue Q, RSP-002: both ends announce 8192 bytes in version two, so that 4096 bytes of a
-# covers: file need no memory region; in version one they do.
+# covers: issue Q, RSP-002: In version two both ends announce messages of 8192 bytes. So 4096 bytes
+# of file data need no memory region. In version one they need one.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
 def a_page_of_a_file_fits_into_a_message(t):
     highest(t, TWO)
@@ -102,7 +102,7 @@ def a_page_of_a_file_fits_into_a_message(t):
 
 
 # covers: V2-14, V2-17, V2-21, V2-26, V2-27, RSP-184, RSP-185, RSP-186, RSP-187, RSP-188, RSP-189,
-# covers: RSP-190, MAL-178, MAL-180, MAL-184: a client that breaks the rules of version two.
+# covers: RSP-190, MAL-178, MAL-180, MAL-184: A client breaks the rules of version two.
 @case(versions=(), clients=("ours", "intree"), server="ours", stock_only=True, seconds=60)
 def odd_messages_of_version_two(t):
     highest(t, TWO)

@@ -32,7 +32,7 @@ def asked(stage, port=PORT):
         client.connection.send_many(tables.Writing()(client).octets(), CALLS)
 
 
-# covers: the server: many listeners serve at a time, and all of them go with nfsd.
+# covers: Our server can have many listeners at the same time. All of them end when nfsd stops.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=600)
 def many_listeners(t):
     stage = Stage(t)
@@ -53,8 +53,8 @@ def many_listeners(t):
     stage.read()
 
 
-# covers: RSP-209: the server: its module is loaded and unloaded any number of times, also with its
-# tracepoints on.
+# covers: RSP-209: Our server's module can be loaded and unloaded repeatedly, also while its
+# tracepoints are enabled.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90, full_seconds=1800)
 def many_loads(t):
     stage = Stage(t)
@@ -72,7 +72,7 @@ def many_loads(t):
         stage.read()
 
 
-# covers: the server: connections that break amid calls leave nothing behind, however many.
+# covers: Many connections break during calls. Nothing is left in our server.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=1800)
 def many_broken_connections(t):
     stage = Stage(t)
@@ -82,8 +82,8 @@ def many_broken_connections(t):
     stage.wait_gone()
 
 
-# covers: the server: idle connections make room for others, so any number of them is served, and no
-# more than an address may have are there at a time.
+# covers: Our server ends idle connections to make room for new ones, so it serves any number of
+# connections in turn. One address never has more connections than its limit at a time.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=900)
 def many_idle_connections(t):
     stage, before, opened = Stage(t), counters(t), []
@@ -150,7 +150,8 @@ def own_addresses(t):
         subprocess.run(["ip", "addr", "add", *words], check=True)
 
 
-# covers: the server: idle connections of many clients stay, all at a time, and take little memory.
+# covers: Idle connections of many clients exist at the same time. Our server ends none of them, and
+# they use little memory.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90, full_seconds=1800)
 def idle_connections_of_many_clients(t):
     own_addresses(t)

@@ -53,8 +53,8 @@ def refused(file, text):
         raise AssertionError(f"{file.name} takes {text[:40]!r}")
 
 
-# covers: issue K: what is set is read back; a bad entry is refused with a sentence that names it,
-# and what was set before stays.
+# covers: issue K: A file returns the text that was written to it. A bad entry is refused, and a log
+# line names it. The previous text stays.
 @case(versions=None, clients=("ours",), loaded=False)
 def bad_entries_are_refused_and_named(t):
     module.insmod()
@@ -99,8 +99,8 @@ def bad_entries_are_refused_and_named(t):
     check(not RAILS.exists() and not SERVERS.exists(), "files are left")
 
 
-# covers: issue K: parameters are what every namespace begins with, and are checked as the files
-# are.
+# covers: issue K: The module parameters are the initial settings of each network namespace. They
+# are checked in the same way as the files.
 @case(versions=None, clients=("ours",), loaded=False)
 def parameters_are_the_first_texts(t):
     for bad in ("rails=rxe0/x", "rails=off,auto", "rail_servers=192.0.2.1",
@@ -123,8 +123,8 @@ def parameters_are_the_first_texts(t):
     module.unload()
 
 
-# covers: issue K: each namespace has its own, which go with it; one that comes later begins with
-# the parameters; the files stay with a namespace when the module goes under an open one.
+# covers: issue K: Each network namespace has its own settings, which end with it. A new namespace
+# starts with the module parameters. The module can be unloaded while a file in a namespace is open.
 @case(versions=None, clients=("ours",), loaded=False)
 def namespaces_have_texts_of_their_own(t):
     if not pathlib.Path("/proc/self/ns/net").exists():
@@ -179,8 +179,9 @@ def serve(t):
         t.defer(daemon.terminate)
 
 
-# covers: issue K, safety: addresses of one server are told from that of another one, even if both
-# have the same name; nothing stays at the server. A debug kernel has no server.
+# covers: issue K, safety: xprtrdma-rails recognises whether addresses belong to one server or to
+# two, even if both servers have the same name. It leaves no client behind on the server. The debug
+# kernel has no NFS server.
 @case(versions=None, clients=("ours",), stock_only=True, seconds=90)
 def servers_are_told_apart(t):
     t.server.run("ip", "addr", "add", f"{SECOND}/24", "dev", "eth0")

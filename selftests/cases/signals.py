@@ -62,8 +62,8 @@ def wait_under_way(mount, more):
                "transfers under way")
 
 
-# covers: V1-105, V1-113, MAL-104: a killed process leaves no region that
-# the server could still write to, and no slot; what it wrote is whole records.
+# covers: V1-105, V1-113, MAL-104: A killed process leaves no region that the server could still
+# write to, and no slot in use. The file contains only whole records.
 @case(seconds=120, full_seconds=1200)
 def killed_readers_and_writers_harm_nobody(t):
     before = module.resources()
@@ -189,8 +189,8 @@ def kill_before_the_reply(t, top):
         victim.join(ENV.patience(20), killed=True)
 
 
-# covers: V1-105: the server is still writing the listing when the process that asked for it is
-# killed.  That costs the others neither their connection nor time.
+# covers: V1-105: A process asks for a listing and is killed while the server still writes the
+# listing. Other processes lose neither their connection nor time.
 @case(clients=("ours",), seconds=120, full_seconds=400)
 def killed_listings_cost_the_others_nothing(t):
     mount = t.mount("noac", export=ENV.disk)
@@ -258,9 +258,9 @@ def given_up(t, top):
 
 
 # covers: V1-113
-# covers: V1-011, V1-013: the server still owes replies to calls of killed processes.  They
-# hold their credits until the replies come, which are no reason to break the connection. Processes
-# that wait for credits are killed, too; the next caller must not wait forever.
+# covers: V1-011, V1-013: Processes are killed while the server still owes replies to their calls.
+# The calls keep their credits until the replies arrive. Such replies do not end the connection.
+# Processes that wait for credits are killed, too, and the next caller must still get a credit.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def calls_of_killed_processes_keep_their_credits(t):
     mount, top = few_credits(t)
@@ -277,7 +277,8 @@ def calls_of_killed_processes_keep_their_credits(t):
     mount.remove()
 
 
-# covers: V1-013: if those replies never come, the connection goes, and with it the calls.
+# covers: V1-013: The server never answers the calls of killed processes. Then the client closes the
+# connection, and these calls end with it.
 @case(versions=("3",), clients=("ours",), full_only=True, full_seconds=200)
 def a_connection_without_credits_ends(t):
     mount, top = few_credits(t)
@@ -288,8 +289,8 @@ def a_connection_without_credits_ends(t):
     mount.remove()
 
 
-# covers: peer.md 4.4: a server that dies owing nothing but replies to calls that were given up is
-# noticed as soon as with a call under way, not as late as on an idle connection.
+# covers: peer.md 4.4: A server dies when it owes replies only to calls of killed processes. The
+# client notices this as early as with a call in flight, and earlier than on an idle connection.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
     mount, top = few_credits(t)
@@ -308,7 +309,7 @@ def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
     mount.remove()
 
 
-# covers: V1-097, peer.md 1.4: a soft mount gives up in a bounded time.
+# covers: V1-097, peer.md 1.4: A soft mount returns an error within a limited time.
 @case(seconds=200)
 def soft_mount_fails_when_the_server_is_silent(t):
     mount = t.mount("soft,timeo=50,retrans=1")
@@ -342,7 +343,7 @@ def answers(fd, buffer):
         return False
 
 
-# covers: V1-105: a process that waits for a silent server can be killed at once.
+# covers: V1-105: A process that waits for a silent server can be killed at once.
 @case(seconds=120)
 def a_waiting_process_can_be_killed(t):
     mount = t.mount()
@@ -380,8 +381,9 @@ def set_attribute(_, path):
 
 
 # covers: MAL-104
-# covers: V1-105: the same with a server that lives and takes its time, so that no broken connection
-# helps.  The call is one that ends with its process and is too long for a message.
+# covers: V1-105: A process that waits for a slow server is killed, and its memory is taken back at
+# once. The connection stays, so no disconnect frees the memory. The call ends with its process and
+# is too long for an inline message.
 @case(versions=("4.2",), clients=("ours",), seconds=60)
 def a_waiting_process_gets_its_memory_back(t):
     mount = t.mount(export=ENV.disk)
@@ -429,8 +431,8 @@ def forced_unmount_of_a_silent_server_ends(t):
     module.wait_resources(before)
 
 
-# covers: peer.md 1.19: a transport whose last mount goes while it tries to connect does not wait
-# for the end of the attempt.
+# covers: peer.md 1.19: A transport loses its last mount during a connection attempt. It ends
+# without waiting for the attempt.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def unmounting_ends_an_attempt_to_connect(t):
     mount = t.mount("noac")
@@ -457,7 +459,8 @@ def force(mount):
         check(error.errno in (errno.EBUSY, errno.EINVAL), f"umount -f: {error}")
 
 
-# covers: the machine itself: a program that is told to end, ends. nfstest stops its capture so.
+# covers: This tests the machine itself. A program ends when it gets a signal. nfstest stops its
+# packet capture in this way.
 @case(versions=None)
 def programs_can_be_told_to_end(_):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -35,7 +35,8 @@ def told(mount, *argv):
     return code, one
 
 
-# covers: of a mount that works: what it does, its connections, and the times of a call's stages.
+# covers: xprtrdma-status reports what a working mount does. It shows the connections and the times
+# of the stages of calls.
 @case(versions=("3", "4.2"), seconds=40)
 def a_mount_that_is_well(t):
     code, text = run()
@@ -90,7 +91,7 @@ def a_mount_that_is_well(t):
         equal(one["connections"][0]["details"]["device"], f"{faults.device()}, port 1", "device")
 
 
-# covers: a server that takes a call and does not answer it.
+# covers: xprtrdma-status reports a server that has received a call and does not answer it.
 @case(versions=("3",), seconds=60)
 def a_server_that_does_not_answer(t):
     mount = t.mount("noac", export=ENV.disk)
@@ -109,7 +110,8 @@ def a_server_that_does_not_answer(t):
     equal(told(mount)[0], 0, "exit status when it has answered")
 
 
-# covers: a server that is gone, with the reason; then it is back.
+# covers: xprtrdma-status reports that the server is gone, and why. It reports no error when the
+# server is back.
 @case(versions=("3",), seconds=100)
 def a_dead_server(t):
     mount = t.mount("noac")
@@ -133,7 +135,8 @@ def a_dead_server(t):
     equal(told(mount)[0], 0, "exit status when it is back")
 
 
-# covers: this host's link is down: the device says so before the connection is given up.
+# covers: The link of this host is down. xprtrdma-status reports this even before the connection
+# ends, because the device says so.
 @case(versions=("3",), clients=("ours",), seconds=120)
 def a_cable_that_was_pulled_out(t):
     mount = t.mount("noac")
@@ -162,7 +165,8 @@ def a_cable_that_was_pulled_out(t):
     check("told" not in str(told(mount)[1]["verdict"]), "it is told when the link is there again")
 
 
-# covers: a connection with more to send than the server grants.
+# covers: xprtrdma-status reports a connection that has more calls to send than the server grants
+# credits.
 @case(versions=("3",), seconds=100)
 def a_starved_connection(t):
     faults.grant(t, CREDITS)
@@ -193,7 +197,7 @@ def a_starved_connection(t):
     mount.remove()
 
 
-# covers: --watch tells again and again, and ends as it is told to.
+# covers: With --watch xprtrdma-status prints reports until it is interrupted.
 @case(versions=("4.2",), seconds=60)
 def watching_goes_on_until_it_is_interrupted(t):
     mount = t.mount()
@@ -209,7 +213,8 @@ def watching_goes_on_until_it_is_interrupted(t):
     equal(command.wait(ENV.patience(20)), 130, "exit status")
 
 
-# covers: all that is known in one file, from which the same report can be made elsewhere.
+# covers: xprtrdma-status collects all data in one file. The same report can be made from this file
+# on another machine.
 @case(versions=("4.2",), seconds=40)
 def a_file_for_a_report(t):
     mount = t.mount()

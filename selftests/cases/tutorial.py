@@ -52,7 +52,7 @@ def restored(server):
     faults.end_grace(server)
 
 
-# covers: every command of the tutorial does what it is there for.
+# covers: Each command of the tutorial does what the tutorial says.
 @case(versions=None, clients=("ours",), loaded=False, stock_only=True, seconds=240)
 def tutorial_works_as_it_is_written(t):
     if ENV.provider != "rxe":

@@ -62,8 +62,7 @@ def leaving_nothing():
     module.wait_resources(before)
 
 
-# covers: no machine has the address: mount fails as it does over TCP, after some seconds without an
-# answer.
+# covers: No machine has the server's address. mount fails after a few seconds, as it does over TCP.
 @case(versions=None, seconds=120)
 def an_absent_host_is_noticed_soon(t):
     with leaving_nothing():
@@ -77,8 +76,7 @@ def an_absent_host_is_noticed_soon(t):
                 t.log.expect(absent, "no answer to ARP or neighbour discovery")
 
 
-# covers: mount(8) itself goes on for its two minutes, if it is not told otherwise, and not for
-# ever.
+# covers: By default mount(8) tries again for two minutes and then fails.
 @case(versions=None, full_only=True, full_seconds=600)
 def mount_ends_its_own_retries(t):
     absent = str(ipaddress.ip_address(ENV.server) + NOBODY)
@@ -86,7 +84,7 @@ def mount_ends_its_own_retries(t):
         fails(t, f"proto={proto}", RETRY_SECONDS, "No route to host", host=absent, seconds=400)
 
 
-# covers: a wrong port is an error within a bounded time, not a hang.
+# covers: A mount of a wrong port fails within a limited time and does not hang.
 @case(versions=None, seconds=150)
 def a_port_without_listener_is_refused(t):
     with leaving_nothing():
@@ -97,7 +95,8 @@ def a_port_without_listener_is_refused(t):
                 t.log.expect(f"{ENV.server}:{UNUSED_PORT}", "cannot be connected: refused")
 
 
-# covers: a firewall or a dead host between: the request to connect gets no answer.
+# covers: A firewall drops all packets, or the server is dead. The connection request gets no
+# answer, and mount fails.
 @case(versions=None, seconds=240)
 def a_host_that_drops_everything_is_noticed_soon(t):
     with leaving_nothing():

@@ -124,9 +124,9 @@ def probe(xid, slots):
 
 
 # covers: V2-01, V2-02, V2-04, V2-05, V2-06, V2-12, V2-13, V2-17, V2-22, V2-28, V2-31, V2-34, V2-35:
-# covers: with a server that speaks it: the probe to the byte, files both ways with every kind of
-# covers: chunk, long replies, no options.  The next connection asks again, because a server may
-# covers: change.
+# The server supports version two. The probe has the right bytes. Files are transferred in both
+# directions with every kind of chunk, long replies work, and no option is used. The next connection
+# sends a probe again, because a server may change.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=120)
 def everything_works_in_version_two(t):
     peer = Peer(t)
@@ -156,7 +156,7 @@ def everything_works_in_version_two(t):
     equal(events, ["2"] * 4, "versions in the tracepoint")
 
 
-# covers: V2-01, V2-29: messages of every size around 4096 bytes, both ways.
+# covers: V2-01, V2-29: Messages of all sizes around 4096 bytes arrive in both directions.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=120)
 def messages_around_the_threshold_of_version_two(t):
     peer = Peer(t)
@@ -173,8 +173,8 @@ def messages_around_the_threshold_of_version_two(t):
     peer.judge()
 
 
-# covers: V2-01, V2-02, V2-10: the client has said that it receives 1024 bytes, which is for version
-# covers: one; answers of version two have up to 4096 all the same.
+# covers: V2-01, V2-02, V2-10: The client announces that it receives 1024 bytes. This limit is for
+# version one. Answers in version two may still have up to 4096 bytes.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def answers_larger_than_announced(t):
     before = INLINE_READ.read_text()
@@ -191,7 +191,8 @@ def answers_larger_than_announced(t):
     equal((peer.state("version"), mount.connects()), ("2", 1), "version and connections")
 
 
-# covers: V2-11, V2-19, V2-20, V2-33: the server calls the client, and is answered, in version two.
+# covers: V2-11, V2-19, V2-20, V2-33: The server sends callbacks in version two, and the client
+# answers them.
 @case(versions=("4.1", "4.2"), clients=("ours",), seconds=90)
 def delegations_are_returned_in_version_two(t):
     peer = Peer(t)
@@ -211,7 +212,8 @@ def delegations_are_returned_in_version_two(t):
     peer.judge()
 
 
-# covers: V2-28, V2-05: credits limit what is in flight, and begin anew with a connection.
+# covers: V2-28, V2-05: Credits limit the calls in flight. Each connection starts again with the
+# initial credit.
 @case(versions=("3",), clients=("ours",), seconds=100)
 def credits_of_version_two(t):
     peer, watch = Peer(t), Watch()
@@ -225,7 +227,7 @@ def credits_of_version_two(t):
     peer.judge()
 
 
-# covers: V2-28: integrity and privacy go over version two: long calls too.
+# covers: V2-28: Integrity and privacy work in version two, including long calls.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=120)
 def kerberos_in_version_two(t):
     realm, peer = kerberos.Realm(t), Peer(t)
@@ -242,9 +244,9 @@ def kerberos_in_version_two(t):
         peer.unmount(mount)
 
 
-# covers: V2-07, V2-12, V2-30, V2-31, V2-32, MAL-160: the server of the kernel has version one only
-# covers: and says so.  The mount goes on with that on the same connection; neither other mounts of
-# covers: this server nor later connections ask again.
+# covers: V2-07, V2-12, V2-30, V2-31, V2-32, MAL-160: The kernel's server supports only version one
+# and says so. The mount continues in version one on the same connection. Other mounts of this
+# server and later connections do not ask again.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=90)
 def a_server_without_version_two(t):
     asked = questions(t)
@@ -264,8 +266,8 @@ def a_server_without_version_two(t):
     equal(asked(), 1, "messages of another version that the server saw")
 
 
-# covers: V2-07, V2-31: and asking costs one round trip.  What a busy machine adds is not the same
-# covers: each time: the fastest mounts count.
+# covers: V2-07, V2-31: Asking for version two takes one round trip. A busy machine adds a varying
+# delay, so the test compares the fastest mounts.
 @case(versions=("3",), clients=("ours",), seconds=90, stock_only=True)
 def a_question_costs_one_round_trip(t):
     asked, seconds, trips = questions(t), {ONE: [], TWO: []}, float("inf")
@@ -296,9 +298,9 @@ def questions(t):
     return lambda: t.server.call("text", events).count(f" {BAD_VERSION}: ")
 
 
-# covers: V2-07, V2-08, V2-12, V2-31, V2-32, MAL-160, X-02, X-16: whichever version the refusal
-# covers: has, the calls behind it have version one, on the same connection, and no later connection
-# covers: asks.
+# covers: V2-07, V2-08, V2-12, V2-31, V2-32, MAL-160, X-02, X-16: The server refuses version two, in
+# a message of either version. The following calls use version one on the same connection. No later
+# connection asks again.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=90)
 def version_two_is_asked_for_once(t):
     peer = Peer(t)
@@ -318,7 +320,7 @@ def version_two_is_asked_for_once(t):
         peer.unmount(mount)
 
 
-# covers: V2-31: no server is asked unless the setting says so.
+# covers: V2-31: The client asks for version two only if the setting says so.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def version_one_asks_nobody(t):
     peer = Peer(t)
@@ -342,7 +344,8 @@ def refused(peer, preference, what):
     forgotten()
 
 
-# covers: V2-30, V2-31, MAL-161, MAL-162: no version in common: the mount says so.
+# covers: V2-30, V2-31, MAL-161, MAL-162: Client and server have no version in common. mount fails
+# and says so.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=90)
 def no_version_in_common(t):
     peer = Peer(t)
@@ -370,8 +373,8 @@ ODD_ANSWERS = {
 
 
 # covers: V2-07, V2-08, V2-09, V2-30, V2-31, V2-32, V2-35, MAL-160, MAL-162, MAL-163, MAL-164,
-# covers: MAL-165: whatever the probe is answered, the mount works in version one, and no connection
-# covers: behind it asks again.
+# covers: MAL-165: The server sends various wrong answers to the probe. The mount always works in
+# version one, and no later connection asks again.
 @case(versions=("3",), clients=("ours",), seconds=150)
 def odd_answers_to_the_probe(t):
     peer, complaints = Peer(t), []
@@ -398,8 +401,8 @@ def odd_answers_to_the_probe(t):
     check(not complaints, "\n".join(complaints))
 
 
-# covers: V2-04, V2-05, V2-34, V2-35: while the probe is not answered nothing else is sent; the
-# covers: grant of its answer lets all calls go before any other answer comes.
+# covers: V2-04, V2-05, V2-34, V2-35: The client sends nothing else until the probe is answered. The
+# answer grants credits, so that all waiting calls are sent before any other answer arrives.
 @case(versions=(), clients=("ours",), seconds=60)
 def calls_wait_for_the_answer_to_the_probe(t):
     stage = Stage(t, protocol=TWO)
@@ -427,8 +430,8 @@ def calls_wait_for_the_answer_to_the_probe(t):
     stage.undisturbed()
 
 
-# covers: V2-10, V2-12, MAL-183, V2-05: what may come around the answer to the probe: an option is
-# covers: refused, a message of 4096 bytes is received, and a second answer changes nothing.
+# covers: V2-10, V2-12, MAL-183, V2-05: Other messages arrive around the answer to the probe. The
+# client refuses an option, receives a message of 4096 bytes, and ignores a second answer.
 @case(versions=(), clients=("ours",), seconds=60)
 def odd_messages_around_the_answer_to_the_probe(t):
     stage = Stage(t, protocol=TWO)
@@ -451,8 +454,8 @@ def odd_messages_around_the_answer_to_the_probe(t):
     stage.undisturbed()
 
 
-# covers: MAL-023, V2-31: a server that speaks version two no more, which it says amid the calls:
-# covers: they end well, in version one, on the next connection.
+# covers: MAL-023, V2-31: A server stops supporting version two and refuses a call in the middle of
+# other calls. All calls complete in version one on the next connection.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def a_server_that_changes_its_mind(t):
     stage = Stage(t, t.version, protocol=TWO)
@@ -474,8 +477,8 @@ def bad_messages_of_version_two(t):
     Stage(t, protocol=TWO).play_all(version_two.VERSION_TWO)
 
 
-# covers: MAL-184, V2-23: a refusal counts until the server's device has it: options that come one
-# covers: after the other are no flood.
+# covers: MAL-184, V2-23: The client counts a refusal as pending only until it is sent. So options
+# that arrive one after the other are not taken for a flood.
 @case(versions=(), clients=("ours",), seconds=60)
 def options_one_after_the_other_are_no_flood(t):
     stage = Stage(t, protocol=TWO)
@@ -485,7 +488,8 @@ def options_one_after_the_other_are_no_flood(t):
 
 
 # covers: MAL-167, MAL-168, MAL-169, MAL-170, MAL-171, MAL-173, MAL-178, MAL-184, MAL-188, V2-17,
-# covers: V2-19, V2-20: and of the callbacks, those of version one among them.
+# covers: V2-19, V2-20: The server sends invalid callbacks in version two, and callbacks of version
+# one.
 @case(versions=("4.2",), clients=("ours",), seconds=120)
 def bad_callbacks_of_version_two(t):
     stage = Stage(t, t.version, protocol=TWO)
@@ -493,7 +497,8 @@ def bad_callbacks_of_version_two(t):
     stage.play_all(reverse.REVERSE, ROWS_SHARE)
 
 
-# covers: MAL-191, MAL-193, V2-26, V2-28: chunk lists and payloads in the layout of version two.
+# covers: MAL-191, MAL-193, V2-26, V2-28: The server sends invalid chunk lists and payloads in the
+# format of version two.
 @case(versions=(), clients=("ours",), seconds=120)
 def bad_chunk_lists_of_version_two(t):
     stage = Stage(t, protocol=TWO)
@@ -509,7 +514,8 @@ def bad_chunks_of_several_segments_of_version_two(t):
     Stage(t, protocol=TWO).play_all(chunks.SEVERAL_SEGMENTS, ROWS_SHARE)
 
 
-# covers: MAL-186, V2-28: completions and fixed headers: what both versions have in common.
+# covers: MAL-186, V2-28: The invalid completions and fixed headers that exist in both versions are
+# sent in version two.
 @case(versions=(), clients=("ours",), seconds=120)
 def bad_fixed_headers_of_version_two(t):
     stage = Stage(t, protocol=TWO)
@@ -517,7 +523,7 @@ def bad_fixed_headers_of_version_two(t):
     stage.play_all(headers.FIXED_HEADER, ROWS_SHARE)
 
 
-# covers: V2-28: memory and the ends of connections.
+# covers: V2-28: Wrong accesses to memory and disconnects have the same results in version two.
 @case(versions=(), clients=("ours",), seconds=120)
 def memory_and_ends_in_version_two(t):
     stage = Stage(t, protocol=TWO)
@@ -527,7 +533,8 @@ def memory_and_ends_in_version_two(t):
     stage.play_all(access.INVALIDATION)
 
 
-# covers: X-19, CM-16, CM-21: remote invalidation stays with the private data.
+# covers: X-19, CM-16, CM-21: In version two the private data still decide about remote
+# invalidation.
 @case(versions=(), clients=("ours",), seconds=60)
 def remote_invalidation_in_version_two(t):
     stage = Stage(t, protocol=TWO)

@@ -1664,7 +1664,7 @@ def resets():
 # covers: RDS-53
 @test("RDS-53", fault=True)
 def failing_mappings(t):
-    """The client's device maps no memory: each call says so, messages go on, nothing is kept."""
+    """The client's device maps no memory: each call fails, messages continue, nothing is leaked."""
     t.pair()
     t.a.buffer("m", 1 << 18, 1)
     t.a.free_mr("s", t.a.get_mr("s", "m", 5, 1 << 17), INVALIDATE)
@@ -1686,7 +1686,7 @@ def failing_mappings(t):
 
 @test("RDS-05 RDS-15 RDS-35 RDS-44", fault=True)
 def unmapped_operations(t):
-    """The memory of an operation cannot be mapped: it fails alone, and its message with it."""
+    """If an operation's memory cannot be mapped, only this operation and its message fail."""
     size = 1 << 16
     for recverr, notify in ((0, NOTIFY_ME), (1, NOTIFY_ME), (1, 0), (0, 0)):
         t.pair(a={"recverr": recverr})

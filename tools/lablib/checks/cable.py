@@ -197,8 +197,8 @@ def need(condition, what):
         raise AssertionError(what)
 
 
-# covers: V1-008, V1-085: the client sends messages, answers Reads and acknowledges.  Its keep-alive
-# is a Write of no bytes, which names no memory.
+# covers: V1-008, V1-085: The client only sends messages, answers RDMA Reads and acknowledges
+# packets. Its keepalive is an RDMA Write of no bytes, which accesses no memory.
 def nothing_but_sends_comes_from_the_client(capture):
     counts = collections.Counter()
     for _, packet in capture.packets:
@@ -210,7 +210,7 @@ def nothing_but_sends_comes_from_the_client(capture):
     return f"packets by operation: {dict(sorted(counts.items()))}"
 
 
-# covers: V1-002, V1-004, V1-085: no record mark, no other program's messages.
+# covers: V1-002, V1-004, V1-085: Messages have no record mark and belong to no other program.
 def every_send_is_a_message_of_version_one(capture):
     count, others = 0, capture.in_version_two()
     for message in capture.messages:
@@ -230,8 +230,8 @@ def every_send_is_a_message_of_version_one(capture):
     return f"{count} messages"
 
 
-# covers: V2-02, V2-04, V2-05, V2-13, V2-14, V2-15, V2-17, V2-19, V2-20, V2-29: both sides' messages
-# of connections in version two, by a decoder of their own.
+# covers: V2-02, V2-04, V2-05, V2-13, V2-14, V2-15, V2-17, V2-19, V2-20, V2-29: A separate decoder
+# checks the messages of both sides on connections in version two.
 def version_two_is_spoken_from_the_probe_to_the_last_reply(capture):
     found = version_two.Judgement(capture.in_version_two().values())
     need(not found.complaints, "; ".join(found.complaints[:5]))
@@ -240,8 +240,9 @@ def version_two_is_spoken_from_the_probe_to_the_last_reply(capture):
     return found
 
 
-# covers: V1-022: the server may read as much as our device allows, we read nothing.
-# covers: CM-02, CM-03, CM-04: the private data of the connect request.
+# covers: V1-022: The connect request lets the server have as many RDMA Reads in flight as our
+# device allows. The client itself issues none.
+# covers: CM-02, CM-03, CM-04: The private data of the connect request are right.
 def connect_requests_are_complete(capture):
     need(capture.requests, "no connect request")
     for resources, depth, private in capture.requests:
@@ -252,8 +253,8 @@ def connect_requests_are_complete(capture):
     return f"{len(capture.requests)} connect requests"
 
 
-# covers: V1-011, V1-012, V1-014: never more calls under way than the server granted last, one
-# before its first Reply.
+# covers: V1-011, V1-012, V1-014: The client never has more calls in flight than the server granted
+# last. Before the first Reply it has only one.
 def calls_in_flight_stay_within_the_grant(capture):
     grant, most = collections.defaultdict(lambda: 1), 0
     open_calls = collections.defaultdict(set)
@@ -273,7 +274,7 @@ def calls_in_flight_stay_within_the_grant(capture):
     return f"at most {most} calls in flight"
 
 
-# covers: ULB-34: a call goes over one connection once.
+# covers: ULB-34: A call is sent at most once on a connection.
 def no_call_is_repeated_on_its_connection(capture):
     seen = collections.Counter()
     for message in capture.messages:
@@ -284,7 +285,7 @@ def no_call_is_repeated_on_its_connection(capture):
     return f"{len(seen)} calls"
 
 
-# covers: BC-28: each call of the server is answered once, and nothing else is an answer.
+# covers: BC-28: The client answers each callback at most once, and sends no other answers.
 def callbacks_are_answered_once(capture):
     asked, count = set(), 0
     for message in capture.messages:
@@ -299,7 +300,7 @@ def callbacks_are_answered_once(capture):
     return f"{count} callbacks answered, {len(asked)} not"
 
 
-# covers: V1-048, V1-109, MAL-108: while a call is under way no other has its handles.
+# covers: V1-048, V1-109, MAL-108: While a call is in flight, no other call advertises its handles.
 def no_handle_is_advertised_twice_at_a_time(capture):
     exposed, pending, count = {}, collections.defaultdict(list), 0
     for message in capture.messages:
@@ -318,8 +319,8 @@ def no_handle_is_advertised_twice_at_a_time(capture):
     return f"{count} handles"
 
 
-# covers: V1-037, V1-055, V1-063: what the server does with our memory is what we offered, when
-# we offered it.
+# covers: V1-037, V1-055, V1-063: The server accesses only memory that a call in flight offers, and
+# only in the way that is offered.
 def the_server_stays_within_what_was_offered(capture):
     offered, count = collections.defaultdict(dict), 0
     order = sorted([(m.frame, m, None) for m in capture.messages]
@@ -349,8 +350,8 @@ def the_server_stays_within_what_was_offered(capture):
     return f"{count} accesses"
 
 
-# covers: V1-038, V1-044: one region for each chunk, as large as the data.  A Position-Zero
-# or Reply chunk needs more where the parts of its message meet inside of pages.
+# covers: V1-038, V1-044: Each chunk has one segment, as long as the data. A Position-Zero chunk or
+# a Reply chunk has more segments if the parts of its message meet inside a page.
 def a_chunk_is_one_segment(capture):
     kinds = collections.Counter()
     for message in capture.messages:
