@@ -60,15 +60,6 @@ impl Owed {
 pub struct Acknowledged {
     heard: u64,
     applied: u64,
-    left_out: Option<LeftOut>,
-}
-
-/// A message that is never sent on this connection, because its operation could not begin (RDS-05).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LeftOut {
-    /// The highest sequence number that was sent before the message.
-    after: u64,
-    sequence: u64,
 }
 
 impl Acknowledged {
@@ -78,37 +69,6 @@ impl Acknowledged {
     /// peer acknowledges a higher number, `sent` counts in its place.
     pub fn heard(&mut self, ack: u64, sent: u64) {
         self.heard = self.heard.max(ack.min(sent));
-        self.pass();
-    }
-
-    /// Records that the message with this sequence number is not sent. It counts as acknowledged as
-    /// soon as all messages before it are acknowledged.
-    ///
-    /// `sent` is the highest sequence number that was sent on this connection.
-    pub fn leave_out(&mut self, sequence: u64, sent: u64) {
-        // An earlier such message is forgotten. If a message was sent between the two, the
-        // acknowledgement of that message includes it.
-        self.left_out = Some(LeftOut {
-            after: sent,
-            sequence,
-        });
-        self.pass();
-    }
-
-    /// Returns whether the message with this sequence number is not sent.
-    #[must_use]
-    pub fn leaves_out(&self, sequence: u64) -> bool {
-        self.left_out
-            .is_some_and(|message| message.sequence == sequence)
-    }
-
-    /// Counts the message that is not sent as acknowledged, if all messages before it are.
-    fn pass(&mut self) {
-        if let Some(message) = self.left_out {
-            if self.heard >= message.after {
-                self.heard = self.heard.max(message.sequence);
-            }
-        }
     }
 
     /// Returns the sequence number up to which messages are complete, including their operations.

@@ -84,6 +84,27 @@ pub fn complete(header: &mut Header, facts: &Facts) {
     }
 }
 
+/// A port that no socket can have. The socket layer keeps it for itself.
+pub const NO_PORT: u16 = 1;
+
+/// Returns the header of the frame that replaces a message whose operation could not begin.
+///
+/// The peer must not take the frame for the proof that the bytes have moved (RDS-05), so the frame
+/// has no payload and no extension, and no socket receives it. It still asks for the
+/// acknowledgement of its sequence number, because no other message may ask for one.
+#[must_use]
+pub fn substitute(header: &Header) -> Header {
+    Header {
+        sequence: header.sequence,
+        // Port zero would make the frame the answer to a ping.
+        sport: header.sport,
+        // Port zero would make it a ping, which the peer answers.
+        dport: NO_PORT,
+        flags: ACK_REQUIRED,
+        ..Header::default()
+    }
+}
+
 /// The encoded header of the fragments of a message. It is encoded again only when the
 /// acknowledgement or the credits in it change.
 #[derive(Clone, Copy, Debug)]

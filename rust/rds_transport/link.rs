@@ -59,6 +59,9 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) pings: Pings,
     /// The highest sequence number of a sent message.
     pub(crate) sent: u64,
+    /// The message that [`substitute`](xprtrdma_rds_proto::outgoing::substitute) replaces, because
+    /// its operation could not begin. RDS sends a message before it starts the next operation.
+    pub(crate) replaced: Option<u64>,
     /// The posted operations, in the order in which they were posted and complete.
     pub(crate) posted: KVec<Posted>,
     /// The completion of the first work request that failed.
@@ -74,16 +77,10 @@ impl<H: QpHandler> Link<H> {
             credits,
             pings,
             sent: 0,
+            replaced: None,
             posted: KVec::new(),
             failure: None,
         }
-    }
-
-    /// Records that a message is not sent, because its operation could not begin. Returns the same
-    /// as [`Link::advance`].
-    pub(crate) fn leave_out(&mut self, sequence: u64) -> Option<u64> {
-        self.acknowledged.leave_out(sequence, self.sent);
-        self.advance()
     }
 
     /// Returns the sequence number up to which messages are complete, if it has increased since the

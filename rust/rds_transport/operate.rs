@@ -7,7 +7,7 @@
 //! of this driver instead, and the driver copies the bytes.
 //!
 //! If the memory cannot be mapped for the device, the operation fails alone: the program is told,
-//! the message of the operation is not sent, and the connection goes on.
+//! a frame without content replaces its message, and the connection goes on.
 
 use crate::{
     driver::Rds,
@@ -72,13 +72,12 @@ pub(crate) fn operate(connection: &Arc<Connection<Rds>>, message: &Message<'_>) 
 }
 
 /// Ends an operation whose memory cannot be mapped.
-fn leave_out(connection: &Arc<Connection<Rds>>, posted: Posted) {
+fn fail(connection: &Arc<Connection<Rds>>, posted: Posted) {
     let sequence = posted.sequence;
+    connection
+        .data()
+        .with_link(|link| link.replaced = Some(sequence));
     posted.end(Completion::Unmapped);
-    let news = connection.data().with_link(|link| link.leave_out(sequence));
-    if let (Some(sequence), Some(entered)) = (news.flatten(), connection.enter()) {
-        entered.acknowledged(sequence);
-    }
 }
 
 fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
@@ -132,7 +131,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
             {
                 return Err(EAGAIN);
             }
-            leave_out(connection, posted);
+            fail(connection, posted);
             return Ok(());
         }
     };

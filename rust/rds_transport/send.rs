@@ -33,6 +33,7 @@ use xprtrdma_rds_proto::{
     },
     outgoing::{
         complete,
+        substitute,
         Chased,
         Facts,
         Front, //
@@ -162,9 +163,10 @@ pub(crate) fn transmit(
         if link.posted.iter().any(is_held) {
             return Ok(None);
         }
-        if link.acknowledged.leaves_out(header.sequence) {
+        if !header.has(CONGESTION_MAP) && link.replaced == Some(header.sequence) {
             // RDS moves on to the next message, as if this one had been sent.
-            return Ok(Some(header.len.saturating_sub(at)));
+            let posted = link.fragments(&substitute(&header), message, 0, false)?;
+            return Ok(posted.map(|_| header.len.saturating_sub(at)));
         }
         link.fragments(&header, message, at, begun)
     });

@@ -1688,6 +1688,33 @@ def failing_mappings(t):
 def unmapped_operations(t):
     """If an operation's memory cannot be mapped, only this operation and its message fail."""
     size = 1 << 16
+    # No message asks for an acknowledgement, and the messages in sum exceed the send buffer.
+    t.pair(a={"sndbuf": 1 << 15})
+    t.a.buffer("m", size, 1)
+    t.b.buffer("m", size, 2)
+    cookie = t.b.get_mr("s", "m", 0, size)
+    t.a.send("s", t.b_addr, t.pb, b"plain".hex())
+    t.want("the plain message", (t.b.recv("s") or {}).get("data"), b"plain".hex())
+    with unmappable("unlisted"):
+        for token in range(100, 140):
+            sent, limit = None, time.monotonic() + 10
+            while sent != 1 << 13 and time.monotonic() < limit:
+                sent = t.a.send("s", t.b_addr, t.pb, "ab" * (1 << 13), [
+                    {"type": "args", "cookie": cookie, "local": [["m", 0, size]],
+                     "flags": READWRITE | NOTIFY_ME, "token": token}], socket.MSG_DONTWAIT)
+                time.sleep(0.05)
+            t.want(f"sendmsg {token}", sent, 1 << 13)
+            if sent != 1 << 13:
+                break
+            t.want(f"status {token}", (t.a.wait_status("s", token, 10) or [0])[1:],
+                   ["OTHER_ERROR"])
+    limit = time.monotonic() + 10
+    ours = True
+    while ours and time.monotonic() < limit:
+        time.sleep(0.1)
+        ours = [row for kind in ("send", "retrans") for row in t.a.info(kind)
+                if row["lport"] == t.pa]
+    t.want("messages that wait", ours, [])
     for recverr, notify in ((0, NOTIFY_ME), (1, NOTIFY_ME), (1, 0), (0, 0)):
         t.pair(a={"recverr": recverr})
         t.a.buffer("m", size, 1)
@@ -1712,7 +1739,7 @@ def unmapped_operations(t):
         for where, machine, seed in (("here", t.a, 1), ("there", t.b, 2)):
             t.want(f"octets {where}", machine.digest("m", 0, size),
                    hashlib.sha256(pattern(seed, size)).hexdigest())
-        # The answer acknowledges all messages, so those that were not sent are over, too.
+        # The answer acknowledges all messages, also those that a frame replaced.
         t.b.send("s", t.a_addr, t.pa, b"ok".hex())
         t.a.recv("s")
         t.want("regions and pinned pages", kept(), before)
