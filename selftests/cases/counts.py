@@ -225,7 +225,7 @@ def a_call_alone_needs_no_worker(t):
             queued[load.name] = ours / calls
     t.note(", ".join(f"{name}: {number:.2f} works for each call"
                      for name, number in queued.items()))
-    # Completions of Sends, credits and callbacks do not belong to a call. On a busy host some replies
-    # come after the thread has stopped polling; a worker then handles them: 0.28 works were seen.
+    # Completions of Sends, credits and callbacks do not belong to a call. On a busy host some
+    # replies come after the thread has stopped polling. A worker handles them: 0.28 were seen.
     check(queued["GETATTR"] < 0.5, "calls alone were answered by a worker")
     check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

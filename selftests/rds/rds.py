@@ -1709,12 +1709,13 @@ def unmapped_operations(t):
             t.want(f"status {token}", (t.a.wait_status("s", token, 10) or [0])[1:],
                    ["OTHER_ERROR"])
     limit = time.monotonic() + 10
-    ours = True
-    while ours and time.monotonic() < limit:
+    while True:
+        waiting = [row for kind in ("send", "retrans") for row in t.a.info(kind)
+                   if row["lport"] == t.pa]
+        if not waiting or time.monotonic() > limit:
+            break
         time.sleep(0.1)
-        ours = [row for kind in ("send", "retrans") for row in t.a.info(kind)
-                if row["lport"] == t.pa]
-    t.want("messages that wait", ours, [])
+    t.want("messages that wait", waiting, [])
     for recverr, notify in ((0, NOTIFY_ME), (1, NOTIFY_ME), (1, 0), (0, 0)):
         t.pair(a={"recverr": recverr})
         t.a.buffer("m", size, 1)
