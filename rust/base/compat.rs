@@ -23,11 +23,11 @@ pub const ENOTCONN: c_int = -(bindings::ENOTCONN as c_int);
 /// Errno: the operation is not supported.
 pub const EOPNOTSUPP: c_int = -(bindings::EOPNOTSUPP as c_int);
 /// Errno: the peer broke the protocol.
-pub const EPROTO: c_int = -(bindings::EPROTO as c_int);
+const EPROTO: c_int = -(bindings::EPROTO as c_int);
 /// Errno: the peer ended the connection.
-pub const ECONNRESET: c_int = -(bindings::ECONNRESET as c_int);
+const ECONNRESET: c_int = -(bindings::ECONNRESET as c_int);
 /// Errno: the connection is shut down.
-pub const ESHUTDOWN: c_int = -(bindings::ESHUTDOWN as c_int);
+const ESHUTDOWN: c_int = -(bindings::ESHUTDOWN as c_int);
 /// The number of the TCP protocol. The kernel crate lacks this constant, because C declares it in
 /// an anonymous enumeration.
 pub const IPPROTO_TCP: c_int = 6;

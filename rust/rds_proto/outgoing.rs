@@ -89,9 +89,9 @@ pub const NO_PORT: u16 = 1;
 
 /// Returns the header of the frame that replaces a message whose operation could not begin.
 ///
-/// The peer must not take the frame for the proof that the bytes have moved (RDS-05), so the frame
-/// has no payload and no extension, and no socket receives it. It still asks for the
-/// acknowledgement of its sequence number, because no other message may ask for one.
+/// The peer must not take the frame for the proof that the bytes have moved (RDS-05). So the frame
+/// has no payload and no extension, and no socket receives it. The frame requests the
+/// acknowledgement of its sequence number, because other messages do not always request one.
 #[must_use]
 pub fn substitute(header: &Header) -> Header {
     Header {

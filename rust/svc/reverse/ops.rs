@@ -272,7 +272,7 @@ pub(crate) unsafe fn make<S: Service>(
         let ended = state.ended;
         drop(state);
         return Err(if ended {
-            Error::from_errno(compat::ENOTCONN)
+            compat::not_connected()
         } else {
             EAGAIN
         });
