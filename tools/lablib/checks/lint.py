@@ -186,11 +186,7 @@ class Lint:
         from nothing."""
         shutil.rmtree(module.directory(self.kernel, clippy=True, variant=variant),
                       ignore_errors=True)
-        try:
-            module.build(self.root, self.kernel, clippy=True, variant=variant)
-        except LabError as error:
-            return [str(error)]
-        return module.warnings(self.kernel, clippy=True, variant=variant)
+        return self.warnings(self.kernel, variant, clippy=True)
 
     def oldest(self):
         """Builds for the oldest series of the archive that will do print no warning."""
@@ -198,14 +194,14 @@ class Lint:
         return [line for variant in ("client", "server", "rds")
                 for line in self.warnings(target, variant)]
 
-    def warnings(self, target, variant):
-        """Returns the warnings of the compiler while a variant of the module is built for a
-        kernel."""
+    def warnings(self, target, variant, clippy=False):
+        """Returns the warnings of the compiler, and of clippy if wanted, while a variant of the
+        module is built for a kernel."""
         try:
-            module.build(self.root, target, variant=variant)
+            module.build(self.root, target, clippy=clippy, variant=variant)
         except LabError as error:
             return [str(error)]
-        return module.warnings(target, variant=variant)
+        return module.warnings(target, clippy=clippy, variant=variant)
 
     def no_panic(self):
         """The protocol core, as the kernel's compiler makes it, refers to nothing that panics."""
