@@ -1614,6 +1614,18 @@ def kept():
             pins["nr_foll_pin_acquired"] - pins["nr_foll_pin_released"])
 
 
+def no_region_is_made(t, error):
+    """Checks that each call for a region of the client fails with `error`, and that messages
+    continue."""
+    for number in range(3):
+        t.want("GET_MR", t.a.get_mr("s", "m", 5, 1 << 17), {"error": error})
+        t.want("MAP", t.a.send("s", t.b_addr, t.pb, b"req".hex(), [
+            {"type": "map", "buf": "m", "len": 1 << 17, "flags": USE_ONCE}]), {"error": error})
+        text = f"message {number}".encode().hex()
+        t.a.send("s", t.b_addr, t.pb, text)
+        t.want("a message arrives", (t.b.recv("s") or {}).get("data"), text)
+
+
 @test("basic", fault=True)
 def failing_registrations(t):
     """The client's device makes no region: each call fails, messages continue, and nothing is
@@ -1625,14 +1637,7 @@ def failing_registrations(t):
     with Failures() as failures:
         failures.injection.only_within(failures.function("ib_alloc_mr", "ib_core"))
         failures.injection.every(1)
-        for number in range(3):
-            t.want("GET_MR", t.a.get_mr("s", "m", 5, 1 << 17), {"error": "ENOMEM"})
-            t.want("MAP", t.a.send("s", t.b_addr, t.pb, b"req".hex(), [
-                {"type": "map", "buf": "m", "len": 1 << 17, "flags": USE_ONCE}]),
-                {"error": "ENOMEM"})
-            text = f"message {number}".encode().hex()
-            t.a.send("s", t.b_addr, t.pb, text)
-            t.want("a message arrives", (t.b.recv("s") or {}).get("data"), text)
+        no_region_is_made(t, "ENOMEM")
         t.want("some failed each time", failures.injection.stop() >= 6, True)
     t.want("regions and pinned pages", kept(), before)
     cookie = t.a.get_mr("s", "m", 5, 1 << 17)
@@ -1671,14 +1676,7 @@ def failing_mappings(t):
     before = kept()
     for parameter in ("unmapped", "unlisted"):
         with unmappable(parameter):
-            for number in range(3):
-                t.want("GET_MR", t.a.get_mr("s", "m", 5, 1 << 17), {"error": "EBUSY"})
-                t.want("MAP", t.a.send("s", t.b_addr, t.pb, b"req".hex(), [
-                    {"type": "map", "buf": "m", "len": 1 << 17, "flags": USE_ONCE}]),
-                    {"error": "EBUSY"})
-                text = f"message {number}".encode().hex()
-                t.a.send("s", t.b_addr, t.pb, text)
-                t.want("a message arrives", (t.b.recv("s") or {}).get("data"), text)
+            no_region_is_made(t, "EBUSY")
         t.want(f"{parameter}: regions and pinned pages", kept(), before)
     for write in (False, True):
         t.want("transfers afterwards", t.transfer(write), True)
