@@ -82,7 +82,7 @@ int rdsrdma_register_sysctls(void)
 	max_recv_allocation = totalram_pages() / 3 * (PAGE_SIZE / 4096);
 	/* The parameter is const from 7.3 on. */
 	sysctl_header = register_net_sysctl_sz(&init_net, "net/rds/ib",
-					       (struct ctl_table *)sysctls,
+					       (void *)sysctls,
 					       ARRAY_SIZE(sysctls));
 	return sysctl_header ? 0 : -EBUSY;
 }
