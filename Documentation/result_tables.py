@@ -36,6 +36,17 @@ RDS = {"work_requests": "work requests", "completions": "completions",
        "own-atomics": "own atomic instructions", "wakeups": "wake-ups", "kernel": "whole kernel"}
 # A counter of the module, with its comment.
 COUNTER = re.compile(r'((?:^    /// .*\n)+)^    \w+ = "(\w+)",$', re.MULTILINE)
+# A variant of an enum, with its comment; the name of a variant; a tracepoint with its comment.
+VARIANT = re.compile(r"((?:^    /// .*\n)+)^    (\w+)(?:\(.*\))?,$", re.MULTILINE)
+NAME = re.compile(r'^            Self::(\w+) => "([^"]+)",$', re.MULTILINE)
+TRACE = re.compile(r"((?:^/// .*\n)+)^#\[inline\(always\)\]\npub fn (\w+)", re.MULTILINE)
+# A comment in a function, or a line that the function writes.
+LINE = re.compile(r"""((?:^ *// .*\n)+)|"([A-Za-z][\w' ]*): """, re.MULTILINE)
+# A parameter in the manual page, with its range and its text.
+PARAMETER = re.compile(r'^\.BR (\w+) " (\([^"]*\))"\n(.*?)(?=^\.TP|^\.SH)',
+                       re.MULTILINE | re.DOTALL)
+# What a page leaves out of a comment: the numbers of requirements.
+IDS = re.compile(r" \((?:[A-Z]+\d?-\d+(?:, )?|ground rule \d+)+\)")
 # By the flag of a planted fault: where a test must notice it.
 WHERE = {"suites": "KUnit", "debug": "debug kernel", "full": "full size", "host": "on the host",
          "rails": "two cables"}
@@ -213,6 +224,94 @@ def counters():
         for about, name in COUNTER.findall(text)]
 
 
+def sentence(comment):
+    """Returns the text of a comment as a page shows it."""
+    text = IDS.sub("", " ".join(comment.replace("///", "").split()))
+    return text.replace("`", "``")
+
+
+def variants(path, enum):
+    """Returns the names that the log uses for the variants of an enum, with their comments."""
+    text = (TOP / "rust" / path).read_text()
+    body = re.search(rf"^pub enum {enum} {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]
+    names = dict(NAME.findall(re.search(
+        rf"^impl {enum} {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]))
+    return [(f"``{names[variant]}``", sentence(comment))
+            for comment, variant in VARIANT.findall(body) if variant in names]
+
+
+def causes():
+    """Returns why a connection ends: a decision, or the status of a work request that failed."""
+    work = [row for row in variants("proto/wc.rs", "WcStatus") if row[0] != "``success``"]
+    return ("Cause", "meaning and what to do"), variants("proto/conn/cause.rs", "Cause") + work
+
+
+def tracepoints(path, system):
+    """Returns the tracepoints of a module with their comments."""
+    return ("Event", "meaning"), [
+        (f"``{system}_{name}``", sentence(comment))
+        for comment, name in TRACE.findall((TOP / "rust" / path).read_text())]
+
+
+def stages():
+    """Returns the stages of a call in the server."""
+    text = (TOP / "rust/server/latency.rs").read_text().partition("enum Stage {")[2]
+    return ("Stage", "what happens"), [
+        (variant.lower(), sentence(comment))
+        for comment, variant in VARIANT.findall(text.partition("\n}")[0])]
+
+
+def written(path, owner, function):
+    """Returns the lines that a function writes, each with the comment in front of it."""
+    text = (TOP / "rust" / path).read_text()
+    text = text[text.index(owner):]
+    body = re.search(rf"^( *)fn {function}\(.*?\n\1}}\n", text, re.MULTILINE | re.DOTALL)[0]
+    rows, comment = [], None
+    for before, label in LINE.findall(body):
+        if before:
+            comment = re.sub("^ *//", "", before, flags=re.MULTILINE)
+        elif comment:
+            rows.append((f"``{label}``", sentence(comment)))
+            comment = None
+    return ("Line", "meaning"), rows
+
+
+def parameters():
+    """Returns the parameters of the module from their manual page."""
+    text = (TOP / "Documentation/xprtrdma_rs.4").read_text()
+    rows = []
+    for name, values, about in PARAMETER.findall(text.partition(".SH PARAMETERS")[2]):
+        lines = []
+        for line in about.splitlines():
+            macro, *words = line.split()
+            if not macro.startswith("."):
+                lines.append(line)
+            elif macro == ".BR" and words[1].startswith("("):
+                lines.append("".join(words))
+            elif macro == ".BR":
+                lines.append(f"``{words[0]}``{''.join(words[1:])}")
+            else:
+                lines.append(f"``{' '.join(words).strip(chr(34))}``")
+        rows.append((f"``{name}``", values.strip("()"), " ".join(lines)))
+    return ("Parameter", "values", "meaning"), rows
+
+
+def patches():
+    """Returns the patches of the kernel, with what each of them replaces here."""
+    titles = {path.name[:4]: re.search(r"^Subject: \[PATCH\] (.*\n(?: .*\n)*)", path.read_text(),
+                                       re.MULTILINE)[1]
+              for path in (TOP / "Documentation/upstream").glob("*.patch")}
+    head, rows = whole("patches")
+    return (head[0], "title", *head[1:]), [
+        (row[0], " ".join(titles[row[0]].split()), *row[1:]) for row in rows]
+
+
+def whole(name):
+    """Returns a record with its own heading."""
+    rows = read(name)
+    return tuple(rows[0]), [[text or NONE for text in row.values()] for row in rows]
+
+
 def number(text):
     """Returns a count with two decimals, or without decimals if it is large."""
     value = float(text)
@@ -248,6 +347,32 @@ def times():
 
 TABLES = {
     "counters": counters,
+    "causes": causes,
+    "reasons": lambda: (("Reason", "meaning and what to do"),
+                        variants("proto/conn/cause.rs", "ConnectError")),
+    "work-requests": lambda: (("Work request", "what it does"),
+                              variants("proto/conn/failure_details.rs", "Opcode")),
+    "queue-pair-events": lambda: (("Event", "meaning"),
+                                  variants("proto/conn/failure_details.rs", "QpEvent")),
+    "device-events": lambda: (("Event", "meaning"),
+                              variants("proto/conn/device.rs", "DeviceEvent")),
+    "client-tracepoints": lambda: tracepoints("sunrpc/trace.rs", "xprtrdma"),
+    "server-tracepoints": lambda: tracepoints("svc/trace.rs", "svcrdma"),
+    "adapter-counts": lambda: whole("adapter-counts"),
+    "message-sizes": lambda: whole("message-sizes"),
+    "longer-messages": lambda: whole("longer-messages"),
+    "fairness": lambda: whole("fairness"),
+    "export-again": lambda: whole("export-again"),
+    "ci-minutes": lambda: whole("ci-minutes"),
+    "parameters": parameters,
+    "state": lambda: written("client/observe/debugfs.rs", "fn show_state(", "show_state"),
+    "server-connection": lambda: written("server/board.rs", "impl Seen {", "show"),
+    "server-stages": stages,
+    "other-counters": lambda: written("client/observe/debugfs.rs", "fn show_counters(",
+                                      "show_counters"),
+    "patches": patches,
+    "kernels": lambda: whole("kernels"),
+    "rds-promises": lambda: whole("rds-promises"),
     "torture-runs": torture_runs,
     "torture-stock": lambda: Torture("0").table(),
     "torture-debug": lambda: Torture("1").table(),

@@ -10,24 +10,24 @@
 pub enum WcStatus {
     /// The operation succeeded.
     Success,
-    /// The queue pair was already in the error state, and the operation was discarded (MAL-002).
+    /// The queue pair had failed before for another reason, which may be in parentheses (MAL-002).
     Flushed,
-    /// A message did not fit into its Receive (MAL-001).
+    /// The server sent more than was agreed (MAL-001). A fault of the server.
     LocalLength,
-    /// A local key, access right or queue-pair check failed.
+    /// A check of a local key, an access right or the queue pair failed. Report it if it repeats.
     LocalProtection,
-    /// The peer refused the request as malformed, for example a Send longer than its Receive
-    /// (MAL-149).
+    /// The server's adapter could not receive a message, for example because its Receive is shorter
+    /// (MAL-149): see `cm_fallback`.
     RemoteInvalidRequest,
-    /// The peer refused access to memory.
+    /// The server's adapter refused access to memory. Report it.
     RemoteAccess,
-    /// The peer could not complete the operation.
+    /// The server's adapter could not receive a message: see `cm_fallback`.
     RemoteOperation,
-    /// The peer's host did not acknowledge the operation within the retries.
+    /// The server's adapter did not answer the retries of this host's. Look at network and host.
     RetryExceeded,
-    /// The peer had no Receive posted within the retries (MAL-018).
+    /// The server granted credits without a buffer (MAL-018). A fault of the server.
     RnrExceeded,
-    /// Any other status.
+    /// The device reported another status. Report it, with the device's name, if it repeats.
     Other,
 }
 

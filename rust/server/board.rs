@@ -149,29 +149,49 @@ impl Seen {
             true => "yes",
             false => "no",
         };
+        // The RDMA device.
         writeln!(f, "device: {}", Text(&this.device))?;
+        // Version of the client's first call.
         match spoken {
             Some(version) => writeln!(f, "version: {}", version.number())?,
             None => writeln!(f, "version: no call yet")?,
         }
+        // Longest message from the client, in bytes, as both ends announced it.
         writeln!(f, "inline from client: {}", agreed.thresholds.call)?;
+        // Longest message to the client, in bytes, as both ends announced it.
         writeln!(f, "inline to client: {to_client}")?;
+        // Whether answers may invalidate a key of their call: the client announced it, and the
+        // device can do it.
         writeln!(f, "remote invalidation: {invalidation}")?;
+        // Number of calls that the client may have in flight.
         writeln!(f, "grant: {granted}")?;
+        // Number of calls that have no answer yet.
         writeln!(f, "calls in process: {in_process}")?;
+        // Number of messages received.
         writeln!(f, "messages: {}", arrived.messages)?;
+        // Number of messages that were neither a call nor a reply.
         writeln!(f, "messages dropped: {}", arrived.dropped)?;
+        // Number of calls of which parts were fetched from the client's memory.
         writeln!(f, "calls with Reads: {}", arrived.reads)?;
+        // Number of bytes that were fetched.
         writeln!(f, "bytes read: {}", arrived.read_bytes)?;
         if let Some(sinks) = handler.reads.sinks() {
+            // On iWARP only: number of regions registered for the data of Reads.
             writeln!(f, "Read regions registered: {}", sinks.registered())?;
+            // On iWARP only: number of these regions that were invalidated.
             writeln!(f, "Read regions invalidated: {}", sinks.invalidated())?;
         }
+        // Number of answers sent.
         writeln!(f, "answers: {}", answers.sent)?;
+        // Number of answers that wrote to the client's memory.
         writeln!(f, "answers with Writes: {}", answers.writes)?;
+        // Number of answers that found the send queue full, because the client takes them slowly.
         writeln!(f, "answers that waited: {}", answers.waits)?;
+        // Number of answers that invalidated a key of the client.
         writeln!(f, "keys invalidated: {}", answers.invalidations)?;
+        // Number of calls to the client.
         writeln!(f, "callbacks: {}", handler.callbacks.sent)?;
+        // Number of replies to these calls.
         writeln!(f, "callback replies: {}", handler.callbacks.answered)
     }
 }

@@ -40,16 +40,15 @@ use xprtrdma_svc::util::{
 /// A stage in the processing of a call. Each stage begins when the preceding one ends.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// The stage from the arrival of the message until the whole call has arrived. In this stage
-    /// the call waits for memory and for its RDMA Reads.
+    /// From the arrival of the message until the whole call has arrived. The call waits for memory
+    /// and for its RDMA Reads.
     Read,
-    /// The stage until the RPC server sends its reply. In this stage the call waits for a thread,
-    /// and nfsd processes it.
+    /// Until the RPC server sends its reply. The call waits for a thread, and nfsd processes it.
     Serve,
-    /// The stage until the reply is posted, or stored because the send queue is full.
+    /// Until the reply is posted, or stored because the send queue is full.
     Reply,
-    /// The stage until the client's device has acknowledged the RDMA Writes of the reply, if there
-    /// are any.
+    /// Until the client's device has acknowledged the RDMA Writes of the reply. Replies without
+    /// RDMA Writes are not counted here, because their Sends complete together.
     Write,
 }
 

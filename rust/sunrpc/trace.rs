@@ -48,7 +48,7 @@ pub fn connected(xprt: u32, epoch: u32, call_max: u32, reply_max: u32, credits: 
     );
 }
 
-/// Records that a connection attempt failed.
+/// Records that a connection attempt failed, and the reason as in the log.
 #[inline(always)]
 pub fn connect_failed(xprt: u32, epoch: u32, reason: &str) {
     trace!(
@@ -62,7 +62,7 @@ pub fn connect_failed(xprt: u32, epoch: u32, reason: &str) {
     );
 }
 
-/// Records that a connection is being closed.
+/// Records that a connection is given up, and the cause as in the log.
 #[inline(always)]
 pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
     trace!(
@@ -106,7 +106,7 @@ pub fn reply(what: impl FnOnce() -> (u32, u32, u32, u32, u32)) {
     );
 }
 
-/// Records that the invalidation of a slot's regions is about to be posted.
+/// Records that this host invalidates the regions of a slot before its call may end.
 #[inline(always)]
 pub fn invalidate(xprt: u32, slot: u32, regions: u32) {
     trace!(
@@ -115,8 +115,8 @@ pub fn invalidate(xprt: u32, slot: u32, regions: u32) {
     );
 }
 
-/// Records that a call ends. The arguments are the transport, the xid, and 0 (with a reply) or a
-/// negative errno.
+/// Records that an answered call ends. The arguments are the transport, the xid, and 0 or a negative
+/// errno. A call that was killed or could not be carried has no such event.
 #[inline(always)]
 pub fn complete(what: impl FnOnce() -> (u32, u32, i32)) {
     trace!(

@@ -44,8 +44,8 @@ pub fn accepted(peer: &SocketAddr, device: &str, call_max: u32, reply_max: u32, 
     );
 }
 
-/// Records that a connection request is rejected by a rule (`None`), or that the connection could
-/// not be accepted because of an error.
+/// Records that a connection request is rejected by a rule (status 0), or that the connection could
+/// not be accepted because of an error. A request that comes while 64 wait is only counted.
 #[inline(always)]
 pub fn rejected(peer: &SocketAddr, error: Option<Error>) {
     trace!(
@@ -56,7 +56,7 @@ pub fn rejected(peer: &SocketAddr, error: Option<Error>) {
     );
 }
 
-/// Records that a connection is closed.
+/// Records that a connection is closed, and the cause as in the log.
 #[inline(always)]
 pub fn closed(peer: &SocketAddr, cause: &str) {
     trace!(

@@ -110,20 +110,30 @@ fn show_parameters(common: &Arc<Common>, f: &mut fmt::Formatter<'_>) -> fmt::Res
 
 fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (xprt, link) = (&shown.xprt, &shown.link);
+    // Name of the transport in sunrpc's sysfs and in the log.
     writeln!(f, "transport: xprt-{}-rdma", xprt.id())?;
+    // Number of the network namespace, as `lsns -t net` shows it.
     writeln!(f, "netns: {}", xprt.net().number())?;
+    // Address and port of the server.
     match xprt.peer() {
         Some(peer) => writeln!(f, "peer: {peer}")?,
         None => writeln!(f, "peer: unknown")?,
     }
+    // Address of this host on the present or the last connection.
     if let Some(local) = link.local_addr() {
         writeln!(f, "local: {local}")?;
     }
+    // Number of requests that may be in flight, as when the mount was made.
     writeln!(f, "slots: {}", xprt.slots().count())?;
     link.machine().with_conn(|conn| {
+        // `down`, `waiting` (back-off), `resolving address`, `resolving route`, `creating queue
+        // pair`, `connecting`, `negotiating version`, `up`, `closing` or `stopped`.
         writeln!(f, "phase: {}", conn.phase().name())?;
+        // Number of the last attempt to connect.
         writeln!(f, "epoch: {}", conn.epoch().raw())?;
+        // Number of failed attempts and short connections since the last reply.
         writeln!(f, "failures in a row: {}", conn.failures())?;
+        // Reason of the last attempt that failed, how long the attempt took, and when it ended.
         if let Some(last) = conn.last_failure() {
             let ago = now().since(last.at);
             let (reason, lasted) = (Reason(last.reason, last.errno), Seconds(last.lasted));
@@ -133,11 +143,14 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 Seconds(ago)
             )?;
         }
+        // The parameter `rdma_version` when the mount was made.
         writeln!(
             f,
             "version wanted: {}",
             params::number_of(conn.version_policy())
         )?;
+        // `refused`: the server lacks it. `doubtful`: the server's answer did not show it; after
+        // ten minutes the server is asked again.
         match conn.version_known() {
             Known::Nothing => writeln!(f, "peer's version 2: unknown")?,
             Known::Doubtful(since) => {
@@ -146,11 +159,13 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             }
             Known::Lacking => writeln!(f, "peer's version 2: refused")?,
         }
+        // The parameter `idle_timeout` when the mount was made.
         match conn.idle_timeout() {
             Some(idle) => writeln!(f, "idle timeout: {} s", idle.get() / 1000),
             None => writeln!(f, "idle timeout: never"),
         }
     })?;
+    // Memory that the slots hold for calls and replies.
     writeln!(f, "message buffers: {} bytes", xprt.buffered())?;
     if let Some(qp) = link.current() {
         let conn = qp.handler();
@@ -158,13 +173,17 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bytes, wrs) = qp.send_occupancy();
         let (made, free) = usage(xprt, conn);
         let credits = conn.credits();
+        // The RDMA device and its port. This line and those up to `registrations` exist only while
+        // there is a connection.
         writeln!(
             f,
             "device: {}, port {}",
             conn.device().name(),
             conn.device().port
         )?;
+        // Version of RPC-over-RDMA.
         writeln!(f, "version: {}", conn.version().number())?;
+        // Largest messages without RDMA, in bytes.
         writeln!(
             f,
             "inline: {} out, {} in",
@@ -172,8 +191,10 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         )?;
         match conn.disbelief() {
             None => {
-                // A server may use remote invalidation because this host announces it, even if the
-                // server does not announce it.
+                // Whether the server announced that it invalidates regions with its replies, and
+                // whether it does so. Linux servers do it without announcing it. `not asked for`:
+                // `this device does not prove it`, `the server has invalidated other regions`, or
+                // `remote_invalidation=never`.
                 let (agreed, unannounced) = moved(xprt).invalidations();
                 writeln!(
                     f,
@@ -184,6 +205,8 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             }
             Some(why) => writeln!(f, "remote invalidation: not asked for, {}", why.reason())?,
         }
+        // The granted number of requests may be in flight. For those that were given up the server
+        // still owes the reply.
         writeln!(
             f,
             "credits: {} requested, {} granted, {} with calls given up",
@@ -191,13 +214,17 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             credits.granted(),
             credits.abandoned()
         )?;
+        // What is in use now.
         writeln!(f, "send queue: {wrs} work requests, {bytes} bytes")?;
+        // Normally at least the sum of credits and callbacks.
         writeln!(f, "receives posted: {}", qp.receives_posted())?;
+        // Regions of this connection.
         writeln!(
             f,
             "regions: {made} made, {free} free, {} pages each",
             conn.regions().pages()
         )?;
+        // On rxe only: `at once` or `behind a fence` (`registration_fence`).
         if conn.device().executes_again {
             let how = match qp.pd().fences() {
                 true => "behind a fence",
@@ -206,6 +233,10 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             writeln!(f, "registrations: {how}")?;
         }
     }
+    // `live`; `returning`: the rail works again, but does not have its share of connections yet;
+    // `doubted`: it is being tried after a connection ended without a reason, or after silence
+    // (iWARP); `dead`; `gone`: it is no longer in the tables. `this one`: the rail of this
+    // connection.
     link.each_rail(|view, is_ours| {
         let rail = Over(&view.rail);
         writeln!(
@@ -217,11 +248,13 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             if is_ours { ", this one" } else { "" }
         )
     })?;
+    // The last event of each kind.
     for told in link.services().devices().snapshot().iter() {
         let (what, ago) = (told.event.name(), Seconds(now().since(told.at)));
         writeln!(f, "device event: {what}, {ago} ago")?;
     }
     link.machine().with_conn(|conn| {
+        // The last eight connections that ended, newest first, with the cause as in the log.
         for lost in conn.history().iter() {
             writeln!(
                 f,
@@ -272,11 +305,17 @@ fn show_counters(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         writeln!(f, "{}: {value}", counter.name())?;
     }
     let ordinary = |what| counters.ordinary(what);
+    // Requests of the server. Not a fault.
     writeln!(f, "callbacks: {}", ordinary(Ordinary::Callbacks))?;
+    // Replies to requests that were given up, or are about to be sent again. Not a fault.
     writeln!(f, "late_replies: {}", ordinary(Ordinary::LateReplies))?;
+    // Healthy connections that moved to another rail.
     writeln!(f, "rail_moves: {}", ordinary(Ordinary::RailMoves))?;
+    // Attempts and connections that ended because their rail died while there was another.
     writeln!(f, "rail_failovers: {}", ordinary(Ordinary::RailFailovers))?;
+    // A sender found no free region and waited. A few are normal when the load rises.
     writeln!(f, "no_region: {}", ordinary(Ordinary::NoRegion))?;
+    // A sender found the send queue full and waited.
     writeln!(f, "send_queue_full: {}", ordinary(Ordinary::SendQueueFull))
 }
 

@@ -11,61 +11,68 @@ use crate::{
 /// Why an established connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The peer closed the connection.
+    /// The server closed it: it was stopped, or saw an error. See its log.
     PeerClosed,
     /// A work request failed.
     Completion(WcStatus),
-    /// A chain of work requests could not be posted.
+    /// The device refused a chain of work requests. Report it if it repeats.
     PostFailed,
-    /// A region could not be invalidated after the reply to its call arrived (V1-098).
+    /// The device failed to invalidate a region after the reply to its call had arrived (V1-098).
+    /// Report it if it repeats.
     InvalidateFailed,
-    /// The peer invalidated a region that is not part of the answered call (MAL-014, MAL-015).
+    /// The server invalidated a region that is not part of the answered call, or did so with an
+    /// unusable message (MAL-014, MAL-015). A fault of the server.
     WrongInvalidate,
-    /// RDMA Write with Immediate consumed a Receive (MAL-012).
+    /// The server used RDMA Write with Immediate, which the protocol does not have (MAL-012). A
+    /// fault of the server.
     Immediate,
-    /// Too many undecodable replies on one connection (ground rule 6).
+    /// The server sent too many unusable messages (ground rule 6): see the counters.
     BadReplies,
-    /// An unusable reply arrived for a call that is still pending.
+    /// The server sent an unusable reply to a call that waits for it: see the counters.
     BadReply,
-    /// The server sent more callbacks than the reverse credits that this host granted (MAL-111).
+    /// The server sent more than 16 callbacks at a time (MAL-111). A fault of the server.
     BackchannelOverflow,
-    /// The reply to a callback does not fit into a message (MAL-131).
+    /// The reply to a callback does not fit into one message (MAL-131).
     BackchannelReplyTooBig,
-    /// The peer sent more unknown version 2 options than the limit allows (MAL-184).
+    /// Version 2 only: the server sends options faster than it receives the refusals (MAL-184).
     OptionFlood,
-    /// The peer refuses the protocol version to which it agreed (MAL-023).
+    /// Version 2 only: the server has another version now (MAL-023). The next connection asks for
+    /// it.
     VersionRefused,
-    /// An RPC timer fired, and nothing shows that the peer is alive.
+    /// A request was not answered in time, and no reply ever came on this connection.
     RpcTimeout,
-    /// RPC timers fired repeatedly and no message came, although the peer's adapter answers.
+    /// The server sent nothing for three timers of requests (`timeo`), although its adapter
+    /// answers: it hangs, or its address has moved.
     Unserved,
-    /// The RPC layer wants to retransmit a call; one connection must not carry the same call twice.
+    /// A request had to be sent again, which needs a new connection. The server is slow, or `timeo`
+    /// is too small.
     Retransmit,
-    /// The number of free credits is unknown: this host sent a call that gets no reply, or
-    /// abandoned calls long ago.
+    /// Harmless: a request without reply was sent, or requests of killed programs held every credit
+    /// for a minute.
     CreditResync,
-    /// The server wrote to memory that this host had revoked, because the process that made the
-    /// call was killed or the RPC client abandoned the call.
+    /// Harmless: the server wrote to the memory of a killed program, or of a request that was given
+    /// up.
     GivenUpCall,
-    /// The keepalive probe stayed unanswered.
+    /// The server's adapter did not answer the keepalive. Look at network and host.
     PeerDead,
-    /// The connection manager reported the peer as unreachable, and a probe stayed unanswered.
+    /// The hardware address of the server or its router changed or was lost, and the keepalive was
+    /// not answered. Look at port, cable and ARP. Normal when an address moves to another host.
     PeerUnreachable,
-    /// An address of the path changed.
+    /// The local address moved to another device.
     AddrChanged,
-    /// The device is being removed.
+    /// The RDMA device is being removed.
     DeviceRemoved,
-    /// The port is down, and there is another rail.
+    /// The port lost its link, and there is another rail, which the next connection uses.
     PortDown,
-    /// The connection was healthy, and moves to another rail.
+    /// Normal: another rail works again, or this one is no longer in the tables.
     RailMove,
-    /// The administrator or a test asked for the end of the connection.
+    /// An administrator or a test wrote to `disconnect` in debugfs.
     Forced,
-    /// The connection was unused for the idle timeout.
+    /// Normal: no request used it for `idle_timeout`.
     Idle,
-    /// The RPC layer closed the transport.
+    /// The RPC client closed it, after a change in sysfs or a reply that it could not read (NFSv4).
     Closed,
-    /// The transport is being destroyed.
+    /// Normal: the mount is gone.
     Shutdown,
 }
 
@@ -190,46 +197,53 @@ pub enum Blame {
 /// Why a connection attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// A step of this host, or the whole attempt, took too long.
+    /// A step of this host took too long, or the attempt exceeded its limit for one of several
+    /// rails.
     TimedOut,
-    /// The version probe got no answer that determines the version.
+    /// `rdma_version` is 3, and the server does not say which versions it has.
     VersionSilent,
-    /// No host answered with the link address of the peer or of the next router.
+    /// No host has the address of the server or of the next router: `ip neigh` shows `FAILED`.
     AddrSilent,
-    /// The address could not be resolved for a reason other than silence.
+    /// The address could not be resolved for a reason other than silence: `ip route get ADDRESS`.
     AddrUnresolved,
-    /// No route exists, or the peer's host cannot be reached.
+    /// No route exists, or the server's host cannot be reached: `ip route get ADDRESS`.
     NoRoute,
-    /// The subnet manager did not answer with the path through the fabric.
+    /// InfiniBand only. Does a subnet manager run (`sminfo`)?
     RouteSilent,
-    /// The peer did not answer the connection request.
+    /// The server's adapter does not answer. RoCE: is UDP port 4791 open, is the server's RDMA
+    /// device up (`rdma link`)?
     Unanswered,
-    /// No RDMA device serves the address, or the device lacks a feature that this driver needs.
+    /// No RDMA device with fast registration has the route to the server: `rdma link`, `ip route
+    /// get ADDRESS`. A first mount fails with `ENODEV`. Later I/O waits. In a network namespace of
+    /// its own (a container) the NFS client ends it with `ENETUNREACH`, unless mounted with
+    /// `fatal_neterrors=none`.
     NoDevice,
-    /// The peer rejected the connection request.
+    /// Nothing listens on that port: does `/proc/fs/nfsd/portlist` on the server show `rdma 20049`?
     Refused,
-    /// The peer rejected the connection request because it still holds an older connection of this
-    /// host.
+    /// The server still has the last connection. The next attempt will succeed.
     Stale,
-    /// The connection manager reported an error that it does not explain.
+    /// A step failed after the request to the server. Look at the logs of both hosts.
     Aborted,
-    /// The connection manager or the device of this host refused a step.
+    /// A step on this host failed; N is the errno. Check this host's device and its driver's
+    /// messages.
     HostFault,
-    /// The peer closed the connection before it was ready for use.
+    /// The server closed the connection before it was ready. Look at its log.
     PeerClosed,
-    /// The device went away during the attempt.
+    /// The local device was removed during the attempt.
     DeviceRemoved,
-    /// An address changed during the attempt.
+    /// The local address changed during the attempt.
     AddrChanged,
-    /// The port of the rail is down.
+    /// With rails only: the port of this one has no link.
     PortDown,
-    /// Memory or device resources ran out.
+    /// Memory is short, or queue pairs or regions of the device are: `rdma resource show`. Use
+    /// fewer `slots` or connections.
     NoResources,
-    /// The peer will never issue RDMA Reads, so no Read chunk can work (MAL-151).
+    /// The server cannot read the data of writes (MAL-151). A first mount fails at once.
     NoReadCapability,
-    /// This host and the peer have no protocol version in common (V2-30).
+    /// The server lacks version 2, and `rdma_version` is 3; or it names no version that the client
+    /// has (V2-30).
     VersionUnsupported,
-    /// This host cancelled the attempt.
+    /// The client ended the attempt: it was forced to, or the mount was removed.
     Cancelled,
 }
 

@@ -15,23 +15,24 @@ const NOTICED: Millis = Millis::from_secs(60);
 /// An asynchronous event of a device, or of the port that a connection uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// The device failed.
+    /// The adapter failed, and its driver resets it: see the driver's messages.
     Fatal,
-    /// The port lost its link.
+    /// The link was lost or the interface set down: cable, switch, `ip link`. A short break may not
+    /// end a connection.
     PortDown,
-    /// The port works.
+    /// The link works again.
     PortActive,
     /// The port's own address changed (LID; with iWARP that of the interface).
     AddressChanged,
-    /// The partitions of the port changed.
+    /// InfiniBand only: the partitions of the port changed.
     PartitionsChanged,
-    /// A different subnet manager took over the fabric.
+    /// InfiniBand only: another subnet manager took over.
     ManagerChanged,
-    /// The subnet manager asks all clients to register again.
+    /// InfiniBand only: the subnet manager restarted, or its configuration changed.
     Reregister,
-    /// The addresses of the port changed (GID table), e.g. because of the interface's IP addresses.
+    /// The IP addresses of the port's interface changed (GID table).
     AddressesChanged,
-    /// Any other event.
+    /// An event that this version does not know.
     Other,
 }
 

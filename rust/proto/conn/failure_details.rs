@@ -11,15 +11,15 @@ use crate::{
 /// The type of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    /// A Send, which carries a message.
+    /// It sends a call, or an answer to a callback.
     Send,
-    /// A registration of a region.
+    /// It gives the server access to the memory of a call.
     RegMr,
-    /// An invalidation of a region, or the fence in front of registrations.
+    /// It revokes that access, or is the fence that rxe may need in front of `REG_MR`.
     LocalInv,
-    /// A keepalive probe: an RDMA Write of zero bytes.
+    /// A keepalive probe of zero bytes.
     RdmaWrite,
-    /// A Receive, which accepts a message.
+    /// It receives a message of the server.
     Recv,
 }
 

@@ -4,6 +4,7 @@ things."""
 
 import dataclasses
 import functools
+import importlib.util
 import itertools
 import re
 
@@ -72,9 +73,21 @@ def names():
         yield from ((kind, name) for name in found if name not in NEVER_SHOWN)
 
 
+def tables():
+    """Returns the module of the pages' tables, which belongs to no package."""
+    path = REPO / "Documentation/result_tables.py"
+    spec = importlib.util.spec_from_file_location("result_tables", path)
+    if not spec or not spec.loader:
+        raise ImportError(path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def guide():
-    """Returns the text of the guide."""
-    return "".join(page.read_text() for page in GUIDE)
+    """Returns the text of the guide with its tables."""
+    made = tables()
+    return "".join(made.expanded(page.read_text()) for page in GUIDE)
 
 
 def missing(text=None):

@@ -2,7 +2,6 @@
 """The pages' tables contain what the records contain."""
 
 import csv
-import importlib.util
 import pathlib
 import re
 import tempfile
@@ -14,19 +13,10 @@ from lablib.base import records
 from lablib.base.paths import REPO
 from lablib.bench import figures
 from lablib.checks import beside, killed, mutants, reliability
+from lablib.checks.documented import tables as loaded
 
 PAGES = REPO / "Documentation"
 USED = re.compile(r"^ *\.\. results:: (\S+)$", re.MULTILINE)
-
-
-def loaded():
-    """Returns the module of the pages, which belongs to no package."""
-    spec = importlib.util.spec_from_file_location("result_tables", PAGES / "result_tables.py")
-    if not spec or not spec.loader:
-        raise ImportError(PAGES)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows_of(module, name):
@@ -55,6 +45,51 @@ class AsTheyAre(unittest.TestCase):
         rows = rows_of(loaded(), "counters")[1:]
         self.assertEqual([row[0] for row in rows], [f"``{name}``" for name in names])
         self.assertTrue(all(row[1].endswith(".") for row in rows))
+
+    def test_each_name_in_the_log_is_explained(self):
+        for table, path, enum in (
+                ("causes", "conn/cause.rs", "Cause"), ("causes", "wc.rs", "WcStatus"),
+                ("reasons", "conn/cause.rs", "ConnectError"),
+                ("work-requests", "conn/failure_details.rs", "Opcode"),
+                ("queue-pair-events", "conn/failure_details.rs", "QpEvent"),
+                ("device-events", "conn/device.rs", "DeviceEvent")):
+            source = (REPO / "rust/proto" / path).read_text()
+            source = source.split(f"\nimpl {enum} {{")[1].split("\n}")[0]
+            names = set(re.findall(r'Self::\w+ => "([^"]+)"', source)) - {"success"}
+            self.assertGreater(len(names), 4, enum)
+            rows = dict(rows_of(loaded(), table)[1:])
+            self.assertEqual(names - {name.strip("`") for name in rows}, set(), enum)
+            self.assertTrue(all(text[-1] in ".?)" for text in rows.values()), enum)
+            self.assertNotRegex(" ".join(rows.values()), r"MAL-|V2-|X-0|\[|\(\)")
+
+    def test_each_tracepoint_is_explained(self):
+        for table, path in (("client-tracepoints", "trace.h"),
+                            ("server-tracepoints", "svc_trace.h")):
+            names = re.findall(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, ?)?(\w+)",
+                               (REPO / "rust/helpers" / path).read_text(), re.MULTILINE)
+            rows = rows_of(loaded(), table)[1:]
+            self.assertEqual(sorted(row[0] for row in rows), sorted(f"``{n}``" for n in names))
+
+    def test_each_line_of_debugfs_is_explained(self):
+        for table, path, function, end in (
+                ("state", "client/observe/debugfs.rs", "fn show_state", "\n}\n"),
+                ("other-counters", "client/observe/debugfs.rs", "fn show_counters", "\n}\n"),
+                ("server-connection", "server/board.rs", "fn show(this: &Self", "\n    }\n")):
+            source = (REPO / "rust" / path).read_text().split(function)[1].split(end)[0]
+            labels = re.findall(r'writeln!\(\s*f,\s*"([A-Za-z][\w\' ]*): ', source)
+            rows = rows_of(loaded(), table)[1:]
+            self.assertGreater(len(rows), 5)
+            self.assertEqual([row[0].strip("`") for row in rows], list(dict.fromkeys(labels)))
+
+    def test_each_parameter_is_in_the_manual_page(self):
+        source = (REPO / "rust/client/xprtrdma_client.rs").read_text().split("params: {")[1]
+        names = re.findall(r"^        (\w+): u32 {", source, re.MULTILINE)
+        names += re.findall(r"^module_param\w*\((\w+),", (
+            REPO / "rust/helpers/settings.c").read_text(), re.MULTILINE)
+        rows = rows_of(loaded(), "parameters")[1:]
+        self.assertGreater(len(names), 7)
+        self.assertEqual(set(names) - {row[0].strip("`") for row in rows}, set())
+        self.assertFalse([row for row in rows if re.search(r"[\\\"]|^\.", "".join(row))])
 
     def test_a_page_may_have_its_tables_in_it(self):
         page = (PAGES / "observing.rst").read_text()
