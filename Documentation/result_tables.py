@@ -40,6 +40,14 @@ COUNTER = re.compile(r'((?:^    /// .*\n)+)^    \w+ = "(\w+)",$', re.MULTILINE)
 VARIANT = re.compile(r"((?:^    /// .*\n)+)^    (\w+)(?:\(.*\))?,$", re.MULTILINE)
 NAME = re.compile(r'^            Self::(\w+) => "([^"]+)",$', re.MULTILINE)
 TRACE = re.compile(r"((?:^/// .*\n)+)^#\[inline\(always\)\]\npub fn (\w+)", re.MULTILINE)
+# A counter of a limit, with its comment.
+BOUND = re.compile(r'((?:^/// .*\n)+).*static \w+: Count = Count::new\("(\w+)"\);$',
+                   re.MULTILINE)
+# A message in the log, with what the comment says about it; a value in a message.
+LOG = re.compile(r"""^ *// LOG: ((?:.*\n *// )*.*)\n.*pr_\w+!\(\s*"((?:[^"\\]|\\[\s\S])*)",?"""
+                 r"""(?:\s*Show\(&(Named\(xprt\)|name|xprt)\))?""", re.MULTILINE)
+HOLES = re.compile(r"(?:\{([^{}:]*)[^{}]*\})+")
+NAMES = {"": "…", "e": "ERROR"}
 # A comment in a function, or a line that the function writes.
 LINE = re.compile(r"""((?:^ *// .*\n)+)|"([A-Za-z][\w' ]*): """, re.MULTILINE)
 # A parameter in the manual page, with its range and its text.
@@ -253,6 +261,35 @@ def tracepoints(path, system):
         for comment, name in TRACE.findall((TOP / "rust" / path).read_text())]
 
 
+def log():
+    """Returns the messages of the log with their comments; values have their names, or dots."""
+    rows = []
+    for crate in ("client", "rdma", "sunrpc"):
+        for path in (TOP / "rust" / crate).rglob("*.rs"):
+            for about, literal, names_transport in LOG.findall(path.read_text()):
+                text = re.sub(r"\\\n\s*", "", literal).replace('\\"', '"').removesuffix("\\n")
+                if names_transport:
+                    text = f"XPRT{text.removeprefix('{}')}"
+                text = HOLES.sub(lambda found: NAMES.get(found[1], found[1].upper()), text)
+                rows.append((f"``{text}``", sentence(re.sub(r"\n *// ", " ", about))))
+    return ("Message", "meaning and what to do"), sorted(rows)
+
+
+def bounds():
+    """Returns the counters of the server's limits."""
+    return ("Counter", "what is counted"), [
+        (f"``{name}``", sentence(about))
+        for about, name in BOUND.findall((TOP / "rust/server/count.rs").read_text())]
+
+
+def columns():
+    """Returns the columns of the transport's line in mountstats."""
+    text = (TOP / "rust/client/observe/mountstats.rs").read_text()
+    head, _, *rows = [[sentence(text) for text in line.strip(" |").split(" | ")]
+                      for line in re.findall(r"^/// (\|.*\|)$", text, re.MULTILINE)]
+    return head, rows
+
+
 def stages():
     """Returns the stages of a call in the server."""
     text = (TOP / "rust/server/latency.rs").read_text().partition("enum Stage {")[2]
@@ -367,6 +404,9 @@ TABLES = {
     "parameters": parameters,
     "state": lambda: written("client/observe/debugfs.rs", "fn show_state(", "show_state"),
     "server-connection": lambda: written("server/board.rs", "impl Seen {", "show"),
+    "bounds": bounds,
+    "columns": columns,
+    "log": log,
     "server-stages": stages,
     "other-counters": lambda: written("client/observe/debugfs.rs", "fn show_counters(",
                                       "show_counters"),

@@ -231,6 +231,9 @@ pub(crate) fn failure(
     rail: Option<Rail>,
 ) {
     if report.tell {
+        // LOG: An attempt failed (see the reasons below). A hard mount tries again; with rails,
+        // another live rail is tried at once. Repeated failures for the same reason are logged less
+        // and less often, but at least once an hour.
         pr_warn!(
             "{} cannot be connected{}: {} (after {}{})\n",
             Show(&Named(xprt)),
@@ -241,6 +244,9 @@ pub(crate) fn failure(
         );
     }
     if let (true, Some(device)) = (report.suspect_device, device) {
+        // LOG: Two attempts in a row got no answer to the connection request. Check this host's
+        // device. If Soft-RoCE (rxe) sends while the link is down, its management queue pair breaks
+        // permanently: `rdma link delete rxe0`, then `rdma link add rxe0 type rxe netdev eth0`.
         pr_warn!(
             "{} device {} gets no answers, though its port {} is active: if it gets none from \
              other hosts either, restart it (rxe whose link was down: \

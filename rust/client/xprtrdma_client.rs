@@ -89,6 +89,7 @@ struct XprtRdma {
 impl kernel::Module for XprtRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         if let Some(module) = stack::foreign() {
+            // LOG: Not loaded: see "Other RDMA stacks" in the administrator's guide.
             pr_err!(
                 "{module} is not the kernel's own, with which this module was built (MLNX_OFED, \
                  DOCA-OFED?): structures may differ; use the rpcrdma that comes with it, or \
@@ -99,15 +100,19 @@ impl kernel::Module for XprtRdma {
         params::check()?;
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
+                // LOG: Not loaded: see "Only one module can own the transport" in the
+                // administrator's guide.
                 pr_err!(
                     "another module (rpcrdma?) owns the \"rdma\" transport: unmount its NFS/RDMA \
                      mounts, stop an NFS/RDMA server on this host, run 'rmmod rpcrdma' and \
                      load this module again\n"
                 );
             } else {
+                // LOG: Not loaded; the error says why. Usually memory was short.
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;
+        // LOG: The module is ready.
         pr_info!(
             "RPC-over-RDMA client transport registered, version {}; while this module is loaded \
              rpcrdma and the NFS/RDMA server are not available\n",
@@ -115,12 +120,14 @@ impl kernel::Module for XprtRdma {
         );
         let sysctls = sysctl::Table::register();
         if sysctls.is_none() {
+            // LOG: Memory was short, or another module has files of these names.
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
         // No step after the registration may fail: a mount may already use the class, and if the
         // initialization failed, the kernel would free the module even if it is in use.
         let files = observe::debugfs::global(class.common());
         if files.is_err() {
+            // LOG: Memory was short when the module was loaded.
             pr_warn!("no memory for files in /sys/kernel/debug/xprtrdma_rs\n");
         }
         Ok(Self {

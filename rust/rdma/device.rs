@@ -95,6 +95,15 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 ///   nothing. A registration in the queue refers to its region by a pointer (`wr.reg.mr`) without a
 ///   reference.
 ///
+/// Without a [fence](crate::qp) these risks remain for a moment while an old key is valid:
+///
+/// * Until `renew`, the new memory has its DMA address, which no server knows. A packet with that
+///   address has the old key's rights.
+/// * rxe reads a region's address and writes it back. If a new address is set between the two, it
+///   is lost, and the server's access fails. An access with the old key and address would reach the
+///   new pages, at the old offset in the page.
+/// * Processors that reorder writes may see the new length before the new pages.
+///
 /// The list is empty with `XPRTRDMA_UPSTREAM=1`. That setting is for a kernel whose rxe does not
 /// execute a work request again (`Documentation/upstream`).
 const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = if cfg!(xprtrdma_upstream) {

@@ -212,6 +212,7 @@ impl Drop for Inner {
         if self.may_be_queued() {
             // If the region were freed, the device might still use it. So it is leaked. The leaked
             // object holds a reference that keeps the protection domain.
+            // LOG: A fault of this module: the region is never freed. Report it.
             pr_err!("a region was dropped while a send queue may have its registration\n");
             self.cover_nothing();
             self.unmap();

@@ -141,6 +141,8 @@ impl RawQp {
         unsafe { bindings::rdma_destroy_qp(self.pd.id().as_raw()) };
         let gone = !cq.is_used();
         if !gone {
+            // LOG: A fault of the device or its driver. All memory that the queue pair may use is
+            // never freed.
             pr_err!("the device has not destroyed a queue pair: its memory is lost\n");
         }
         gone
@@ -356,6 +358,7 @@ impl<H: QpHandler> Qp<H> {
         if self.pd.has_repeated() {
             let device = DeviceInfo::of(self.pd.id());
             let name = device.as_ref().map_or("?", DeviceInfo::name);
+            // LOG: See "rxe" on the page about reliability.
             pr_info!(
                 "{name} has executed a registration again, and lost a connection by that; from now \
                  on registrations wait there for what was sent before (registration_fence)\n"

@@ -42,35 +42,56 @@ impl Count {
     }
 }
 
-/// Number of replies that waited for space in the send queue.
+/// Answers that waited because the send queue was full. Each counts as a call of its client until
+/// it is posted (`responder::grant`).
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
-/// Number of times that a call waited for memory because its connection's share was used up.
+/// Calls that waited because the calls and results of a connection may take at most a quarter of
+/// the memory of all (`responder::budget`).
 pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
-/// Number of times that a call waited for memory because the share of its client's address was used
-/// up.
+/// Calls that waited because the connections of a client's address may take at most half of the
+/// memory of all, and never more than they leave to others (`responder::budget`).
 pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
-/// Number of times that a call waited for memory because the budget of all connections was used up.
+/// Calls that waited because the calls and results of all connections may take at most an eighth of
+/// the host's memory, from 16 to 128 MiB (`responder::budget`). A call of at most two pages is not
+/// counted (`server::memory`).
 pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
-/// Number of times that a call waited because the maximum number of Reads was in flight.
+/// Calls that waited because as many RDMA Reads were in flight as both ends support, at most 16. A
+/// call that needs more has them to itself (`responder::budget`).
 pub(crate) static READS: Count = Count::new("reads_waited");
-/// Number of messages that were dropped or refused.
+/// Messages that were dropped or refused, also because a call has more than 16 Write chunks or 128
+/// segments (`responder::admit`).
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
-/// Number of connection requests that were rejected because too many requests waited for a thread.
+/// Connection requests that were rejected because 64 of the listener waited for a thread
+/// (`rdma::cm::listen`).
 pub(crate) static WAITING: Count = Count::new("requests_rejected");
-/// Number of connection requests that were rejected because there were too many connections.
+/// Connection requests that were rejected because the listener had 512 connections or the address
+/// 128, none of them idle (`served::door`).
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
-/// Lines of the log that were left out because there were too many about one client address, or
-/// about all.
+/// Lines of the log that were left out because in five seconds there were 20 about a client
+/// address, or 200 about all; 64 addresses are distinguished (`served::lines`).
 pub(crate) static LINES: Count = Count::new("log_lines_left_out");
 
+/// Idle connections, the newest ones first, that were closed to make room for another one
+/// (`served::door`).
 static CROWDED: Count = Count::new("ended_for_another");
+/// Connections that were not confirmed within 10 s (`served::life`).
 static HALF_OPEN: Count = Count::new("ended_half_open");
+/// Connections whose client was silent for 60 s, and then did not answer a probe within 30 s
+/// (`served::life`).
 static SILENT: Count = Count::new("ended_silent");
+/// Connections whose oldest work request in the send queue (an RDMA Read, a Write, a message) did
+/// not complete within 30 s, even if the client continued to send (`served::life`).
 static STALLED: Count = Count::new("ended_send_queue_stalled");
+/// Connections with 16 messages that were dropped or refused; each minute subtracts one
+/// (`served::life`).
 static RUDE: Count = Count::new("ended_malformed");
+/// Connections with more than 8 refused options of version two in flight (`served::life`).
 static OPTIONS: Count = Count::new("ended_unknown_options");
+/// Connections whose client had more than 16 calls in flight above its grant of 64
+/// (`responder::grant`).
 static OVERRUN: Count = Count::new("ended_above_grant");
+/// Connections of which nfsd dropped as many calls as half of the grant (`responder::grant`).
 static LOST: Count = Count::new("ended_calls_lost");
 
 /// Counts the end of a connection, if a limit was the cause.

@@ -120,6 +120,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     }
     // SAFETY: The RPC client passes an address that is valid for `addrlen` bytes.
     let Some(peer) = (unsafe { addr_from_raw(args.dstaddr) }) else {
+        // LOG: The mount asked for another kind of address.
         pr_err!("only IPv4 and IPv6 servers are supported\n");
         return Err(Error::from_errno(compat::EAFNOSUPPORT));
     };

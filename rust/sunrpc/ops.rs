@@ -160,6 +160,7 @@ impl<T: Transport> Ops<T> {
     unsafe extern "C" fn enable_swap(_xprt: *mut bindings::rpc_xprt) -> c_int {
         // Establishing a connection allocates memory in rdma_cm and in the device's driver. Neither
         // promises progress while memory is being swapped out over this very transport.
+        // LOG: `swapon` was refused.
         pr_warn!("swap files on NFS over RDMA are not supported\n");
         compat::EOPNOTSUPP
     }

@@ -196,6 +196,7 @@ fn check<C: Check>(setting: Setting, text: &[u8]) -> Result {
     let text = from_utf8(text).ok().filter(|text| text.len() <= LONGEST);
     let Some(text) = text else {
         if may_log() {
+            // LOG: The text of a table of rails is longer, or not in UTF-8.
             pr_err!(
                 "{} refused: not a text of at most {LONGEST} bytes\n",
                 setting.parameter()

@@ -346,6 +346,7 @@ impl Link {
         let id = attempt.id.as_ref().ok_or(LocalFault::DeviceGone)?;
         let device = DeviceInfo::of(id).ok_or(LocalFault::DeviceGone)?;
         if !device.fast_reg {
+            // LOG: The device cannot be used. The attempt fails with `no suitable RDMA device`.
             pr_err!("{} has no fast registration\n", device.name());
             return Err(LocalFault::DeviceUnsuitable);
         }
@@ -424,6 +425,9 @@ impl Link {
         self.services.devices().forget();
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
+            // LOG: The largest messages without RDMA, out and in, are in bytes; the credits are
+            // those that the client requests. With `no remote invalidation` each call with a region
+            // needs more work.
             pr_info!(
                 "{} connected{}: device {} port {}, from {}{}, inline {}/{}, credits {}, \
                  {} pages per region{}{}\n",

@@ -414,6 +414,7 @@ fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
         }
     });
     if shared.note_left_out(pairs.left_out()) && may_log() {
+        // LOG: Name the devices instead of `auto`.
         pr_warn!(
             "{} {} rails are left out: there is room for {}\n",
             Show(&Named(xprt)),
@@ -430,6 +431,8 @@ fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     let (common, net, name) = (xprt.common(), xprt.net(), Named(xprt));
     let is_off = params::rails(common, net, |locals| {
         for pick in locals.absent(ends(found)) {
+            // LOG: The table `rails` names an address or an RDMA device that this namespace does
+            // not have.
             pr_warn!(
                 "{} rails: {} is not here\n",
                 Show(&name),
@@ -443,6 +446,8 @@ fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     };
     for addr in params::rail_servers(common, net).others(peer.ip()) {
         if !shared.with_rails(|rails| rails.lead_to(addr)) {
+            // LOG: No local address is in the network of this server address, and it is not the
+            // mount's address.
             pr_warn!(
                 "{} rail_servers: no rail leads to {}\n",
                 Show(&name),
@@ -455,5 +460,6 @@ fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
         1 => "only one rail",
         _ => return,
     };
+    // LOG: `no rail` or `only one rail`: the connections work, but end if their only cable fails.
     pr_warn!("{} {rails} to this server: no redundancy\n", Show(&name));
 }

@@ -151,6 +151,9 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     if may_log() {
         let (xprt, cause) = (Named(xprt), lost.cause.name());
         let details = Details(&lost);
+        // LOG: The connection ended (see the causes below). It is made again when needed. In
+        // parentheses: the first work request that failed, and the first that was not only flushed;
+        // events of the queue pair, the connection manager and the device.
         pr_info!("{} disconnected: {cause}{}\n", Show(&xprt), Show(&details));
     }
 }

@@ -30,6 +30,9 @@ pub(super) fn report(counters: &Counters, call: &Encoded<'_, Rdma>, error: xprtr
     counters.add(Ordinary::FailedMarshal);
     if may_log() {
         let (message, reply) = (call.message(), call.reply());
+        // LOG: The request ended with `EIO`. It needs more segments than fit: `region_pages` or
+        // `inline_size` is very small. With `Unmappable`, all bounce buffers (`swiotlb=` makes
+        // more) or IOMMU addresses are in use, or the device cannot access the memory.
         pr_warn!(
             "a request of {} bytes with a reply of up to {} bytes cannot be carried: {error:?}\n",
             message.len(),

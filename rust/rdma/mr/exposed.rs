@@ -92,6 +92,7 @@ impl<L: Lender> Drop for ExposedMr<L> {
             // Work requests may still refer to the region, so neither the region nor its memory is
             // freed. The RPC request that lent the memory then waits for ever, but no memory is
             // corrupted.
+            // LOG: A fault of this module: the region and its request are never freed. Report it.
             pr_err!("a region was dropped while its queue pair is in use\n");
             return;
         }

@@ -85,9 +85,9 @@ def tables():
 
 
 def guide():
-    """Returns the text of the guide with its tables."""
+    """Returns the text of the guide with its tables, in whose cells quotation marks are doubled."""
     made = tables()
-    return "".join(made.expanded(page.read_text()) for page in GUIDE)
+    return "".join(made.expanded(page.read_text()) for page in GUIDE).replace('""', '"')
 
 
 def missing(text=None):
