@@ -29,6 +29,8 @@ ANSWER_SECONDS, END_SECONDS = 10, 20
 # Time limit in which a server with a free thread answers a call over TCP.
 TCP_SECONDS = 2
 TCP_PORT = 2049
+# The number of bytes that a READ or WRITE may have. A call has a page more.
+MOST_DATA, PAGE = "/proc/fs/nfsd/max_block_size", 4096
 LAST = 0x80000000  # of a record's fragments
 # Each client has its own, so that the server takes no call for one that it has answered, or that
 # has broken connections, also in another case: cases are processes that begin in the same state.
@@ -150,6 +152,10 @@ class Stage:
         """Restores the content of the requester's file."""
         self.t.server.call("unlink", self.mine)
         self.t.server.write(self.mine, self.original)
+
+    def longest_call(self):
+        """Returns the number of bytes of the longest call that the server takes."""
+        return int(self.t.server.call("text", MOST_DATA)) + PAGE
 
     def unchanged(self):
         """Complains if the content of the requester's file has changed."""

@@ -19,6 +19,9 @@ SEGMENTS, CHUNKS = 128, 16
 # A length that exceeds that of any call.
 HUGE = 4 << 20
 NEW = b"\xa5"
+# Bytes of the reply to a READ of the requester's file, besides the data: the header of the RPC, the
+# compound's, PUTROOTFH, four LOOKUPs, and the READ's.
+REPLY_HEAD = 24 + 12 + 5 * 8 + 16
 
 
 # Deeds.
@@ -192,6 +195,81 @@ def null_reply(_stage, _client, answer):
         raise AssertionError(f"answered by {answer}")
 
 
+class TwoWrites:
+    """Two WRITEs whose data are in two Read chunks. `order` makes the Read list of the chunks, each
+    of which has two segments; `shift` moves the second Position.
+    """
+
+    def __init__(self, order=lambda first, second: first + second, shift=0):
+        self.order, self.shift = order, shift
+
+    def __call__(self, client):
+        client.stage.refill()
+        half = BLOCK // 2
+        first = calls.compound(client.next(), PATH, calls.write(0, half), calls.write(half, half))
+        between = calls.write(half, half)
+        place = len(first) - len(between)
+        _, whole = client.memory(NEW * BLOCK, READ)
+
+        def chunk(position, start):
+            return [(position, whole.but(length=half // 2, offset=whole.offset + start + offset))
+                    for offset in (0, half // 2)]
+
+        behind = place + half + len(between) + self.shift
+        reads = self.order(chunk(place, 0), chunk(behind, half))
+        return client.message(payload=first, reads=reads, xid=client.xid)
+
+
+def with_empty(deed, where):
+    """Builds the message of a deed, with segments of no bytes added to each chunk:
+    `where(empty, segments)` returns its segments."""
+    def built(client):
+        message = deed(client)
+
+        def more(segments):
+            empty = [segment.but(length=0) for segment in segments[:1]]
+            return where(empty, segments) if segments else segments
+
+        if message.reads:
+            position, = {position for position, _ in message.reads}
+            segments = more([segment for _, segment in message.reads])
+            return message.but(reads=[(position, segment) for segment in segments])
+        return message.but(writes=[more(chunk) for chunk in message.writes],
+                           reply=message.reply and more(message.reply))
+
+    return built
+
+
+def first_and_last(empty, segments):
+    return [*empty, *segments, *empty]
+
+
+def amid(empty, segments):
+    return [*segments[:1], *empty, *segments[1:]]
+
+
+def longest(more):
+    """Builds a WRITE so long that the whole call is as long as the server takes, plus `more` bytes.
+    Its bytes behind the data are for no operation."""
+    def deed(client):
+        client.stage.refill()
+        most = client.stage.longest_call()
+        front = calls.compound(client.next(), PATH, calls.write(0, BLOCK))
+        length = most - len(front) + more
+        _, whole = client.memory(length, READ)
+        return client.message(payload=front, reads=[(len(front), whole)], xid=client.xid)
+
+    return deed
+
+
+def twice(make):
+    """Sends the same message twice, one directly behind the other."""
+    def deed(client):
+        client.connection.send_many(make(client).octets(), 2)
+
+    return deed
+
+
 def many(count, make=None):
     """Sends the same call many times, with one post."""
     def deed(client):
@@ -231,6 +309,10 @@ TYPES = [
     Row("ERR_VERS from a client", more(ERROR, 1, 1, 1), dropped),
     Row("ERR_CHUNK from a client", more(ERROR, 2), dropped),
     Row("an error that ends early", more(ERROR), dropped),
+    *(Row(f"an error of {4 * count} bytes in version {version}",
+          lambda client, count=count, version=version:
+          (word(client.next(), version, 32, ERROR) + word(2, *[1] * 8))[:4 * count], dropped)
+      for version in (0, 1, 2, 3) for count in (4, 5, 7, 9)),
     Row("a Reply that nobody asked for",
         payload(lambda xid: word(xid, REPLY, 0, 0, 0, 0)), dropped),
     Row("a Reply of 8 bytes", payload(lambda xid: word(xid, REPLY)), dropped),
@@ -248,6 +330,7 @@ CREDITS = [
     Row("credit 2^32-1", null(credit=0xffffffff), served(null_reply)),
     Row("many calls at once", many(100), anything),
     Row("more calls than any grant", many(250), anything),
+    Row("the same call twice", twice(Writing()), anything),
     Row("many refusals at once", many(100, lambda client: client.message(vers=9)), anything),
     Row("many messages that are dropped", many(200, lambda client: client.message(
         payload=word(1, REPLY, 0, 0, 0, 0))), anything),
@@ -258,6 +341,10 @@ LISTS = [
       for number in (4, 5, 6) for value in (2, 0xffffffff)),
     *(Row(f"Read list ends after {words} words", more(MSG, *((1, 8, 1, 64, 0, 0)[:words])), refused)
       for words in range(3, 7)),
+    *(Row(f"Write list ends after {words} words", more(MSG, 0, *((1, 1, 1, 64, 0, 0, 0)[:words])),
+          refused) for words in range(3, 7)),
+    *(Row(f"Reply chunk ends after {words} words", more(MSG, 0, 0, *((1, 1, 1, 64, 0, 0)[:words])),
+          refused) for words in range(2, 6)),
     *(Row(f"{count:#x} segments in a Write chunk", more(MSG, 0, 1, count, 0, 0, 0, 0), refused)
       for count in (2, 1 << 28, 0xffffffff)),
     *(Row(f"{count:#x} segments in the Reply chunk", more(MSG, 0, 0, 1, count, 0, 0, 0), refused)
@@ -277,6 +364,13 @@ POSITIONS = [
     Row("Position 0 in RDMA_MSG", with_reads(0), refused),
     Row("a Position that is odd", Writing(place=1), refused),
     Row("a Position inside the RPC header", with_reads(4), refused),
+    Row("two chunks", TwoWrites(), served(written(BLOCK))),
+    Row("two chunks, the second one first", TwoWrites(lambda first, second: second + first),
+        served(written(BLOCK))),
+    Row("two chunks whose segments take turns", TwoWrites(
+        lambda first, second: [first[0], second[0], first[1], second[1]]), served(written(BLOCK))),
+    Row("two chunks that overlap", TwoWrites(shift=-BLOCK // 4), refused),
+    Row("two chunks, the second one behind the message", TwoWrites(shift=64), refused),
     Row("a Position behind the message", Writing(place=64), refused),
     Row("a protected call", Writing(credential=calls.INTEGRITY), refused),
     Row("more Positions than a call has", with_reads(*range(44, 44 + 40, 4)), refused),
@@ -299,6 +393,8 @@ NUMBERS = [
         Writing(change=lambda segment: segment.but(offset=(1 << 64) - 4096)), refused),
     Row("a call that is too long", Writing(change=lambda segment: segment.but(length=HUGE)),
         refused),
+    Row("a call as long as the server takes", longest(0), served()),
+    Row("a call that is longer by a word", longest(4), refused),
     Row("a Write chunk of 2^32 bytes", lambda client: client.message(
         writes=[[Segment((1, 0x80000000, 0))] * 2]), refused),
     Row("a Reply chunk that goes beyond the end of memory", lambda client: client.message(
@@ -307,7 +403,14 @@ NUMBERS = [
 
 DATA = [
     Row("a WRITE in good order", Writing(), served(written(BLOCK))),
-    Row("data in many segments", Writing(pieces=16), served(written(BLOCK))),
+    *(Row(f"data in {count} segments", Writing(pieces=count), served(written(BLOCK)))
+      for count in (16, 17, SEGMENTS)),
+    Row("data in one segment too many", Writing(pieces=SEGMENTS + 1), refused),
+    Row("data between empty segments", with_empty(Writing(), first_and_last),
+        served(written(BLOCK))),
+    Row("data with an empty segment amid them", with_empty(Writing(pieces=2), amid),
+        served(written(BLOCK))),
+    Row("more data than the WRITE says", Writing(claimed=BLOCK // 2, chunk=BLOCK), served()),
     Row("data whose pad is not sent", Writing(claimed=BLOCK - 3), served(written(BLOCK - 3))),
     Row("a chunk that is shorter than the data", Writing(chunk=BLOCK // 2), served(not_written)),
     Row("a chunk that is shorter by a word", Writing(chunk=BLOCK - 4), served(not_written)),
@@ -320,11 +423,42 @@ DATA = [
         Writing(claimed=BLOCK, inline=padded(NEW * 64)), anything),
 ]
 
+def sent_back(empty):
+    """Checks that a READ was written to its chunk, and that all segments were returned, `empty` of
+    them unused."""
+    def judge(stage, client, answer):
+        segments = answer.reply if answer.kind == "RDMA_NOMSG" else answer.writes[0]
+        used = [segment.length for segment in segments if segment.length]
+        if len(segments) != len(used) + empty:
+            raise AssertionError(f"segments that came back: {segments}")
+        if stage.content()[:BLOCK] not in client.connection.regions[-1].read(sum(used), 0):
+            raise AssertionError("other data than those of the file")
+
+    return judge
+
+
+def gone(client):
+    """Builds a WRITE whose memory is not registered any more."""
+    message = Writing()(client)
+    client.connection.take_back()
+    return message
+
+
 ROOM = [
     Row("a reply that has no room", reading(BLOCK), refused),
     Row("a Reply chunk that is too short", reading(BLOCK, reply=BLOCK), refused),
     Row("a Reply chunk that is long enough", reading(BLOCK, reply=2 * BLOCK),
         served(read_into("RDMA_NOMSG", BLOCK))),
+    Row("a Reply chunk that is exactly long enough", reading(BLOCK, reply=BLOCK + REPLY_HEAD),
+        served(read_into("RDMA_NOMSG", BLOCK))),
+    Row("a Reply chunk that is too short by a byte", reading(BLOCK, reply=BLOCK + REPLY_HEAD - 1),
+        refused),
+    Row("a Write chunk between empty segments",
+        with_empty(reading(BLOCK, write=BLOCK), first_and_last), served(sent_back(2))),
+    Row("a Reply chunk between empty segments",
+        with_empty(reading(BLOCK, reply=2 * BLOCK), first_and_last), served(sent_back(2))),
+    Row("a Write chunk of no segments for a few bytes", lambda client: reading(64)(client).but(
+        writes=[[]]), served(inline)),
     *(Row(f"a Reply chunk of {length} bytes that is not needed", lambda client, length=length:
           client.message(reply=[client.memory(length, WRITE)[1].but(length=length)]),
           served(inline)) for length in (0, 4, 20, 4096)),
@@ -340,6 +474,7 @@ KEYS = [
     Row("a Read beyond the end of a region", Writing(
         chunk=64, change=lambda segment: segment.but(length=BLOCK)), ended),
     Row("a Read of memory that may only be written", Writing(rights=WRITE), ended),
+    Row("a Read of memory that was taken back", gone, ended),
     Row("a Write into memory that may only be read", lambda client: reading_into(client, READ),
         ended),
     Row("a Write beyond the end of a region", lambda client: reading_into(client, WRITE, 64),

@@ -76,7 +76,13 @@ TWO = [
     Row("no payload", two(payload=b""), refused),
     Row("31 octets", lambda client: two()(client).octets()[:HEADER - 1], dropped),
     *(Row(f"procedure {number:#x}", patched(3, number), refused)
-      for number in (2, 3, 6, 0xffffffff)),
+      for number in (2, 3, *range(6, 14), 0xffffffff)),
+    *(Row(f"error of {4 * count} bytes", lambda client, count=count:
+          (word(client.next(), 2, 32, 4) + word(2, *[1] * 8))[:4 * count], dropped)
+      for count in (4, 5, 6, 8, 10)),
+    Row("first message above 1024 bytes",
+        payload(lambda xid: calls.null(xid) + bytes(2000)), served(in_version(2))),
+    Row("second message before the first answer", tables.twice(two()), anything),
     Row("unknown option", option(), wrong_option),
     Row("unknown option with a call", option(payload=calls.null(1)), wrong_option),
     Row("option that is cut", cut_option, refused),

@@ -120,6 +120,10 @@ class Requester(Connection):
         self.regions.append(region)
         return region, Segment((region.rkey, length, region.buf))
 
+    def take_back(self):
+        """Ends the peer's access to the latest region."""
+        self.regions.pop().close()
+
     def post_write_with_immediate(self):
         """Posts a Write of zero bytes to the server. It consumes a Receive of the server."""
         self.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, 0, self.stage, extra=7)

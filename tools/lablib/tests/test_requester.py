@@ -30,6 +30,9 @@ class Connection:
     def post_write_with_immediate(self):
         self.sent.append(b"")
 
+    def take_back(self):
+        self.regions.pop()
+
     def memory(self, content, rights=row.READ):
         length = content if isinstance(content, int) else len(content)
         self.regions.append((content, rights))
@@ -42,6 +45,7 @@ def stage():
     found.verbs = types.SimpleNamespace(Requester=Connection)
     found.device = None
     found.refill = lambda: None
+    found.longest_call = lambda: 1 << 16
     return found
 
 
