@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What calls cost our server: passes of nfsd's threads, and work requests."""
+
+from lib.asking import Client, Stage
+from lib.case import case, check, equal
+from lib.requester import calls, row, tables
+
+CLIENTS = "ours", "intree"
+MIB = 1 << 20
+# The number of calls, and how much more may happen because of the honest mount.
+CALLS, OTHERS = 100, 10
+# Elements of a work request of the software device, each with at least one page.
+ELEMENTS, PAGE = 32, 4096
+PASSES = "/proc/fs/nfsd/pool_stats"
+SYSCTLS = "/proc/sys/sunrpc/svc_rdma"
+LARGE = "/srv/mem/requester/large"
+
+
+def passes(t):
+    """Returns how often a connection was queued for a thread of nfsd."""
+    _, *pools = t.server.run("cat", PASSES).splitlines()
+    return sum(int(pool.split()[2]) for pool in pools)
+
+
+def transfers(t, kind):
+    """Returns the number of RDMA Reads or Writes that the server has posted."""
+    return int(t.server.call("text", f"{SYSCTLS}/rdma_stat_{kind}").split()[0])
+
+
+# covers: Each call wakes one thread of nfsd, once.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def a_call_is_one_pass_of_a_thread(t):
+    stage = Stage(t)
+    with Client(stage) as client:
+        for name, deed in (("NULL", tables.null()),
+                           ("READ", tables.reading(tables.BLOCK, write=tables.BLOCK)),
+                           ("WRITE", tables.Writing())):
+            message = deed(client)
+            before = passes(t)
+            for number in range(CALLS):
+                xid = message.xid + number
+                client.send(message.but(xid=xid, payload=xid.to_bytes(4) + message.payload[4:]))
+                found = client.receive()
+                check(found is not None and found.kind == "RDMA_MSG", f"answered by {found}")
+            client.xid += CALLS
+            count = passes(t) - before
+            t.note(f"{count} passes for {CALLS} calls of {name}")
+            check(CALLS <= count <= CALLS + OTHERS, f"{count} passes for {CALLS} calls of {name}")
+    stage.undisturbed()
+    stage.wait_gone()
+
+
+# covers: The data of a long READ or WRITE take as few work requests as the device allows.
+@case(versions=(), clients=CLIENTS, server="ours", provider="rxe", seconds=60)
+def long_transfers_take_few_work_requests(t):
+    stage = Stage(t)
+    content = bytes(range(256)) * (MIB // 256)
+    t.server.write(LARGE, content)
+    t.defer(t.server.call, "unlink", LARGE)
+    with Client(stage) as client:
+        client.ping()
+        # The data of a WRITE. Its position is the end of the rest of the call.
+        _, whole = client.memory(content, row.READ)
+        most = int(t.server.call("text", "/proc/fs/nfsd/max_block_size"))
+        length = min(MIB, most)
+        front = calls.compound(client.next(), LARGE, calls.write(0, length))
+        before = transfers(t, "read")
+        client.send(client.message(payload=front, xid=client.xid,
+                                   reads=[(len(front), whole.but(length=length))]))
+        found = client.receive()
+        equal(calls.outcome(found.payload), ("nfs", 0), "the outcome of the WRITE")
+        reads = transfers(t, "read") - before
+        region, whole = client.memory(MIB, row.WRITE)
+        before = transfers(t, "write")
+        xid = client.next()
+        client.send(client.message(payload=calls.compound(xid, LARGE, calls.read(0, length)),
+                                   xid=xid, writes=[[whole]]))
+        found = client.receive()
+        used = sum(segment.length for segment in found.writes[0])
+        equal(used, length, "bytes in the Write chunk")
+        check(region.read(used, 0) == content[:used], "other data than those of the file")
+        writes = transfers(t, "write") - before
+    t.note(f"{reads} Reads and {writes} Writes for {length >> 10} KiB")
+    # The pages of a file may be anywhere; one more work request, for bytes that begin in a page.
+    limit = length // (ELEMENTS * PAGE) + 1
+    check(1 <= reads <= limit, f"{reads} Reads, at most {limit} wanted")
+    check(1 <= writes <= limit, f"{writes} Writes, at most {limit} wanted")
+    stage.undisturbed()
+    stage.wait_gone()
