@@ -6,7 +6,8 @@ import time
 
 from lib import faults, wait
 from lib.asking import Client, Stage
-from lib.case import ENV, case, check
+from lib.case import ENV, case, check, equal
+from lib.env import PORT
 from lib.hostile.message import CALL, word
 from lib.requester import calls, row, tables
 from lib.served import counters
@@ -22,6 +23,8 @@ FIRST = 16
 # The number of silent connections, and of 1 MiB calls on each: together they want more of the
 # memory for calls than they may have.
 SILENT, READS = 26, 4
+# The number of requests that wait at a listener without threads.
+WAITING = 5
 
 
 def open_many(stage, count, begin):
@@ -115,7 +118,7 @@ def reads_that_are_not_answered(t):
 # covers: RSP-203: Connections end during Reads, Writes and answers. Nothing is left in our server.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def connections_that_end_amid_calls(t):
-    stage = Stage(t)
+    stage, pages = Stage(t), counters(t)["memory_free_pages"]
     deeds = (tables.Writing(claimed=4 * tables.BLOCK, pieces=8), tables.reading(
         tables.BLOCK, write=tables.BLOCK), tables.null())
     for pause in (0, 0.001, 0.01, 0.05):
@@ -125,6 +128,8 @@ def connections_that_end_amid_calls(t):
                 time.sleep(pause)
         stage.undisturbed()
     stage.wait_gone()
+    wait.until(lambda: counters(t)["memory_free_pages"] == pages, ENV.patience(20),
+               "the memory of all calls given back")
 
 
 # covers: A client sends many calls that get no answer. After a number of them our server ends its
@@ -158,3 +163,27 @@ def a_server_that_stops(t):
     faults.start_nfsd(t.server)
     stage.read()
     check(stage.honest.connects() >= 2, "the honest mount has not connected again")
+
+
+# covers: RSP-205: A listener goes while connection requests wait, because it has no threads. They
+# are rejected, and nothing of them is left.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
+def a_listener_without_threads_goes(t):
+    stage = Stage(t)
+    t.defer(faults.start_nfsd, t.server)
+    faults.stop_nfsd(t.server)
+    wait.until(lambda: not stage.identifiers(), ENV.patience(20), "no listener")
+    t.server.call("text", faults.PORTLIST, f"rdma {PORT}")
+    listening = stage.identifiers()
+    asked = open_many(stage, WAITING, lambda client: client.connection.request())
+    wait.until(lambda: stage.identifiers() >= listening + WAITING, ENV.patience(20),
+               "requests that wait")
+    equal(stage.queue_pairs(), 0, "queue pairs for requests that wait")
+    faults.stop_nfsd(t.server)
+    wait.until(lambda: not stage.identifiers(), ENV.patience(20),
+               "nothing of any request left in the stopped server")
+    for client in asked:
+        name, _ = client.connection.event(ENV.patience(5))
+        equal(name, "rejected", "what the client was told")
+    faults.start_nfsd(t.server)
+    stage.read()
