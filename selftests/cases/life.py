@@ -12,7 +12,7 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-MANY = 7  # failures in a row; the pause after them is at least 15 seconds unless it is bounded
+MANY = 7  # failures in a row; without a bound the next pause would be at least 15 seconds
 
 
 def held_up(_, path):

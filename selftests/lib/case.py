@@ -22,15 +22,15 @@ class Case:
 
     function: Callable
     number: int        # its place among all cases
-    versions: tuple    # NFS versions it can run with; none: it takes care itself
-    seconds: float     # at its worst, small size, stock kernel
+    versions: tuple    # NFS versions; if empty, the case mounts by itself
+    seconds: float     # longest time in small size on the stock kernel
     full_seconds: float
     clients: tuple
     full_only: bool
     stock_only: bool
     debug_only: bool
-    provider: str | None  # of the device that it is about
-    server: str | None  # the transport of the server that it is about
+    provider: str | None  # the only provider with which the case runs
+    server: str | None  # the only transport of the server with which the case runs
     loaded: bool       # the transport module is loaded before it starts
 
     @property

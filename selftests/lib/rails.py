@@ -196,7 +196,8 @@ def flapping(server, number):
 
 @contextlib.contextmanager
 def both_gone(server, number, seconds):
-    """Removes both devices of this machine for this time; then this one is back."""
+    """Removes both devices of this machine. After this time device `number` comes back, and the
+    other one after the block."""
     with device_gone(server, 1 - number):
         with device_gone(server, number):
             pass_by(seconds)

@@ -215,8 +215,7 @@ def check_server(spec, rounds, measured, write):
 
 
 def comparable(found, release):
-    """Returns the record if it was made with the same kernel as the measurement; otherwise raises.
-    """
+    """Returns the record. Raises an error if another kernel was measured than is recorded."""
     before, with_kernel = found
     if with_kernel != release:
         raise LabError(f"recorded with kernel {with_kernel}, measured with {release}: "

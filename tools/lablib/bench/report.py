@@ -158,7 +158,7 @@ def called(way):
 
 
 def each_way(rows, operation, columns):
-    """Returns the counts of an operation: a line for each way, with these columns."""
+    """Returns the counts of an operation as text: a line for each module or setting."""
     return [operation.ljust(26) + called(way).ljust(10) + "".join(
         (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
         for row in (rows[way][operation],) for c in columns) for way in rows]
@@ -241,8 +241,8 @@ def measure_processors(spec, client, processors, rounds):
 
 
 def by_group(waits):
-    """Returns how often code of each group, named as `function [module]`, found a spin lock taken.
-    """
+    """Returns how often the code of each group found a spin lock held by another processor. The
+    names of the code are like `function [module]`."""
     found = dict.fromkeys((f"{group} waits" for group in WAITING), 0.0)
     for code, times in waits.items():
         group = instructions.GROUPS.get(code.partition(" [")[2].rstrip("]"))

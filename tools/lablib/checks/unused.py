@@ -63,7 +63,7 @@ def fold(source, tree):
 
 
 def change(path, old, new, times=None):
-    """Replaces what matches in a file, and fails if that is not `times` times."""
+    """Replaces what matches in a file. Raises an error unless it matches `times` times."""
     text, count = re.subn(old, new, path.read_text(), count=times or 0, flags=re.MULTILINE)
     if times and count != times:
         raise LabError(f"{path}: no {old}")

@@ -36,7 +36,8 @@ TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
 # pages.
 ENQUEUE, REFILL = 6, 8
 SERVERS = ((ENQUEUE, "svc_xprt_enqueue"), (REFILL, "svc_fill_pages"))
-# Functions in which a processor is idle, and the one that does work for others which woke it.
+# Functions in which a processor is idle, and the function that does the work for which another
+# processor woke it.
 IDLES, WOKEN = ("cpu_startup_entry", "do_idle"), "flush_smp_call_function_queue"
 # Functions that wait for a spin lock, and for a timer's function that runs on another processor.
 WAIT = "native_queued_spin_lock_slowpath"

@@ -642,7 +642,7 @@ fn the_last_disconnects_are_remembered() {
     assert!(rig.conn.history().iter().eq(&entries));
 }
 
-// Keepalive: the default values report no sign of life.
+// A default `Activity` says that nothing was heard from the peer, so the keepalive probes the peer.
 #[test]
 fn a_default_activity_proves_nothing() {
     let mut rig = Rig::new(Config::default());
