@@ -238,12 +238,19 @@ def sentence(comment):
     return text.replace("`", "``")
 
 
+def first(pattern, text):
+    """Returns the first match of a pattern, which must match."""
+    found = re.search(pattern, text, re.MULTILINE)
+    if not found:
+        raise ValueError(f"nothing matches {pattern}")
+    return found
+
+
 def variants(path, enum):
     """Returns the names that the log uses for the variants of an enum, with their comments."""
     text = (TOP / "rust" / path).read_text()
-    body = re.search(rf"^pub enum {enum} {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]
-    names = dict(NAME.findall(re.search(
-        rf"^impl {enum} {{\n(.*?)^}}", text, re.MULTILINE | re.DOTALL)[1]))
+    body = first(rf"(?s)^pub enum {enum} {{\n(.*?)^}}", text)[1]
+    names = dict(NAME.findall(first(rf"(?s)^impl {enum} {{\n(.*?)^}}", text)[1]))
     return [(f"``{names[variant]}``", sentence(comment))
             for comment, variant in VARIANT.findall(body) if variant in names]
 
@@ -302,7 +309,7 @@ def written(path, owner, function):
     """Returns the lines that a function writes, each with the comment in front of it."""
     text = (TOP / "rust" / path).read_text()
     text = text[text.index(owner):]
-    body = re.search(rf"^( *)fn {function}\(.*?\n\1}}\n", text, re.MULTILINE | re.DOTALL)[0]
+    body = first(rf"(?s)^( *)fn {function}\(.*?\n\1}}\n", text)[0]
     rows, comment = [], None
     for before, label in LINE.findall(body):
         if before:
@@ -335,8 +342,7 @@ def parameters():
 
 def patches():
     """Returns the patches of the kernel, with what each of them replaces here."""
-    titles = {path.name[:4]: re.search(r"^Subject: \[PATCH\] (.*\n(?: .*\n)*)", path.read_text(),
-                                       re.MULTILINE)[1]
+    titles = {path.name[:4]: first(r"^Subject: \[PATCH\] (.*\n(?: .*\n)*)", path.read_text())[1]
               for path in (TOP / "Documentation/upstream").glob("*.patch")}
     head, rows = whole("patches")
     return (head[0], "title", *head[1:]), [

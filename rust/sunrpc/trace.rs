@@ -115,8 +115,8 @@ pub fn invalidate(xprt: u32, slot: u32, regions: u32) {
     );
 }
 
-/// Records that an answered call ends. The arguments are the transport, the xid, and 0 or a negative
-/// errno. A call that was killed or could not be carried has no such event.
+/// Records that an answered call ends. The arguments are the transport, the xid, and 0 or a
+/// negative errno. A call that was killed or could not be carried has no such event.
 #[inline(always)]
 pub fn complete(what: impl FnOnce() -> (u32, u32, i32)) {
     trace!(
