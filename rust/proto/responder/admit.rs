@@ -182,6 +182,8 @@ impl<'a> Call<'a, Admitted> {
     }
 }
 
+// This function and the next ones are inlined, so that the Call need not be in memory.
+#[inline(always)]
 fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     check_complexity(&call.lists)?;
     let Reads {
@@ -221,6 +223,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     })
 }
 
+#[inline]
 fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
     if lists.writes.len() > MAX_WRITES {
         return Err(Fault::TooComplex);
@@ -235,6 +238,7 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
 }
 
 /// Returns how many segments the chunks of a Write list have.
+#[inline]
 fn write_segments(list: &WriteList<'_>) -> usize {
     // By the type invariant the bytes are whole chunks, so the difference is not negative.
     let chunks = list.len().saturating_mul(CHUNK_LEN);
@@ -247,6 +251,7 @@ fn write_segments(list: &WriteList<'_>) -> usize {
 /// A Position is an offset in the unreduced message. To get the offset in the reduced message at
 /// which a chunk is inserted, the lengths of the chunks before it, with their pads, are subtracted
 /// (RFC 8166 3.4.5).
+#[inline]
 fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
     let mut inserted = 0u32;
     let mut last = 0;
@@ -265,6 +270,7 @@ fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
 /// Checks the segments of the Write chunks and of the Reply chunk. Also checks that the header of
 /// every possible response fits into a Send, because a Reply repeats the chunk lists (RFC 8166
 /// 3.4.6, 4.3.3). Returns the length of all these chunks together.
+#[inline]
 fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u32, Fault> {
     let mut least = reply_header_len(lists, version);
     let mut results = 0u32;
@@ -284,6 +290,7 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u
 
 /// Returns the length in bytes of the header of a Reply to a Call of this version with these chunk
 /// lists.
+#[inline]
 pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
     let reply = lists.reply.as_ref();
     let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
@@ -310,6 +317,7 @@ fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault>
 /// Checks that the arguments of the Call may be in its Read chunks. Returns whether RPCSEC_GSS
 /// protects (or may protect) the message. If no argument is in a Read chunk, a header that cannot
 /// be parsed is left to the RPC layer.
+#[inline]
 fn check_arguments(
     mut items: Items<'_>,
     header: Result<RpcCall, Malformed>,

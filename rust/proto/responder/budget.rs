@@ -164,11 +164,13 @@ impl Share {
     }
 
     /// Records that `count` RDMA Reads were posted.
+    #[inline]
     pub fn begin_reads(&mut self, count: u32) {
         self.reads = self.reads.saturating_add(count);
     }
 
     /// Records that `count` RDMA Reads completed.
+    #[inline]
     pub fn end_reads(&mut self, count: u32) {
         self.reads = self.reads.saturating_sub(count);
     }

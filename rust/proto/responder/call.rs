@@ -107,7 +107,7 @@ impl<'a, S> Call<'a, S> {
 pub struct Parked<S> {
     facts: Facts,
     layout: Layout,
-    stage: S,
+    pub(crate) stage: S,
 }
 
 impl<S> Parked<S> {
@@ -116,6 +116,18 @@ impl<S> Parked<S> {
     /// lists.
     #[inline]
     pub fn resume(self, message: &[u8]) -> Option<Call<'_, S>> {
+        let (lists, payload) = self.lists(message)?;
+        Some(Call {
+            facts: self.facts,
+            lists,
+            payload,
+            stage: self.stage,
+        })
+    }
+
+    /// Returns the chunk lists in the message that contained the Call, and the bytes behind them.
+    #[inline]
+    pub(crate) fn lists<'a>(&self, message: &'a [u8]) -> Option<(Lists<'a>, &'a [u8])> {
         let mut input = Reader::new(message);
         if input.u32() != Ok(self.facts.xid.0) {
             return None;
@@ -123,11 +135,6 @@ impl<S> Parked<S> {
         let fixed = self.facts.version.fixed_len();
         let mut input = Reader::new(message.get(fixed..)?);
         let lists = self.layout.find(&mut input).ok()?;
-        Some(Call {
-            facts: self.facts,
-            lists,
-            payload: input.rest(),
-            stage: self.stage,
-        })
+        Some((lists, input.rest()))
     }
 }

@@ -152,6 +152,7 @@ impl Grant {
     ///
     /// Returns [`Overdrawn::Overrun`] if the client has too many Calls in flight. The caller must
     /// then close the connection.
+    #[inline]
     pub fn begin(&mut self, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
         if let Some(Credits(requested)) = requested {
             // The request is only a hint. Zero is read as one, and [`GrantBounds::most`] limits the
@@ -186,6 +187,7 @@ impl Grant {
     ///
     /// Returns [`Overdrawn::Starved`] if the grant would be zero, which is forbidden. The caller
     /// must then close the connection.
+    #[inline]
     pub fn answer(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
         self.end(ticket);
         let backed = self.backed().saturating_sub(self.bounds.reserved);
@@ -296,16 +298,19 @@ impl Grant {
 
     /// Returns how many Calls without a response the client may have, including the tolerated
     /// excess.
+    #[inline]
     const fn most(&self) -> u32 {
         self.believed.saturating_add(self.bounds.spare)
     }
 
     /// Takes back a ticket, because its Call is no longer in process.
+    #[inline]
     fn end(&mut self, Ticket(()): Ticket) {
         self.in_process = self.in_process.saturating_sub(1);
     }
 
     /// Returns the grant that the policy aims for, or the client's request if that is smaller.
+    #[inline]
     const fn goal(&self) -> u32 {
         if self.target < self.requested {
             self.target
@@ -327,6 +332,7 @@ impl Grant {
 
     /// Returns how many Calls the server can hold: those in process, and one for each posted
     /// Receive.
+    #[inline]
     const fn backed(&self) -> u32 {
         self.posted.saturating_add(self.in_process)
     }

@@ -57,6 +57,7 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// Groups the segments of a Read list by Position, and checks each segment.
+    #[inline]
     pub(crate) fn group(list: &ReadList<'_>) -> Result<Self, Fault> {
         let mut reads = Self::default();
         let (mut first, mut length, mut is_alone) = (0, 0u64, true);
@@ -170,6 +171,7 @@ fn sum(length: u32, segment: &Segment) -> Result<u32, Fault> {
 }
 
 /// Checks that a segment does not go beyond the end of the client's 64-bit address space.
+#[inline]
 pub(crate) fn check_memory(segment: &Segment) -> Result<(), Fault> {
     let behind_first = u64::from(segment.length).saturating_sub(1);
     match segment.offset.checked_add(behind_first) {
@@ -179,6 +181,7 @@ pub(crate) fn check_memory(segment: &Segment) -> Result<(), Fault> {
 }
 
 /// Checks the segments of a Write chunk or Reply chunk, and returns the chunk's length in bytes.
+#[inline]
 pub(crate) fn capacity(segments: impl Iterator<Item = Segment>) -> Result<u32, Fault> {
     let mut bytes = 0;
     for segment in segments {

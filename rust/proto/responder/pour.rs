@@ -58,6 +58,7 @@ where
     L: Iterator<Item = Span>,
 {
     /// Distributes the `results` over `chunks`, and `rest` over the segments of `reply`.
+    #[inline(always)]
     pub(crate) fn new(
         chunks: WriteList<'a>,
         results: S,
@@ -77,6 +78,7 @@ where
 
     /// Goes on to the next span, which is at the beginning of a chunk unless it belongs to the
     /// Reply chunk and is not the first there.
+    #[inline(always)]
     fn advance(&mut self) -> Option<()> {
         let chunk = match self.results.next() {
             Some(span) => {
@@ -103,6 +105,7 @@ where
 {
     type Item = Write;
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Write> {
         while self.span.length == 0 {
             self.advance()?;

@@ -14,7 +14,10 @@ use crate::{
             Ready,
             Terms, //
         },
-        call::Call,
+        call::{
+            Call,
+            Parked, //
+        },
         grant::Granted,
         items::capacity,
         pour::{
@@ -70,21 +73,41 @@ pub struct Reply<'a> {
     reduced: u32,
 }
 
+impl Ready {
+    /// Returns those of the Write chunks that may be used for results.
+    #[inline]
+    fn chunks<'a>(&self, writes: WriteList<'a>) -> WriteList<'a> {
+        match self.protected {
+            // No result of a protected reply may be in a Write chunk (RFC 8166 8.2.2.3).
+            true => WriteList::default(),
+            false => writes,
+        }
+    }
+
+    /// Returns the room for the k-th result, see [`Call::room`].
+    #[inline]
+    pub(crate) fn room(&self, writes: WriteList<'_>, k: usize) -> Option<u32> {
+        let chunk = self.chunks(writes).nth(k)?;
+        capacity(chunk).ok().filter(|bytes| *bytes != 0)
+    }
+}
+
+impl Parked<Ready> {
+    /// Returns what [`Call::room`] returns for the Call. Returns an outer `None` if `message` is
+    /// recognizably a different message than the one that contained the Call.
+    #[inline]
+    pub fn room(&self, message: &[u8], k: usize) -> Option<Option<u32>> {
+        let (lists, _) = self.lists(message)?;
+        Some(self.stage.room(lists.writes, k))
+    }
+}
+
 impl<'a> Call<'a, Ready> {
     /// Returns the maximum length in bytes of the k-th result if it is sent in a Write chunk, or
     /// `None` if it is sent inline. If a result is longer, the RPC layer fails the operation.
+    #[inline]
     pub fn room(&self, k: usize) -> Option<u32> {
-        let chunk = self.chunks().nth(k)?;
-        capacity(chunk).ok().filter(|bytes| *bytes != 0)
-    }
-
-    /// Returns the Write chunks that may be used for results.
-    fn chunks(&self) -> WriteList<'a> {
-        if self.stage.protected {
-            // No result of a protected reply may be in a Write chunk (RFC 8166 8.2.2.3).
-            return WriteList::default();
-        }
-        self.lists.writes.clone()
+        self.stage.room(self.lists.writes.clone(), k)
     }
 
     /// Decides how a reply of `total` bytes is sent. Each entry of `marks` is a result that may be
@@ -108,7 +131,8 @@ impl<'a> Call<'a, Ready> {
 
     #[inline]
     fn plan(&'a self, marks: &'a [Span], total: u32, terms: &Terms) -> Result<Reply<'a>, Fault> {
-        let results = Results::pair(self.chunks(), marks, total)?;
+        let chunks = self.stage.chunks(self.lists.writes.clone());
+        let results = Results::pair(chunks, marks, total)?;
         let mut reduced = total;
         for span in results.spans().filter(|span| span.length != 0) {
             // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
@@ -136,6 +160,7 @@ impl<'a> Call<'a, Ready> {
     /// Returns a handle from the chunks of this Call, for the reply's Send to invalidate. `agreed`
     /// says whether both ends announced remote invalidation (RFC 8797 4.1); if not, the result is
     /// `None`. An error message must not invalidate a handle.
+    #[inline]
     pub fn invalidate(&self, agreed: bool) -> Option<Handle> {
         let lists = &self.lists;
         let writes = lists.writes.clone().flatten();
@@ -165,6 +190,12 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Returns whether the reply has RDMA Writes.
+    #[inline]
+    pub const fn has_writes(&self) -> bool {
+        self.results.any() || matches!(self.form, Form::ReplyChunk)
+    }
+
     /// Returns the parts of the reply that the Send carries behind the transport header, in order.
     #[inline]
     pub fn inline(&self) -> impl Iterator<Item = Span> + 'a {
@@ -179,6 +210,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Returns the RDMA Writes, which must be posted before the Send.
+    #[inline]
     pub fn writes(&self) -> impl Iterator<Item = Write> + 'a {
         let lists = &self.call.lists;
         Pour::new(

@@ -40,6 +40,7 @@ pub(crate) struct Results<'a> {
 impl<'a> Results<'a> {
     /// Pairs `chunks` with `marks` for a reply of `total` bytes. Fails if a result does not fit
     /// into its chunk.
+    #[inline]
     pub(crate) fn pair(
         chunks: WriteList<'_>,
         marks: &'a [Span],
@@ -60,6 +61,12 @@ impl<'a> Results<'a> {
             bit = bit.wrapping_add(bit);
         }
         Ok(Self { marks, placed })
+    }
+
+    /// Returns whether a result is written to a Write chunk.
+    #[inline]
+    pub(crate) const fn any(&self) -> bool {
+        self.placed != 0
     }
 
     /// Returns for each Write chunk, in order, the bytes of the reply that are written to it: none
@@ -144,6 +151,7 @@ pub(crate) fn padded_end(span: Span) -> u32 {
     end(span).unwrap_or(u32::MAX)
 }
 
+#[inline]
 fn end(span: Span) -> Option<u32> {
     span.from.checked_add(round_up(span.length)?)
 }

@@ -33,6 +33,7 @@ pub(crate) struct RpcCall {
 impl RpcCall {
     /// Parses the RPC Call header at the front of a message. Returns [`Malformed`] if the header is
     /// incomplete.
+    #[inline]
     pub(crate) fn parse(stream: &[u8]) -> Result<Self, Malformed> {
         let mut input = Reader::new(stream);
         let [_xid, _type, _rpc_version] = words(&mut input)?;
@@ -68,6 +69,7 @@ impl RpcCall {
     }
 }
 
+#[inline]
 fn words<const N: usize>(input: &mut Reader<'_>) -> Result<[u32; N], Malformed> {
     let mut all = [0; N];
     for word in &mut all {
@@ -78,6 +80,7 @@ fn words<const N: usize>(input: &mut Reader<'_>) -> Result<[u32; N], Malformed> 
 
 /// Reads an opaque XDR item of variable length. Returns its bytes and their number, both with
 /// padding.
+#[inline]
 fn opaque<'a>(input: &mut Reader<'a>) -> Result<(&'a [u8], u32), Malformed> {
     let padded = round_up(input.u32()?).ok_or(Malformed)?;
     let len = usize::try_from(padded).map_err(|_| Malformed)?;

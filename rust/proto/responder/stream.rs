@@ -82,6 +82,7 @@ impl<'a> Call<'a, Admitted> {
     }
 
     /// Returns where the unreduced message is when all data have been fetched.
+    #[inline]
     pub fn assembly(&self) -> Assembly {
         if self.facts.long {
             return Assembly::Landed;
@@ -95,6 +96,7 @@ impl<'a> Call<'a, Admitted> {
     }
 
     /// Returns the length of the landing area in bytes.
+    #[inline]
     pub fn landing(&self) -> u32 {
         match self.assembly() {
             Assembly::Inline => 0,
@@ -117,52 +119,82 @@ impl<'a> Call<'a, Admitted> {
     }
 
     /// Returns the RDMA Reads in ascending order of their offsets in the landing area.
+    #[inline]
     pub fn reads(&self) -> impl Iterator<Item = Read> + '_ {
         Cuts {
+            cut: self.split().map_or(Cut::default(), |item| Cut {
+                entries: self.lists.reads.clone(),
+                position: item.position,
+                skip: 0,
+                left: item.length,
+                to: 0,
+            }),
             pieces: self.landed(),
             list: &self.lists.reads,
             long: self.facts.long,
-            cut: Cut::default(),
         }
     }
 
     /// Returns the parts of the landing area that no RDMA Read writes, in ascending order of
     /// offset.
+    #[inline]
     pub fn fills(&self) -> impl Iterator<Item = Fill> + '_ {
-        let long = self.facts.long;
-        self.landed().filter_map(move |piece| {
-            let Piece { to, length, .. } = piece;
-            match piece.source {
-                Source::Body { from } if !long => Some(Fill::Copy { from, to, length }),
-                Source::Pad => Some(Fill::Zero { to, length }),
-                Source::Body { .. } | Source::Item { .. } => None,
-            }
-        })
+        Fills {
+            pad: self.split(),
+            pieces: self.landed(),
+            long: self.facts.long,
+        }
     }
 
-    /// Returns the pieces of the message that are in the landing area, with their offsets there. No
-    /// piece is empty.
+    /// Returns the only Read chunk, if the landing area contains nothing else.
     #[inline]
-    fn landed(&self) -> Pieces<'a> {
-        let mut pieces = Pieces {
-            items: self.items(),
-            body: self.stage.body,
-            place: Place::default(),
-            ready: [Piece::EMPTY; 3].into_iter(),
-            ended: true,
-        };
+    fn split(&self) -> Option<Item> {
         match self.assembly() {
-            Assembly::Inline => {}
-            Assembly::Split { .. } => {
-                // Only the chunk is in the landing area.
-                if let Some(item) = pieces.items.next() {
-                    let [data, pad] = pieces.place.chunk(item.position, item.length);
-                    pieces.ready = [Piece::EMPTY, data, pad].into_iter();
-                }
-            }
-            Assembly::Landed => pieces.ended = false,
+            Assembly::Split { .. } => self.items().next(),
+            Assembly::Inline | Assembly::Landed => None,
         }
-        pieces
+    }
+
+    /// Returns the pieces of the whole message with their offsets in the landing area, if the whole
+    /// message is there. No piece is empty.
+    #[inline]
+    fn landed(&self) -> Option<Pieces<'a>> {
+        match self.assembly() {
+            Assembly::Landed => Some(Pieces {
+                items: self.items(),
+                body: self.stage.body,
+                place: Place::default(),
+                ready: [Piece::EMPTY; 3].into_iter(),
+                ended: false,
+            }),
+            Assembly::Inline | Assembly::Split { .. } => None,
+        }
+    }
+}
+
+/// Iterator over the parts of a landing area that no RDMA Read writes.
+struct Fills<'a> {
+    /// The Read chunk that is alone in the landing area, until its pad was returned.
+    pad: Option<Item>,
+    pieces: Option<Pieces<'a>>,
+    long: bool,
+}
+
+impl Iterator for Fills<'_> {
+    type Item = Fill;
+
+    #[inline]
+    fn next(&mut self) -> Option<Fill> {
+        if let Some(Item { length, .. }) = self.pad.take() {
+            return match xdr::pad(length) {
+                0 => None,
+                pad => Some(Fill::Zero {
+                    to: length,
+                    length: pad,
+                }),
+            };
+        }
+        self.pieces.as_mut()?.fill(self.long)
     }
 }
 
@@ -193,6 +225,41 @@ struct Pieces<'a> {
     ready: core::array::IntoIter<Piece, 3>,
     /// Whether no piece follows those in `ready`.
     ended: bool,
+}
+
+impl Pieces<'_> {
+    /// Returns the next part that no RDMA Read writes. `long` says whether the message is in a
+    /// Position-Zero chunk.
+    #[cold]
+    fn fill(&mut self, long: bool) -> Option<Fill> {
+        self.find_map(|piece| {
+            let Piece { to, length, .. } = piece;
+            match piece.source {
+                Source::Body { from } if !long => Some(Fill::Copy { from, to, length }),
+                Source::Pad => Some(Fill::Zero { to, length }),
+                Source::Body { .. } | Source::Item { .. } => None,
+            }
+        })
+    }
+
+    /// Returns an iterator over the RDMA Reads for the next piece that needs some.
+    #[cold]
+    fn cut<'a>(&mut self, list: &ReadList<'a>, long: bool) -> Option<Cut<'a>> {
+        self.find_map(|piece| {
+            let (position, skip) = match piece.source {
+                Source::Item { position } => (position, 0),
+                Source::Body { from } if long => (0, from),
+                Source::Body { .. } | Source::Pad => return None,
+            };
+            Some(Cut {
+                entries: list.clone(),
+                position,
+                skip,
+                left: piece.length,
+                to: piece.to,
+            })
+        })
+    }
 }
 
 impl Iterator for Pieces<'_> {
@@ -268,13 +335,14 @@ impl Place {
     }
 }
 
-/// Iterator over the RDMA Reads for the pieces of a landing area.
+/// Iterator over the RDMA Reads for a landing area.
 struct Cuts<'a> {
-    pieces: Pieces<'a>,
+    /// The Reads for the current piece, or for the chunk that is alone in the landing area.
+    cut: Cut<'a>,
+    /// The pieces behind the current one.
+    pieces: Option<Pieces<'a>>,
     list: &'a ReadList<'a>,
     long: bool,
-    /// The Reads for the current piece.
-    cut: Cut<'a>,
 }
 
 impl Iterator for Cuts<'_> {
@@ -286,19 +354,8 @@ impl Iterator for Cuts<'_> {
             if let Some(read) = self.cut.next() {
                 return Some(read);
             }
-            let piece = self.pieces.next()?;
-            let (position, skip) = match piece.source {
-                Source::Item { position } => (position, 0),
-                Source::Body { from } if self.long => (0, from),
-                Source::Body { .. } | Source::Pad => continue,
-            };
-            self.cut = Cut {
-                entries: self.list.clone(),
-                position,
-                skip,
-                left: piece.length,
-                to: piece.to,
-            };
+            let pieces = self.pieces.as_mut()?;
+            self.cut = pieces.cut(self.list, self.long)?;
         }
     }
 }
@@ -318,6 +375,7 @@ struct Cut<'a> {
 impl Iterator for Cut<'_> {
     type Item = Read;
 
+    #[inline]
     fn next(&mut self) -> Option<Read> {
         while self.left != 0 {
             let entry = self.entries.next()?;

@@ -71,6 +71,7 @@ impl Queues {
 
     /// Returns the maximum number of work requests of one transfer. A longer transfer might wait
     /// forever, because some queue entries may stay in use until later work requests are posted.
+    #[inline]
     pub const fn longest_transfer(&self) -> u32 {
         self.sends.saturating_sub(self.sends.div_ceil(4))
     }
@@ -82,6 +83,7 @@ impl Queues {
     ///
     /// Returns the error message for a Call that needs more work requests. The connection stays up,
     /// because after a reconnect the client would send the same Call again.
+    #[inline]
     pub fn check<S>(&self, call: &Call<'_, S>, wrs: u32) -> Result<(), Refusal> {
         if wrs > self.longest_transfer() {
             return Err(Refusal::new(call.xid(), call.version(), Fault::TooComplex));
