@@ -3,6 +3,7 @@
 //! Memory that is passed on as an address ([`Buffer`], [`PageArray`], [`PageRefs`], [`PageList`]).
 
 use core::{
+    mem::ManuallyDrop,
     ptr::NonNull,
     slice, //
 };
@@ -120,8 +121,8 @@ pub struct PageRefs {
 /// ```
 /// # use xprtrdma_base::buffer::{PageList, PageRefs};
 /// /// Drops the references to the pages, and keeps the memory of the list.
-/// fn keep(refs: PageRefs, spare: &mut PageList) {
-///     *spare = refs.into_list();
+/// fn keep(refs: PageRefs, spare: &mut Option<PageList>) {
+///     *spare = Some(refs.into_list());
 /// }
 /// ```
 #[derive(Default)]
@@ -132,10 +133,10 @@ unsafe impl Send for PageList {}
 
 impl PageRefs {
     /// Takes over the references to the pages that hold `len` bytes, beginning at byte `offset` of
-    /// the array. Stores the addresses of these pages in `list`. After an error the caller still
-    /// owns all references. Returns `E2BIG` if the folios of these pages have more than eight times
-    /// as many pages, because a reference to a page keeps the memory of its whole folio. May sleep
-    /// for memory.
+    /// the array. Stores the addresses of these pages in `list`, if there is a list, or else in a
+    /// new one. After an error the caller still owns all references. Returns `E2BIG` if the folios
+    /// of these pages have more than eight times as many pages, because a reference to a page keeps
+    /// the memory of its whole folio. May sleep for memory.
     ///
     /// # Safety
     ///
@@ -146,13 +147,14 @@ impl PageRefs {
         array: *const *mut page,
         offset: usize,
         len: usize,
-        list: &mut PageList,
+        list: Option<PageList>,
     ) -> Result<Self> {
         if len == 0 {
             return Err(EINVAL);
         }
         let (skipped, offset) = (offset / PAGE_SIZE, offset % PAGE_SIZE);
         let count = offset.checked_add(len).ok_or(EINVAL)?.div_ceil(PAGE_SIZE);
+        let mut list = list.unwrap_or_default();
         list.0.clear();
         // SAFETY: By the caller's contract the array has at least `skipped` elements.
         let first = unsafe { array.add(skipped) };
@@ -170,29 +172,34 @@ impl PageRefs {
                 return Err(E2BIG);
             }
         }
-        let list = core::mem::take(list);
         // INVARIANT: The caller's contract guarantees the references, and `count` pages hold these
         // bytes.
         Ok(Self { list, offset, len })
     }
 
     /// Drops the references to the pages, and returns the list, which is now empty.
-    pub fn into_list(mut self) -> PageList {
-        self.put();
-        core::mem::take(&mut self.list)
+    pub fn into_list(self) -> PageList {
+        // Dropping a list costs a call of the allocator, even if it has no memory. So the list that
+        // stays behind is not dropped.
+        let mut this = ManuallyDrop::new(self);
+        this.put();
+        core::mem::take(&mut this.list)
     }
 
     /// Drops the references to the pages.
     fn put(&mut self) {
         let pages = &mut self.list.0;
-        // CAST: A message has a few hundred pages.
-        let count = pages.len() as u32;
-        if count != 0 {
+        match pages.as_mut_slice() {
+            [] => {}
+            // SAFETY: By the type invariant this object owns the reference. It is not used again,
+            // because the list is emptied below.
+            [page] => unsafe { bindings::xprtrdma_put_page(*page) },
+            // CAST: A message has a few hundred pages.
             // SAFETY: By the type invariant this object owns the references. They are not used
-            // again, because the list has been emptied.
-            unsafe { bindings::xprtrdma_put_pages(pages.as_mut_ptr(), count) };
-            pages.clear();
+            // again, because the list is emptied below.
+            all => unsafe { bindings::xprtrdma_put_pages(all.as_mut_ptr(), all.len() as u32) },
         }
+        pages.clear();
     }
 
     /// Returns the pages, in order. They stay valid as long as the value exists.

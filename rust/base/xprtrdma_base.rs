@@ -11,6 +11,7 @@
 //! | [`debugfs`] | files in debugfs that keep the module loaded while they are open |
 //! | [`holders`] | waiting for the last holder of an object |
 //! | [`lend`] | memory that is lent to a device |
+//! | `list` | lists that usually have space (server module only) |
 //! | [`log`] | the log's rate limit, formatting of log lines |
 //! | `measuring` | the switch for measurements on request, and their files |
 //! | `memory` | the amount of memory of the host (server module only) |
@@ -46,6 +47,8 @@ pub mod debugfs;
 pub mod holders;
 pub mod init_once;
 pub mod lend;
+#[cfg(xprtrdma_server)]
+pub mod list;
 pub mod log;
 #[cfg(not(xprtrdma_rds))]
 pub mod measuring;

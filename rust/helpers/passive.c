@@ -68,6 +68,20 @@ bool xprtrdma_dma_map_pages(struct ib_device *dev, struct page *page,
 	return !ib_dma_mapping_error(dev, *addr);
 }
 
+/* No more than one function call for each piece of memory. */
+unsigned int xprtrdma_dma_map_first(struct ib_device *dev, struct page **pages,
+				    unsigned int most, unsigned int dir,
+				    u64 *addr)
+{
+	unsigned int count = 1;
+
+	while (count < most && is_next(pages[count - 1], pages[count]))
+		count++;
+	*addr = ib_dma_map_page(dev, *pages, 0, (size_t)count << PAGE_SHIFT,
+				dir);
+	return ib_dma_mapping_error(dev, *addr) ? 0 : count;
+}
+
 void xprtrdma_dma_unmap_pages(struct ib_device *dev, u64 addr, size_t len,
 			      unsigned int dir)
 {

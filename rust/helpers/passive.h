@@ -19,6 +19,13 @@ unsigned int xprtrdma_contiguous_pages(struct page **pages, unsigned int count);
 bool xprtrdma_dma_map_pages(struct ib_device *dev, struct page *page,
 			    size_t offset, size_t len, unsigned int dir,
 			    u64 *addr);
+/*
+ * Maps the first pages together: as many as lie one behind the other, at least
+ * one and at most as many as given. Returns their number, or 0 if that failed.
+ */
+unsigned int xprtrdma_dma_map_first(struct ib_device *dev, struct page **pages,
+				    unsigned int most, unsigned int dir,
+				    u64 *addr);
 void xprtrdma_dma_unmap_pages(struct ib_device *dev, u64 addr, size_t len,
 			      unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);

@@ -72,7 +72,7 @@ unsafe impl Sync for Block {}
 
 impl Block {
     /// Allocates `count` zeroed pages. Returns `EINVAL` if `count` is zero. May sleep.
-    pub(crate) fn new(count: usize) -> Result<Self> {
+    pub(crate) fn new(count: usize) -> Result<KBox<Self>> {
         let mut raw = KVec::with_capacity(count.saturating_add(1), GFP_KERNEL)?;
         let mut runs = KVec::new();
         let mut most = MOST_ORDER;
@@ -95,7 +95,7 @@ impl Block {
         raw.push(last, GFP_KERNEL)?;
         // INVARIANT: The loop above added `count` zeroed pages, and the address of the last page
         // was added twice.
-        Ok(Self { raw, runs })
+        Ok(KBox::new(Self { raw, runs }, GFP_KERNEL)?)
     }
 
     /// Returns the number of pages.

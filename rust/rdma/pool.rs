@@ -11,10 +11,10 @@ use core::sync::atomic::{
     AtomicUsize,
     Ordering::Relaxed, //
 };
-use kernel::{
+use kernel::prelude::*;
+use xprtrdma_base::{
     new_spinlock,
-    prelude::*,
-    sync::SpinLock, //
+    spin::SpinLock, //
 };
 
 /// Maximum number of blocks that a pool keeps.
@@ -50,7 +50,7 @@ pub struct Pool {
 struct State {
     /// The kept blocks, oldest first. The list never grows beyond its capacity, which is zero after
     /// [`Pool::close`].
-    spare: KVec<Block>,
+    spare: KVec<KBox<Block>>,
     pages: usize,
     /// Whether a block was taken since the last [`Pool::trim`].
     used: bool,
@@ -73,7 +73,7 @@ impl Pool {
     }
 
     /// Returns a block of at least `count` pages, which contain old data. Does not sleep.
-    pub(crate) fn take(&self, count: usize) -> Option<Block> {
+    pub(crate) fn take(&self, count: usize) -> Option<KBox<Block>> {
         let mut state = self.state.lock();
         let index = fitting(&state.spare, count)?;
         state.used = true;
@@ -82,7 +82,7 @@ impl Pool {
 
     /// Keeps a block. If there is no room for it, frees the oldest blocks first. If there is still
     /// no room, frees the block itself. Does not sleep.
-    pub(crate) fn put(&self, block: Block) {
+    pub(crate) fn put(&self, block: KBox<Block>) {
         if !block.is_unshared() {
             return;
         }
@@ -156,8 +156,11 @@ impl Pool {
 
 impl State {
     /// Removes a block from the list and from the count of pages.
-    fn remove(&mut self, index: usize) -> Option<Block> {
-        let block = self.spare.remove(index).ok()?;
+    fn remove(&mut self, index: usize) -> Option<KBox<Block>> {
+        let block = match index.wrapping_add(1) == self.spare.len() {
+            true => self.spare.pop()?,
+            false => self.spare.remove(index).ok()?,
+        };
         // NO-OVERFLOW: The block's pages were counted when it was added.
         self.pages = self.pages.wrapping_sub(block.len());
         KEPT.fetch_sub(block.len(), Relaxed);
@@ -174,7 +177,18 @@ impl Drop for Pool {
 /// Returns the index of the smallest suitable block: one that has at least `count` pages, and at
 /// most an eighth more. It may not have more, because the limits on memory count only `count` pages
 /// for it.
-fn fitting(spare: &[Block], count: usize) -> Option<usize> {
+#[inline]
+fn fitting(spare: &[KBox<Block>], count: usize) -> Option<usize> {
+    // Usually the newest block has the right length.
+    match spare.last() {
+        Some(newest) if newest.len() == count => spare.len().checked_sub(1),
+        _ => smallest(spare, count),
+    }
+}
+
+/// Does what [`fitting`] does, if the newest block has another length.
+#[cold]
+fn smallest(spare: &[KBox<Block>], count: usize) -> Option<usize> {
     let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());
     let all = spare.iter().enumerate().filter(|(_, block)| fits(block));
     all.min_by_key(|(_, block)| block.len())

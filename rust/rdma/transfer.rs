@@ -27,7 +27,10 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_base::buffer::PageList;
+use xprtrdma_base::{
+    buffer::PageList,
+    list, //
+};
 use xprtrdma_bindings as bindings;
 #[cfg(xprtrdma_rds)]
 use {
@@ -172,10 +175,10 @@ impl Blank {
         Ok(Self(KBox::new(transfer, GFP_KERNEL)?))
     }
 
-    /// Returns the list whose memory can be used for the next pages that other code uses as well.
-    pub fn list(&mut self) -> Option<&mut PageList> {
+    /// Returns a list whose memory can be used for the next pages that other code uses as well.
+    pub fn list(&mut self) -> Option<PageList> {
         match &mut self.0.memory {
-            Memory::Own(pages) => Some(pages.list()),
+            Memory::Own(pages) => pages.list(),
             Memory::Sink(_) => None,
             #[cfg(xprtrdma_rds)]
             Memory::Lent(_) => None,
@@ -194,10 +197,7 @@ impl Blank {
         let this = &mut *self.0;
         this.tag = 0;
         let most_sges = match &mut this.memory {
-            Memory::Own(pages) => {
-                pages.map(memory, kind.raw().1)?;
-                pages.pd().max_send_sges() as usize
-            }
+            Memory::Own(pages) => pages.map(memory, kind.raw().1)?,
             Memory::Sink(_) => return Err(EINVAL),
             #[cfg(xprtrdma_rds)]
             Memory::Lent(_) => return Err(EINVAL),
@@ -292,13 +292,13 @@ impl Transfer {
                     // NO-OVERFLOW: An element is not longer than the remaining bytes.
                     left = left.wrapping_sub(sge.length as usize);
                     offset = offset.wrapping_add(u64::from(sge.length));
-                    sges.push(sge, GFP_KERNEL)?;
+                    list::add(sges, sge)?;
                     wr.wr.num_sge += 1;
                 }
                 if wr.wr.num_sge == 0 {
                     return Err(EINVAL);
                 }
-                wrs.push(wr, GFP_KERNEL)?;
+                list::add(wrs, wr)?;
             }
         }
         // INVARIANT: Both vectors are complete, and `give_elements` finds a work request.
@@ -392,8 +392,7 @@ impl Transfer {
         })
     }
 
-    /// Stores a number that the driver chooses in the transfer, see
-    /// [`Qp::oldest_transfer`](crate::qp::Qp).
+    /// Stores a number of the driver's choice, see [`Qp::oldest_transfer`](crate::qp::Qp).
     pub fn set_tag(&mut self, tag: u64) {
         self.tag = tag;
     }
@@ -404,11 +403,13 @@ impl Transfer {
     }
 
     /// Returns the direction of the transfer.
+    #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Returns the number of work requests: Reads or Writes, and registrations.
+    #[inline]
     pub fn wrs(&self) -> u32 {
         // CAST, NO-OVERFLOW: Vectors in memory have far fewer than 2^32 elements.
         match &self.memory {
@@ -418,12 +419,14 @@ impl Transfer {
     }
 
     /// Returns the number of Reads or Writes.
+    #[inline]
     pub fn transfers(&self) -> u32 {
         // CAST: A vector in memory has far fewer than 2^32 elements.
         self.wrs.len() as u32
     }
 
     /// Returns the number of bytes in the pages of the transfer.
+    #[inline]
     pub fn bytes(&self) -> usize {
         match &self.memory {
             Memory::Own(pages) => pages.len(),

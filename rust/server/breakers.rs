@@ -3,7 +3,10 @@
 //! The record of Calls that broke connections, for all clients of a listener.
 
 use core::{
-    net::IpAddr,
+    net::{
+        IpAddr,
+        SocketAddr, //
+    },
     sync::atomic::{
         AtomicBool,
         Ordering::Relaxed, //
@@ -60,10 +63,10 @@ impl Breakers {
 
     /// Returns a Call of the client unchanged, unless it must be refused because it broke
     /// connections.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check<'a>(
         &self,
-        client: IpAddr,
+        client: &SocketAddr,
         call: Call<'a, Sorted>,
     ) -> Result<Call<'a, Sorted>, Refusal> {
         match self.any.load(Relaxed) {
@@ -75,13 +78,13 @@ impl Breakers {
     #[cold]
     fn look<'a>(
         &self,
-        client: IpAddr,
+        client: &SocketAddr,
         call: Call<'a, Sorted>,
     ) -> Result<Call<'a, Sorted>, Refusal> {
         let (clients, now) = (self.clients.lock(), Time::from_millis(now_ms()));
         if breakers::are_forgotten(&clients, now) {
             self.any.store(false, Relaxed);
         }
-        breakers::check(&clients, client, call, now)
+        breakers::check(&clients, client.ip(), call, now)
     }
 }

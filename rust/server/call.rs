@@ -97,10 +97,9 @@ impl Call {
 
     /// Marks a result of the reply. Returns `E2BIG` if the result is longer than its Write chunk.
     pub(crate) fn mark(&mut self, front: &[u8], from: u32, length: u32) -> Result {
-        let parked = self.parked.take().ok_or(EINVAL)?;
-        let ready = parked.resume(front).ok_or(EINVAL)?;
-        let room = ready.room(self.marks.spans().len());
-        self.parked = Some(ready.park());
+        let parked = self.parked.as_ref().ok_or(EINVAL)?;
+        let room = parked.room(front, self.marks.spans().len());
+        let room = room.ok_or(EINVAL)?;
         if room.is_some_and(|room| length > room) {
             return Err(E2BIG);
         }

@@ -116,9 +116,9 @@ impl Events {
 
     /// Returns a Call unchanged, unless it must be refused because it broke connections of this
     /// client.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check<'a>(&self, call: Call<'a, Sorted>) -> Result<Call<'a, Sorted>, Refusal> {
-        self.seat.breakers().check(self.peer.ip(), call)
+        self.seat.breakers().check(&self.peer, call)
     }
 
     /// Returns true if the client has confirmed the connection.

@@ -13,11 +13,7 @@ use crate::{
     count,
     stats::Answers, //
 };
-use kernel::{
-    new_spinlock,
-    prelude::*,
-    sync::SpinLock, //
-};
+use kernel::prelude::*;
 use xprtrdma_proto::responder::grant::{
     Grant,
     Granted,
@@ -34,7 +30,13 @@ use xprtrdma_rdma::{
     },
     transfer::Transfer, //
 };
-use xprtrdma_svc::sysctl::Counter;
+use xprtrdma_svc::{
+    sysctl::Counter,
+    util::{
+        new_spinlock,
+        SpinLock, //
+    }, //
+};
 
 /// The grant of a connection, and the responses that wait for space in the send queue. The vector
 /// does not grow beyond its capacity.

@@ -8,16 +8,17 @@
 //! another call, process them.
 
 use crate::{
-    call::{
-        fill_in,
-        Fetched, //
-    },
+    call::Fetched,
     count,
     events::Events,
-    latency::{
-        Since,
-        Tag, //
+    fetch::{
+        Begun,
+        Failed,
+        Reading,
+        Stage,
+        Waiting, //
     },
+    latency::Tag,
     memory::{
         self,
         Account,
@@ -30,13 +31,9 @@ use crate::{
 };
 use core::net::SocketAddr;
 use kernel::{
-    new_spinlock,
     page::PAGE_SIZE,
     prelude::*,
-    sync::{
-        Arc,
-        SpinLock, //
-    }, //
+    sync::Arc, //
 };
 use xprtrdma_proto::responder::{
     admit::Admitted,
@@ -44,10 +41,8 @@ use xprtrdma_proto::responder::{
         Share,
         Wait, //
     },
-    call::Parked,
-    grant::Ticket,
-    refusal::Refusal,
-    stream::Assembly, //
+    call::Call,
+    refusal::Refusal, //
 };
 use xprtrdma_rdma::{
     blanks::Blanks,
@@ -58,7 +53,6 @@ use xprtrdma_rdma::{
     pd::Pd,
     pool::Pool,
     qp::{
-        Held,
         Qp,
         QpHandler,
         SendError, //
@@ -72,40 +66,14 @@ use xprtrdma_rdma::{
     }, //
 };
 use xprtrdma_svc::{
-    inbox::Place,
     sysctl::Counter,
-    trace, //
+    trace,
+    util::{
+        list,
+        new_spinlock,
+        SpinLock, //
+    }, //
 };
-
-/// A call that waits for memory or for its RDMA Reads.
-pub(crate) struct Reading<H: QpHandler> {
-    message: Held<H>,
-    parked: Option<Parked<Admitted>>,
-    ticket: Ticket,
-    /// Number of bytes to read. If it is zero, the call waits for memory only.
-    bytes: u32,
-    /// Number of pages to count for the call.
-    pages: u32,
-    /// The counted pages; `None` while too few pages are free.
-    counted: Option<Counted>,
-    since: Since,
-    /// The transfer, after it was prepared and before it is posted.
-    transfer: Option<KBox<Transfer>>,
-}
-
-/// Why a call cannot be processed.
-pub(crate) enum Failed {
-    /// The client receives this error.
-    Refused(Ticket, Refusal),
-    /// The connection must be closed.
-    Error(Error),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
 
 /// The calls of one connection that wait for memory or for their Reads, and the connection's share
 /// of the memory.
@@ -114,7 +82,6 @@ pub(crate) struct Reads<H: QpHandler> {
     address: Arc<Account>,
     peer: SocketAddr,
     pool: Arc<Pool>,
-    blanks: Blanks,
     /// The regions for the data of Reads, if the device needs them.
     sinks: Option<Arc<Sinks>>,
     sizes: Sizes,
@@ -122,15 +89,16 @@ pub(crate) struct Reads<H: QpHandler> {
 
 /// The queues of waiting calls. Neither vector grows beyond its capacity.
 struct Queues<H: QpHandler> {
-    waiting: KVec<Reading<H>>,
+    waiting: KVec<Waiting<H>>,
     /// The calls whose Reads are posted, in the order of posting.
     posted: KVec<Reading<H>>,
     share: Share,
+    blanks: Blanks,
 }
 
 /// The next call that can be processed further.
 enum Next<H: QpHandler> {
-    Call(Reading<H>),
+    Call(Waiting<H>),
     Nothing,
     /// No call can be processed until other connections return memory.
     Short,
@@ -155,6 +123,7 @@ impl<H: QpHandler> Reads<H> {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
             posted: KVec::with_capacity(most, GFP_KERNEL)?,
             share: memory::share(reads),
+            blanks: Blanks::new()?,
         };
         let lock = new_spinlock!(queues, "Reads::queues");
         let pool = Pool::new(KEPT / PAGE_SIZE, memory::of_one() as usize)?;
@@ -163,7 +132,6 @@ impl<H: QpHandler> Reads<H> {
             address: events.ending().address().clone(),
             peer: events.peer,
             pool: Arc::new(pool, GFP_KERNEL)?,
-            blanks: Blanks::new()?,
             sinks: sizes.sinks(pd, reads)?,
             sizes: *sizes,
         })
@@ -178,29 +146,67 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Adds a call behind the waiting calls. `bytes` is the number of bytes to read, and `pages`
-    /// the number of pages to count.
+    /// Prepares the Reads of a call that has just arrived, unless the call must wait. `bytes` is
+    /// the number of bytes to read, `pages` the number of pages to count, and `len` the length of
+    /// the received message. The caller must pass the result to [`Reads::add`]. May sleep.
+    #[inline(always)]
+    pub(crate) fn begin(
+        &self,
+        qp: &Qp<H>,
+        call: Call<'_, Admitted>,
+        (bytes, pages, len): (u32, u32, usize),
+    ) -> Result<Result<Begun, Refusal>> {
+        let mut queues = self.queues.lock();
+        if !queues.waiting.is_empty() {
+            return Ok(Ok(Begun::waiting(call)));
+        }
+        let counted = match pages {
+            0 => None,
+            _ => match memory::take(&mut queues.share, &self.address, pages) {
+                Ok(counted) => Some(counted),
+                Err(_) => return Ok(Ok(Begun::waiting(call))),
+            },
+        };
+        let blank = queues.blanks.take();
+        drop(queues);
+        match self.prepare(qp, call, (bytes, len), blank)? {
+            Ok((stage, transfer)) => Ok(Ok(Begun {
+                stage,
+                counted,
+                transfer: Some(transfer),
+            })),
+            Err(refusal) => {
+                self.give_back(counted);
+                Ok(Err(refusal))
+            }
+        }
+    }
+
+    /// Posts the Reads of a call that [`Reads::begin`] has prepared, or adds the call to those that
+    /// wait. `bytes` and `pages` are the same as there. Returns whether the caller must call
+    /// [`Reads::pump`].
+    #[inline(always)]
     pub(crate) fn add(
         &self,
-        message: Held<H>,
-        parked: Parked<Admitted>,
-        ticket: Ticket,
-        bytes: u32,
-        pages: u32,
-        since: Since,
-    ) -> Result {
-        let reading = Reading {
-            message,
-            parked: Some(parked),
-            ticket,
-            bytes,
-            pages,
-            counted: None,
-            since,
-            transfer: None,
-        };
-        let pushed = self.queues.lock().waiting.push_within_capacity(reading);
-        pushed.map_err(|_| ENOSPC)
+        qp: &Qp<H>,
+        reading: Reading<H>,
+        (bytes, pages): (u32, u32),
+        transfer: Option<KBox<Transfer>>,
+    ) -> Result<bool> {
+        match transfer {
+            Some(transfer) => self.post(qp, reading, bytes, transfer).map(|_| false),
+            None => {
+                let waiting = Waiting {
+                    reading,
+                    bytes,
+                    pages,
+                    transfer: None,
+                };
+                let pushed = self.queues.lock().waiting.push_within_capacity(waiting);
+                pushed.map_err(|_| ENOSPC)?;
+                Ok(true)
+            }
+        }
     }
 
     /// Processes the waiting calls as far as memory and the send queue allow: posts the Reads of a
@@ -211,63 +217,80 @@ impl<H: QpHandler> Reads<H> {
         mut ready: impl FnMut(Fetched<H>) -> Result,
     ) -> Result<Pumped, Failed> {
         loop {
-            let mut reading = match self.next() {
-                Next::Call(reading) => reading,
+            let Waiting {
+                reading,
+                bytes,
+                transfer,
+                ..
+            } = match self.next() {
+                Next::Call(waiting) => waiting,
                 Next::Nothing => return Ok(Pumped::All),
                 Next::Short => return Ok(Pumped::Short),
             };
-            if reading.bytes == 0 {
+            if bytes == 0 {
                 ready(reading.without_reads()?)?;
                 continue;
             }
-            let transfer = match reading.transfer.take() {
-                Some(transfer) => transfer,
-                None => match reading.prepare(self, self.blank(qp)?)? {
-                    Ok(transfer) => transfer,
-                    Err(refusal) => {
-                        self.give_back(reading.counted.take());
-                        return Err(Failed::Refused(reading.ticket, refusal));
-                    }
-                },
+            let (reading, transfer) = match transfer {
+                Some(transfer) => (reading, transfer),
+                None => self.resume(qp, reading, bytes)?,
             };
-            let reads = transfer.transfers();
-            let mut queues = self.queues.lock();
-            let room = match queues.share.may_read(reads) {
-                true => qp.begin(0, transfer.wrs()),
-                false => Err(SendError::Full),
-            };
-            let batch = match room {
-                Ok(batch) => batch,
-                Err(SendError::Full) => {
-                    reading.transfer = Some(transfer);
-                    let put_back = queues.waiting.insert_within_capacity(0, reading);
-                    put_back.map_err(|_| ENOSPC)?;
-                    return Ok(Pumped::All);
-                }
-                Err(SendError::Closed) => return Err(EPIPE.into()),
-            };
-            // The call is stored before the post, so that the completion handler finds it.
-            if queues.posted.push_within_capacity(reading).is_err() {
-                return Err(ENOSPC.into());
-            }
-            // CAST: The number fits into a `usize`.
-            Counter::Read.add(reads as usize);
-            trace::read(&self.peer, || {
-                // CAST: A message has a few megabytes.
-                (Tag::of(&transfer).xid().0, transfer.bytes() as u32, reads)
-            });
-            let posted = batch.post_transfer(transfer, None);
-            if posted.is_err() {
-                // No completion follows, so the call is removed. Otherwise it would be mistaken for
-                // a call that is posted later.
-                let _ = queues.posted.pop();
-            }
-            posted?;
-            queues.share.begin_reads(reads);
-            if queues.waiting.is_empty() {
+            if !self.post(qp, reading, bytes, transfer)? {
                 return Ok(Pumped::All);
             }
         }
+    }
+
+    /// Posts the Reads of a call. Returns false if it must wait for space in the send queue or for
+    /// other Reads.
+    #[inline(always)]
+    fn post(
+        &self,
+        qp: &Qp<H>,
+        reading: Reading<H>,
+        bytes: u32,
+        transfer: KBox<Transfer>,
+    ) -> Result<bool> {
+        let reads = transfer.transfers();
+        let mut queues = self.queues.lock();
+        let room = match queues.share.may_read(reads) {
+            true => qp.begin(0, transfer.wrs()),
+            false => Err(SendError::Full),
+        };
+        let batch = match room {
+            Ok(batch) => batch,
+            Err(SendError::Full) => {
+                let waiting = Waiting {
+                    reading,
+                    bytes,
+                    pages: 0,
+                    transfer: Some(transfer),
+                };
+                let put_back = queues.waiting.insert_within_capacity(0, waiting);
+                put_back.map_err(|_| ENOSPC)?;
+                return Ok(false);
+            }
+            Err(SendError::Closed) => return Err(EPIPE),
+        };
+        // The call is stored before the post, so that the completion handler finds it.
+        if queues.posted.push_within_capacity(reading).is_err() {
+            return Err(ENOSPC);
+        }
+        // CAST: The number fits into a `usize`.
+        Counter::Read.add(reads as usize);
+        trace::read(&self.peer, || {
+            // CAST: A message has a few megabytes.
+            (Tag::of(&transfer).xid().0, transfer.bytes() as u32, reads)
+        });
+        let posted = batch.post_transfer(transfer, None);
+        if posted.is_err() {
+            // No completion follows, so the call is removed. Otherwise it would be mistaken for a
+            // call that is posted later.
+            let _ = queues.posted.pop();
+        }
+        posted?;
+        queues.share.begin_reads(reads);
+        Ok(true)
     }
 
     /// Removes the first call from the queue if it can be processed further. Its memory is then
@@ -284,9 +307,9 @@ impl<H: QpHandler> Reads<H> {
                 return Next::Nothing;
             }
         }
-        if first.counted.is_none() && first.pages != 0 {
+        if first.pages != 0 {
             match memory::take(share, &self.address, first.pages) {
-                Ok(pages) => first.counted = Some(pages),
+                Ok(pages) => (first.reading.counted, first.pages) = (Some(pages), 0),
                 Err(Wait::Share) => {
                     count::SHARE.add();
                     return Next::Nothing;
@@ -304,22 +327,84 @@ impl<H: QpHandler> Reads<H> {
         waiting.remove(0).map_or(Next::Nothing, Next::Call)
     }
 
-    /// Finishes the call whose Reads were posted first. Called when these Reads have completed. May
-    /// sleep.
-    pub(crate) fn completed(&self, transfer: KBox<Transfer>) -> Result<Fetched<H>, Failed> {
-        let mut queues = self.queues.lock();
-        queues.share.end_reads(transfer.transfers());
-        let mut reading = queues.posted.remove(0).map_err(|_| EINVAL)?;
-        drop(queues);
-        let counted = reading.counted.take();
-        let pages = self.end(transfer).ok_or(EINVAL)?;
-        match reading.finish(pages) {
-            Ok(fetched) => Ok(Fetched { counted, ..fetched }),
-            Err(failed) => {
-                self.give_back(counted);
-                Err(failed)
+    /// Prepares the Reads of a waiting call.
+    fn resume(
+        &self,
+        qp: &Qp<H>,
+        reading: Reading<H>,
+        bytes: u32,
+    ) -> Result<(Reading<H>, KBox<Transfer>), Failed> {
+        let blank = self.queues.lock().blanks.take();
+        let message = reading.message.bytes();
+        let call = match reading.stage {
+            Stage::Admitted(parked) => parked.resume(message).ok_or(EINVAL)?,
+            Stage::Split { .. } => return Err(EINVAL.into()),
+        };
+        match self.prepare(qp, call, (bytes, message.len()), blank)? {
+            Ok((stage, transfer)) => Ok((Reading { stage, ..reading }, transfer)),
+            Err(refusal) => {
+                self.give_back(reading.counted);
+                Err(Failed::Refused(reading.ticket, refusal))
             }
         }
+    }
+
+    /// Prepares the Reads of a call. Returns the refusal of the call if it must not be processed,
+    /// or if the Reads do not fit into the send queue.
+    #[inline(always)]
+    fn prepare(
+        &self,
+        qp: &Qp<H>,
+        call: Call<'_, Admitted>,
+        (bytes, len): (u32, usize),
+        blank: Option<Blank>,
+    ) -> Result<Result<(Stage, KBox<Transfer>), Refusal>> {
+        let blank = Self::or_new(blank, qp)?;
+        // The pages may contain old data, because the Reads and the fills write all bytes.
+        let pages = Pages::of(&self.pool, bytes as usize)?;
+        let reads = call.reads().map(|read| Stretch {
+            handle: read.handle.0,
+            offset: read.offset,
+            len: read.length,
+            at: read.to,
+        });
+        let mut transfer = match &self.sinks {
+            None => blank.fill(Kind::Read, Mappable::Own(pages), reads)?,
+            Some(sinks) => blank.fill_sink(sinks, pages, reads)?,
+        };
+        Tag::untimed(call.xid()).put_on(&mut transfer);
+        let checked = self.sizes.check(&call, &transfer);
+        match checked.and_then(|()| Stage::of(call, len)) {
+            Ok(stage) => Ok(Ok((stage, transfer))),
+            Err(refusal) => {
+                // The pages go back to their pool.
+                drop(Transfer::end(transfer));
+                Ok(Err(refusal))
+            }
+        }
+    }
+
+    /// Finishes the call whose Reads were posted first. Called when these Reads have completed.
+    /// Also returns whether other calls wait. May sleep.
+    #[inline(always)]
+    pub(crate) fn completed(&self, transfer: KBox<Transfer>) -> (Result<Fetched<H>, Failed>, bool) {
+        let reads = transfer.transfers();
+        let (pages, blank) = Transfer::end(transfer);
+        let mut queues = self.queues.lock();
+        queues.share.end_reads(reads);
+        let rest = blank.and_then(|blank| queues.blanks.put(blank));
+        let reading = list::take_first(&mut queues.posted);
+        let others_wait = !queues.waiting.is_empty();
+        drop(queues);
+        // A transfer that is not kept is freed without the lock.
+        drop(rest);
+        let fetched = match (reading, pages) {
+            (Some(reading), Some(pages)) => {
+                reading.finish(pages, |counted| self.give_back(counted))
+            }
+            _ => Err(EINVAL.into()),
+        };
+        (fetched, others_wait)
     }
 
     /// Takes back the memory of a finished call. Waiting calls may then be processed further.
@@ -337,31 +422,42 @@ impl<H: QpHandler> Reads<H> {
     /// Frees kept pages that no call has used for a while.
     pub(crate) fn trim(&self) {
         self.pool.trim();
-        self.blanks.trim();
+        loop {
+            let blank = self.queues.lock().blanks.trim();
+            if blank.is_none() {
+                return;
+            }
+        }
     }
 
     /// Returns a transfer without work requests. May sleep.
     pub(crate) fn blank(&self, qp: &Qp<H>) -> Result<Blank> {
-        self.blanks.take(qp.pd())
+        let kept = self.queues.lock().blanks.take();
+        Self::or_new(kept, qp)
     }
 
-    /// Ends a transfer, and keeps it for later use. Returns its pages.
-    fn end(&self, transfer: KBox<Transfer>) -> Option<Pages> {
-        let (pages, blank) = Transfer::end(transfer);
-        if let Some(blank) = blank {
-            self.blanks.put(blank);
+    fn or_new(kept: Option<Blank>, qp: &Qp<H>) -> Result<Blank> {
+        match kept {
+            Some(blank) => Ok(blank),
+            None => Blank::new(qp.pd()),
         }
-        pages
     }
 
-    /// Takes back the memory of RDMA Writes that have completed.
-    pub(crate) fn written(&self, transfer: KBox<Transfer>) {
+    /// Takes back the memory of RDMA Writes that have completed. Returns whether waiting calls may
+    /// now find memory.
+    pub(crate) fn written(&self, transfer: KBox<Transfer>) -> bool {
         let pages = memory::counted_writes(transfer.bytes());
+        let (_, blank) = Transfer::end(transfer);
+        let mut queues = self.queues.lock();
         if pages != 0 {
-            let mut queues = self.queues.lock();
             memory::give_back(&mut queues.share, &self.address, Counted::of_writes(pages));
         }
-        self.end(transfer);
+        let rest = blank.and_then(|blank| queues.blanks.put(blank));
+        let may_go_on = pages != 0 && !queues.waiting.is_empty();
+        drop(queues);
+        // A transfer that is not kept is freed without the lock.
+        drop(rest);
+        may_go_on
     }
 
     /// Drops all calls. Called when the connection has ended and no handler runs. The drop is
@@ -372,11 +468,11 @@ impl<H: QpHandler> Reads<H> {
         let calls = (
             core::mem::take(&mut queues.waiting),
             core::mem::take(&mut queues.posted),
+            queues.blanks.close(),
         );
         drop(queues);
         drop(calls);
         self.pool.close();
-        self.blanks.close();
         if let Some(sinks) = &self.sinks {
             sinks.close();
         }
@@ -386,110 +482,5 @@ impl<H: QpHandler> Reads<H> {
 impl<H: QpHandler> Drop for Reads<H> {
     fn drop(&mut self) {
         memory::end(&self.queues.lock().share, &self.address);
-    }
-}
-
-impl<H: QpHandler> Reading<H> {
-    /// Finishes a call that waited only for memory.
-    fn without_reads(self) -> Result<Fetched<H>, Failed> {
-        let Self {
-            message,
-            parked,
-            ticket,
-            counted,
-            since,
-            ..
-        } = self;
-        let parked = parked.ok_or(EINVAL)?;
-        let call = parked.resume(message.bytes()).ok_or(EINVAL)?;
-        // NO-OVERFLOW: The payload is the last part of the message.
-        let start = message.bytes().len().wrapping_sub(call.payload().len());
-        match call.fetched(&[]).map(|ready| ready.park()) {
-            Ok(parked) => Ok(Fetched {
-                message,
-                place: Place::Message { start },
-                parked,
-                ticket,
-                counted,
-                since,
-            }),
-            Err(refusal) => Err(Failed::Refused(ticket, refusal)),
-        }
-    }
-
-    /// Prepares the Reads of the call. Returns the refusal of the call if the Reads do not fit into
-    /// the send queue.
-    fn prepare(&mut self, all: &Reads<H>, blank: Blank) -> Result<Result<KBox<Transfer>, Refusal>> {
-        // The pages may contain old data, because the Reads and the fills write all bytes.
-        let pages = Pages::of(&all.pool, self.bytes as usize)?;
-        let parked = self.parked.take().ok_or(EINVAL)?;
-        let call = parked.resume(self.message.bytes()).ok_or(EINVAL)?;
-        let reads = call.reads().map(|read| Stretch {
-            handle: read.handle.0,
-            offset: read.offset,
-            len: read.length,
-            at: read.to,
-        });
-        let mut transfer = match &all.sinks {
-            None => blank.fill(Kind::Read, Mappable::Own(pages), reads)?,
-            Some(sinks) => blank.fill_sink(sinks, pages, reads)?,
-        };
-        Tag::untimed(call.xid()).put_on(&mut transfer);
-        if let Err(refusal) = all.sizes.check(&call, &transfer) {
-            all.end(transfer);
-            return Ok(Err(refusal));
-        }
-        self.parked = Some(call.park());
-        Ok(Ok(transfer))
-    }
-
-    /// Assembles the message of the call after its Reads have completed.
-    fn finish(self, mut pages: Pages) -> Result<Fetched<H>, Failed> {
-        let Self {
-            message,
-            parked,
-            ticket,
-            bytes,
-            since,
-            ..
-        } = self;
-        let len = message.bytes().len();
-        let parked = parked.ok_or(EINVAL)?;
-        let call = parked.resume(message.bytes()).ok_or(EINVAL)?;
-        for fill in call.fills() {
-            fill_in(&mut pages, call.payload(), fill)?;
-        }
-        // NO-OVERFLOW: The payload is the last part of the message.
-        let start = len.wrapping_sub(call.payload().len());
-        let assembly = call.assembly();
-        // `fetched` needs the first page of the landing area only if the whole message is in that
-        // area.
-        let (mut call, mut ready) = (Some(call), None);
-        pages.change(0, PAGE_SIZE.min(bytes as usize), |_, front| {
-            ready = call.take().map(|call| call.fetched(front));
-            Ok(())
-        })?;
-        let ready = ready.ok_or(EINVAL)?;
-        let parked = match ready {
-            Ok(ready) => ready.park(),
-            Err(refusal) => return Err(Failed::Refused(ticket, refusal)),
-        };
-        let place = match assembly {
-            Assembly::Inline => Place::Message { start },
-            Assembly::Split { at } => Place::Split {
-                start,
-                at: at as usize,
-                pages,
-            },
-            Assembly::Landed => Place::Pages { start, pages },
-        };
-        Ok(Fetched {
-            message,
-            place,
-            parked,
-            ticket,
-            counted: None,
-            since,
-        })
     }
 }

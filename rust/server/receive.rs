@@ -9,6 +9,11 @@ use crate::{
     },
     driver::Rdma,
     events::Events,
+    fetch::{
+        Begun,
+        Failed,
+        Reading, //
+    },
     latency::{
         Since,
         Stage,
@@ -23,7 +28,6 @@ use crate::{
         Outbox, //
     },
     read::{
-        Failed,
         Pumped,
         Reads, //
     },
@@ -46,12 +50,7 @@ use kernel::{
 };
 use xprtrdma_proto::{
     responder::{
-        admit::{
-            Admitted,
-            Ready,
-            Terms, //
-        },
-        call::Parked,
+        admit::Terms,
         grant::{
             Grant,
             Overdrawn,
@@ -121,14 +120,6 @@ pub(crate) struct Device {
     pub(crate) is_iwarp: bool,
 }
 
-/// The next step for an admitted call.
-enum Next {
-    /// The whole call has arrived. Its RPC message begins at this byte offset.
-    Call(usize, Parked<Ready>, Ticket, Option<Counted>),
-    /// The call must wait. The numbers are the bytes to read and the pages to count.
-    Wait(Parked<Admitted>, Ticket, u32, u32),
-}
-
 impl Handler {
     pub(crate) fn new(
         events: &Arc<Events>,
@@ -172,6 +163,7 @@ impl Handler {
     }
 
     /// Passes a call whose data have all arrived to the RPC server.
+    #[inline]
     fn push(&self, fetched: Fetched<Self>) -> Result {
         let since = fetched.since.end(Stage::Read);
         let call = Call::new(fetched.parked, fetched.ticket, fetched.counted, since);
@@ -202,6 +194,7 @@ impl Handler {
     }
 
     /// Refuses a call that cannot be processed, or ends the connection.
+    #[cold]
     fn failed(qp: ArcBorrow<'_, Qp<Self>>, failed: Failed) {
         let this = qp.handler();
         let answered = match failed {
@@ -211,6 +204,17 @@ impl Handler {
         if answered.is_err() {
             this.events.end(Cause::Unanswerable);
         }
+    }
+
+    /// Refuses a call that violates the protocol, and counts it.
+    #[cold]
+    fn malformed(qp: ArcBorrow<'_, Qp<Self>>, ticket: Ticket, refusal: Refusal) {
+        let this = qp.handler();
+        match refusal.fault {
+            Fault::Option => this.watch.refuse_option(&this.events),
+            _ => this.watch.malformed(&this.events),
+        }
+        Self::failed(qp, Failed::Refused(ticket, refusal));
     }
 
     /// Sends an error in response to a call that was not passed to the RPC server.
@@ -284,18 +288,16 @@ impl QpHandler for Handler {
             return;
         }
         let bytes = message.bytes();
-        let (ticket, call) = match sort(bytes, this.terms.spoken) {
-            Arrival::Call(call) => {
-                // CAST: The message has a few kilobytes.
-                let len = bytes.len() as u32;
-                trace::call(&this.events.peer, || {
-                    let version = call.version().number();
-                    (call.xid().0, version, len, call.credits().0)
-                });
-                this.callbacks.heard(call.version(), &this.events);
-                (this.begin(Some(call.credits())), Ok(call))
+        // Each branch that ends the processing returns at once, so that the call is not moved.
+        let call = match sort(bytes, this.terms.spoken) {
+            Arrival::Call(call) => call,
+            Arrival::Refuse(refusal) => {
+                match this.begin(None) {
+                    Ok(ticket) => Self::malformed(qp, ticket, refusal),
+                    Err(why) => this.events.end(why.into()),
+                }
+                return;
             }
-            Arrival::Refuse(refusal) => (this.begin(None), Err(refusal)),
             other => {
                 // The drop of the message posts its buffer again, so the number of posted Receives
                 // stays the same.
@@ -312,87 +314,106 @@ impl QpHandler for Handler {
                 return;
             }
         };
-        let ticket = match ticket {
+        let len = bytes.len();
+        trace::call(&this.events.peer, || {
+            let version = call.version().number();
+            // CAST: The message has a few kilobytes.
+            (call.xid().0, version, len as u32, call.credits().0)
+        });
+        this.callbacks.heard(call.version(), &this.events);
+        let ticket = match this.begin(Some(call.credits())) {
             Ok(ticket) => ticket,
             Err(why) => {
                 this.events.end(why.into());
                 return;
             }
         };
-        let call = call.and_then(|call| this.events.check(call));
-        let taken = match call.and_then(|call| call.admit(&this.terms)) {
-            Ok(call) => {
-                // NO-OVERFLOW: The payload is the last part of the message.
-                let start = bytes.len().wrapping_sub(call.payload().len());
-                // Chunks without bytes add nothing to the message.
-                let bytes = match call.has_reads() {
-                    true => call.landing(),
-                    false => 0,
-                };
-                if bytes != 0 {
-                    this.arrivals.reads.add(1);
-                    // CAST: A `usize` is at least as wide.
-                    this.arrivals.read_bytes.add(bytes as usize);
+        let call = match this.events.check(call) {
+            Ok(call) => call,
+            Err(refusal) => return Self::malformed(qp, ticket, refusal),
+        };
+        let call = match call.admit(&this.terms) {
+            Ok(call) => call,
+            Err(refusal) => return Self::malformed(qp, ticket, refusal),
+        };
+        // Chunks without bytes add nothing to the message.
+        let bytes = match call.has_reads() {
+            true => call.landing(),
+            false => 0,
+        };
+        let pages = memory::counted(bytes, call.results(&this.terms));
+        let counted = match (bytes, pages) {
+            (0, 0) => Some(None),
+            (0, pages) => this.reads.take(pages).map(Some),
+            _ => None,
+        };
+        if let Some(counted) = counted {
+            // NO-OVERFLOW: The payload is the last part of the message.
+            let start = len.wrapping_sub(call.payload().len());
+            let pushed = match call.fetched(&[]) {
+                Ok(ready) => {
+                    let since = since.end(Stage::Read);
+                    let call = Call::new(ready.park(), ticket, counted, since);
+                    let place = Place::Message { start };
+                    let pushed = this.inbox.push(message.hold(), place, call);
+                    pushed.map_err(Failed::Error)
                 }
-                let pages = memory::counted(bytes, call.results(&this.terms));
-                let counted = match (bytes, pages) {
-                    (0, 0) => Some(None),
-                    (0, pages) => this.reads.take(pages).map(Some),
-                    _ => None,
-                };
-                match counted {
-                    Some(counted) => match call.fetched(&[]) {
-                        Ok(ready) => Ok(Next::Call(start, ready.park(), ticket, counted)),
-                        Err(refusal) => {
-                            this.reads.give_back(counted);
-                            Err(Failed::Refused(ticket, refusal))
-                        }
-                    },
-                    None => Ok(Next::Wait(call.park(), ticket, bytes, pages)),
+                Err(refusal) => {
+                    this.reads.give_back(counted);
+                    Err(Failed::Refused(ticket, refusal))
                 }
+            };
+            if let Err(failed) = pushed {
+                Self::failed(qp, failed);
             }
-            Err(refusal) => {
-                match refusal.fault {
-                    Fault::Option => this.watch.refuse_option(&this.events),
-                    _ => this.watch.malformed(&this.events),
-                }
-                Err(Failed::Refused(ticket, refusal))
+            return;
+        }
+        let begun = match bytes {
+            0 => Ok(Ok(Begun::waiting(call))),
+            _ => {
+                this.arrivals.reads.add(1);
+                // CAST: A `usize` is at least as wide.
+                this.arrivals.read_bytes.add(bytes as usize);
+                this.reads.begin(&qp, call, (bytes, pages, len))
             }
         };
-        let taken = match taken {
-            Ok(Next::Call(start, parked, ticket, counted)) => {
-                let place = Place::Message { start };
-                let call = Call::new(parked, ticket, counted, since.end(Stage::Read));
-                this.inbox
-                    .push(message.hold(), place, call)
-                    .map_err(Failed::Error)
-            }
-            Ok(Next::Wait(parked, ticket, bytes, pages)) => this
-                .reads
-                .add(message.hold(), parked, ticket, bytes, pages, since)
-                .map_err(Failed::Error)
-                .and_then(|()| Self::pump_reads(&qp)),
-            Err(failed) => Err(failed),
+        let begun = match begun {
+            Ok(Ok(begun)) => begun,
+            Ok(Err(refusal)) => return Self::failed(qp, Failed::Refused(ticket, refusal)),
+            Err(error) => return Self::failed(qp, Failed::Error(error)),
         };
-        if let Err(failed) = taken {
-            Self::failed(qp, failed);
+        let reading = Reading {
+            message: message.hold(),
+            stage: begun.stage,
+            ticket,
+            counted: begun.counted,
+            since,
+        };
+        match this.reads.add(&qp, reading, (bytes, pages), begun.transfer) {
+            Ok(true) => Self::go_on(qp),
+            Ok(false) => {}
+            Err(error) => Self::failed(qp, Failed::Error(error)),
         }
     }
 
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
         let this = qp.handler();
         this.watch.completed();
-        if transfer.kind() == Kind::Read {
-            let fetched = this.reads.completed(transfer);
+        let may_go_on = if transfer.kind() == Kind::Read {
+            let (fetched, others_wait) = this.reads.completed(transfer);
             let pushed = fetched.and_then(|fetched| Ok(this.push(fetched)?));
             if let Err(failed) = pushed {
                 Self::failed(qp, failed);
             }
+            others_wait
         } else {
             Tag::of(&transfer).end();
-            this.reads.written(transfer);
+            this.reads.written(transfer)
+        };
+        // If a message found no space in the send queue, `send_space` is called anyway.
+        if may_go_on {
+            Self::send_space(qp);
         }
-        Self::send_space(qp);
     }
 
     fn invalidated(_qp: ArcBorrow<'_, Qp<Self>>, _token: u64, _proof: &LocalInvalidation) {}

@@ -6,6 +6,7 @@ use crate::{
     call::Call,
     connection::Connection,
     latency::{
+        Since,
         Stage,
         Tag, //
     },
@@ -19,8 +20,12 @@ use crate::{
 use kernel::prelude::*;
 use xprtrdma_proto::{
     responder::{
-        grant::Granted,
+        grant::{
+            Granted,
+            Ticket, //
+        },
         pour::Span,
+        refusal::Refusal,
         reply::Reply as Plan, //
     },
     served::cause::Cause, //
@@ -60,64 +65,59 @@ impl Connection {
         let since = call.since.end(Stage::Serve);
         let xid = ready.xid();
         let tag = since.tag(xid);
-        let plan = ready.reply(call.marks.spans(), reply.len(), &handler.terms);
+        let ticket = call.ticket.take().ok_or(EINVAL)?;
+        let plan = match ready.reply(call.marks.spans(), reply.len(), &handler.terms) {
+            Ok(plan) => plan,
+            Err(refusal) => return self.refuse(since, ticket, refusal),
+        };
+        let transfer = match plan.has_writes() {
+            true => Some(self.write(&plan, reply, tag)?),
+            false => None,
+        };
+        if let Some(writes) = &transfer {
+            if let Err(refusal) = handler.sizes.check(&ready, writes) {
+                return self.refuse(since, ticket, refusal);
+            }
+            hand_over(&mut call.counted, writes)?;
+        }
         let agreed = self.events.agreed.thresholds.remote_invalidation;
         let invalidate = ready.invalidate(agreed).map(|handle| handle.0);
-        let ticket = call.ticket.take().ok_or(EINVAL)?;
-        let made = match plan {
-            Ok(plan) => {
-                let transfer = self.write(&plan, reply, tag)?;
-                let fits = match &transfer {
-                    Some(writes) => handler.sizes.check(&ready, writes),
-                    None => Ok(()),
-                };
-                fits.map(|()| (plan, transfer))
-            }
-            Err(refusal) => Err(refusal),
-        };
-        let answered = match made {
-            Ok((plan, transfer)) => {
-                if let Some(writes) = &transfer {
-                    hand_over(&mut call.counted, writes)?;
-                }
-                trace::reply(&self.events.peer, || {
-                    // CAST: A reply in memory is shorter than 4 GiB.
-                    let written = transfer.as_ref().map_or(0, |writes| writes.bytes() as u32);
-                    (xid.0, reply.len(), written, invalidate.unwrap_or(0))
-                });
-                // CAST: The length is a few kilobytes.
-                let most = handler.terms.longest_message(ready.version()) as usize;
-                handler.outbox.answer(
-                    &self.qp,
-                    most,
-                    Along {
-                        transfer,
-                        invalidate,
-                        confirmed: false,
-                    },
-                    |grant| grant.answer(ticket),
-                    |granted, buffer| encode(&plan, granted, &*reply, buffer),
-                )
-            }
-            Err(refusal) => Handler::refuse(&self.qp, ticket, refusal),
-        };
+        trace::reply(&self.events.peer, || {
+            // CAST: A reply in memory is shorter than 4 GiB.
+            let written = transfer.as_ref().map_or(0, |writes| writes.bytes() as u32);
+            (xid.0, reply.len(), written, invalidate.unwrap_or(0))
+        });
+        // CAST: The length is a few kilobytes.
+        let most = handler.terms.longest_message(ready.version()) as usize;
+        let answered = handler.outbox.answer(
+            &self.qp,
+            most,
+            Along {
+                transfer,
+                invalidate,
+                confirmed: false,
+            },
+            |grant| grant.answer(ticket),
+            |granted, buffer| encode(&plan, granted, &*reply, buffer),
+        );
         since.end(Stage::Reply);
         answered
     }
 
-    /// Prepares the RDMA Writes of a reply, if it has any. The device reads the RPC server's own
+    /// Sends an error in place of a reply.
+    #[cold]
+    fn refuse(&self, since: Since, ticket: Ticket, refusal: Refusal) -> Result {
+        let answered = Handler::refuse(&self.qp, ticket, refusal);
+        since.end(Stage::Reply);
+        answered
+    }
+
+    /// Prepares the RDMA Writes of a reply that has some. The device reads the RPC server's own
     /// pages, or a copy of the bytes if the pages cannot be taken.
-    fn write(
-        &self,
-        plan: &Plan<'_>,
-        reply: &mut Reply<'_>,
-        tag: Tag,
-    ) -> Result<Option<KBox<Transfer>>> {
-        let Some(written) = Written::of(plan) else {
-            return Ok(None);
-        };
+    fn write(&self, plan: &Plan<'_>, reply: &mut Reply<'_>, tag: Tag) -> Result<KBox<Transfer>> {
+        let written = Written::of(plan).ok_or(EINVAL)?;
         let mut blank = self.qp.handler().reads.blank(&self.qp)?;
-        let list = blank.list().ok_or(EINVAL)?;
+        let list = blank.list();
         let memory = match written.take(plan, reply, list) {
             Some(pages) => Mappable::Shared(pages),
             None => Mappable::Own(copy(plan, reply, written.bytes)?),
@@ -136,7 +136,7 @@ impl Connection {
         });
         let mut transfer = blank.fill(Kind::Write, memory, stretches)?;
         tag.put_on(&mut transfer);
-        Ok(Some(transfer))
+        Ok(transfer)
     }
 
     /// Records that a call is finished. The caller then drops the call's Receive, which posts it
@@ -205,7 +205,7 @@ impl Written {
         &self,
         plan: &Plan<'_>,
         reply: &mut Reply<'_>,
-        list: &mut PageList,
+        list: Option<PageList>,
     ) -> Option<PageRefs> {
         let whole = self.whole?;
         let is_needed = |span: Span| reply.is_in_pages(span.from, span.length);

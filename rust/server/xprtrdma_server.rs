@@ -12,6 +12,7 @@
 //! | [`connection`] | an accepted connection, and how it is created |
 //! | [`receive`] | messages from the client, until they are passed to the RPC server |
 //! | [`read`] | calls that wait for memory, or whose data are still in the client's memory |
+//! | [`fetch`] | such a call, and the assembly of its message |
 //! | [`memory`] | the memory that calls of all connections hold |
 //! | [`call`] | a call that was passed to the RPC server |
 //! | [`reply`] | replies of the RPC server |
@@ -39,6 +40,7 @@ mod count;
 mod crowd;
 mod driver;
 mod events;
+mod fetch;
 mod latency;
 mod listener;
 mod log;

@@ -59,15 +59,24 @@ pub(crate) struct Context<S: Service> {
 }
 
 impl<S: Service> Context<S> {
-    /// Creates the context of a call.
+    /// Creates the context of a call in `memory`, field by field, so that it is not moved.
     #[inline(always)]
-    pub(crate) fn new(message: S::Message, place: Place<S::Pages>, call: S::Call) -> Self {
-        Self {
-            message,
-            place,
-            call,
-            _service: PhantomData,
-        }
+    pub(crate) fn write(
+        memory: KBox<MaybeUninit<Self>>,
+        message: S::Message,
+        place: Place<S::Pages>,
+        call: S::Call,
+    ) -> KBox<Self> {
+        let this: *mut Self = KBox::into_raw(memory).cast();
+        // SAFETY: The memory was allocated for a context, and belongs to this function.
+        unsafe { (&raw mut (*this).message).write(message) };
+        // SAFETY: As above.
+        unsafe { (&raw mut (*this).place).write(place) };
+        // SAFETY: As above.
+        unsafe { (&raw mut (*this).call).write(call) };
+        // SAFETY: The memory comes from a `KBox`. All fields were written above, except one that
+        // has no bytes.
+        unsafe { KBox::from_raw(this) }
     }
 
     /// Finishes a call: passes the driver's data to `over`, and then drops the whole value. Returns

@@ -17,6 +17,7 @@ use kernel::{
 };
 use xprtrdma_base::{
     compat,
+    list,
     new_spinlock,
     spin::SpinLock, //
 };
@@ -116,7 +117,7 @@ impl<S: Service> InboxOwner<S> {
     /// Takes the oldest call from the queue.
     pub(crate) fn take(&self) -> Option<KBox<Context<S>>> {
         let mut state = self.0 .0.state.lock();
-        let call = state.calls.remove(0).ok();
+        let call = list::take_first(&mut state.calls);
         if let (Xprt::Open(xprt), true) = (state.xprt, state.calls.is_empty()) {
             // The flag is changed under the lock, so that it is set whenever a call waits. It is
             // cleared with the last call, so that no thread is woken without a call.
@@ -157,6 +158,7 @@ impl<S: Service> Inbox<S> {
     ///
     /// Fails if there is no memory, if the inbox is full, or if the RPC server has forgotten the
     /// connection. The call and its message are then dropped, and no reply is sent.
+    #[inline(always)]
     pub fn push(&self, message: S::Message, place: Place<S::Pages>, call: S::Call) -> Result {
         let mut state = self.0.state.lock();
         let memory = match state.spare.pop() {
@@ -168,7 +170,7 @@ impl<S: Service> Inbox<S> {
                 memory
             }
         };
-        let context = KBox::write(memory, Context::new(message, place, call));
+        let context = Context::write(memory, message, place, call);
         if matches!(state.xprt, Xprt::Detached) {
             drop(state);
             // The lock is not held here, because dropping a call may take other locks, and sleep.

@@ -56,6 +56,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Returns whether at least one of these bytes is in the middle part, which is in pages.
+    #[inline]
     pub fn is_in_pages(&self, from: u32, len: u32) -> bool {
         let (begin, end) = self.middle();
         len != 0 && from < end && from.saturating_add(len) > begin
@@ -63,6 +64,7 @@ impl<'a> Reply<'a> {
 
     /// Copies bytes of the message, from offset `from` on. Returns `EINVAL` if the message is too
     /// short, or if the pages of these bytes were taken. Does not sleep.
+    #[inline]
     pub fn copy(&self, from: u32, to: &mut [u8]) -> Result {
         let len = u32::try_from(to.len())?;
         if !self.taken.is_empty() && self.is_in_pages(from, len) {
@@ -72,9 +74,10 @@ impl<'a> Reply<'a> {
     }
 
     /// Takes over the pages of `len` bytes from offset `from` on, which must be in the middle part.
-    /// Stores the addresses of the pages in `list`. Afterwards no byte of the middle part can be
-    /// copied. Returns `None` if the pages cannot be taken. May sleep for memory.
-    pub fn take_pages(&mut self, from: u32, len: u32, list: &mut PageList) -> Option<PageRefs> {
+    /// Stores the addresses of the pages in `list`, if there is one. Afterwards no byte of the
+    /// middle part can be copied. Returns `None` if the pages cannot be taken. May sleep for
+    /// memory.
+    pub fn take_pages(&mut self, from: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
         let (begin, end) = self.middle();
         if !self.taken.is_empty() || from < begin || from.checked_add(len)? > end {
             return None;
@@ -118,6 +121,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Returns the offsets at which the middle part of the message begins and ends.
+    #[inline]
     fn middle(&self) -> (u32, u32) {
         let raw = self.message.0;
         // CAST: A message in memory has at most a few megabytes.

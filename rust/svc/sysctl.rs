@@ -19,6 +19,7 @@ pub enum Counter {
 
 impl Counter {
     /// Adds `more` to the counter. May be called in any context.
+    #[inline]
     pub fn add(self, more: usize) {
         let index = match self {
             Self::Received => bindings::svcrdma_counter_SVCRDMA_STAT_RECV,

@@ -29,8 +29,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Errors, logging, measurements, debugfs files, memory, pages, network namespaces, time and work
-/// queues. Driver crates import these from here, because they do not depend on `base`.
+/// Errors, lists, logging, measurements, debugfs files, memory, pages, network namespaces, locks, time
+/// and work queues. Driver crates import these from here, because they do not depend on `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{
@@ -45,14 +45,17 @@ pub mod util {
             number, //
         },
         debugfs,
+        list,
         log::*,
         measuring,
         memory::host_pages,
         net::Net,
+        new_spinlock,
         queue::{
             cancel_delayed_sync,
             WorkQueue, //
         },
+        spin::SpinLock,
         time::{
             now_ms,
             now_ns,

@@ -267,7 +267,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         let transfer_kind = transfer.kind();
         let sq = &mut *guard;
-        qp.ring(sq)?;
+        if sq.chain.len != 0 {
+            qp.ring(sq)?;
+        }
         if sq.transfers.push_within_capacity(transfer).is_err() {
             // This cannot happen, because each transfer has at least one work request.
             return Err(E2BIG);

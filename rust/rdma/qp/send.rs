@@ -20,6 +20,8 @@ use kernel::{
     prelude::*,
     sync::ArcBorrow, //
 };
+#[cfg(xprtrdma_server)]
+use xprtrdma_base::list;
 use xprtrdma_bindings as bindings;
 
 impl<H: QpHandler> Qp<H> {
@@ -114,10 +116,10 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
         if let Some(OpKind::Transfer) = op {
             // Work requests complete in the order of posting, so the completed transfer is the
             // first one.
-            let transfer = sq.transfers.remove(0);
+            let transfer = list::take_first(&mut sq.transfers);
             let wake = core::mem::replace(&mut sq.want_space, false);
             drop(sq);
-            if let Ok(mut transfer) = transfer {
+            if let Some(mut transfer) = transfer {
                 transfer.completed();
                 H::transferred(qp, transfer);
             }

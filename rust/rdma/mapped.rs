@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Pages that are mapped for a device ([`MappedPages`]).
+
+use crate::{
+    dma::Direction,
+    pages::{
+        Mappable,
+        Pages, //
+    },
+    pd::Pd, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+use xprtrdma_base::{
+    buffer::{
+        PageArray,
+        PageList, //
+    },
+    list, //
+};
+use xprtrdma_bindings as bindings;
+
+/// A range of pages that is mapped at contiguous device addresses. Both numbers are in bytes.
+struct Mapping {
+    addr: u64,
+    len: usize,
+}
+
+/// Pages that are mapped for a device. If this module owns the pages, only the device uses their
+/// bytes until [`MappedPages::unmap`]. If other code uses the pages as well, the device only reads
+/// them.
+///
+/// # Invariants
+///
+/// `mappings` are mapped for `dir`. They are the first pages of `memory`, in order, and together
+/// contain all its bytes once [`MappedPages::map`] has succeeded. For pages that other code uses as
+/// well, `dir` is `ToDevice`.
+pub struct MappedPages {
+    mappings: KVec<Mapping>,
+    /// `None` before [`MappedPages::map`], and after [`MappedPages::unmap`].
+    memory: Option<Mappable>,
+    dir: Direction,
+    pd: Arc<Pd>,
+    /// Maximum number of elements of a work request.
+    most_sges: usize,
+    /// The empty list of shared pages that were unmapped, kept for its memory.
+    list: Option<PageList>,
+}
+
+impl MappedPages {
+    /// Makes an object without pages.
+    pub(crate) fn none(pd: &Arc<Pd>) -> Self {
+        // INVARIANT: There are no pages.
+        Self {
+            mappings: KVec::new(),
+            memory: None,
+            dir: Direction::ToDevice,
+            pd: pd.clone(),
+            // CAST: The number is small.
+            most_sges: pd.max_send_sges() as usize,
+            list: None,
+        }
+    }
+
+    /// Maps `memory`, after the memory that was mapped before has been unmapped. Returns `EINVAL`
+    /// if it is still mapped, or if the device would write to shared pages. Otherwise returns the
+    /// maximum number of elements of a work request. May sleep.
+    pub(crate) fn map(&mut self, memory: Mappable, dir: Direction) -> Result<usize> {
+        if let Mappable::Shared(_) = memory {
+            if dir != Direction::ToDevice {
+                return Err(EINVAL);
+            }
+        }
+        if !self.mappings.is_empty() {
+            return Err(EINVAL);
+        }
+        // INVARIANT: None of the new pages is mapped yet.
+        self.dir = dir;
+        match self.memory.insert(memory) {
+            Mappable::Own(pages) => {
+                let mut left = Pages::count(PageArray::len(pages));
+                for run in pages.runs() {
+                    let count = run.count().min(left);
+                    if count == 0 {
+                        break;
+                    }
+                    // NO-OVERFLOW: `count` is at most `left`.
+                    left = left.wrapping_sub(count);
+                    // SAFETY: The first `count` pages of the run lie one behind the other, and
+                    // `memory` keeps them.
+                    unsafe { map_run(&mut self.mappings, &self.pd, dir, run.first(), count)? };
+                }
+            }
+            Mappable::Shared(refs) => {
+                let mut rest = refs.pages();
+                while !rest.is_empty() {
+                    list::make_room(&mut self.mappings)?;
+                    // SAFETY: The list contains addresses of valid pages, and `memory` keeps them.
+                    let (addr, count) = unsafe { map_first(&self.pd, dir, rest) };
+                    if count == 0 {
+                        // SAFETY: As above.
+                        rest = unsafe {
+                            map_first_in_pieces(&mut self.mappings, &self.pd, dir, rest)?
+                        };
+                        continue;
+                    }
+                    // NO-OVERFLOW: The number of bytes in memory.
+                    let len = count.wrapping_mul(PAGE_SIZE);
+                    list::add(&mut self.mappings, Mapping { addr, len })?;
+                    rest = rest.get(count..).unwrap_or(&[]);
+                }
+            }
+        }
+        Ok(self.most_sges)
+    }
+
+    /// Unmaps the pages. Returns them if this module owns them; drops the references to shared
+    /// pages.
+    pub(crate) fn unmap(&mut self) -> Option<Pages> {
+        self.forget_mappings();
+        match self.memory.take()? {
+            Mappable::Own(pages) => Some(pages),
+            Mappable::Shared(refs) => {
+                self.list = Some(refs.into_list());
+                None
+            }
+        }
+    }
+
+    /// Returns the list whose memory can be used for the next shared pages, if there is one.
+    pub(crate) fn list(&mut self) -> Option<PageList> {
+        self.list.take()
+    }
+
+    /// Returns the number of bytes in the pages.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.memory.as_ref().map_or(0, Mappable::len)
+    }
+
+    /// Returns the number of ranges with contiguous device addresses.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.mappings.len()
+    }
+
+    /// Returns the direction for which the pages are mapped.
+    #[inline]
+    pub(crate) fn direction(&self) -> Direction {
+        self.dir
+    }
+
+    /// Returns the protection domain whose device the pages are mapped for.
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Returns an object that makes scatter/gather elements for the memory, from its first byte on.
+    #[inline]
+    pub(crate) fn elements(&self) -> Elements<'_> {
+        let offset = self.memory.as_ref().map_or(0, Mappable::offset);
+        let mut elements = Elements {
+            rest: &self.mappings,
+            addr: 0,
+            len: 0,
+            lkey: self.pd.local_dma_lkey(),
+        };
+        // There is a byte at this offset, if there is memory.
+        let _ = elements.skip(offset);
+        elements
+    }
+
+    fn forget_mappings(&mut self) {
+        let (dev, dir) = (self.pd.raw_device(), self.dir.raw());
+        for Mapping { addr, len } in self.mappings.iter() {
+            // SAFETY: By the type invariant these bytes are mapped. They are unmapped once, because
+            // the list is emptied below.
+            unsafe { bindings::xprtrdma_dma_unmap_pages(dev, *addr, *len, dir) };
+        }
+        self.mappings.clear();
+    }
+}
+
+/// Maps pages for the device of `pd`: in one piece, or in shorter pieces if the device or its
+/// bounce buffers have no space for as much in one piece. Adds the mappings to `to`, even if a
+/// later one fails. Returns `EIO` if not even one page can be mapped.
+///
+/// # Safety
+///
+/// `first` is the address of the first of `count` pages that lie one behind the other. They exist
+/// until the mappings are undone.
+#[inline]
+unsafe fn map_run(
+    to: &mut KVec<Mapping>,
+    pd: &Pd,
+    dir: Direction,
+    first: *mut bindings::page,
+    count: usize,
+) -> Result {
+    let len = count.checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
+    if len <= pd.max_entry() as usize {
+        // The space comes first, so that no mapping is lost.
+        list::make_room(to)?;
+        // SAFETY: The caller's contract guarantees the pages.
+        if let Some(addr) = unsafe { map_piece(pd, dir, first, 0, len) } {
+            return list::add(to, Mapping { addr, len });
+        }
+    }
+    // SAFETY: The caller's contract guarantees the pages.
+    unsafe { map_in_pieces(to, pd, dir, first, len) }
+}
+
+/// Maps the first of these pages in one piece, as many as lie one behind the other and the device
+/// can map together. Returns the address of the mapping and the number of pages, or zero if they
+/// cannot be mapped.
+///
+/// # Safety
+///
+/// `pages` contains addresses of valid pages, which exist until the mapping is undone. It is not
+/// empty.
+#[inline]
+unsafe fn map_first(pd: &Pd, dir: Direction, pages: &[*mut bindings::page]) -> (u64, usize) {
+    let most = (pd.max_entry() as usize / PAGE_SIZE).max(1);
+    // CAST: A message has a few hundred pages.
+    let most = pages.len().min(most) as u32;
+    let (dev, array) = (pd.raw_device(), pages.as_ptr().cast_mut());
+    let mut addr = 0;
+    // SAFETY: The device exists as long as `pd`. By the caller's contract the array contains at
+    // least `most` addresses of valid pages. The callee does not write to the array.
+    let count = unsafe { bindings::xprtrdma_dma_map_first(dev, array, most, dir.raw(), &mut addr) };
+    (addr, count as usize)
+}
+
+/// Maps the first of these pages, as many as lie one behind the other, in shorter pieces. Returns
+/// the pages behind them. Otherwise like [`map_run`].
+///
+/// # Safety
+///
+/// As for [`map_first`].
+#[cold]
+unsafe fn map_first_in_pieces<'a>(
+    to: &mut KVec<Mapping>,
+    pd: &Pd,
+    dir: Direction,
+    pages: &'a [*mut bindings::page],
+) -> Result<&'a [*mut bindings::page]> {
+    let first = *pages.first().ok_or(EINVAL)?;
+    let array = pages.as_ptr().cast_mut();
+    // CAST: A message has a few hundred pages.
+    // SAFETY: By the caller's contract the array contains this number of addresses of valid pages.
+    // The callee writes nothing.
+    let count = unsafe { bindings::xprtrdma_contiguous_pages(array, pages.len() as u32) } as usize;
+    // SAFETY: The callee has found that these pages lie one behind the other. By the caller's
+    // contract they exist long enough.
+    unsafe { map_run(to, pd, dir, first, count)? };
+    Ok(pages.get(count..).unwrap_or(&[]))
+}
+
+/// Maps `len` bytes from byte `offset` of the pages on. Returns `None` if this is not possible.
+///
+/// # Safety
+///
+/// `first` is the address of the first of several pages that lie one behind the other. They hold
+/// these bytes, and exist until the mapping is undone.
+#[inline]
+unsafe fn map_piece(
+    pd: &Pd,
+    dir: Direction,
+    first: *mut bindings::page,
+    offset: usize,
+    len: usize,
+) -> Option<u64> {
+    let mut addr = 0;
+    let dev = pd.raw_device();
+    // SAFETY: The device exists as long as `pd`. The caller's contract guarantees the pages.
+    unsafe { bindings::xprtrdma_dma_map_pages(dev, first, offset, len, dir.raw(), &mut addr) }
+        .then_some(addr)
+}
+
+/// Does what [`map_run`] does for `all` bytes, if they cannot be mapped in one piece.
+///
+/// # Safety
+///
+/// As for [`map_run`].
+#[cold]
+unsafe fn map_in_pieces(
+    to: &mut KVec<Mapping>,
+    pd: &Pd,
+    dir: Direction,
+    first: *mut bindings::page,
+    all: usize,
+) -> Result {
+    let (mut offset, mut most) = (0, pd.max_entry() as usize);
+    while offset < all {
+        // NO-OVERFLOW: `offset` is less than `all`.
+        let len = all.wrapping_sub(offset).min(most);
+        list::make_room(to)?;
+        // SAFETY: The caller's contract guarantees the pages.
+        let Some(addr) = (unsafe { map_piece(pd, dir, first, offset, len) }) else {
+            if len <= PAGE_SIZE {
+                return Err(EIO);
+            }
+            // Bounce buffers may be fragmented, so shorter pieces may still find space.
+            most = (len / 2).max(PAGE_SIZE);
+            // NO-OVERFLOW: A remainder is not greater than the number.
+            most = most.wrapping_sub(most % PAGE_SIZE);
+            continue;
+        };
+        list::add(to, Mapping { addr, len })?;
+        // NO-OVERFLOW: The sum is at most `all`.
+        offset = offset.wrapping_add(len);
+    }
+    Ok(())
+}
+
+/// Makes scatter/gather elements for parts of [`MappedPages`], in ascending order.
+pub(crate) struct Elements<'a> {
+    /// The mappings behind the current one.
+    rest: &'a [Mapping],
+    /// What is left of the current mapping.
+    addr: u64,
+    len: usize,
+    lkey: u32,
+}
+
+impl Elements<'_> {
+    /// Skips this number of bytes. Returns `None` if there are not as many.
+    #[inline]
+    pub(crate) fn skip(&mut self, mut count: usize) -> Option<()> {
+        while count != 0 {
+            // CAST: A transfer has a few megabytes.
+            count = count.checked_sub(self.next(count)?.length as usize)?;
+        }
+        Some(())
+    }
+
+    /// Returns a scatter/gather element for the next bytes: at most `most` bytes, as far as their
+    /// device addresses are contiguous. Returns `None` if that is no byte.
+    #[inline]
+    pub(crate) fn next(&mut self, most: usize) -> Option<bindings::ib_sge> {
+        // NO-OVERFLOW: A mapping does not wrap around the address space, and the lengths are those
+        // of pages in memory.
+        while self.len < most {
+            match self.rest {
+                [next, rest @ ..]
+                    if self.len == 0 || next.addr == self.addr.wrapping_add(self.len as u64) =>
+                {
+                    if self.len == 0 {
+                        self.addr = next.addr;
+                    }
+                    self.len = self.len.wrapping_add(next.len);
+                    self.rest = rest;
+                }
+                _ => break,
+            }
+        }
+        let len = self.len.min(most);
+        if len == 0 {
+            return None;
+        }
+        let addr = self.addr;
+        // NO-OVERFLOW: `len` is at most what is left.
+        self.addr = addr.wrapping_add(len as u64);
+        self.len = self.len.wrapping_sub(len);
+        Some(bindings::ib_sge {
+            addr,
+            // CAST: A transfer has a few megabytes.
+            length: len as u32,
+            lkey: self.lkey,
+        })
+    }
+}
+
+impl Drop for MappedPages {
+    fn drop(&mut self) {
+        self.forget_mappings();
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A call that waits for memory or for its RDMA Reads, and the assembly of its message.
+
+use crate::{
+    call::{
+        fill_in,
+        Fetched, //
+    },
+    latency::Since,
+    memory::Counted, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+use xprtrdma_proto::responder::{
+    admit::{
+        Admitted,
+        Ready, //
+    },
+    call::{
+        Call,
+        Parked, //
+    },
+    grant::Ticket,
+    refusal::Refusal,
+    stream::{
+        Assembly,
+        Fill, //
+    }, //
+};
+use xprtrdma_rdma::{
+    pages::Pages,
+    qp::{
+        Held,
+        QpHandler, //
+    },
+    transfer::Transfer, //
+};
+use xprtrdma_svc::inbox::Place;
+
+/// A call that waits for memory or for its RDMA Reads.
+pub(crate) struct Reading<H: QpHandler> {
+    pub(crate) message: Held<H>,
+    pub(crate) stage: Stage,
+    pub(crate) ticket: Ticket,
+    /// The counted pages; `None` while too few pages are free, or if the call is too small to be
+    /// counted.
+    pub(crate) counted: Option<Counted>,
+    pub(crate) since: Since,
+}
+
+/// How far the processing of a call has come.
+pub(crate) enum Stage {
+    /// The call was admitted. After its Reads its message must be assembled and checked.
+    Admitted(Parked<Admitted>),
+    /// The Reads fetch a single chunk, which is inserted into a message that was checked.
+    Split {
+        parked: Parked<Ready>,
+        /// Offset in the received message at which the RPC message begins.
+        start: usize,
+        /// Offset in the RPC message at which the chunk is inserted.
+        at: u32,
+        /// The bytes behind the chunk that no Read writes.
+        fill: Option<Fill>,
+    },
+}
+
+/// A call in the queue of those that wait.
+pub(crate) struct Waiting<H: QpHandler> {
+    pub(crate) reading: Reading<H>,
+    /// Number of bytes to read. If it is zero, the call waits for memory only.
+    pub(crate) bytes: u32,
+    /// Number of pages that are still to be counted for the call.
+    pub(crate) pages: u32,
+    /// The transfer, after it was prepared and before it is posted.
+    pub(crate) transfer: Option<KBox<Transfer>>,
+}
+
+/// A call whose Reads could be prepared when it arrived, or which must wait.
+pub(crate) struct Begun {
+    pub(crate) stage: Stage,
+    pub(crate) counted: Option<Counted>,
+    pub(crate) transfer: Option<KBox<Transfer>>,
+}
+
+impl Begun {
+    /// Returns a call that must wait.
+    pub(crate) fn waiting(call: Call<'_, Admitted>) -> Self {
+        Self {
+            stage: Stage::Admitted(call.park()),
+            counted: None,
+            transfer: None,
+        }
+    }
+}
+
+/// Why a call cannot be processed.
+pub(crate) enum Failed {
+    /// The client receives this error.
+    Refused(Ticket, Refusal),
+    /// The connection must be closed.
+    Error(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Stage {
+    /// Checks as much of the call as is possible before its Reads. `len` is the length of the
+    /// received message.
+    #[inline(always)]
+    pub(crate) fn of(call: Call<'_, Admitted>, len: usize) -> Result<Self, Refusal> {
+        let Assembly::Split { at } = call.assembly() else {
+            return Ok(Self::Admitted(call.park()));
+        };
+        let fill = call.fills().next();
+        // NO-OVERFLOW: The payload is the last part of the message.
+        let start = len.wrapping_sub(call.payload().len());
+        let parked = call.fetched(&[])?.park();
+        Ok(Self::Split {
+            parked,
+            start,
+            at,
+            fill,
+        })
+    }
+}
+
+impl<H: QpHandler> Reading<H> {
+    /// Finishes a call that waited only for memory.
+    pub(crate) fn without_reads(self) -> Result<Fetched<H>, Failed> {
+        let Self {
+            message,
+            stage,
+            ticket,
+            counted,
+            since,
+        } = self;
+        let Stage::Admitted(parked) = stage else {
+            return Err(EINVAL.into());
+        };
+        let call = parked.resume(message.bytes()).ok_or(EINVAL)?;
+        // NO-OVERFLOW: The payload is the last part of the message.
+        let start = message.bytes().len().wrapping_sub(call.payload().len());
+        match call.fetched(&[]).map(|ready| ready.park()) {
+            Ok(parked) => Ok(Fetched {
+                message,
+                place: Place::Message { start },
+                parked,
+                ticket,
+                counted,
+                since,
+            }),
+            Err(refusal) => Err(Failed::Refused(ticket, refusal)),
+        }
+    }
+
+    /// Assembles the message of the call after its Reads have completed. `pages` are those that the
+    /// Reads have filled. Passes the counted pages to `give_back` if the call is refused.
+    #[inline(always)]
+    pub(crate) fn finish(
+        self,
+        mut pages: Pages,
+        give_back: impl FnOnce(Option<Counted>),
+    ) -> Result<Fetched<H>, Failed> {
+        let Self {
+            message,
+            stage,
+            ticket,
+            counted,
+            since,
+        } = self;
+        let (parked, place) = match stage {
+            Stage::Split {
+                parked,
+                start,
+                at,
+                fill,
+            } => {
+                if let Some(fill) = fill {
+                    fill_in(&mut pages, &[], fill)?;
+                }
+                let at = at as usize;
+                (parked, Place::Split { start, at, pages })
+            }
+            Stage::Admitted(parked) => match assemble(message.bytes(), parked, pages)? {
+                Ok(assembled) => assembled,
+                Err(refusal) => {
+                    give_back(counted);
+                    return Err(Failed::Refused(ticket, refusal));
+                }
+            },
+        };
+        Ok(Fetched {
+            message,
+            place,
+            parked,
+            ticket,
+            counted,
+            since,
+        })
+    }
+}
+
+/// A call whose message is complete, and where the message is.
+type Assembled = (Parked<Ready>, Place<Pages>);
+
+/// Assembles the message of a call that has several chunks, or whose RPC message is in a chunk.
+#[cold]
+#[inline(never)]
+fn assemble(
+    message: &[u8],
+    parked: Parked<Admitted>,
+    mut pages: Pages,
+) -> Result<Result<Assembled, Refusal>> {
+    let call = parked.resume(message).ok_or(EINVAL)?;
+    for fill in call.fills() {
+        fill_in(&mut pages, call.payload(), fill)?;
+    }
+    // NO-OVERFLOW: The payload is the last part of the message.
+    let start = message.len().wrapping_sub(call.payload().len());
+    // CAST: A call has a few megabytes.
+    let front = PAGE_SIZE.min(call.landing() as usize);
+    let assembly = call.assembly();
+    // `fetched` needs the first page of the landing area only if the whole message is in that area.
+    let (mut call, mut ready) = (Some(call), None);
+    pages.change(0, front, |_, front| {
+        ready = call.take().map(|call| call.fetched(front));
+        Ok(())
+    })?;
+    let parked = match ready.ok_or(EINVAL)? {
+        Ok(ready) => ready.park(),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let place = match assembly {
+        Assembly::Inline => Place::Message { start },
+        Assembly::Split { at } => Place::Split {
+            start,
+            at: at as usize,
+            pages,
+        },
+        Assembly::Landed => Place::Pages { start, pages },
+    };
+    Ok(Ok((parked, place)))
+}
