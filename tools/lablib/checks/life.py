@@ -139,7 +139,8 @@ class Life:
         pair = installed.pair(self.root, self.stock, image, release, kind)
         with pair:
             yield pair.client.channel, pair.server.channel
-            pair.client.channel.call(["systemctl", "poweroff", "--no-block"])
+            # Nothing waits for the end of this command: the machine may go down before it is told.
+            pair.client.channel.start(["systemctl", "poweroff", "--no-block"])
             try:
                 pair.client.process.wait(OFF_SECONDS)
             except subprocess.TimeoutExpired:
