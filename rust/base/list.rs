@@ -33,7 +33,7 @@ pub fn add<T>(list: &mut KVec<T>, value: T) -> Result {
     Ok(())
 }
 
-/// Makes space for one more element, if there is none. May sleep.
+/// Makes space for one more element, unless the list has some. May sleep.
 #[inline(always)]
 pub fn make_room<T>(list: &mut KVec<T>) -> Result {
     match list.len() == list.capacity() {

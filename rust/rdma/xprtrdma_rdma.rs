@@ -21,7 +21,7 @@
 //! | [`qp`] | queue pair, its send queue and its receive ring |
 //! | [`events`] | asynchronous events of a device and its ports |
 //! | [`failure`] | reports about a queue pair that fails |
-//! | `pages`, `mapped`, `transfer` | pages, and RDMA Reads and Writes of them (the server's module) |
+//! | `pages`, `mapped`, `transfer` | pages, and their RDMA Reads and Writes (server module only) |
 //! | `sink` | registered memory for the data of Reads on iWARP (the server's module) |
 //! | `block`, `pool`, `blanks` | pages and transfers to be used again (the server's module) |
 //! | `lent` | memory of others that these move (the module of RDS) |

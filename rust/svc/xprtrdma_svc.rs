@@ -29,8 +29,9 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Errors, lists, logging, measurements, debugfs files, memory, pages, network namespaces, locks, time
-/// and work queues. Driver crates import these from here, because they do not depend on `base`.
+/// Errors, lists, logging, measurements, debugfs files, memory, pages, network namespaces, locks,
+/// time and work queues. Driver crates import these from here, because they do not depend on
+/// `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{
