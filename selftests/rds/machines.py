@@ -27,6 +27,8 @@ CONTROL = 18700
 CUT = ("nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; }; "
        "add rule inet cut in udp dport 4791 drop'")
 MEND = "nft delete table inet cut"
+LOSE = CUT.replace("drop'", "numgen random mod 1000 < 3 counter drop'")
+LOST = "nft list table inet cut | sed -n 's/.*packets \\([0-9]*\\).*/\\1/p'"
 PATIENCE = 120
 PARENT = pathlib.Path("/usr/lib/modules")
 ALIAS = pathlib.Path("/etc/modprobe.d/rds-local.conf")

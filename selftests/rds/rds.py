@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import errno
 import hashlib
+import itertools
 import json
 import mmap
 import os
@@ -1521,27 +1522,135 @@ def full_both_ways(t):
 def device_leaves(t):
     """The client's device is removed while its memory is written, and comes back."""
     for _ in range(3):
-        t.pair()
-        cookie = t.offer(0, 1 << 20)
-        t.b.buffer("l", 1 << 20, 1)
-        for token in range(10):
-            t.rdma(cookie, 1 << 20, READWRITE | NOTIFY_ME, token=200 + token)
-        status, text = t.a.shell(t.options.unplug)
-        t.want(f"{t.options.unplug}: {text}", status, 0)
-        told = t.a.get_mr("s", "m", 0, PAGE)
-        t.want("GET_MR without a device", isinstance(told, dict), True)
-        t.note(f"GET_MR without a device: {told}")
-        t.want("FREE_MR of a region that was on it",
-               isinstance(t.a.free_mr("s", cookie, INVALIDATE), float), True)
-        status, text = t.a.shell(t.options.plug)
+        cookie = writing(t)
+        with without_device(t, t.a):
+            told = t.a.get_mr("s", "m", 0, PAGE)
+            t.want("GET_MR without a device", isinstance(told, dict), True)
+            t.note(f"GET_MR without a device: {told}")
+            t.want("FREE_MR of a region that was on it",
+                   isinstance(t.a.free_mr("s", cookie, INVALIDATE), float), True)
+        goes_on(t)
+
+
+@test("RDS-43", fault=True, slow=True)
+def device_of_the_server_leaves(t):
+    """The server's device is removed while it writes, and comes back. The client's region can then
+    be used as before."""
+    for _ in range(3):
+        cookie = writing(t)
+        with without_device(t, t.b):
+            pass
+        goes_on(t)
+        t.want("the region afterwards", reachable(t, cookie), "SUCCESS")
+        t.want("FREE_MR", isinstance(t.a.free_mr("s", cookie, INVALIDATE), float), True)
+
+
+# The token of the last operation of `writing`.
+LAST = 209
+
+
+def writing(t):
+    """Lets the server begin to write the client's memory ten times. Returns the cookie."""
+    t.pair()
+    cookie = t.offer(0, 1 << 20)
+    t.b.buffer("l", 1 << 20, 1)
+    for token in range(200, LAST + 1):
+        t.rdma(cookie, 1 << 20, READWRITE | NOTIFY_ME, token=token)
+    return cookie
+
+
+@contextlib.contextmanager
+def without_device(t, node):
+    """Removes the device of one end while the block runs."""
+    status, text = node.shell(t.options.unplug)
+    t.want(f"{t.options.unplug}: {text}", status, 0)
+    try:
+        yield
+    finally:
+        status, text = node.shell(t.options.plug)
         t.want(f"{t.options.plug}: {text}", status, 0)
-        t.want("the operations are told", bool(t.b.wait_status("s", 209, 60)), True)
-        t.a.send("s", t.b_addr, t.pb, b"on".hex())
-        start, data = time.monotonic(), ""
-        while time.monotonic() - start < 60 and data != b"on".hex():
-            data = (t.b.recv("s", 5) or {}).get("data", "")
-        t.want("messages go on", data, b"on".hex())
-        t.note(f"{time.monotonic() - start:.1f} s after the device came back")
+
+
+def goes_on(t):
+    """Checks that the operations are told, and that messages arrive again."""
+    t.want("the operations are told", bool(t.b.wait_status("s", LAST, 60)), True)
+    t.a.send("s", t.b_addr, t.pb, b"on".hex())
+    start, data = time.monotonic(), ""
+    while time.monotonic() - start < 60 and data != b"on".hex():
+        data = (t.b.recv("s", 5) or {}).get("data", "")
+    t.want("messages go on", data, b"on".hex())
+    t.note(f"{time.monotonic() - start:.1f} s after the device came back")
+
+
+@test("RDS-43", fault=True, slow=True)
+def loss(t):
+    """Both ends lose three of a thousand packets. All messages arrive once and in order. An
+    operation moves all its octets, or its status is DROPPED."""
+    t.pair()
+    cookie, told = t.offer(0, 1 << 20), []
+    t.b.buffer("l", 1 << 20, 2)
+    for node in (t.a, t.b):
+        status, text = node.shell(t.options.lose)
+        t.want(f"{t.options.lose}: {text}", status, 0)
+    try:
+        receiving = Later(t.b.sink, "s", 500, 8192, 5, 100.0)
+        sent = t.a.blast("s", t.b_addr, t.pb, 500, 8192, 5, 100.0)
+        got = receiving.wait()
+        t.want("500 messages in order and right", got[:2] if isinstance(got, list) else got,
+               [500, None])
+        t.note(f"sent {sent}, received {got}")
+        for token in range(300, 310):
+            t.b.poke("l", 0, pattern(token, 1 << 20).hex())
+            t.rdma(cookie, 1 << 20, READWRITE | NOTIFY_ME, token=token)
+            status = t.b.wait_status("s", token, 60)
+            told += status[1:] if status else ["no status"]
+            if status and status[1:] == ["SUCCESS"]:
+                t.want("the octets moved", t.a.digest("m", 0, 1 << 20),
+                       hashlib.sha256(pattern(token, 1 << 20)).hexdigest())
+    finally:
+        lost = [node.shell(f"{t.options.lost}; {t.options.mend}")[1].strip()
+                for node in (t.a, t.b)]
+    t.want("one status for each operation", len(told), 10)
+    t.want("statuses", set(told) <= {"SUCCESS", "DROPPED"}, True)
+    t.want(f"lost packets: {lost}", all(int(number or 0) for number in lost), True)
+    t.note(f"{lost} packets lost; {told.count('DROPPED')} of 10 operations dropped")
+    t.pair()
+    t.want("the connection still works", t.transfer(True), True)
+
+
+@test("RDS-12 RDS-48", fault=True, slow=True)
+def kill_the_server(t):
+    """kill -9 of a process that reads and writes the client's memory: nothing is written later, and
+    other sockets of its machine can use the memory."""
+    for number in range(3):
+        t.pair()
+        t.b.shell_later(f"{sys.executable} -B {__file__} take --local {t.b_addr}"
+                        f" --peer {t.a_addr} --port {t.pa}")
+        host, port = t.a.recv("s", 60)["from"]
+        t.a.buffer("m", 1 << 20, 1)
+        t.a.buffer("cookie", 8)
+        t.a.send("s", host, port, b"req".hex(), [
+            {"type": "map", "buf": "m", "off": 0, "len": 1 << 20, "flags": 0,
+             "cookie_buf": "cookie"}])
+        cookie = int.from_bytes(bytes.fromhex(t.a.peek("cookie", 0, 8)), sys.byteorder)
+        start, offered = time.monotonic(), hashlib.sha256(pattern(1, 1 << 20)).hexdigest()
+        while t.a.digest("m", 0, 1 << 20) == offered and time.monotonic() < start + 20:
+            pass
+        time.sleep(0.02 * number)
+        t.want("kill -9", t.b.shell("pkill -KILL -f 'rds.py [t]ake'")[0], 0)
+        while t.b.shell("pgrep -f 'rds.py [t]ake'")[0] == 0 and time.monotonic() < start + 60:
+            time.sleep(0.1)
+        t.want("it wrote", t.a.digest("m", 0, 1 << 20) == offered, False)
+        # Operations that the device executes already come to their end.
+        time.sleep(5)
+        t.a.poke("m", 0, pattern(3, 1 << 20).hex())
+        time.sleep(1)
+        t.want("it writes no more", t.a.digest("m", 0, 1 << 20),
+               hashlib.sha256(pattern(3, 1 << 20)).hexdigest())
+        t.want("another socket reads the memory", reachable(t, cookie), "SUCCESS")
+        t.want("FREE_MR", isinstance(t.a.free_mr("s", cookie, INVALIDATE), float), True)
+        t.pair()
+        t.want("messages and operations go on", t.transfer(True), True)
 
 
 class Failures(contextlib.ExitStack):
@@ -1769,6 +1878,24 @@ def offer_for_ever(options):
         node.recv("s", 60)
 
 
+def take_for_ever(options):
+    """Asks for memory, and reads and writes it until it is killed."""
+    node = Node()
+    node.open("s", options.local, 0, transport=TRANS_IB)
+    node.buffer("l", 1 << 20, 2)
+    node.send("s", options.peer, options.port, b"take".hex())
+    cookie = None
+    while cookie is None:
+        cookie = (node.recv("s", 60) or {}).get("cookie")
+    # Messages without data take no space at the receiver.
+    for flags in itertools.cycle((READWRITE, 0)):
+        node.send("s", options.peer, options.port, "", [
+            {"type": "args", "cookie": cookie, "remote_off": 0, "local": [["l", 0, 1 << 20]],
+             "flags": flags | NOTIFY_ME, "token": 1}])
+        while node.recv("s", 0) is not None:
+            pass
+
+
 def run_tests(options):
     names = options.names or [name for name, _, slow, fault, _ in TESTS
                               if (options.slow or not slow) and (options.fault or not fault)]
@@ -1852,12 +1979,19 @@ def main():
                         help="stop one end's packets (rxe does not survive `ip link set down`)")
     tester.add_argument("--mend", default="tc qdisc del dev eth1 root")
     tester.add_argument("--cut-seconds", default="8")
+    tester.add_argument("--lose", default="tc qdisc replace dev eth1 root netem loss 0.3%",
+                        help="lose some of one end's packets, until --mend")
+    tester.add_argument("--lost", default="tc -s qdisc show dev eth1 | "
+                        "sed -n 's/.*dropped \\([0-9]*\\).*/\\1/p'",
+                        help="print how many packets were lost")
     tester.add_argument("--unplug", default="rdma link delete rxe0", help="remove the device")
     tester.add_argument("--plug", default="rdma link add rxe0 type rxe netdev eth0")
     one = commands.add_parser("ping", parents=[ends])
     one.add_argument("--count", type=int, default=5)
     one.add_argument("--tos", type=int)
     one = commands.add_parser("offer", parents=[ends])
+    one.add_argument("--port", type=int, required=True)
+    one = commands.add_parser("take", parents=[ends])
     one.add_argument("--port", type=int, required=True)
     one = commands.add_parser("agent")
     one.add_argument("--control", type=where, default=("0.0.0.0", 18700))
@@ -1879,7 +2013,7 @@ def main():
         times = Node().ping(options.local, options.peer, options.count, tos=options.tos)
         print(*(f"{1e6 * t:.0f} us" if t is not None else "no answer" for t in times), sep="\n")
         return None in times
-    does = {"offer": offer_for_ever, "test": run_tests, "stress": stress}
+    does = {"offer": offer_for_ever, "take": take_for_ever, "test": run_tests, "stress": stress}
     if options.command in does:
         return does[options.command](options)
     if options.command == "agent":

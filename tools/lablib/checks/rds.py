@@ -10,7 +10,7 @@ from ..artefacts import kernel, module, root
 from ..base.tally import Tally
 from ..machine.session import Plan, Session
 
-SECONDS = {"rds": 10 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60}
+SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60}
 # Tests with our transport at the manual page's client only, and at its server only. With ours at
 # both ends all tests run.
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
@@ -20,6 +20,10 @@ SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "ca
 SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "get-mr-cold",
          "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds", "use-once",
          "close-releases", "cancel")
+# Faults of the link, of programs and of devices.
+FAULTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts", "loss",
+          "kill-in-transfer", "kill-the-client", "kill-the-server", "device-leaves",
+          "device-of-the-server-leaves", "simultaneous-connects", "full-both-ways")
 # The kernel's own test, in one machine: what it needs of the kernel's source, and where that lies
 # in the machine.
 KERNEL = ("tools/testing/selftests/net/rds", "tools/testing/selftests/net/lib/py",
@@ -30,6 +34,7 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
     "rds": {
         "both ends": ("--", "--slow"),
         "both ends, each loaded anew while messages come": ("--reload", "50", "--", "ping"),
+        "both ends, with faults": ("--", *FAULTS),
         "both ends, with a hostile peer beside them": ("--", "hostile-peer"),
         "IPv6": ("--six", "--", "ping", "datagrams", "map-and-transfer"),
         "the client": ("--server", "intree", "--", *CLIENT),
