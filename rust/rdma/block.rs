@@ -24,8 +24,11 @@ impl Run {
     fn new(order: u32) -> Option<Self> {
         // SAFETY: The callee has no requirements.
         let first = unsafe { bindings::xprtrdma_alloc_pages(order) };
+        if first.is_null() {
+            return None;
+        }
         // INVARIANT: The callee has allocated this number of pages in one piece.
-        (!first.is_null()).then_some(Self {
+        Some(Self {
             first,
             count: 1 << order,
         })
