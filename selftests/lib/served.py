@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """The settings and the state of our server."""
 
+import collections
 import re
 
 VERSION = "/proc/sys/sunrpc/svc_rdma/rdma_version"
@@ -42,6 +43,14 @@ def counters(t):
     """Returns how often the server has reached each of its limits, by name."""
     lines = t.server.run("cat", f"{FILES}/bounds").splitlines()
     return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
+def ends(t):
+    """Returns how many connections to the server's listeners have ended, by cause."""
+    shown, found = t.server.run("sh", "-c", f"cat {FILES}/*/listener"), collections.Counter()
+    for cause, count in re.findall(r"^ended, (.*): (\d+)$", shown, re.MULTILINE):
+        found[cause] += int(count)
+    return found
 
 
 def shown(t):

@@ -114,6 +114,7 @@ SERVER_CASES = (
 # The same on the debug kernel, which is slow: memory of calls, and connections that end.
 SERVER_DEBUG_CASES = (
     r"^requester(\.odd_room|_rules\.(a_call_that|calls_that_find))",
+    r"^server_injection\.(replies|each)",
     r"^mounts\.every_version",
     r"^callbacks\.(delegations_are|callbacks_work)",
     r"^data\.direct_transfers_around",
@@ -141,7 +142,7 @@ ENDURANCE_CASES = (
     r"^disconnects\.server_ends_connections",
 )
 # The same for our server: its listeners, its module and its connections.
-SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.")
+SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.", r"^server_injection\.")
 
 
 def run(parts, spec):

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Failed allocations of our server: each call is answered, or its connection ends, and nothing is
+left behind.
+"""
+
+import collections
+import contextlib
+
+from lib import wait
+from lib.asking import Client, Stage
+from lib.case import ENV, case, check, equal
+from lib.env import REPO
+from lib.hostile.message import word
+from lib.injection import DEBUG, KINDS, TIMES
+from lib.requester import calls, row, tables
+from lib.served import counters, ends
+
+CLIENTS = "ours", "intree"
+# Selects the allocations of the server's module, of which none fails yet. Two kinds are spared.
+# Messages of the connection manager: without memory it never sends its DREQ, so a client would not
+# learn that its connection has ended. Pages of slabs: they are shared with other modules.
+SELECT = f"""
+import sys
+sys.path.insert(0, "{REPO}/selftests")
+from lib.injection import Injection, text
+class Case:
+    defer = staticmethod(lambda *_: None)
+injection = Injection(Case)
+injection.only_module("svcrdma_rs")
+injection.spare("failslab", text("ib_cm"))
+injection.spare_slabs()
+"""
+# How the server ends a connection whose call or reply found no memory, and one whose client left.
+UNANSWERED, LEFT = "an answer could not be sent", "the client disconnected"
+# Time limit for an answer. On the debug kernel it is 45 seconds: less than silence may last.
+SECONDS = 5
+# More than the allocations of one call, and more than those of one accept.
+OF_CALL, OF_ACCEPT = 16, 64
+
+
+class Failures:
+    """The failing allocations of the server's module."""
+
+    def __init__(self, t):
+        self.t = t
+        t.server.run("python3", "-c", SELECT)
+        t.defer(self.stop)
+
+    def write(self, name, value):
+        for kind in KINDS:
+            self.t.server.call("text", f"{DEBUG}/{kind}/{name}", str(value))
+
+    def begin(self, nth):
+        """Makes every nth allocation fail."""
+        self.write("interval", nth)
+        self.write("times", TIMES)
+        self.write("probability", 100)
+
+    def stop(self):
+        self.write("probability", 0)
+
+    @contextlib.contextmanager
+    def every(self, nth):
+        """Makes every nth allocation fail while the block runs."""
+        self.begin(nth)
+        try:
+            yield
+        finally:
+            self.stop()
+
+    def met(self):
+        """Returns how many allocations have failed since the last `begin`."""
+        left = [int(self.t.server.call("text", f"{DEBUG}/{kind}/times")) for kind in KINDS]
+        return len(KINDS) * TIMES - sum(left)
+
+
+def answered(client, count):
+    """Waits for this number of answers. Returns whether they all came. Otherwise the connection
+    must have ended."""
+    for _ in range(count):
+        if client.receive(ENV.patience(SECONDS)) is None:
+            check(client.connection.ended(), "a call without an answer on a connection that lives")
+            return False
+    return True
+
+
+def ended(t, before, wanted):
+    """Checks why connections have ended since `before`: they are counted once they are gone."""
+    def found():
+        return dict(ends(t) - before)
+
+    with contextlib.suppress(wait.Timeout):
+        wait.until(lambda: found() == wanted, ENV.patience(SECONDS), "the causes")
+    equal(found(), wanted, "why connections have ended")
+
+
+def as_before(t, stage, pages):
+    """Checks that the server works, and has given all memory back."""
+    stage.read()
+    stage.tcp()
+    stage.wait_gone()
+    wait.until(lambda: counters(t)["memory_free_pages"] == pages, ENV.patience(SECONDS),
+               "the memory of all calls given back")
+
+
+# covers: A reply finds no memory: the connection ends for that reason, and not for silence. The call
+# itself has the memory of an earlier one.
+@case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=60)
+def replies_that_find_no_memory_are_not_forgotten(t):
+    stage, failures = Stage(t), Failures(t)
+    for deed in (tables.reading(tables.BLOCK, write=tables.BLOCK),
+                 tables.reading(tables.BLOCK, reply=2 * tables.BLOCK)):
+        before = ends(t)
+        with Client(stage) as client:
+            client.ping()
+            message = deed(client)
+            with failures.every(1):
+                client.send(message)
+                check(not answered(client, 1), "no allocation failed")
+        # Neither silence nor the client has ended it.
+        ended(t, before, {UNANSWERED: 1})
+    stage.read()
+    stage.wait_gone()
+
+
+def two_reads(client):
+    """Builds a call with two READs, each with a Write chunk."""
+    xid, half = client.next(), tables.BLOCK // 2
+    rpc = calls.compound(xid, tables.PATH, calls.read(0, half), calls.read(half, half))
+    chunks = [[client.memory(half, row.WRITE)[1]] for _ in range(2)]
+    return client.message(payload=rpc, xid=xid, writes=chunks)
+
+
+PATHS = {
+    "a message that is refused": tables.null(vers=9),
+    "a call that the RPC layer refuses": tables.payload(
+        lambda xid: word(xid, 0, 3, 100003, 4, 0, 0, 0, 0, 0)),
+    "a WRITE": tables.Writing(),
+    "a WRITE in many segments": tables.Writing(pieces=16),
+    "a long call": tables.long_call(),
+    "a READ": tables.reading(tables.BLOCK, write=tables.BLOCK),
+    "two READs": two_reads,
+    "a READ into the Reply chunk": tables.reading(tables.BLOCK, reply=2 * tables.BLOCK),
+}
+
+
+# covers: Each path of a call through our server finds no memory, at one allocation after another.
+# The call is answered, or its connection ends for that reason. All memory comes back.
+@case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=150, full_seconds=900)
+def each_path_of_a_call_may_find_no_memory(t):
+    stage, failures, pages = Stage(t), Failures(t), counters(t)["memory_free_pages"]
+    before, lost = ends(t), collections.Counter()
+    intervals = ENV.pick(small=(1, 2, 3), full=range(1, OF_CALL))
+    for name, deed in PATHS.items():
+        for nth in intervals:
+            with Client(stage) as client:
+                client.ping()
+                message = deed(client)
+                with failures.every(nth):
+                    client.send(message)
+                    lost[name] += not answered(client, 1)
+        t.note(f"{name}: {lost[name]} of {len(intervals)} without an answer")
+    gone = sum(lost.values())
+    check(gone, "no allocation failed")
+    equal(lost["a message that is refused"], 0, "refusals without an answer")
+    ended(t, before, {UNANSWERED: gone, LEFT: len(PATHS) * len(intervals) - gone})
+    as_before(t, stage, pages)
+
+
+# covers: Allocations fail while our server accepts connections. A connection is rejected, or it
+# works. Nothing of a rejected one is left.
+@case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=150, full_seconds=600)
+def allocations_of_an_accept_may_fail(t):
+    stage, failures = Stage(t), Failures(t)
+    identifiers, rejected, tried, failed = stage.identifiers(), 0, 0, 0
+    for nth in range(1, OF_ACCEPT, ENV.pick(small=4, full=1)):
+        tried += 1
+        client = Client(stage)
+        t.defer(client.connection.close)
+        try:
+            with failures.every(nth):
+                client.connection.connect()
+        except row.NotAccepted:
+            rejected += 1
+        else:
+            client.ping()
+        failed += failures.met()
+        client.connection.close()
+        stage.read()
+    t.note(f"{rejected} of {tried} connections rejected, {failed} allocations failed")
+    check(rejected >= tried // 4, f"{rejected} of {tried} connections rejected")
+    stage.undisturbed()
+    stage.wait_gone()
+    wait.until(lambda: stage.identifiers() <= identifiers, ENV.patience(20),
+               "no identifier of a connection left")
