@@ -142,10 +142,13 @@ CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-
 	check-debug check-endurance check-full check-short check-kernels check-arm64 check-server \
 	check-server-endurance check-rds check-packages
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
+# make check-rds DEBUG=1: the faults on the debug kernel.
+RDS_CHECKS := $(if $(DEBUG),debug-rds-faults,rds)
 .PHONY: $(CHECKS)
 $(CHECKS):
 	$(LAB) check $(KERNEL_OPTION) \
-		$(patsubst check,all,$(patsubst debug,$(DEBUG_CHECKS),$(patsubst check-%,%,$@)))
+		$(patsubst check,all,$(patsubst debug,$(DEBUG_CHECKS),\
+		$(patsubst rds,$(RDS_CHECKS),$(patsubst check-%,%,$@))))
 
 # Four connections: PROVIDER=siw or mixed with NFSv4.2, DEBUG=1 (the debug kernel) with NFSv3, too.
 # SERVER=ours: with our server.
@@ -227,7 +230,7 @@ help:
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
 	@echo '  make check-arm64              build and data tests on arm64, emulated, with 4k and with 16k pages'
 	@echo '  make check-server             data tests with our module in the server, too (it is being made)'
-	@echo '  make check-rds                RDS: our module with itself and with the in-tree one'
+	@echo '  make check-rds                RDS: our module with itself and with the in-tree one (DEBUG=1: faults)'
 	@echo '  make check-packages           an installed Debian: DKMS, an upgrade of the kernel, fall-back, removal'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
 	@echo '  make check-endurance          100 lives, 1500 broken connections on the debug kernel (half an hour)'

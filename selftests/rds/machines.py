@@ -23,12 +23,17 @@ MODULE = os.environ.get("LAB_MODULE") or f"/repo/build/{os.uname().release}-rds/
 LOAD = {"ours": ["insmod", MODULE], "intree": ["modprobe", "rds_rdma"]}
 NAME = "rds_rdma_rs"
 CONTROL = 18700
-# Drops only incoming packets, and only those of RDMA: commands share the link.
+# Drop only incoming packets, and only those of RDMA: commands share the link.
 CUT = ("nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; }; "
        "add rule inet cut in udp dport 4791 drop'")
-MEND = "nft delete table inet cut"
-LOSE = CUT.replace("drop'", "numgen random mod 1000 < 3 counter drop'")
-LOST = "nft list table inet cut | sed -n 's/.*packets \\([0-9]*\\).*/\\1/p'"
+NFT = {"cut": CUT,
+       "mend": "nft delete table inet cut",
+       "lose": CUT.replace("drop'", "numgen random mod 1000 < 3 counter drop'"),
+       "lost": "nft list table inet cut | sed -n 's/.*packets \\([0-9]*\\).*/\\1/p'"}
+# The debug kernel has no nft. These lose packets of commands, too, so they cannot cut the link.
+TC = {"mend": "tc qdisc del dev eth0 root",
+      "lose": "tc qdisc replace dev eth0 root netem loss 0.3%",
+      "lost": "tc -s qdisc show dev eth0 | sed -n 's/.*dropped \\([0-9]*\\).*/\\1/p'"}
 PATIENCE = 120
 PARENT = pathlib.Path("/usr/lib/modules")
 ALIAS = pathlib.Path("/etc/modprobe.d/rds-local.conf")
@@ -52,6 +57,13 @@ def own_address(peer):
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((peer, 9))
         return probe.getsockname()[0]
+
+
+def of_link():
+    """Returns the options of rds.py with commands that cut the link or lose packets."""
+    known = subprocess.run(["modprobe", "-q", "nf_tables"], check=False).returncode == 0
+    return [word for name, command in (NFT if known else TC).items()
+            for word in (f"--{name}", command)]
 
 
 def wait_for(agent):

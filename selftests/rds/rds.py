@@ -692,10 +692,12 @@ class Context:
             raise RuntimeError("no answer from the peer")
 
     def cut_for(self, seconds):
-        """Drops all packets of the RDMA link at both ends for this time."""
+        """Drops all packets of the RDMA link at both ends for this time, from now on."""
         for node in (self.a, self.b):
-            node.shell_later(f"{self.options.cut}; sleep {seconds}; {self.options.mend}")
-        time.sleep(0.5)
+            status, text = node.shell(self.options.cut)
+            self.want(f"{self.options.cut}: {text}", status, 0)
+        for node in (self.a, self.b):
+            node.shell_later(f"sleep {seconds}; {self.options.mend}")
 
     def offer(self, off=0, size=PAGE, flags=0, seed=1, buf="m", make=True, data="req", acked=True,
               **more):
@@ -1612,7 +1614,7 @@ def loss(t):
                 for node in (t.a, t.b)]
     t.want("one status for each operation", len(told), 10)
     t.want("statuses", set(told) <= {"SUCCESS", "DROPPED"}, True)
-    t.want(f"lost packets: {lost}", all(int(number or 0) for number in lost), True)
+    t.want(f"lost packets: {lost}", any(int(number or 0) for number in lost), True)
     t.note(f"{lost} packets lost; {told.count('DROPPED')} of 10 operations dropped")
     t.pair()
     t.want("the connection still works", t.transfer(True), True)
@@ -1887,13 +1889,16 @@ def take_for_ever(options):
     cookie = None
     while cookie is None:
         cookie = (node.recv("s", 60) or {}).get("cookie")
-    # Messages without data take no space at the receiver.
+    # Messages without data take no space at the receiver. Few operations are in progress at a time,
+    # so these end soon after the process.
+    outstanding = 0
     for flags in itertools.cycle((READWRITE, 0)):
         node.send("s", options.peer, options.port, "", [
             {"type": "args", "cookie": cookie, "remote_off": 0, "local": [["l", 0, 1 << 20]],
              "flags": flags | NOTIFY_ME, "token": 1}])
-        while node.recv("s", 0) is not None:
-            pass
+        outstanding += 1
+        while outstanding > 2:
+            outstanding -= len((node.recv("s", 60) or {}).get("status", ()))
 
 
 def run_tests(options):

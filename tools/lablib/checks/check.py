@@ -23,7 +23,7 @@ from .lane import LOG, Lane
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rds-short", "debug",
          "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
          "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds",
-         "server-endurance")
+         "debug-rds-faults", "server-endurance")
 # Each of these parts is split into smaller parts, which have machines of their own. Some of the
 # smaller parts mostly compute, others mostly wait.
 HALVES = {"vm": ("vm-work", "vm-faults"),
@@ -352,7 +352,7 @@ def debug(spec, part):
 
 RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug-work": debug,
        "short": short, "kernels": kernels, "arm64": arm64, "packages": life.run, "rds": rds.run,
-       "rds-short": rds.run, "debug-rds": rds.run}
+       "rds-short": rds.run, "debug-rds": rds.run, "debug-rds-faults": rds.run}
 
 
 class LineSplitter:

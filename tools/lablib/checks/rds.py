@@ -10,7 +10,8 @@ from ..artefacts import kernel, module, root
 from ..base.tally import Tally
 from ..machine.session import Plan, Session
 
-SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60}
+SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60,
+           "debug-rds-faults": 40 * 60}
 # Tests with our transport at the manual page's client only, and at its server only. With ours at
 # both ends all tests run.
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
@@ -24,6 +25,8 @@ SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "ge
 FAULTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts", "loss",
           "kill-in-transfer", "kill-the-client", "kill-the-server", "device-leaves",
           "device-of-the-server-leaves", "simultaneous-connects", "full-both-ways")
+# The debug kernel has no command that cuts RDMA alone.
+CUTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts")
 # The kernel's own test, in one machine: what it needs of the kernel's source, and where that lies
 # in the machine.
 KERNEL = ("tools/testing/selftests/net/rds", "tools/testing/selftests/net/lib/py",
@@ -44,6 +47,8 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
     "debug-rds": {"both ends": ("--reload", "3", "--", *SHORT, "remote-errors", "free-mr",
                                 "failing-allocations", "failing-registrations",
                                 "failing-mappings", "unmapped-operations")},
+    "debug-rds-faults": {"both ends, with faults": (
+        "--reload", "10", "--", *(name for name in FAULTS if name not in CUTS))},
 }
 OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 
