@@ -1552,7 +1552,7 @@ LAST = 209
 
 
 def writing(t):
-    """Lets the server begin to write the client's memory ten times. Returns the cookie."""
+    """Makes the server begin to write the client's memory ten times. Returns the cookie."""
     t.pair()
     cookie = t.offer(0, 1 << 20)
     t.b.buffer("l", 1 << 20, 1)

@@ -42,7 +42,8 @@ VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
               "server": 20 * 60, "debug-server": 30 * 60, "arm64": 30 * 60, "endurance": 3 * 3600,
               "server-endurance": 3 * 3600}
-# A busy machine needs up to this many times as long. The limits of single cases have this factor, too.
+# A busy machine needs up to this many times as long. The limits of single cases have this factor,
+# too.
 BUSY = 3
 FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
 DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance",
