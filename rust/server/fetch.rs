@@ -119,8 +119,7 @@ impl Stage {
             return Ok(Self::Admitted(call.park()));
         };
         let fill = call.fills().next();
-        // NO-OVERFLOW: The payload is the last part of the message.
-        let start = len.wrapping_sub(call.payload().len());
+        let start = start(&call, len);
         let parked = call.fetched(&[])?.park();
         Ok(Self::Split {
             parked,
@@ -132,40 +131,13 @@ impl Stage {
 }
 
 impl<H: QpHandler> Reading<H> {
-    /// Finishes a call that waited only for memory.
-    pub(crate) fn without_reads(self) -> Result<Fetched<H>, Failed> {
-        let Self {
-            message,
-            stage,
-            ticket,
-            counted,
-            since,
-        } = self;
-        let Stage::Admitted(parked) = stage else {
-            return Err(EINVAL.into());
-        };
-        let call = parked.resume(message.bytes()).ok_or(EINVAL)?;
-        // NO-OVERFLOW: The payload is the last part of the message.
-        let start = message.bytes().len().wrapping_sub(call.payload().len());
-        match call.fetched(&[]).map(|ready| ready.park()) {
-            Ok(parked) => Ok(Fetched {
-                message,
-                place: Place::Message { start },
-                parked,
-                ticket,
-                counted,
-                since,
-            }),
-            Err(refusal) => Err(Failed::Refused(ticket, refusal)),
-        }
-    }
-
-    /// Assembles the message of the call after its Reads have completed. `pages` are those that the
-    /// Reads have filled. Passes the counted pages to `give_back` if the call is refused.
+    /// Assembles the message of the call, which no longer waits. `pages` are those that its Reads
+    /// have filled, if it has Reads. If the call is refused, passes the counted pages to
+    /// `give_back`.
     #[inline(always)]
     pub(crate) fn finish(
         self,
-        mut pages: Pages,
+        pages: Option<Pages>,
         give_back: impl FnOnce(Option<Counted>),
     ) -> Result<Fetched<H>, Failed> {
         let Self {
@@ -175,26 +147,30 @@ impl<H: QpHandler> Reading<H> {
             counted,
             since,
         } = self;
-        let (parked, place) = match stage {
-            Stage::Split {
-                parked,
-                start,
-                at,
-                fill,
-            } => {
+        let (parked, place) = match (stage, pages) {
+            (
+                Stage::Split {
+                    parked,
+                    start,
+                    at,
+                    fill,
+                },
+                Some(mut pages),
+            ) => {
                 if let Some(fill) = fill {
                     fill_in(&mut pages, &[], fill)?;
                 }
                 let at = at as usize;
                 (parked, Place::Split { start, at, pages })
             }
-            Stage::Admitted(parked) => match assemble(message.bytes(), parked, pages)? {
+            (Stage::Admitted(parked), pages) => match assemble(message.bytes(), parked, pages)? {
                 Ok(assembled) => assembled,
                 Err(refusal) => {
                     give_back(counted);
                     return Err(Failed::Refused(ticket, refusal));
                 }
             },
+            (Stage::Split { .. }, None) => return Err(EINVAL.into()),
         };
         Ok(Fetched {
             message,
@@ -210,20 +186,31 @@ impl<H: QpHandler> Reading<H> {
 /// A call whose message is complete, and where the message is.
 type Assembled = (Parked<Ready>, Place<Pages>);
 
-/// Assembles the message of a call that has several chunks, or whose RPC message is in a chunk.
+/// Returns the byte offset in a received message of `len` bytes at which the RPC message begins.
+#[inline]
+pub(crate) fn start(call: &Call<'_, Admitted>, len: usize) -> usize {
+    // NO-OVERFLOW: The payload is the last part of the message.
+    len.wrapping_sub(call.payload().len())
+}
+
+/// Assembles the message of a call that has no Reads or several chunks, or whose RPC message is in
+/// a chunk.
 #[cold]
 #[inline(never)]
 fn assemble(
     message: &[u8],
     parked: Parked<Admitted>,
-    mut pages: Pages,
+    pages: Option<Pages>,
 ) -> Result<Result<Assembled, Refusal>> {
     let call = parked.resume(message).ok_or(EINVAL)?;
+    let start = start(&call, message.len());
+    let Some(mut pages) = pages else {
+        let ready = call.fetched(&[]);
+        return Ok(ready.map(|ready| (ready.park(), Place::Message { start })));
+    };
     for fill in call.fills() {
         fill_in(&mut pages, call.payload(), fill)?;
     }
-    // NO-OVERFLOW: The payload is the last part of the message.
-    let start = message.len().wrapping_sub(call.payload().len());
     // CAST: A call has a few megabytes.
     let front = PAGE_SIZE.min(call.landing() as usize);
     let assembly = call.assembly();

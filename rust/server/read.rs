@@ -228,7 +228,7 @@ impl<H: QpHandler> Reads<H> {
                 Next::Short => return Ok(Pumped::Short),
             };
             if bytes == 0 {
-                ready(reading.without_reads()?)?;
+                ready(reading.finish(None, |counted| self.give_back(counted))?)?;
                 continue;
             }
             let (reading, transfer) = match transfer {
@@ -399,7 +399,7 @@ impl<H: QpHandler> Reads<H> {
         // A transfer that is not kept is freed without the lock.
         drop(rest);
         let fetched = match (reading, pages) {
-            (Some(reading), Some(pages)) => {
+            (Some(reading), pages @ Some(_)) => {
                 reading.finish(pages, |counted| self.give_back(counted))
             }
             _ => Err(EINVAL.into()),

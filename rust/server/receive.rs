@@ -10,6 +10,7 @@ use crate::{
     driver::Rdma,
     events::Events,
     fetch::{
+        self,
         Begun,
         Failed,
         Reading, //
@@ -348,8 +349,7 @@ impl QpHandler for Handler {
             _ => None,
         };
         if let Some(counted) = counted {
-            // NO-OVERFLOW: The payload is the last part of the message.
-            let start = len.wrapping_sub(call.payload().len());
+            let start = fetch::start(&call, len);
             let pushed = match call.fetched(&[]) {
                 Ok(ready) => {
                     let since = since.end(Stage::Read);
