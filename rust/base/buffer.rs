@@ -82,8 +82,8 @@ pub unsafe trait PageArray: Send {
     }
 }
 
-/// [`PageRefs::take`] checks the folios only if it takes fewer pages than this. A folio holds two
-/// megabytes at most, so more pages are a large enough part of their folios.
+/// Number of pages from which [`PageRefs::take`] does not check the folios. A folio holds at most
+/// two megabytes, so this number of pages is always a large enough part of their folios.
 const MANY: usize = 64;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.
@@ -113,8 +113,8 @@ pub struct PageRefs {
     len: usize,
 }
 
-/// A list of page addresses, which is kept so that its memory can be used again. It is empty while
-/// its owner keeps it.
+/// A list of page addresses. Its owner keeps the empty list, so that the next pages can use its
+/// memory.
 ///
 /// # Examples
 ///
@@ -134,9 +134,9 @@ unsafe impl Send for PageList {}
 impl PageRefs {
     /// Takes over the references to the pages that hold `len` bytes, beginning at byte `offset` of
     /// the array. Stores the addresses of these pages in `list`, if there is a list, or else in a
-    /// new one. After an error the caller still owns all references. Returns `E2BIG` if the folios
-    /// of these pages have more than eight times as many pages, because a reference to a page keeps
-    /// the memory of its whole folio. May sleep for memory.
+    /// new one. After an error the caller still owns all references. A reference to a page keeps
+    /// the memory of its whole folio, so the function returns `E2BIG` if the folios together have
+    /// more than eight times as many pages as it takes. May sleep for memory.
     ///
     /// # Safety
     ///
@@ -162,7 +162,7 @@ impl PageRefs {
         // the array during the call.
         let all = unsafe { slice::from_raw_parts(first, count) };
         list.0.extend_from_slice(all, GFP_KERNEL)?;
-        // `MANY` or more pages are a large enough part of their folios in any case.
+        // With `MANY` or more pages no check is needed: see `MANY`.
         if count < MANY {
             // CAST: The number is small.
             let len = count as u32;

@@ -85,9 +85,9 @@ impl Holders {
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
         // If the caller is the only holder, no other thread changes the counter.
-        // ORDERING: The acquire orders the work of earlier holders before what follows the wait,
-        // and the release does the same for the caller's work. A thread that waits later first
-        // reads the counter with an acquire.
+        // ORDERING: The owner reads the counter with an acquire when it waits. This release makes
+        // the caller's work visible to the owner, and the acquire here passes on the work of
+        // earlier holders.
         let only = self.0.read_acquire() == 1;
         if only {
             self.0.write_release(0);

@@ -35,7 +35,8 @@ impl Net {
     ///
     /// `raw` is valid and a reference to it is held for all of `'a`.
     pub unsafe fn from_raw<'a>(raw: *mut net) -> &'a Self {
-        // SAFETY: By the caller's contract; `Net` is transparent over `Opaque<net>`.
+        // SAFETY: The caller's contract guarantees the pointer. `Net` is transparent over
+        // `Opaque<net>`.
         unsafe { &*raw.cast() }
     }
 

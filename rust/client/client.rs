@@ -188,13 +188,14 @@ impl Transport for Rdma {
         let link = &xprt.data().link;
         let look = |conn: &Conn| (conn.epoch(), conn.cookie());
         let (epoch, cookie) = link.machine().with_conn(look);
-        // The timer of a call that the connection never carried says nothing about the connection.
+        // If the connection never carried the call, the call's timer says nothing about the
+        // connection.
         if sent_on == epoch && call.sent_on_this_connection(xprt) {
             let heard = link.with_current(|conn| Some(conn.heard()));
             let timer = RpcTimer {
                 span: Millis::new(call.timer_span().as_ms().into()),
-                // If the connection is gone, the machine ignores the event, so this time does not
-                // matter.
+                // If the connection is gone, the machine ignores the event, so the default time
+                // does no harm.
                 heard: heard.unwrap_or_default(),
             };
             link.react(xprt, Event::RpcTimeout { cookie, timer });

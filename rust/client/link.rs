@@ -295,8 +295,8 @@ impl Link {
     /// Starts a connection attempt.
     pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Rdma>) {
         let old = self.job.lock().replace(lock);
-        // `old` is empty, because an older job would still hold the send lock, and this attempt
-        // could not have started.
+        // `old` is empty: an older job would still hold the send lock, without which no attempt
+        // starts.
         drop(old);
         // This cannot fail, because the previous worker ended before the send lock became free.
         let queue = self.services.common().queue().queue();
@@ -319,8 +319,8 @@ impl Link {
                 };
                 let failed = match Connection::probe(&qp) {
                     Ok(()) => return,
-                    // The queue is full of work requests. Their completion proves as well as a
-                    // probe that the peer is alive.
+                    // The queue is full of work requests. When one of them completes, that proves
+                    // that the peer is alive, as a probe would.
                     Err(SendError::Full) => Event::KeepaliveNotSent(epoch),
                     Err(SendError::Closed) => Event::Lost(epoch, Cause::PostFailed),
                 };

@@ -95,9 +95,10 @@ impl Shared {
         f(&mut self.rails.lock())
     }
 
-    /// Returns whether the rails must be enumerated again. This is so if the last time is at least
-    /// `age` ago, or if the tables have changed since. `changes` counts the changes of the tables.
-    /// `Relaxed` is enough, because it does no harm if two callers both receive true.
+    /// Returns whether the rails must be enumerated again. This is so if they were last enumerated
+    /// at least `age` ago, or if the tables have changed since then. `changes` counts the changes
+    /// of the tables. `Relaxed` is enough, because it does no harm if two callers both receive
+    /// true.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);
         let last = self.looked.load(Relaxed);

@@ -27,7 +27,8 @@
 //! * A new attempt waits for the back-off, which only a reply resets (MAL-152).
 //! * A connection that carried a reply is replaced at once if it lasted for five seconds, or if
 //!   this host ended it: see "At once or later".
-//! * Two quick losses after the first large Send make the next connections use 1024 bytes (CM-24).
+//! * After two quick losses, each after the first large Send, the next connections send at most
+//!   1024 bytes in a message (CM-24).
 //! * While a backchannel is bound, an idle connection is not closed (BC-16).
 //! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
 //! * A server that sends no message while RPC timers fire loses its connection. The number of

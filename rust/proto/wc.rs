@@ -10,7 +10,8 @@
 pub enum WcStatus {
     /// The operation succeeded.
     Success,
-    /// The queue pair had failed before for another reason, which may be in parentheses (MAL-002).
+    /// The queue pair had failed before for another reason, which the log may name in parentheses
+    /// (MAL-002).
     Flushed,
     /// The server sent more than was agreed (MAL-001). A fault of the server.
     LocalLength,
@@ -23,7 +24,8 @@ pub enum WcStatus {
     RemoteAccess,
     /// The server's adapter could not receive a message: see `cm_fallback`.
     RemoteOperation,
-    /// The server's adapter did not answer the retries of this host's. Look at network and host.
+    /// The server's adapter did not answer, although this host's adapter repeated the message. Look
+    /// at network and host.
     RetryExceeded,
     /// The server granted credits without a buffer (MAL-018). A fault of the server.
     RnrExceeded,

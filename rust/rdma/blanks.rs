@@ -23,7 +23,7 @@ const MOST: usize = 16;
 ///     };
 ///     let rest = blanks.put(blank);
 ///     assert!(rest.is_none());
-///     // Once in a while: without use since the last time all are freed.
+/// // Called from time to time: frees all transfers if none was taken since the last time.
 ///     while let Some(blank) = blanks.trim() {
 ///         drop(blank);
 ///     }

@@ -154,7 +154,7 @@ impl Cq {
         }
     }
 
-    /// Does the work item's part while a thread polls.
+    /// Passes an event to the polling thread, or handles completions here if the thread has left.
     #[cold]
     fn hand_over(&self) {
         if !self.call() {
@@ -171,16 +171,16 @@ impl Cq {
     /// Handles completions in the calling thread until `is_over` returns true. Does so only if
     /// `may` returns true. Must not be called by a handler. May sleep; the closures must not.
     ///
-    /// Only a completion may make `is_over` true, or a thread that then calls [`Cq::stop_polling`]:
-    /// nothing else makes the polling thread call `is_over` again.
+    /// Only a completion, or a thread that then calls [`Cq::stop_polling`], may make `is_over`
+    /// true. Nothing else makes the polling thread call `is_over` again.
     #[inline]
     pub(crate) fn busy_poll(
         &self,
         may: impl FnOnce() -> bool,
         is_over: impl Fn() -> bool,
     ) -> PollOutcome {
-        // ORDERING: Full, because the checks of `may`, `closed` and the work item must come after
-        // it: see `stop_polling`, `close` and `work`.
+        // ORDERING: A full barrier keeps the checks of `may`, `closed` and the work item behind
+        // this change: see `stop_polling`, `close` and `work`.
         if !self.change(poller::NOBODY, poller::WAITS) {
             return PollOutcome::Left;
         }
@@ -297,7 +297,7 @@ impl Cq {
                 if is_over() {
                     return (PollOutcome::Over, poller::POLLS);
                 }
-                // Changed before an event is requested, so that the next event wakes this thread.
+                // This comes before the request for an event, so the next event wakes this thread.
                 if !self.change(poller::POLLS, poller::WAITS) {
                     // If this thread is woken although nothing completed, it polls once more.
                     if self.change(poller::POLLS_CALLED, poller::POLLS) {
@@ -371,8 +371,8 @@ impl Cq {
         let was = self.advance(|is| match is {
             poller::WAITS => Some(poller::CALLED),
             poller::POLLS => Some(poller::POLLS_CALLED),
-            // A thread that polls will see the completion or leave it to the item. If no thread
-            // polls, the caller sees what the last one did. ORDERING: Full, for both.
+            // A thread that polls will see the completion or leave it to the item. If none polls,
+            // the caller sees what the last one did. ORDERING: A full barrier ensures both.
             other => Some(other),
         });
         if was == poller::WAITS {
@@ -488,7 +488,7 @@ unsafe extern "C" fn work(work: *mut bindings::work_struct) {
 ///
 /// Called by a device for a queue that a [`Cq`] owns, in any context.
 unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
-    // SAFETY: By this function's contract. Devices call no handler of a destroyed queue.
+    // SAFETY: A [`Cq`] owns the queue and exists, as devices call no handler of a destroyed queue.
     let cq = unsafe { &*context.cast::<Cq>() };
     // In the usual case the thread sleeps and waits for this event.
     if cq.change(poller::WAITS, poller::CALLED) {

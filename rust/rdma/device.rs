@@ -122,7 +122,7 @@ pub(crate) unsafe fn executes_again(dev: NonNull<bindings::ib_device>) -> bool {
     EXECUTE_AGAIN.contains(&unsafe { driver(dev) })
 }
 
-/// The record whether one device has executed a registration again.
+/// Records whether one device has executed a registration again.
 ///
 /// A registration that is executed again while its region is valid breaks the connection. This
 /// happens if the device sends again while several messages are in flight, because packets were

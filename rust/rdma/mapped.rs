@@ -102,13 +102,14 @@ impl MappedPages {
                     // SAFETY: The list contains addresses of valid pages, and `memory` keeps them.
                     let (addr, count) = unsafe { map_first(&self.pd, dir, rest) };
                     if count == 0 {
-                        // SAFETY: As above.
+                        // SAFETY: The list contains addresses of valid pages, and `memory` keeps
+                        // them. It is not empty.
                         rest = unsafe {
                             map_first_in_pieces(&mut self.mappings, &self.pd, dir, rest)?
                         };
                         continue;
                     }
-                    // NO-OVERFLOW: The number of bytes in memory.
+                    // NO-OVERFLOW: The product is a number of bytes in memory.
                     let len = count.wrapping_mul(PAGE_SIZE);
                     list::add(&mut self.mappings, Mapping { addr, len })?;
                     rest = rest.get(count..).unwrap_or(&[]);
@@ -214,9 +215,9 @@ unsafe fn map_run(
     unsafe { map_in_pieces(to, pd, dir, first, len) }
 }
 
-/// Maps the first of these pages in one piece, as many as lie one behind the other and the device
-/// can map together. Returns the address of the mapping and the number of pages, or zero if they
-/// cannot be mapped.
+/// Maps the first of these pages in one piece: as many as lie one behind the other and fit into one
+/// mapping of the device. Returns the address of the mapping and the number of mapped pages. The
+/// number is zero if the pages cannot be mapped.
 ///
 /// # Safety
 ///
@@ -235,12 +236,13 @@ unsafe fn map_first(pd: &Pd, dir: Direction, pages: &[*mut bindings::page]) -> (
     (addr, count as usize)
 }
 
-/// Maps the first of these pages, as many as lie one behind the other, in shorter pieces. Returns
-/// the pages behind them. Otherwise like [`map_run`].
+/// Maps the first of these pages, as many as lie one behind the other, in shorter pieces. Adds the
+/// mappings to `to`, even if a later one fails. Returns the pages that are not mapped yet. Returns
+/// `EIO` if not even one page can be mapped.
 ///
 /// # Safety
 ///
-/// As for [`map_first`].
+/// The caller must fulfil the contract of [`map_first`].
 #[cold]
 unsafe fn map_first_in_pieces<'a>(
     to: &mut KVec<Mapping>,
@@ -281,11 +283,11 @@ unsafe fn map_piece(
         .then_some(addr)
 }
 
-/// Does what [`map_run`] does for `all` bytes, if they cannot be mapped in one piece.
+/// Maps `all` bytes as [`map_run`] does. Called if they cannot be mapped in one piece.
 ///
 /// # Safety
 ///
-/// As for [`map_run`].
+/// The caller must fulfil the contract of [`map_run`].
 #[cold]
 unsafe fn map_in_pieces(
     to: &mut KVec<Mapping>,
@@ -339,7 +341,7 @@ impl Elements<'_> {
     }
 
     /// Returns a scatter/gather element for the next bytes: at most `most` bytes, as far as their
-    /// device addresses are contiguous. Returns `None` if that is no byte.
+    /// device addresses are contiguous. Returns `None` if no bytes are left.
     #[inline]
     pub(crate) fn next(&mut self, most: usize) -> Option<bindings::ib_sge> {
         // NO-OVERFLOW: A mapping does not wrap around the address space, and the lengths are those

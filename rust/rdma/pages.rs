@@ -142,7 +142,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Returns the pages of the bytes from the page with this index on.
+    /// Returns the pages that contain the bytes, without those before the page with this index.
     pub(crate) fn raw_from(&self, index: usize) -> &[*mut bindings::page] {
         // The bytes use the first pages only.
         let used = self.raw().get(..Self::count(self.len));
@@ -173,7 +173,7 @@ impl Pages {
         self.block.as_ref().map_or(&[], |block| &block.runs)
     }
 
-    /// Returns the pages. The last page is there twice.
+    /// Returns the addresses of the pages. The address of the last page is there twice.
     fn raw(&self) -> &[*mut bindings::page] {
         self.block.as_ref().map_or(&[], |block| &block.raw)
     }

@@ -36,7 +36,7 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 ///     let pages = Pages::of(&pool, 4096)?;
 ///     // Goes back to the pool.
 ///     drop(pages);
-///     // Once in a while: without use since the last time everything is freed.
+/// // Called from time to time: frees everything if nothing was taken since the last time.
 ///     pool.trim();
 ///     Ok(())
 /// }

@@ -197,7 +197,7 @@ impl RawQp {
 ///         pr_info!("a work request failed with status {}\n", status.0);
 ///     }
 ///
-///     // What has no use here.
+/// // This example does not need the other calls.
 ///     fn invalidated(_: ArcBorrow<'_, Qp<Self>>, _: u64, _: &LocalInvalidation) {}
 ///     fn probed(_: ArcBorrow<'_, Qp<Self>>) {}
 ///     fn confirmed(_: ArcBorrow<'_, Qp<Self>>) {}

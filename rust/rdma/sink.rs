@@ -188,7 +188,8 @@ unsafe impl Loan for Lent {
 /// A region of a [`Sink`].
 struct Region {
     mr: ExposedMr<Lent>,
-    /// The region covers the bytes from this number of [`Sinks::span`] on.
+    /// Number of the region. A region covers [`Sinks::span`] bytes, behind those of the regions
+    /// with lower numbers.
     number: usize,
     /// Index of the last work request that reads into the region.
     last: usize,
@@ -294,7 +295,7 @@ impl Sink {
         let region = self.regions.get_mut(place).ok_or(EINVAL)?;
         region.last = index;
         let window = region.mr.window();
-        // NO-OVERFLOW: A remainder.
+        // NO-OVERFLOW: A remainder is not greater than the number.
         let skipped = at.wrapping_sub(number.wrapping_mul(span));
         // A region that covers fewer bytes than its share was not mapped as a whole.
         let room = (window.length as usize).checked_sub(skipped);

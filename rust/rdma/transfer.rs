@@ -207,7 +207,8 @@ impl Blank {
     }
 
     /// Makes Reads of `stretches` into `pages` on an iWARP device, with regions that are registered
-    /// before the Reads and that the Reads invalidate. Errors as [`Blank::fill`]. May sleep.
+    /// before the Reads and that the Reads invalidate. Returns the same errors as [`Blank::fill`].
+    /// May sleep.
     pub fn fill_sink(
         mut self,
         sinks: &Arc<Sinks>,

@@ -22,10 +22,10 @@
 //! | [`events`] | asynchronous events of a device and its ports |
 //! | [`failure`] | reports about a queue pair that fails |
 //! | `pages`, `mapped`, `transfer` | pages, and their RDMA Reads and Writes (server module only) |
-//! | `sink` | registered memory for the data of Reads on iWARP (the server's module) |
-//! | `block`, `pool`, `blanks` | pages and transfers to be used again (the server's module) |
-//! | `lent` | memory of others that these move (the module of RDS) |
-//! | `registrar` | regions that depend on no connection (the module of RDS) |
+//! | `sink` | registered memory for the data of Reads on iWARP (server module only) |
+//! | `block`, `pool`, `blanks` | pages and transfers to be used again (server module only) |
+//! | `lent` | memory that its owner lends for RDMA Reads and Writes (RDS module only) |
+//! | `registrar` | regions that depend on no connection (RDS module only) |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]

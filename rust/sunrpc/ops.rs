@@ -72,7 +72,7 @@ impl<T: Transport> Ops<T> {
     ///
     /// `raw` is a transport of class `T`, and is valid while the caller uses the reference.
     unsafe fn xprt<'a>(raw: *mut bindings::rpc_xprt) -> &'a Xprt<T> {
-        // SAFETY: By the caller's contract; the RPC client never passes null.
+        // SAFETY: The caller's contract guarantees the pointer. The RPC client never passes null.
         unsafe { Xprt::from_raw(NonNull::new_unchecked(raw)) }
     }
 

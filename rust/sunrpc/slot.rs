@@ -168,7 +168,8 @@ impl<T: Transport> Slot<T> {
     ///
     /// `rqst` is embedded in a slot of a transport of type `T` that outlives `'a`.
     pub(crate) unsafe fn from_rqst<'a>(rqst: *mut bindings::rpc_rqst) -> &'a Self {
-        // SAFETY: By the caller's contract; the request is at offset 0 of the `repr(C)` slot.
+        // SAFETY: By the caller's contract the request is in a slot. It is at offset 0 of the
+        // `repr(C)` slot.
         unsafe { &*rqst.cast() }
     }
 

@@ -159,7 +159,7 @@ impl NotSent {
 ///         Ok(())
 ///     }
 ///
-///     // What has no use here.
+/// // This example does not need the other methods.
 ///     fn new_slot_data() -> impl PinInit<(), Error> {
 ///         Ok(())
 ///     }

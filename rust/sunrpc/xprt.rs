@@ -114,7 +114,7 @@ impl<T: Transport> Xprt<T> {
     /// `raw` is an initialised transport of class `T` that outlives `'a`.
     #[inline]
     pub(crate) unsafe fn from_raw<'a>(raw: NonNull<bindings::rpc_xprt>) -> &'a Self {
-        // SAFETY: By the caller's contract; the C part is at offset 0.
+        // SAFETY: The caller's contract guarantees the pointer. The C part is at offset 0.
         unsafe { raw.cast().as_ref() }
     }
 

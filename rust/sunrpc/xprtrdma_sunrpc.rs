@@ -23,7 +23,7 @@
 //! | [`common`] | the state that all transports share | |
 //! | [`servers`] | what the transports of one server share | |
 //! | [`sysctl`] | numbers in `/proc/sys/sunrpc` | `ctl_table` |
-//! | [`settings`] | texts there, of each network namespace | `pernet_operations` |
+//! | [`settings`] | texts in `/proc/sys/sunrpc`, for each network namespace | `pernet_operations` |
 //! | [`trace`] | tracepoints | `tracepoint` |
 //!
 //! Lock order (outer first): `XPRT_LOCKED`, `queue_lock`, `transport_lock`.

@@ -70,9 +70,9 @@ impl<S: Service> Context<S> {
         let this: *mut Self = KBox::into_raw(memory).cast();
         // SAFETY: The memory was allocated for a context, and belongs to this function.
         unsafe { (&raw mut (*this).message).write(message) };
-        // SAFETY: As above.
+        // SAFETY: The memory was allocated for a context, and belongs to this function.
         unsafe { (&raw mut (*this).place).write(place) };
-        // SAFETY: As above.
+        // SAFETY: The memory was allocated for a context, and belongs to this function.
         unsafe { (&raw mut (*this).call).write(call) };
         // SAFETY: The memory comes from a `KBox`. All fields were written above, except one that
         // has no bytes.

@@ -114,8 +114,8 @@ impl<'a> Reply<'a> {
             let count = end.wrapping_sub(start);
             // SAFETY: By the type invariant these are elements of the current thread's array.
             let first = unsafe { self.message.0.pages.add(start) };
-            // SAFETY: As above. The RPC server accepts null pointers in them, and then allocates
-            // other pages.
+            // SAFETY: By the type invariant these are elements of the current thread's array. The
+            // RPC server accepts null pointers in the array, and then allocates other pages.
             unsafe { first.write_bytes(0, count) };
         }
     }

@@ -11,7 +11,7 @@ from lib.case import case, check, equal, wait
 from lib.env import ENV
 
 KIB, MIB = 1 << 10, 1 << 20
-# The slots of a mount that many programs share.
+# Number of slots of the mount that many programs share.
 FEW, PROGRAMS = 4, 16
 COPIES = f"""\
 for number in $(seq 0 {PROGRAMS - 1}); do
@@ -40,7 +40,7 @@ def each_machine_mounts_the_other(t):
     size = ENV.pick(small=2, full=64) * MIB
     ours, theirs = pattern.data(1, 0, size), pattern.data(2, 0, size)
     t.server.write(f"{top.there}/theirs", theirs)
-    # At the same time: each machine is a client that writes and a server that is written to.
+    # Each machine writes as a client while the other machine writes to it as a server.
     copied = t.server.send("run", ["cp", f"{top.there}/theirs", f"{there.where}/theirs"])
     pathlib.Path(f"{top.here}/ours").write_bytes(ours)
     equal(t.server.take(copied), [0, ""], "copy by the other machine")
@@ -125,7 +125,7 @@ def a_mount_with_few_slots_is_exported_again(t):
 
     wait.until(crowded, ENV.patience(40), "all slots in use, and calls that wait")
     equal(t.server.take(copied), [0, ""], "copies by the other machine")
-    # The export is asynchronous: until now the data may be in this machine alone.
+    # The export is asynchronous. So the data may have been in this machine alone until this point.
     serving.local("sync")
     for number in range(PROGRAMS):
         t.server.expect(f"{top.there}/copy-{number}", content)

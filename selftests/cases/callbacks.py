@@ -9,15 +9,16 @@ from lib import bystanders, faults, namespace, pattern, xprt
 from lib.case import ENV, case, check, equal, wait
 from lib.workers import Crew, Worker
 
-# Seconds for a recall, which takes a few hundredths of a second. It is less than the lease time of
-# ten seconds, after which a server without an answer revokes the delegation.
+# Time limit for a recall, in seconds. A recall takes a few hundredths of a second. The limit is
+# less than the lease time of ten seconds, after which a server without an answer revokes the
+# delegation.
 RECALL_SECONDS = 8
 CREDITS = 4
 
 
 def delegations(t, names):
-    """Returns how many files with such names the server has delegated. It delegates directories,
-    too, but opening a file does not recall those."""
+    """Returns how many files with names of this test the server has delegated. It delegates
+    directories, too, but opening a file does not recall those."""
     return len(re.findall(rf'type: deleg,.*/(?:{names})"', t.server.call("client_states")))
 
 
@@ -153,14 +154,15 @@ def callbacks_are_answered_while_every_credit_is_used(t):
             t.on_failure(lambda: f"delegations: {t.server.call('client_states')}\n"
                                  f"{xprt.info(xprt.directories()[0])} {xprt.states()}")
             opened = helper.send("open_for_write", there)
-            # No call can be sent, so a new Send is the answer to the recall.
+            # The client can send no call now. So if another Send is counted, it is the answer to
+            # the recall.
             wait.until(lambda: mount.xprts()[0]["sends"] > sends, ENV.patience(5),
                        "the callback is answered")
             equal(xprt.info(xprt.directories()[0])["cur_cong"], CREDITS * xprt.CREDIT,
                   "credits in use")
         helper.take(opened, 60)
     equal(mount.connects(), 1, "connections")
-    # Unmounted before the server's old number of credits is restored.
+    # The mount ends before the server's old number of credits is restored.
     frozen.remove()
     mount.remove()
 

@@ -11,9 +11,10 @@ from lib.case import ENV, Skip, case, check, equal, wait
 from lib.workers import Worker, together
 
 KIB, MIB = 1 << 10, 1 << 20
-# An upper bound of waits for regions per call, while other calls take the regions.
+# Maximum number of times that a call waits for regions while other calls take them.
 WAITS = 10
-# How often a mapping of memory may fail before its call ends, and the count of the call itself.
+# Number of failures to map memory with which a call ends: nine for attempts that the RPC client
+# repeats, and one for the last attempt.
 MAPPING_TRIES = 9 + 1
 # The calls of this number of threads, ten work requests each, exceed the send queue.
 THREADS = 64
@@ -101,8 +102,8 @@ def a_call_that_cannot_be_carried_is_named(t):
     t.server.write(there, b"x")
     t.server.setxattr(there, "user.long", b"y")
     try:
-        # The reply may need more pages than one chunk has segments. This is the longest value there
-        # is.
+        # The reply may need more pages than one chunk has segments. No attribute can be longer than
+        # this one.
         attribute(here, "user.long", 64 * KIB)
     except OSError as error:
         equal(error.errno, errno.EIO, "the error")

@@ -15,9 +15,11 @@ KIB, MIB = 1 << 10, 1 << 20
 # half a minute (`Qp::retire_registrations`).
 SLACK = 1.04
 COMPLETIONS = 1.04
-# The number of regions in the first calls of a mount that send data in chunks, one per procedure.
+# Number of regions of the first calls of a mount that send data in chunks. There is one such call
+# for each procedure.
 FIRST = 4
-# Lengths, and offsets in a page at which the memory begins: odd, across borders, and the largest.
+# Lengths of transfers, and offsets in a page at which their memory begins. Some lengths are odd,
+# some memory crosses page borders, and one length is the largest possible.
 SIZES = (4 * KIB + 1, 64 * KIB + 1, MIB - 1, MIB)
 SHIFTS = (0, 1, PAGE - 1)
 TIMES = 16
@@ -30,8 +32,8 @@ def at_most(found, operation, counter, most):
     check(value <= most * SLACK, f"{operation}: {value:.2f} {counter}, at most {most} wanted")
 
 
-# Work requests, posts and completions of an RPC. On siw an invalidation by the server proves
-# nothing, so the client invalidates each region itself (rust/rdma/device.rs).
+# The numbers of work requests, posts and completions of an RPC. On siw an invalidation by the
+# server proves nothing, so the client invalidates each region itself (rust/rdma/device.rs).
 FLOORS = {"rxe": (2, 1, COMPLETIONS), "siw": (3, 2, 2 * COMPLETIONS)}
 
 
@@ -53,7 +55,7 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
     mount = t.mount()
     top = t.directory(mount)
     # The first WRITE shows that WRITEs need another kind of xid. Calls that wait to be sent at that
-    # moment already have an xid, and on a busy machine these can be many.
+    # moment already have an ordinary xid. On a busy machine there can be many such calls.
     pathlib.Path(top.here, "first").write_bytes(bytes(8 * KIB))
     with count.Probe() as probe:
         found = count.measure(mount.where, probe)
@@ -62,7 +64,7 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
     check(pathlib.Path(top.here).is_dir(), "the mount is gone")
     at_the_floor(found)
     # The server invalidated the region of every transfer, except for the first calls with a Read
-    # chunk: after those the client knows that such calls need another kind of xid.
+    # chunk. After these the client knows that calls with a Read chunk need another kind of xid.
     numbers = mount.xprts()[0]
     check(numbers["local_inv_needed"] <= FIRST,
           f"{numbers['local_inv_needed']} regions invalidated locally")
@@ -193,8 +195,8 @@ def odd_shapes_cost_no_more(t):
                     mount, probe, lambda _, n=size, s=shift: buffer.read(fd, n, 0, s))
                 found[f"WRITE {size} at {shift}"] = per_call(
                     mount, probe, lambda _, d=data, s=shift: buffer.write(fd, d, 0, s))
-        # Not with NFSv4: its client adds two entries of its own, so the answer begins inside a
-        # page.
+        # This is not tested with NFSv4: the NFSv4 client adds two entries to a listing, so the
+        # answer begins inside a page.
         if t.version == "3":
             found["a directory"] = per_call(mount, probe, listing)
     for operation, numbers in found.items():

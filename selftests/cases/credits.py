@@ -11,12 +11,13 @@ from lib.workers import together
 
 KIB = 1 << 10
 BLOCK = 4 * KIB
-THREADS = 200  # more than any server grants by default
-CALLBACKS = 16  # credits that we grant the server
+THREADS = 200  # number of threads: more than any server grants credits by default
+CALLBACKS = 16  # number of credits that our client grants the server
 
 
 def read_and_write(top, number, threads, turns):
-    """Runs one of many threads: direct transfers at offsets of its own."""
+    """The work of one of many threads: makes direct transfers at offsets that no other thread uses.
+    """
     fd = os.open(f"{top.here}/file", os.O_RDWR | os.O_DIRECT)
     buffer = Buffer(BLOCK)
     for turn in range(turns):
@@ -47,7 +48,7 @@ class Watch:
         for directory in xprt.directories():
             numbers = xprt.info(directory)
             if "cur_cong" not in numbers:
-                continue  # not connected
+                continue  # This transport is not connected.
             self.most = max(self.most, numbers["cur_cong"] // xprt.CREDIT)
             self.window = max(self.window, numbers["cong_win"] // xprt.CREDIT)
             self.waiting = max(self.waiting, numbers["sending_q_len"]

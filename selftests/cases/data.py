@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Data integrity: each byte that was written is there.
+"""Data integrity: each byte that was written can be read again.
 
 One file receives many pieces. A copy in memory follows every write. At the end the server's own
 file must equal the copy.
@@ -17,8 +17,8 @@ from lib.case import ENV, case, check, equal
 KIB, MIB = 1 << 10, 1 << 20
 OP_GETATTR = 9
 SMALL = tuple(range(71))
-# Sizes with which a message just fits or just does not fit: around both inline thresholds, less the
-# headers in front of the data, and around pages.
+# Sizes of data with which a message just fits or just does not fit. They are near the inline
+# thresholds, less the headers in front of the data, and near multiples of a page.
 EDGES = sorted({*range(1016, 1033), *range(4088, 4105), *range(PAGE - 8, PAGE + 9),
                 *range(2 * PAGE - 4, 2 * PAGE + 5)})
 LARGE = tuple(base + delta for base in (64 * KIB, MIB) for delta in (-1, 0, 1, 2, 3))
@@ -202,8 +202,8 @@ def what_follows_the_data_arrives(t):
             calls, found = (now - then for now, then in zip(asked(), before, strict=True))
         t.server.expect(there, content)
         t.note(f"{size} bytes: {calls} calls that ask for attributes, {found} answered")
-        # The client also works without an operation that the server did not understand, so they are
-        # counted.
+        # The client would also work if the server did not execute the operation behind the data. So
+        # the test counts these operations.
         equal(found, calls, f"operations behind the data, of {size} bytes")
     written = xprt.operations(mount.where)["WRITE"]
     equal(written[0], written[1], "calls sent, and their transmissions")

@@ -19,17 +19,18 @@ from lib.workers import Crew, Worker, together
 
 KIB = 1 << 10
 INLINE, BULK = 512, 256 * KIB
-# One second; the mount option counts tenths.
+# A timer of one second: `timeo` counts tenths of a second.
 TIMER = "timeo=10,retrans=2"
 # A hardware address that no host has.
 NO_HOST = "02:00:00:00:09:09"
-# Less than the interval of keepalives.
+# Time limit that is shorter than the interval of keepalives.
 NOTICED_SECONDS = 10
 LIBC = ctypes.CDLL(None, use_errno=True)
-# Added to the server's address; no machine has the resulting address.
+# If this number is added to the server's address, the sum is an address that no machine has.
 NOBODY = 75
-# The number of attempts to connect; each takes five seconds, one after the other. The second number
-# is how many must still run when the idle connection is closed.
+# Number of connection attempts, which run one after the other and take five seconds each. The
+# second constant is the number of attempts that must still be running or waiting when the idle
+# connection is closed.
 ATTEMPTS, LEFT = 3, 2
 WIDTH = pathlib.Path("/sys/devices/virtual/workqueue/xprtrdma_rs/max_active")
 
@@ -205,7 +206,8 @@ def what_happened_to_the_port_is_named(t):
         faults.remove_client_device()
     finally:
         faults.add_client_device()
-    # Not in the log, where the number of lines in a few seconds is limited.
+    # The test reads the file, not the log, because the log limits the number of lines in a few
+    # seconds.
     wait.until(xprt.disconnects, ENV.patience(10), "an end in state")
     os.statvfs(mount.where)
     cause, details = xprt.disconnects()[0]
@@ -286,7 +288,8 @@ def mount_in_vain(_, where, absent):
 
 
 # covers: The check for idle connections does not wait for connection attempts of other transports.
-# This holds even if the work queue runs one attempt at a time, as it does when memory is short.
+# The idle connection is closed even if the work queue runs only one attempt at a time, as it does
+# when memory is short.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
 def attempts_hold_up_no_look_at_a_connection(t):
     module.insmod("idle_timeout=2")

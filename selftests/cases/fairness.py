@@ -15,9 +15,10 @@ from lib.workers import Crew, Worker
 
 KIB, MIB = 1 << 10, 1 << 20
 WORD = struct.Struct("=Q")
-# Processes of each client, rounds of a measurement, and seconds of each half of a round.
+# Number of processes of each client, number of rounds of a measurement, and length in seconds of
+# each half of a round.
 PROCESSES, TURNS, SECONDS = 4, 2, 1
-# The least share that passes, in parts of half of what a client gets alone.
+# Minimum share of a client, as a part of half of what the client gets alone.
 LEAST = 0.4
 
 
@@ -42,7 +43,7 @@ SMALL_READS, LARGE_READS, LARGE_WRITES = LOADS = (
 
 
 class Client:
-    """A mount with a file for each process, and a count of the calls of each process."""
+    """One client: a mount with a file for each process, and a counter of calls for each process."""
 
     def __init__(self, mount, name):
         self.paths = [f"{mount.where}/case/{name}{number}" for number in range(PROCESSES)]
@@ -79,10 +80,12 @@ def rates(clients):
 
 
 def share(one, other, mine, others):
-    """Measures `one` with the load `mine` beside `other` with the load `others`. Returns what `one`
-    gets as a share of half of what it gets alone, and as a share of half of what both get."""
+    """Measures the client `one` with the load `mine` beside the client `other` with the load
+    `others`. Returns two shares of `one`: its calls divided by half of the calls that it makes
+    alone, and divided by half of the calls that both clients make together."""
     alone = beside = both = 0
-    # Alone and beside the other in turn, so that other work on the machine disturbs both alike.
+    # The client is measured alone and beside the other client in turn, so that other work on the
+    # machine disturbs both measurements alike.
     for _ in range(TURNS):
         with Crew(ENV.patience(60)) as crew:
             one.work(crew, mine)

@@ -13,7 +13,8 @@ from lib.case import ENV, case, check, equal
 
 
 def checksums(contents):
-    """Returns size and checksum of each file, as the server's helper reports a tree."""
+    """Returns size and checksum of each file, in the form in which the server's helper reports a
+    tree."""
     return {name: [len(data), hashlib.sha256(data).hexdigest()]
             for name, data in contents.items()}
 

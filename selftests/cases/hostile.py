@@ -51,8 +51,8 @@ def odd_completions(t):
     Stage(t).play_all(headers.COMPLETIONS)
 
 
-# How the log describes a failed work request: its kind, the status as text and number, and the
-# device's own error number.
+# Pattern of a failed work request in the log: kind of work request, status as text and number, and
+# the device's own error number.
 FAILED = re.compile(r"\(RECV: [^;,]+, status [12], vendor error 0x[0-9a-f]+[;)]")
 
 
@@ -118,8 +118,8 @@ def wrong_remote_invalidation(t):
 
 
 def invalidations(stage, deed, call):
-    """Returns how many regions the client and the server invalidated for a call; `deed`, if any, is
-    what the responder does to it."""
+    """Returns how many regions the client and the server invalidated for a call. `deed` is the
+    misbehaviour of the responder, if there is one."""
     before = stage.counters()
     if deed:
         stage.responder.call("arm", deed)

@@ -11,12 +11,13 @@ from lib.responder import Responder, Stage
 from lib.workers import Worker, together
 
 MAGIC = b"\xf6\xab\x0e\x18"
-WHOLE = 196  # bytes of private data that an acceptance always carries
+WHOLE = 196  # number of bytes of private data that every acceptance carries
 LATE_SECONDS = 3
-ANEW_SECONDS = 12  # seconds until a call is encoded again
+ANEW_SECONDS = 12  # number of seconds after which a call is encoded again
 GOOD = MAGIC + bytes((1, 0, 3, 3))
 MINIMUM, OURS = [1024, 1024], [4096, 4096]
-# Rules, name, private data, the sizes that result, and whether these are the defaults.
+# Columns: rules, name, private data of the server, the resulting sizes, and whether these sizes are
+# the defaults.
 PRIVATE_DATA = (
     ("MAL-141", "none", b"", MINIMUM, True),
     ("MAL-141", "another identifier", b"\x18\x0e\xab\xf6" + GOOD[4:], MINIMUM, True),
@@ -191,7 +192,7 @@ def timers_of_calls_leave_an_attempt_alone(t):
     stage.responder.call("arm", "never answered")
     caller = stage.caller()
     wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the call is held")
-    # Longer than the call's timer.
+    # This time is longer than the call's timer.
     stage.responder.call("plan", [{"late": LATE_SECONDS}])
     clock = wait.Clock()
     stage.disconnect()

@@ -15,12 +15,12 @@ from lib.workers import Worker
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 KIB = 1 << 10
-# An upper bound of the allocations of a mount with a few slots.
+# Maximum number of allocations of a mount with a few slots.
 MOST = 400
-# After this number of mounts in a row that survived their failure, the case ends: later allocations
-# belong to calls, which are retried.
+# The case ends after this number of successful mounts in a row, although an allocation failed each
+# time. The later allocations belong to calls, which are retried.
 ENOUGH = 20
-# The most connections that are broken while too few allocations have failed.
+# Maximum number of connections that the test breaks while too few allocations have failed.
 MOST_TURNS = 60
 # Errors of a mount when memory is short; EIO is reported if there is no transport.
 SHORT = (errno.ENOMEM, errno.EIO)

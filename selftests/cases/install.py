@@ -53,7 +53,7 @@ def mount_and_tell(t):
 
 
 CONF = "xprtrdma_rs.conf"
-# The directory of the administrator, and the one of packages.
+# The two directories for modprobe's configuration: the administrator's, and that of packages.
 ETC, LIB = pathlib.Path("/etc/modprobe.d"), pathlib.Path("/usr/lib/modprobe.d")
 TOLD = ("xprtrdma_rs: not loaded, NFS over RDMA uses the in-tree rpcrdma",)
 
@@ -97,7 +97,7 @@ def a_mount_loads_this_module_or_falls_back(t):
     check(found == ["ours"], f"with the module a mount loads {found}")
     check(not t.log.find(*TOLD), "the log tells of a fall-back that was none")
 
-    # With each name that modprobe may be given, and with no module in use.
+    # The test uses each name that modprobe may be given, while no module is in use.
     for name, client in (("rpcrdma", "ours"), ("rpcrdma6", "ours"), ("xprtrdma", "ours"),
                          ("xprtrdma_rs", "ours"), ("svcrdma", "intree")):
         t.log.mark()
@@ -185,7 +185,8 @@ def a_server_loads_the_module_that_was_asked_for(t):
     loads("svcrdma", "xprtrdma_rs", "svcrdma_rs")
     run("modprobe", "-r", "svcrdma_rs", "xprtrdma_rs")
 
-    # A module that is in the way is named, by the aliases and by the module itself.
+    # The message names the module that is in the way, whether an alias or the module itself is
+    # loaded.
     t.log.mark()
     run("modprobe", "-C", "/dev/null", "rpcrdma")
     loads("svcrdma", "rpcrdma")

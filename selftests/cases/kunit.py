@@ -15,7 +15,7 @@ DEBUG = pathlib.Path("/sys/kernel/debug")
 SUITES = DEBUG / "kunit"
 DMA = DEBUG / "dma-api"
 NAMED = re.compile(r"^#\[kunit_tests\((\w+)\)\]", re.MULTILINE)
-# An order above that of every page allocation, so that none of them fails.
+# Minimum order of page allocations that fail. No page allocation has this order, so none fails.
 NO_ORDER = 20
 # The parent of the fake device.
 PARENT = "fake-rdma"

@@ -12,7 +12,7 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-MANY = 7  # failures in a row; without a bound the next pause would be at least 15 seconds
+MANY = 7  # number of failures in a row; without a bound the next pause would be at least 15 seconds
 
 
 def held_up(_, path):
@@ -35,7 +35,7 @@ def a_slow_server_is_left_alone(t):
     with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
         for number in range(4):
             crew.start(held_up, f"{top.here}/f{number}")
-        # Longer than the time after which a silent peer is given up.
+        # The server stands still for longer than a silent peer is tolerated.
         clock = wait.Clock()
         wait.until(lambda: clock.seconds() > 20, 21, "twenty seconds")
         equal([worker.ended() for worker in crew.workers], [False] * 4, "writers that ended")
@@ -106,9 +106,9 @@ def pauses_between_attempts_are_as_short_as_wished_for(t):
     check(max(pauses) < 10, f"pauses: {pauses}")
 
 
-# Causes that are not our fault. On a machine that is too busy, the server repeats a Read whose data
-# are late. rxe executes it again although the call has completed and its region is invalid. It
-# finds a wrong key and fails the queue pair, or the retries are used up.
+# Causes of disconnects that are not our fault. On a machine that is too busy, the server repeats a
+# Read whose data are late. rxe executes it again although the call has completed and its region is
+# invalid. It finds a wrong key and fails the queue pair, or the retries are used up.
 OF_THE_FABRIC = {"flushed", "peer closed", "peer does not acknowledge"}
 
 

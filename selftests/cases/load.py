@@ -199,7 +199,7 @@ def the_version_is_told_everywhere(t):
     equal(done.stdout.strip(), version, "the file's version")
 
 
-# The modules of the RDMA stack; each module comes before its users.
+# The modules of the RDMA stack, in an order in which each module comes before its users.
 STACK = ("ib_core", "rdma_cm")
 # A field that modpost writes into the kernel's own modules only, and the end of a signed file.
 OWN, SIGNED = b"\0intree=Y\0", b"~Module signature appended~\n"
@@ -327,7 +327,7 @@ def mount_says_what_the_guide_says(t):
     mount(f"rdma,vers=4.2,port={PORT + 1}")
     mount(f"rdma,vers=4.2,port={PORT}", absent)
     mount("rdma,vers=4.2", "127.0.0.1")
-    # Over TCP, to a port without a listener.
+    # This mount uses TCP and a port without a listener.
     mount(f"port={PORT}")
     mount("rdma", f"[{ENV.server6}]")
     mount("rdma6")
@@ -339,7 +339,7 @@ def mount_says_what_the_guide_says(t):
     mount("rdma,vers=4.2", path="/nowhere")
     mount("rdma,vers=3", path="/nowhere")
     mount("rdma", path="/nowhere")
-    # Without rpc.gssd.
+    # The program rpc.gssd is not running here.
     mount("rdma,vers=4.2,sec=krb5")
     mount("rdma,sec=krb5")
     version = SYSCTLS / "rdma_version"
@@ -354,7 +354,8 @@ def mount_says_what_the_guide_says(t):
     finally:
         faults.add_client_device()
     equal(heard, set(guide.texts("mount")), "texts of mount")
-    # These succeed without a message: the last option counts, and one server has one transport.
+    # These options are accepted without a message: the last option counts, and one server has one
+    # transport.
     proto(where, "rdma,proto=tcp", "tcp")
     t.mount(version="4.2")
     proto(where, "proto=tcp,vers=4.2", "rdma")
@@ -426,7 +427,7 @@ def parameters_at_their_borders_work(t):
 
 
 SYSCTLS = pathlib.Path("/proc/sys/sunrpc")
-# Name, smallest value, largest value.
+# Columns: name, smallest value and largest value of a sysctl.
 RANGES = (("rdma_slot_table_entries", 4, 4096), ("rdma_max_inline_read", 1024, 65536),
           ("rdma_max_inline_write", 1024, 65536), ("rdma_version", 1, 3))
 

@@ -10,7 +10,8 @@ from lib.case import ENV, case, check, wait
 from lib.wait import Clock
 from lib.workers import Crew, Worker
 
-# Far less than the half minute after which a client asks again if it gets no callback.
+# Time limit in seconds. It is far less than the half minute after which a client asks again if it
+# gets no callback.
 PROMPT_SECONDS = 8
 
 
@@ -91,7 +92,7 @@ def a_waiting_process_gets_the_lock_promptly(t):
 
 
 def waiting(pid):
-    """Returns the kernel stack of a process that waits."""
+    """Returns the kernel stack of a process, as soon as the process waits."""
     try:
         return pathlib.Path(f"/proc/{pid}/stack").read_text()
     except OSError:

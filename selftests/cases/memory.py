@@ -88,7 +88,8 @@ def what_a_burst_took_is_given_back(t):
     mount = t.mount(export=ENV.disk)
     top = t.directory(mount)
     t.server.call("create", top.there, BURST, "f")
-    # Opened before the server is frozen: its few threads would all be taken by the first calls.
+    # The files are opened before the server is frozen, because the first calls will occupy all of
+    # its few threads.
     files = []
     for number in range(BURST):
         files.append(os.open(f"{top.here}/f{number}", os.O_WRONLY | os.O_DIRECT))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Mounting: every version, both address families, what the kernel shows."""
+"""Mounting with every NFS version and both address families, and what the kernel shows about
+mounts."""
 
 import contextlib
 import os
@@ -70,7 +71,7 @@ def mountstats_has_the_columns_tools_expect(t):
     check(numbers["read_segments"] >= 1, f"read_segments {numbers['read_segments']}")
     check(numbers["write_segments"] >= 1, f"write_segments {numbers['write_segments']}")
     check(numbers["total_rdma_reply"] >= 77777, f"total_rdma_reply {numbers['total_rdma_reply']}")
-    # One call of each kind increases its own column only.
+    # A call of one kind increases only the column of that kind.
     size = 64 << 10
     top, buffer = t.directory(mount), Buffer(size)
     with open(os.open(top.path("columns")[0], os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o644),

@@ -86,7 +86,7 @@ def every_registration_has_a_new_key(t):
     last = {}
     for event in found:
         key = int(event["handle"], 16)
-        # The part of the key above the lowest byte names the region.
+        # The bits of a key above its lowest byte identify the region.
         check(last.get(key >> 8) != key, f"key {key:#x} twice in a row")
         last[key >> 8] = key
     offsets = {int(event["offset"], 16) // mmap.PAGESIZE for event in found}
@@ -228,7 +228,7 @@ def replies_are_handled_on_a_queue_that_can_be_set(t):
         work(t, mount, 2)
         queues = collections.Counter(
             fields["workqueue"] for _, fields in tracing.stop()
-            # The symbol of xprtrdma_rdma::cq::work.
+            # The name that the linker uses for the function xprtrdma_rdma::cq::work.
             if "13xprtrdma_rdma2cq4work" in fields["function"])
         check(queues["xprtrdma_rs-comp"] > 1, f"nice {nice}: completions by queue: {queues}")
     mount.remove()

@@ -11,7 +11,7 @@ from lib.env import PORT
 from lib.workers import Worker
 
 ATTEMPTS = 5
-SUSPICION_SECONDS = 150  # two attempts of a minute each
+SUSPICION_SECONDS = 150  # time for two attempts of a minute each
 
 
 def state(number):
@@ -30,7 +30,7 @@ def lines(t, *words):
 
 
 # covers: While a server is unreachable, the log has one line for each reason, not for each attempt.
-# One more line reports that the connection works again.
+# One line more is allowed: it reports that the connection works again.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def a_server_that_stays_away_costs_few_lines(t):
     mount = t.mount()

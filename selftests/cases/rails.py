@@ -17,14 +17,15 @@ from lib.workers import Crew, Worker
 
 STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
-# Seconds until a rail is left after a port event, and after silence; both bounds come from the
-# issue. The third: when a rail is back and no other is live, an attempt follows within the longest
-# pause between two attempts.
+# Maximum number of seconds until connections leave a rail: after a port event, and after silence.
+# The third constant is for a rail that works again while no other rail is live: an attempt follows
+# within the longest pause between two attempts.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
-# Seconds for a rail check, including what comes before it.
+# Maximum number of seconds for a rail check, including the time until it begins.
 PROBED = 12
 MINUTE = 60
-# Seconds after a server's restart. Clients with an RPC to send wait up to three seconds more.
+# Maximum number of seconds until connections work after a restart of the server. Clients with an
+# RPC to send wait up to three seconds more.
 EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
 # The numbers of connections with which a case is run.
@@ -33,11 +34,12 @@ NUMBERS = (1, 4, 16)
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
-# Seconds for which a call may wait because a connection is about to move; how many calls may wait
-# like that while the connection cannot move; and the seconds in which they are counted. One more
-# call may be late for another reason.
+# The first number is the time in seconds for which a call may wait because its connection is about
+# to move. The second is the number of calls that may wait like that while the connection cannot
+# move. The third is the time in seconds over which these calls are counted. One more call may be
+# late for another reason.
 CLOSING, LATE, SLOW = 2, 2, 15
-# No client: the cases are left out if there is only one cable.
+# With only one cable, no client is listed, so that the cases are left out.
 CLIENTS = ("ours",) if len(rails.DEVICES) > 1 else ()
 
 
@@ -83,7 +85,7 @@ def are_even(t, load):
     for what, shares in zip(("packets", "bytes"), rails.shares(before), strict=True):
         t.note(f"{what} of each rail: {shares}")
         if what == "bytes" or len(kinds) == 1:
-            # Not checked on a debug kernel, where 10.3 % were seen once.
+            # This is not checked on a debug kernel, where a difference of 10.3 % was seen once.
             check(ENV.debug or max(shares) <= 1.1 * min(shares), f"{what} of each rail: {shares}")
 
 
@@ -133,7 +135,7 @@ def connections_are_spread_over_both_rails(t, connections):
     xprt.wait_gone()
     mount = mounted(t, connections)
     equal(rails.spread(), [connections // 2] * 2, "connections on each device")
-    # Connections would become even by moving. Here they are even from the start.
+    # No connection has moved: the connections were spread evenly from the start, and not by moving.
     equal(rails.counter("rail_moves"), 0, "connections that moved to get there")
     equal(rails.standing(), dict.fromkeys(rails.DEVICES, "live"), "rails")
     with Load(t, mount, 64 * KIB, writers=4) as load:
@@ -146,7 +148,8 @@ def connections_are_spread_over_both_rails(t, connections):
 def mounts_of_a_server_share_its_rails(t):
     xprt.wait_gone()
     mounted(t, 1, version="4.2")
-    # In one of these rounds a place that stays taken, or a choice by chance, would show.
+    # If a rail still counted a removed connection, or if rails were chosen at random, one of these
+    # rounds would fail.
     for _ in range(REMOUNTS):
         mount = t.mount("nconnect=1")
         os.statvfs(mount.where)
@@ -221,7 +224,7 @@ def our_server_loses_a_device(t):
 
 
 def moves():
-    """How often a connection left its rail for another one."""
+    """Returns how often a connection left its rail for another one."""
     return rails.counter("rail_moves") + rails.counter("rail_failovers")
 
 
@@ -253,7 +256,7 @@ def a_flapping_rail_is_left_alone(t, connections):
 def rails_of_ipv6(t):
     mount = mounted(t, netid="rdma6")
     survives(t, 4, rails.port_down, AT_ONCE, mount=mount)
-    # The other rail, which now has all connections.
+    # This is the other rail, which now has all connections.
     survives(t, 4, rails.silence, NOTICED, hold=10, mount=mount)
 
 
@@ -347,8 +350,8 @@ def connections_return_within_a_minute(t):
         with rails.Pulses(top.here, PULSES) as pulses:
             out = wait.Clock()
             with rails.cable_out(t.server, 0):
-                # Long enough: the minute after the rail's death ends no later than the minute after
-                # its return.
+                # A minute is long enough, because the minute after the rail's death ends before the
+                # minute after its return.
                 wait.until(lambda: out.seconds() > 25 and not rails.spread()[0], ENV.patience(40),
                            "the rail is left")
             back = wait.Clock()
@@ -357,7 +360,8 @@ def connections_return_within_a_minute(t):
             taken, longest = back.seconds(), pulses.longest()
         t.note(f"even again {taken:.0f} s after the rail was back")
         check(taken <= MINUTE * ENV.factor, f"even again after {taken:.0f} s")
-        # The rail had worked before it failed, and might fail again: so connections wait a minute.
+        # The rail had worked before it failed, and might fail again. So connections return to it
+        # only after a minute.
         check(out.seconds() >= MINUTE, f"moved again {out.seconds():.0f} s after the first time")
         judge(t, longest, AT_ONCE)
         equal(rails.counter("rail_moves") > 0, True, "moves were counted")
@@ -456,8 +460,8 @@ def a_slow_call_costs_no_connection_4(t):
     keeps_connections(t, 4)
 
 
-# covers: The client does not mistake such a server for a dead rail either: all of its threads wait
-# for the disk, so that none can accept a connection.
+# covers: The client does not mistake a busy server for a dead rail, even if all threads of the
+# server wait for the disk, so that none can accept a connection.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=120)
 def a_server_that_accepts_nothing_costs_no_connection_4(t):
     keeps_connections(t, 2 * faults.THREADS)

@@ -11,7 +11,7 @@ from lib import faults, wait
 from lib.case import ENV, case, equal
 from lib.workers import Worker
 
-# Another address for this machine.
+# A second IP address for this machine, from which the client reconnects.
 OTHER = "192.0.2.4/24"
 NFSD_STATISTICS = "/proc/net/rpc/nfsd"
 # Counts the threads of nfsd that wait for the disk.
@@ -96,7 +96,7 @@ def interrupted(t, mount, address):
         places[action] = pathlib.Path(top.path(action.__name__)[0])
         (places[action] / "directory").mkdir(parents=True)
         (places[action] / "file").write_text("text")
-        # Looked up now, so that no later call asks for it.
+        # The directory is looked up now, so that no later call asks for it.
         os.stat(places[action] / "file")
     os.sync()
     workers = {}

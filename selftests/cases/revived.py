@@ -23,7 +23,8 @@ table inet revived {{
     }}
 }}
 """
-# Seconds: longer than the 0.54 s after which rxe retransmits what was not acknowledged.
+# A time in seconds. It is longer than the 0.54 s after which rxe retransmits what was not
+# acknowledged.
 HOLD = 0.9
 PATIENCE = 3
 ROUNDS = 2
@@ -136,7 +137,7 @@ def one_lost_connection_brings_the_fence(t):
     lost = 0 if ENV.upstream else 1
     for _ in range(ROUNDS):
         sent_again_at_depth(t, files, lost)
-    # The mount counts one connection: nothing else ended one.
+    # The mount has counted one new connection, so no other event has ended a connection.
     equal(mount.connects(), 1, "connections")
     text = next(xprt.DEBUGFS.glob("*/state")).read_text()
     equal(text.count(xprt.REPEATED), lost, "ends that say so")

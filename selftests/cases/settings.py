@@ -17,7 +17,7 @@ SPACE = "settings"
 # The length of the longest text in bytes.
 LONGEST = 4096
 COMMAND = REPO / "tools/xprtrdma-rails"
-# Another address of the server, and one of this machine.
+# A second address of the server, and an address of this machine.
 SECOND, OURS = "192.0.2.7", "192.0.2.2"
 CLIENTS = "cat /proc/fs/nfsd/clients/*/info || true"
 EXPORTS, PIPES = pathlib.Path("/etc/exports"), pathlib.Path("/var/lib/nfs/rpc_pipefs")
@@ -67,8 +67,8 @@ def bad_entries_are_refused_and_named(t):
              SERVERS: ("192.0.2.1", "nowhere", "192.0.2.1")}
     for file, texts in good.items():
         for text in texts:
-            # With a newline as echo writes it, and without one. An empty write never reaches the
-            # module.
+            # The text is written with a newline, as echo writes it, and without one. An empty write
+            # never reaches the module.
             for written in (f"{text}\n", text):
                 file.write_text(written)
                 equal(file.read_text(), f"{text}\n", file.name)
@@ -132,7 +132,7 @@ def namespaces_have_texts_of_their_own(t):
     t.defer(subprocess.run, ["ip", "netns", "del", SPACE], stderr=subprocess.DEVNULL, check=False)
     run("ip", "netns", "add", SPACE)
     module.insmod("rails=auto")
-    # First a namespace from before the module was loaded, then a new one.
+    # The test uses a namespace that existed before the module was loaded, and then a new namespace.
     for turn in range(2):
         equal(there(f"cat {RAILS} {SERVERS}"), "auto\n\n", f"at first, {turn}")
         there(f"echo rxe0 > {RAILS}; echo 192.0.2.1=192.0.2.3 > {SERVERS}")

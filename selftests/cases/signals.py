@@ -18,7 +18,7 @@ from lib.workers import Crew, Worker
 
 KIB = 1 << 10
 BLOCK, BLOCKS = 256 * KIB, 4
-READ, WRITE = 50, 51  # numbers of the files
+READ, WRITE = 50, 51  # numbers of the files that processes read and write
 CREDITS = 4
 TRIES = 5
 KILLS = pathlib.Path("/results/kills.json")
@@ -75,7 +75,7 @@ def killed_readers_and_writers_harm_nobody(t):
     for turn in range(ENV.pick(small=12, full=300, debug=3)):
         victims = [Worker(write_for_ever, f"{top.here}/write", ours),
                    Worker(read_until, f"{top.here}/read", theirs)]
-        # At a random moment during their transfers.
+        # The processes are killed at a random moment during their transfers.
         wait_under_way(mount, t.random.randrange(3, 40))
         for victim in victims:
             victim.kill()
@@ -211,8 +211,8 @@ def killed_listings_cost_the_others_nothing(t):
     check(pause < ENV.patience(2), f"the others had to wait for {pause:.1f} s")
 
 
-# The same with the in-tree client, for comparison; the result is recorded. It can crash the
-# machine.
+# Kills processes in the same way with the in-tree client, for comparison. The result is recorded.
+# The test can crash the machine.
 @case(clients=("intree",), full_only=True, full_seconds=400)
 def killed_listings_of_the_other_client(t):
     mount = t.mount("noac", export=ENV.disk)
@@ -402,8 +402,9 @@ def a_waiting_process_gets_its_memory_back(t):
     wait.until(lambda: os.statvfs(mount.where), ENV.patience(30), "the mount works")
 
 
-# umount -f of a dead server ends waiting calls with an error. Not with 4.x: there a successful
-# forced unmount sends a last call to the server and waits for its answer, with every transport.
+# umount -f of a dead server ends waiting calls with an error. With NFSv4.x this is not tested,
+# because a successful forced unmount then sends a last call to the server and waits for its answer,
+# with every transport.
 @case(versions=("3",), seconds=150)
 def forced_unmount_of_a_silent_server_ends(t):
     before = module.resources()

@@ -83,7 +83,8 @@ def a_mount_that_is_well(t):
             # A call may complete while the table is read.
             check(min(counted) > 0 and max(counted) - min(counted) <= 4, stages)
             check(all(sum(times["buckets"]) == times["calls"] for times in stages.values()), stages)
-            # Most of the time is spent in this stage: each connection has one call at a time.
+            # Calls spend most of their time in this stage, because each connection has one call at
+            # a time.
             check(stages["answer"]["median_below_us"] > stages["complete"]["median_below_us"],
                   stages)
         equal((xprt.DEBUGFS / "measure_latency").read_text(), "0\n", "measured afterwards")

@@ -13,7 +13,7 @@ TYPED = re.compile(r"^  (server|client)# (.*)$", re.MULTILINE)
 # Commands that are left out: the machines have no package archive and no compiler.
 ELSEWHERE = ("apt-get ", "make ")
 RESTART = "systemctl restart nfs-server"
-# What RESTART does, for machines without an init system.
+# The command that replaces RESTART on machines without an init system.
 BY_HAND = "exportfs -ra && rpc.nfsd 0 && rpc.nfsd 8"
 # The exported directory, on a disk: knfsd needs no fsid for a file system on a disk.
 SERVED = "/exports/srv/try"

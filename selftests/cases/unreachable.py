@@ -9,15 +9,16 @@ from lib.case import ENV, case, check
 from lib.env import PORT
 from lib.mounts import Refused
 
-NOBODY = 75  # added to the server's address: no machine has the sum
+# If this number is added to the server's address, the sum is an address that no machine has.
+NOBODY = 75
 UNUSED_PORT = 20050
-# Seconds until a mount fails: while the address is resolved, and with the connection request. The
-# administrator's guide has these values in its table of times.
+# Seconds until a mount fails: if the address cannot be resolved, and if the connection request is
+# not answered. The administrator's guide has these values in its table of times.
 ADDRESS_SECONDS = 5
 REQUEST_SECONDS = 15
 # Seconds added for the processes of mount(8), which are slow in an emulated machine.
 SLACK_SECONDS = 5
-RETRY_SECONDS = 120  # how long mount(8) retries by default
+RETRY_SECONDS = 120  # time for which mount(8) retries by default
 # Drops what arrives at the server's TCP port.
 TCP_SILENCE = """
 table inet selftests-tcp {

@@ -29,7 +29,7 @@ MAGIC = b"\xf6\xab\x0e\x18"
 INLINE_READ = pathlib.Path("/proc/sys/sunrpc/rdma_max_inline_read")
 PROBE_SIZE = 72
 CALLERS = version_two.CALLERS
-OPTIONS = 12  # more than the client refuses at a time
+OPTIONS = 12  # number of options: more than the client refuses at a time
 ROUND_TRIP_MS = 300
 MOST_TRIPS, MOST_MOUNTS = 1.7, 5
 # The event with which the kernel's server reports a message of another version.
@@ -87,7 +87,7 @@ class Peer:
         return [message.version(octets) for octets in self.firsts()]
 
     def judge(self):
-        """Fails if the responder has found anything wrong."""
+        """Fails if the responder has logged a mistake of the client."""
         wrong = [line for line in self.log() if line.startswith("wrong")]
         check(not wrong, "; ".join(wrong))
 
@@ -161,7 +161,8 @@ def everything_works_in_version_two(t):
 def messages_around_the_threshold_of_version_two(t):
     peer = Peer(t)
     mount = peer.mount(TWO)
-    # In small size, each NFS version runs one flavour. The tests of version one run both.
+    # In small size, each NFS version runs one of the two flavours. The tests of version one run
+    # both.
     if ENV.full or t.version == "3":
         data.round_trips(data.Model(t, mount, "aligned", 3), data.threshold_sizes(), 0, 0)
     if ENV.full or t.version == "4.2":
@@ -231,7 +232,8 @@ def credits_of_version_two(t):
 @case(versions=("3", "4.2"), clients=("ours",), seconds=120)
 def kerberos_in_version_two(t):
     realm, peer = kerberos.Realm(t), Peer(t)
-    # In small size, each NFS version runs one flavour: version one runs both.
+    # In small size, each NFS version runs one of the two flavours, because the tests of version one
+    # run both.
     flavours = ENV.pick(small={"3": ("krb5i",), "4.2": ("krb5p",)}[t.version],
                         full=("krb5i", "krb5p"))
     for number, flavour in enumerate(flavours):
@@ -311,7 +313,7 @@ def version_two_is_asked_for_once(t):
         for _ in range(2):
             again(mount)
         equal(peer.state("version"), "1", "version")
-        # Another transport of the same server does not ask either.
+        # Another transport to the same server does not ask for version two either.
         other = peer.mount(TWO, version="3" if t.version != "3" else "4.2")
         equal(peer.versions(), [2, 1, 1, 1], "first messages of the connections")
         other.remove()
@@ -359,8 +361,8 @@ def no_version_in_common(t):
         refused(peer, TWO, row.name)
 
 
-# For each answer to the probe: the connections until the mount works, and what is known of the peer
-# then.
+# For each answer to the probe: the number of connections until the mount works, and what the client
+# then knows about the server.
 ODD_ANSWERS = {
     "probe refused in version one": (1, "refused"),
     "probe refused in version two": (1, "refused"),
@@ -419,7 +421,7 @@ def calls_wait_for_the_answer_to_the_probe(t):
                    "calls at once")
     finally:
         log = stage.responder.call("log")[1]
-        # The responder holds no other call.
+        # The responder holds only the one call that was sent.
         stage.responder.call("arm", "probe held")
         for _ in range(stage.responder.call("calls") - 1):
             stage.responder.call("release")
@@ -529,7 +531,7 @@ def memory_and_ends_in_version_two(t):
     stage = Stage(t, protocol=TWO)
     stage.play_all(access.ACCESS, ROWS_SHARE)
     stage.play_all(access.ENDINGS, ROWS_SHARE)
-    # These rows depend on the rows before them.
+    # Each of these rows depends on the row before it.
     stage.play_all(access.INVALIDATION)
 
 

@@ -31,9 +31,10 @@ TCP_SECONDS = 2
 TCP_PORT = 2049
 # The number of bytes that a READ or WRITE may have. A call has a page more.
 MOST_DATA, PAGE = "/proc/fs/nfsd/max_block_size", 4096
-LAST = 0x80000000  # of a record's fragments
-# Each client has its own, so that the server takes no call for one that it has answered, or that
-# has broken connections, also in another case: cases are processes that begin in the same state.
+LAST = 0x80000000  # bit that marks the last fragment of a record
+# Counter of clients. Each client takes its xids from a range of its own. Otherwise the server might
+# take a call for an earlier call that it has answered, or that has broken connections. The count
+# includes the clients of other cases, which run in other processes.
 XIDS = iter(lambda: random.SystemRandom().randrange(0x10, 0x70000) << 12, None)
 
 
@@ -119,7 +120,8 @@ class Client:
 
 
 class Stage:
-    """An honest mount beside the requester, a file for each of them, and the server's state."""
+    """The stage of a test: an honest mount beside the requester, a file for each of the two, and
+    the server's state."""
 
     def __init__(self, t):
         if not t.server.run("sh", "-c", f"[ ! -d {OURS} ] || echo ours").strip():
@@ -206,10 +208,11 @@ class Stage:
         check(seconds < ENV.patience(TCP_SECONDS), f"NULL over TCP took {seconds:.1f} s")
         return seconds
 
-    # A row.
+    # The next class runs one row of a table.
 
     def play(self, one):
-        """Misbehaves on a connection, and complains unless the server reacts as it must."""
+        """Misbehaves on a connection as one row of a table says, and complains unless the server
+        reacts as it must."""
         with self.client(private=one.private) as client:
             sent = one.deed(client)
             for message in sent if isinstance(sent, list) else [sent]:

@@ -16,7 +16,7 @@ from .workers import Worker
 
 KIB, MIB = 1 << 10, 1 << 20
 DIRTY, PIECE = 8 * MIB, 256 * KIB
-DIRTY_FILE, LIFE_FILE = 90, 91     # numbers of files
+DIRTY_FILE, LIFE_FILE = 90, 91     # numbers of the files on the mount
 BLOCK = 16 * KIB
 # Memory that stays free, in MiB. With less, the kernel would kill some process.
 LEFT_MIB = 160
@@ -68,7 +68,8 @@ class Bystander:
         self.compare((self.board[Board.GENERATION] + 1,))
 
     def ended_by(self, numbers):
-        """Checks that one of these errors of the mount has ended the writer."""
+        """Checks that the writer was ended by an error of the mount, and that the error is one of
+        these."""
         try:
             self.worker.join(ENV.patience(10))
         except AssertionError as error:
@@ -92,7 +93,7 @@ class Bystander:
                 self.worker.kill()
                 self.worker.join(ENV.patience(60), killed=True)
         except (AssertionError, OSError):
-            pass  # it hangs, which the round has found out already
+            pass  # The worker hangs, which the round has reported already.
         self.server.call("unlink", self.there)
 
 
@@ -185,7 +186,7 @@ def life(number):
 
 def live(_, there, number, port):
     """Mounts, writes a file, unmounts."""
-    # The responder has one address.
+    # Only one address leads to the responder, so the address family is fixed.
     netids = ("rdma", "rdma6") if port == PORT else ("rdma",)
     mount = mounts.Mount(PARALLEL_VERSIONS[number % len(PARALLEL_VERSIONS)], "nosharecache",
                          ENV.disk, netid=netids[number // 4 % len(netids)], port=port)

@@ -13,7 +13,8 @@ SHOWN_ITEMS = 5
 
 
 class Skip(Exception):
-    """The environment lacks something. The reason is for the user."""
+    """Raised to skip a case, because the environment lacks something. The text is a reason for the
+    user."""
 
 
 @dataclasses.dataclass
@@ -21,9 +22,9 @@ class Case:
     """A test function with the arguments of its decorator."""
 
     function: Callable
-    number: int        # its place among all cases
+    number: int        # number of the case in the list of all cases
     versions: tuple    # NFS versions; if empty, the case mounts by itself
-    seconds: float     # longest time in small size on the stock kernel
+    seconds: float     # time limit in small size on the stock kernel
     full_seconds: float
     clients: tuple
     full_only: bool
@@ -31,7 +32,7 @@ class Case:
     debug_only: bool
     provider: str | None  # the only provider with which the case runs
     server: str | None  # the only transport of the server with which the case runs
-    loaded: bool       # the transport module is loaded before it starts
+    loaded: bool       # whether the transport module is loaded before the case starts
 
     @property
     def name(self):

@@ -17,24 +17,33 @@ PORT = 20049
 class Environment:
     """The settings of a run, from the environment and the command line."""
 
-    client: str = os.environ.get("LAB_CLIENT", "ours")       # the client: ours or intree
-    serving: str = os.environ.get("LAB_SERVER", "intree")    # the server's: ours or intree
+    # kind of NFS/RDMA client: ours or intree
+    client: str = os.environ.get("LAB_CLIENT", "ours")
+    # kind of NFS/RDMA server: ours or intree
+    serving: str = os.environ.get("LAB_SERVER", "intree")
     debug: bool = bool(os.environ.get("LAB_DEBUG"))
-    upstream: bool = bool(os.environ.get("LAB_UPSTREAM"))  # patched rxe, see Documentation/upstream
+    # whether rxe has our patch, see Documentation/upstream
+    upstream: bool = bool(os.environ.get("LAB_UPSTREAM"))
     module_file: str = os.environ.get("LAB_MODULE", "")
-    suites_file: str = os.environ.get("LAB_SUITES", "")      # the module of the KUnit suites
-    provider: str = os.environ.get("LAB_PROVIDER", "rxe")    # the kind of RDMA device
-    devices: tuple = tuple(os.environ.get("LAB_DEVICES", "rxe0").split())  # one for each cable
+    # file of the module with the KUnit suites
+    suites_file: str = os.environ.get("LAB_SUITES", "")
+    provider: str = os.environ.get("LAB_PROVIDER", "rxe")    # kind of RDMA device: rxe or siw
+    # names of the RDMA devices, one device for each cable
+    devices: tuple = tuple(os.environ.get("LAB_DEVICES", "rxe0").split())
     server: str = os.environ.get("NFS_SERVER", "")
     server6: str = os.environ.get("NFS_SERVER6", "")
-    mem: str = os.environ.get("NFS_EXPORT_MEM", "/srv/mem")    # export in memory
-    disk: str = os.environ.get("NFS_EXPORT_DISK", "/srv/disk")  # export on a disk
+    # directory that is exported from memory
+    mem: str = os.environ.get("NFS_EXPORT_MEM", "/srv/mem")
+    # directory that is exported from a disk
+    disk: str = os.environ.get("NFS_EXPORT_DISK", "/srv/disk")
     size: str = "small"
     versions: tuple = ("3", "4.2")
-    one_version: bool = False                                # per case, by turns
-    parameters: tuple = ()                                   # for insmod
+    # whether each case runs with one NFS version only, by turns
+    one_version: bool = False
+    parameters: tuple = ()                                   # module parameters for insmod
     seed: int = 0
-    factor: float = 3                                        # for every limit of time
+    # factor by which every time limit is multiplied
+    factor: float = 3
 
     @property
     def ours(self):

@@ -18,7 +18,7 @@ PORTLIST = f"{NFSD}/portlist"
 MAX_REQUESTS = "/proc/sys/sunrpc/svc_rdma/max_requests"
 MESSAGE_SIZE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 TABLE = "selftests"
-DISK = "/disk"  # what ENV.disk lies on
+DISK = "/disk"  # mount point of the file system that contains ENV.disk
 DETOUR = "detour"
 # Commands for rxe and for siw. Only incoming packets are dropped: a software device whose own
 # sends are refused loses its management queue pair for good.
@@ -56,7 +56,7 @@ def silence(server):
 
 
 def speak(server):
-    """Undoes `silence`."""
+    """Lets the server's RDMA port receive packets again, after `silence`."""
     server.call("run", ["nft", "delete", "table", "inet", TABLE])
 
 
@@ -195,7 +195,7 @@ def worsen(server, *words):
 
 
 def better(server):
-    """Undoes `worsen`."""
+    """Treats incoming packets normally again, after `worsen`."""
     for run in machines(server):
         run("sh", "-c", BETTER)
 

@@ -9,7 +9,7 @@ from . import module
 
 DEBUG = pathlib.Path("/sys/kernel/debug")
 KINDS = ("failslab", "fail_page_alloc")
-DEPTH = 32  # the most that the kernel looks at
+DEPTH = 32  # maximum depth of a call stack that the kernel searches
 TIMES = 1 << 20
 
 

@@ -38,8 +38,9 @@ LOG = "/run/krb5/log"
 KDC_PORT = 88
 # rpc.gssd prints this about a request that arrived by an old pipe.
 OLD_PIPE = "handle_krb5_upcall"
-# They run in the foreground, so that their process ids are known and they can be ended. Each has
-# the kernel file that it holds open while it works; the key server has none.
+# Commands of the daemons, each with the kernel file that the daemon holds open while it works (the
+# key server holds none). The daemons run in the foreground, so that their process ids are known and
+# they can be ended.
 SERVER_PROGRAMS = (("krb5kdc -n", None),
                    ("rpc.svcgssd -f -n -vv -rr", "auth.rpcsec.init/channel"),
                    ("rpc.idmapd -f -S", "nfs4.idtoname/channel"))
@@ -80,7 +81,8 @@ Nobody-Group = nogroup
 
 
 class Realm:
-    """The programs and files that `sec=krb5` needs during a case; the server keeps its files."""
+    """The programs and files that `sec=krb5` needs during a case. The files on the server stay
+    after the case."""
 
     def __init__(self, t):
         self.t = t
@@ -180,10 +182,10 @@ class Realm:
     def mount(self, flavour, options="", **more):
         """Mounts with Kerberos.
 
-        rpc.gssd looks for a client's new pipe, then for its old one. If the kernel makes both
-        between the two looks, the daemon takes the old one, and the kernel sends requests by old
-        pipes as long as the daemon has it. These requests name no encryption types, and the
-        daemon's replacements are types that its library no longer knows (gssd_scan_clnt and
+        rpc.gssd looks for a client's new pipe, then for its old one. If the kernel makes both pipes
+        between the two steps, the daemon takes the old pipe. The kernel then sends requests by old
+        pipes as long as the daemon has that pipe open. These requests name no encryption types, and
+        the daemon's replacements are types that its library no longer knows (gssd_scan_clnt and
         limit_krb5_enctypes, nfs-utils 2.8). Then a new daemon is needed.
         """
         options = f"sec={flavour},{options}" if options else f"sec={flavour}"

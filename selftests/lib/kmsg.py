@@ -40,7 +40,7 @@ class Log:
                      if all(w.lower() in line.lower() for w in words)), None)
 
     def expect(self, *words, seconds=5):
-        """Waits for such a line."""
+        """Waits for a line that contains all these words, and returns it."""
         return wait.until(lambda: self.find(*words), seconds,
                           f"a kernel log line with {' and '.join(map(repr, words))}")
 

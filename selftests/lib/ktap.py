@@ -18,7 +18,8 @@ class Tally:
 
 
 class Report:
-    """Prints the plan, then one line per case with its diagnostics before it."""
+    """Prints the plan of a run, and then a line for each case, after the diagnostics of the case.
+    """
 
     def __init__(self, total):
         self.number, self.tally = 0, Tally()

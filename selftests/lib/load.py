@@ -36,7 +36,8 @@ class Board:
         WORD.pack_into(self.memory, word * WORD.size, value)
 
     def rest(self, stopped):
-        """Rests if requested, in the worker; returns whether it has rested."""
+        """Rests if the test has requested that. The worker calls this; returns whether it has
+        rested."""
         if not self[self.REST]:
             return False
         self[self.RESTING] = 1
@@ -163,7 +164,8 @@ class Load:
         return [board[Board.GENERATION] for board in (*self.boards, self.looker)]
 
     def further(self, start, more):
-        """Returns whether each of them has done this many more operations than at `start`."""
+        """Returns whether each process of the load has done this many more operations than at
+        `start`."""
         return all(now >= then + more for now, then in zip(self.written(), start, strict=True))
 
     def wait_progress(self, seconds, writes):
@@ -204,7 +206,7 @@ class Load:
                         else bytes(size) for place in range(end))
 
     def verify(self):
-        """Compares with the server's own files. No write may be in flight."""
+        """Compares the acknowledged data with the server's own files. No write may be in flight."""
         for number, board in enumerate(self.boards):
             content = self.content(number)
             self.t.server.expect(f"{self.top.there}/w{number}", content)
@@ -221,7 +223,7 @@ class Load:
     def __exit__(self, *failure):
         if not failure[0]:
             try:
-                # Every place is written.
+                # The writer has written every place.
                 self.wait_progress(RECOVERY_SECONDS, PLACES)
             except BaseException as error:
                 self.crew.__exit__(type(error), error, None)

@@ -30,10 +30,12 @@ from .case import check, equal
 from .env import ENV
 from .workers import Crew, Worker
 
-FEWEST_CREDITS = 4          # knfsd grants at least this number; every connection begins with 1
+# number of credits that knfsd always grants; every connection begins with one
+FEWEST_CREDITS = 4
 RECALLED_FILES, RECALL_HELPERS, RECALL_SECONDS = 16, 4, 8
 MOUNTS = 50
-# A day has 288 idle periods of five minutes. A round has 48 of them, so six rounds are a day.
+# Number of idle periods in a round. A day has 288 idle periods of five minutes, so six rounds are a
+# day.
 IDLE_CYCLES = 48
 SERVER_ADDRESS, CLIENT_ADDRESS = "192.0.2.3", "192.0.2.4"
 # With both clients, umount -f ends calls with this error. It is meant for the kernel only, but
@@ -46,16 +48,17 @@ SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"
 class Fault:
     """A fault of the matrix, with the runs that can use it."""
 
-    function: Callable   # a context manager of a world
-    what: str              # description for the reader
-    hold: tuple            # seconds, least and most
-    share: int             # rounds in each lap through the table; 0: only on request
-    debug: bool            # needs a debug kernel
-    stock: bool            # needs a stock kernel
-    versions: tuple        # NFS versions for which it is meaningful
-    transports: tuple      # versions of RPC-over-RDMA with which it can run
-    server: str | None     # the transport of the server that it needs
-    rails: bool            # needs two cables, and mounts over both
+    function: Callable   # function that makes the fault while its generator runs
+    what: str              # description of the fault for the record
+    hold: tuple            # minimum and maximum duration of the fault, in seconds
+    # number of rounds with this fault in each lap through the table; 0: only on request
+    share: int
+    debug: bool            # whether the fault needs a debug kernel
+    stock: bool            # whether the fault needs a stock kernel
+    versions: tuple        # NFS versions with which the fault is meaningful
+    transports: tuple      # versions of RPC-over-RDMA with which the fault can run
+    server: str | None     # transport of the server that the fault needs
+    rails: bool            # whether the fault needs two cables, and mounts over both
 
     @property
     def name(self):
@@ -67,7 +70,7 @@ class Fault:
                 and self.server in (None, ENV.serving))
 
     def applies(self, w):
-        """Returns whether such a run can use the row with this kernel."""
+        """Returns whether a run like this one can use the row with this kernel."""
         return self.belongs(w) and not (
             (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
@@ -105,7 +108,7 @@ def between(name, what, hold, begin, end, **more):
     fault(what, hold, **more)(function)
 
 
-# The server.
+# The next functions are faults of the server.
 
 @fault("server machine: power cut and boot", hold=(0, 3), share=1)
 def power_cut(w):
@@ -122,7 +125,7 @@ between("knfsd_restart", "knfsd stopped and started", (0, 2),
         faults.stop_nfsd, faults.start_nfsd)
 
 
-# Our server always grants the same number.
+# Our server always grants the same number of credits.
 @fault(f"knfsd grants {FEWEST_CREDITS} credits for a while", hold=(1, 4), share=2, server="intree")
 def few_credits(w):
     with w.granting(FEWEST_CREDITS):
@@ -143,7 +146,8 @@ def responder_restart(w):
         yield
 
 
-# NFSv4 would detect that it is the same server, and use the existing connection.
+# An NFSv4 client would detect that the second address belongs to the same server, and use the
+# existing connection.
 @fault("a server that speaks version two no more, amid calls", hold=(0, 2), share=2,
        versions=("3",), transports=(2,), server="intree")
 def version_change(w):
@@ -182,7 +186,7 @@ def callback_storm(w):
         w.server.call("unlink", f"{top.there}/{name}")
 
 
-# The wire.
+# The next functions are faults of the network between the machines.
 
 between("silence", "packets to the server's UDP port 4791 dropped", (0.5, 8),
         faults.silence, faults.speak)
@@ -206,14 +210,14 @@ netem("corruption", "2 % of the packets with a flipped bit", "corrupt", "2%")
 netem("delay_50", "50 ms delay", "delay", "50ms")
 
 
-# This machine: its link, its device, its address.
+# The next functions are faults of this machine's link, device and address.
 
 def ip(*argv):
     namespace.run("ip", *argv)
 
 
-# By its source, a packet that rxe cannot send makes the queue pair fail, and its management queue
-# pair fails permanently. Then the device must be made again.
+# The source of rxe shows: if rxe cannot send a packet, the packet's queue pair fails, and rxe's
+# management queue pair fails permanently. Then the device must be made again.
 
 def device_anew():
     faults.remove_client_device()
@@ -280,7 +284,7 @@ def namespace_deletion(w):
         victim.finish()
 
 
-# A fault of one of two cables, either of them.
+# The next functions are faults of one of two cables, chosen at random.
 
 def of_a_rail(name, what, hold, trouble):
     """Makes a row for a fault of `lib.rails`."""
@@ -303,7 +307,8 @@ of_a_rail("rail_address", "one address of the server gone and back, then a new R
           (0.5, 15), rails.server_address_gone)
 
 
-# This machine: connections, memory, processes, mounts, modules.
+# The next functions are faults of this machine's connections, memory, processes, mounts and
+# modules.
 
 @fault("every connection broken by the client")
 def forced_disconnect(_):
@@ -429,7 +434,8 @@ def rmmod(_):
     yield
 
 
-# Allocations that fail, on a debug kernel: those made below the transport only.
+# The next functions make allocations fail, on a debug kernel. Only allocations below the transport
+# fail.
 
 @contextlib.contextmanager
 def failing(w, nth):

@@ -67,9 +67,9 @@ def rmmod_is_refused():
 
 @contextlib.contextmanager
 def unmapped(parameter="unmapped"):
-    """Loads the module of the KUnit suites without running a suite. Yields the parameter that
-    decides whether any memory can be mapped for a region, or with "unlisted", whether any list of
-    memory can be mapped at all."""
+    """Loads the module of the KUnit suites without running a suite. Yields a parameter of the fake
+    device. It says whether memory can be mapped for a region. With "unlisted", yields the parameter
+    that says whether a list of memory can be mapped at all."""
     with suites("none"):
         yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/{parameter}")
 

@@ -20,7 +20,7 @@ PLACES = itertools.count()
 
 
 class Refused(Exception):
-    """mount(8) refused to mount."""
+    """Raised if mount(8) refuses to mount."""
 
 
 def table():
@@ -118,7 +118,7 @@ class Mount:
         return self.where in table()
 
     def remove(self):
-        """Unmounts if it is still there, and removes the mount point."""
+        """Unmounts if the mount still exists, and removes the mount point."""
         if self.mounted():
             remove(self.where)
         if os.path.isdir(self.where):

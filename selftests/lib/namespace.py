@@ -35,7 +35,8 @@ def set_up(*space):
 
 
 def enter():
-    """Moves the interfaces into a new namespace and makes the RDMA devices anew there."""
+    """Moves the interfaces into a new namespace, and creates the RDMA devices again in that
+    namespace."""
     run("ip", "netns", "add", NAME)
     for number in range(len(ENV.devices)):
         faults.remove_client_device(number)
@@ -62,7 +63,7 @@ class Beside:
     file: pathlib.Path = pathlib.Path(f"/run/netns/{NAME}-beside")
     address: str = "192.0.2.5"
     interface: str = "beside"
-    way: str = "to-beside"   # this machine's end of the cable to it
+    way: str = "to-beside"   # interface of this machine at the cable to the namespace
 
     def make(self):
         run("ip", "netns", "add", self.file.name)
@@ -79,7 +80,8 @@ class Beside:
             "type", ENV.provider, "netdev", self.interface)
 
     def hand_on(self, value):
-        """Turns forwarding, and answers for the namespace's addresses, on or off."""
+        """Switches two functions of this machine on or off: the forwarding of packets, and the
+        answers to address queries for the namespace."""
         for interface in (self.way, faults.interface()):
             for name in ("forwarding", "proxy_arp"):
                 file = pathlib.Path(f"/proc/sys/net/ipv4/conf/{interface}/{name}")

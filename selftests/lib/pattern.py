@@ -13,7 +13,7 @@ RECORD = 512
 HEADER = struct.Struct(">8sIIQ")
 MAGIC = b"xprtrdma"
 BODY = RECORD - HEADER.size
-# Filler without period: a shift by any number of bytes changes it.
+# Bytes that fill the records. They have no period, so a shift by any number of bytes changes them.
 NOISE = bytes(((i * i * 7 + (i >> 3) * 13 + (i >> 8) * 101) ^ (i * 5)) & 0xff
               for i in range(BODY + 4096))
 
@@ -62,7 +62,7 @@ def difference(found, expected, offset=0):
 
 
 def generations(found, number, offset, allowed):
-    """Checks whole records that may be of several generations.
+    """Checks whole records. Each record may have one of several generations.
 
     Returns a complaint or None.  `allowed` holds generation numbers, and None
     for a place that may still be a hole.

@@ -33,8 +33,8 @@ RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) 
 def set_up(locals_="auto", servers=GROUPS):
     """Sets the tables of this namespace."""
     for server in SERVERS + SERVERS6:
-        # The first packets over a cable may get no answer. Then the rail would be dead for a
-        # minute.
+        # The first packets over a cable may get no answer. A rail over that cable would then be
+        # dead for a minute, so packets are sent before.
         wait.until(lambda address=server: not subprocess.run(
             ("ping", "-q", "-c1", "-W1", address), stdout=subprocess.DEVNULL,
             timeout=ENV.patience(10), check=False).returncode,
@@ -96,13 +96,13 @@ def traffic():
 
 
 def shares(before):
-    """Returns the traffic of each rail since then: packets, and bytes."""
+    """Returns the traffic of each rail since the counters were read: packets, and bytes."""
     pairs = zip(traffic(), before, strict=True)
     return list(zip(*([now - then for now, then in zip(*pair, strict=True)] for pair in pairs),
                     strict=True))
 
 
-# The faults of a rail: each function gets the server and the number of the rail.
+# The next functions are faults of a rail. Each function gets the server and the number of the rail.
 
 def device_anew(number):
     """Makes the device of a rail again: a packet that rxe cannot send because the port has no link
@@ -205,12 +205,12 @@ def both_gone(server, number, seconds):
 
 
 def pass_by(seconds):
-    """Keeps a state for this time."""
+    """Waits while a fault lasts, for this time."""
     clock = wait.Clock()
     wait.until(lambda: clock.seconds() > seconds, ENV.patience(seconds + 1), f"{seconds} s")
 
 
-# How long calls take.
+# The next classes measure how long calls take.
 
 class Pulses:
     """Processes that each write a record and read it back from time to time. They record the
@@ -233,7 +233,7 @@ class Pulses:
         DOUBLE.pack_into(self.memory, self.place(number, word), value)
 
     def beat(self, stopped, number):
-        """Writes and reads records in a worker."""
+        """The work of a process: writes and reads records from time to time."""
         fd = os.open(f"{self.top}/pulse{number}", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
         buffer, generation = Buffer(RECORD), 0
         while not stopped():

@@ -24,7 +24,7 @@ VERSION = pathlib.Path("/proc/sys/sunrpc/rdma_version")
 ONE, TWO, TWO_ONLY = 1, 2, 3
 # The settings that make a client use one version only.
 ALONE = {1: ONE, 2: TWO_ONLY}
-# The proxy is a package, found from the directory above it.
+# The proxy is a Python package, so it is started in the directory above the package.
 START = ("import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.'); "
          "sys.argv[:2] = ['proxy']; runpy.run_module('lib.hostile.proxy', run_name='__main__')")
 BLOCK = 8192
@@ -132,7 +132,7 @@ class Stage:
         if protocol > 1:
             equal(versions(self.responder.port), ["2"], "versions")
 
-    # The calls.
+    # The next methods make calls.
 
     def small(self):
         os.statvfs(self.mount.where)
@@ -167,7 +167,7 @@ class Stage:
         self.new_name()
         equal(len(os.listdir(self.top.here)), self.names, "names")
 
-    # Return the client's state and counters.
+    # The next methods return the client's state and counters.
 
     def counters(self):
         lines = (self.debugfs / "counters").read_text().splitlines()
@@ -226,12 +226,13 @@ class Stage:
         check(result, f"the call did not end within {ENV.patience(END_SECONDS):.0f} s")
         return result[0], clock.seconds()
 
-    # A row.
+    # The next methods run one row of a table.
 
     def play(self, row):
-        """Misbehaves, and complains unless the client reacts as it must."""
+        """Makes the responder misbehave as a row says, and complains unless the client reacts as it
+        must."""
         call = getattr(self, row.on)
-        # Repairs first what an earlier row broke.
+        # An earlier row may have broken the connection, so it is made again first.
         self.small()
         before, epoch = self.counters(), self.numbers("epoch")[0]
         self.responder.call("arm", row.name)
@@ -278,7 +279,7 @@ class Stage:
             return all(sum(now[n] - before[n] for n in names) >= least
                        for names, (least, _) in wanted.counters)
 
-        # The caller reports the counters that did not move.
+        # If counters have not moved within the time limit, the caller reports that.
         with contextlib.suppress(wait.Timeout):
             wait.until(moved, ENV.patience(1), "counters")
         return left, log

@@ -29,7 +29,8 @@ class Runner:
         self.child: int | None = None
 
     def run(self, stop=False):
-        """Runs all, or until one fails if told to stop then; returns the tally."""
+        """Runs all cases, or the cases up to the first failure if the run must stop there; returns
+        the tally."""
         for case, version in self.runs:
             name = case.name + (f" vers={version}" if version else "")
             start = time.monotonic()
@@ -63,7 +64,7 @@ class Runner:
         return status, text
 
     def inspect(self, status):
-        """Returns what is wrong in the machine after a case, and repairs it."""
+        """Returns what is wrong in the machine after a case, and repairs the machine."""
         complaints = []
         left = mounts.remove_all()
         if left:

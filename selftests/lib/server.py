@@ -25,7 +25,7 @@ BLOCK = 65536
 
 
 class ServerError(Exception):
-    """A request failed in the server."""
+    """Raised if a request has failed in the server."""
 
     def __init__(self, text, number=None):
         super().__init__(text)
@@ -83,7 +83,7 @@ class Server:
         while True:
             answer = json.loads(self.answer(seconds))
             if answer["id"] != number:
-                continue  # the answer to a request whose sender was ended
+                continue  # This is the answer to a request whose sender was ended.
             if "error" in answer:
                 raise ServerError(f"on the server: {answer['error']}", answer["errno"])
             return answer["value"]

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-OPEN = {}  # path -> descriptor, of files that are kept open or locked
+OPEN = {}  # descriptors, by path, of the files that are kept open or locked
 
 
 def digest(path):
@@ -156,7 +156,7 @@ def open_files(pid):
         try:
             names.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
         except OSError:
-            continue  # closed in the meantime
+            continue  # The process has closed the file since it was listed.
     return "\n".join(names)
 
 

@@ -19,7 +19,7 @@ THREADS = 4
 # again.
 ROOT = pathlib.Path("/exports/srv")
 OWN, AGAIN = ROOT / "own", ROOT / "again"
-# The number in the file handles of each export.
+# For each export, the number that its file handles contain.
 NUMBERS = {OWN: 1, AGAIN: 7}
 OPTIONS = "rw,no_root_squash,no_subtree_check,insecure,async"
 SERVE = f"""\

@@ -53,12 +53,12 @@ CONNECTIONS = 2
 KINDS = ((Direct, 32 * KIB), (Synced, 8 * KIB), (Closed, 1000))
 CALM_SECONDS = (0.1, 1.5)
 FIRST_BYSTANDER = 100
-# A process of the load got an error.
+# Pattern of a complaint that a process of the load got an error.
 APPLICATION_ERROR = re.compile(r"worker (rewrite|look): status .*\[Errno", re.DOTALL)
-MOST_TEXT = 4000  # of a failure, in the record
+MOST_TEXT = 4000  # maximum number of characters of a failure's text in the record
 # RDMA objects whose number must be the same after a fault as before it.
 KEPT = ("pd", "cq", "qp", "cm_id")
-# The longest duration of a probe of a dead rail, and a little more.
+# Maximum duration of a probe of a dead rail in seconds, and a little more.
 PROBE_SECONDS = 5
 
 
@@ -93,7 +93,7 @@ def schedule(seed, names, world):
     source = random.Random(seed)
     table = [f for f in matrix.FAULTS if f.applies(world) and f.wanted(names)]
     for number in itertools.count():
-        # First every fault once, so that a short run contains all.
+        # The sequence begins with every fault once, so that a short run contains all faults.
         lap = [fault for fault in table for _ in range(max(fault.share, 1) if number else 1)]
         source.shuffle(lap)
         for fault in lap:
@@ -115,13 +115,14 @@ class World:
         self.port = PORT
 
     def build(self):
-        """Mounts and starts the load."""
+        """Mounts with each NFS version, and starts the load."""
         module.load()
         if self.by_responder:
             self.responder = self.responder or responder.Responder()
             self.port = self.responder.port
         if self.transport == 2:
-            # Not "version two if possible", because the run has to test version two.
+            # The client is set to version two only, and not to "version two if possible", because
+            # the run has to test version two.
             responder.VERSION.write_text(str(responder.TWO_ONLY))
         if self.over_rails:
             rails.set_up()
@@ -217,8 +218,8 @@ class World:
 
     @staticmethod
     def resources():
-        """Returns the numbers of RDMA objects. A device that was created again has another number
-        itself.
+        """Returns the numbers of RDMA objects. The numbers do not identify a device, because a
+        device that was created again has another number.
         """
         return sorted(line.partition(": ")[2] for line in module.resources())
 
@@ -289,7 +290,7 @@ class World:
             return
         wrong = [line for line in self.responder.call("log")[1] if line.startswith("wrong")]
         case.check(not wrong, "; ".join(wrong))
-        # Connections of clients that have lost them end.
+        # Makes the responder end the connections whose client no longer knows them.
         self.responder.call("ping")
 
     def verified(self):
@@ -331,8 +332,9 @@ class World:
         subprocess.run(["sh", "-c", faults.BETTER], stderr=subprocess.DEVNULL,
                        timeout=ENV.patience(30), check=False)
         self.contexts, self.loads, self.mounts = [], {}, {}
-        # Its management queue pair may have failed permanently. Removing the device waits for
-        # processes that still use it, and cannot be killed.
+        # The management queue pair of the device may have failed permanently, so the device is
+        # replaced. The process that removes a device waits for all processes that use the device,
+        # and cannot be killed.
         for number in range(len(ENV.devices)):
             Worker(new_client_device, number).join(ENV.patience(20))
         return True
@@ -348,7 +350,7 @@ def new_client_device(_, number):
 class Record:
     """The results so far, written to a file after each round."""
 
-    END = "end"   # the row for what remains after the run
+    END = "end"   # name of the row about what remains after the run
 
     def __init__(self, args):
         self.path, self.rows, self.failures, self.ended = pathlib.Path(args.json), {}, [], None

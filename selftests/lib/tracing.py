@@ -43,11 +43,11 @@ def events(text):
 def watch_server(t):
     """Records the events of the server's module, from now on until the end of the case."""
     t.defer(t.server.call, "text", f"{TRACEFS}/events/svcrdma_rs/enable", "0")
-    # This also clears earlier events.
+    # Writing to this file also clears earlier events.
     t.server.call("text", f"{TRACEFS}/trace", "\n")
     t.server.call("text", f"{TRACEFS}/events/svcrdma_rs/enable", "1")
 
 
 def of_server(t):
-    """Returns the events in the server since then."""
+    """Returns the events of the server's module since the recording began."""
     return events(t.server.run("cat", f"{TRACEFS}/trace"))

@@ -7,7 +7,7 @@ PAUSE_SECONDS = 0.02
 
 
 class Timeout(AssertionError):
-    """A condition did not come true in time."""
+    """Raised if a condition does not become true in time."""
 
 
 def until(condition, seconds, what):

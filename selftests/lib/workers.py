@@ -17,8 +17,8 @@ from .env import ENV
 class Worker:
     """A child process that runs a function; `stop` tells it to end."""
 
-    # The pipe ends that end the earlier children. A child that inherited one would keep them
-    # running.
+    # The parent's ends of pipes: an earlier child ends when its pipe is closed. If a later child
+    # inherited such an end, the earlier child would keep running.
     stops: ClassVar[set[int]] = set()
 
     def __init__(self, function, *args):

@@ -15,7 +15,7 @@ COLUMNS = (
     "total_rdma_request", "total_rdma_reply", "pullup_copy", "fixup_copy", "hardway_register",
     "failed_marshal", "bad_reply", "nomsg_call", "mrs_recycled", "mrs_orphaned",
     "mrs_allocated", "local_inv_needed", "empty_sendctx_q", "reply_waits_for_send")
-CREDIT = 256  # sunrpc counts congestion in these units
+CREDIT = 256  # number of units in which sunrpc counts the congestion of one request
 SWITCHES = pathlib.Path("/sys/kernel/sunrpc/xprt-switches")
 DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
 CLIENTS = pathlib.Path("/sys/kernel/debug/sunrpc/rpc_clnt")
@@ -39,12 +39,13 @@ def lines(where):
 
 
 def statistics(where):
-    """Returns for each transport of a mount: column -> value. TCP has fewer columns."""
+    """Returns for each transport of a mount a dictionary of the values by column. TCP has fewer
+    columns."""
     return [dict(zip(COLUMNS, map(int, words[1:]), strict=False)) for words in lines(where)]
 
 
 def operations(where):
-    """Returns operation -> the numbers behind its name."""
+    """Returns for each operation the numbers behind its name, as a dictionary."""
     rows = [line.split(":", 1) for line in section(where)]
     start = next(i for i, row in enumerate(rows) if "per-op statistics" in row[0])
     return {row[0].strip(): [int(n) for n in row[1].split()]

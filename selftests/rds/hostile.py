@@ -22,7 +22,7 @@ from lib.requester.row import NotAccepted
 from lib.requester.verbs import Device, PyverbsRDMAError, Requester
 
 PORT = 18634
-# The first type of service of the rows' connections.
+# The type of service of the first row's connection. Each further row uses the next number.
 FIRST_TOS = 100
 HEADER = struct.Struct("!QQIHHBB4xH16s")
 HELLO = struct.Struct("!4s4sBBHB3xQI4x")
@@ -31,7 +31,7 @@ MAP_BYTES = 8192
 MAP, ACK_REQUIRED, RETRANSMITTED = 1, 2, 4
 MOST = (1 << 64) - 1
 SECONDS = 20
-# How many answers to pings may wait for a peer.
+# Maximum number of answers to pings that may wait for a peer.
 PINGS = 1024
 OWN_PORT = 7
 
@@ -57,7 +57,7 @@ def frame(payload=b"", checksum=None, **fields):
 
 
 class Peer(Requester):
-    """A connection of this peer."""
+    """One connection of the hostile peer."""
 
     buffer_bytes = HEADER.size + FRAGMENT
 
@@ -90,8 +90,8 @@ class Peer(Requester):
 
 @dataclasses.dataclass
 class Row:
-    """`frames`: the frames that are sent, for the port of a program. `does`: what is done after
-    that."""
+    """Makes a row. `frames` returns the frames to send to the port of a program. `does` is called
+    after the frames were sent."""
 
     name: str
     frames: object = lambda port: []
@@ -102,7 +102,7 @@ class Row:
 
 
 def message(payload=b"message", **fields):
-    """Returns `frames` of a row that sends such a message."""
+    """Returns the `frames` of a row that sends a message with these changes."""
     return lambda port: [frame(payload, dport=port, **fields)]
 
 
@@ -218,7 +218,7 @@ ROWS = (
 
 
 class Judge:
-    """Tries the rows and checks both machines."""
+    """Runs the rows, and checks both machines after each row."""
 
     def __init__(self, t):
         self.t, self.device = t, Device(devices()[0])
@@ -267,7 +267,7 @@ class Judge:
         if row.ends:
             return [] if peer.has_ended() else ["the connection goes on"]
         with contextlib.suppress(PyverbsRDMAError):
-            peer.send(frame(sequence=MOST))  # a ping
+            peer.send(frame(sequence=MOST))  # This frame is a ping.
         answered = peer.answers()
         return [] if answered else [f"no answer to a ping, broken: {peer.broken}, {peer.events}"]
 

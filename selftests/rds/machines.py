@@ -18,7 +18,7 @@ from rds import TRANS_IB, TRANSPORT, Rds  # type: ignore[attr-defined]  # noqa: 
 
 from lablib.guest.remote import Remote  # noqa: E402
 
-# The module of the plain build, or one with a planted fault.
+# The file of our module: that of the plain build, or one with a planted fault.
 MODULE = os.environ.get("LAB_MODULE") or f"/repo/build/{os.uname().release}-rds/rds_rdma_rs.ko"
 LOAD = {"ours": ["insmod", MODULE], "intree": ["modprobe", "rds_rdma"]}
 NAME = "rds_rdma_rs"
@@ -30,7 +30,8 @@ NFT = {"cut": CUT,
        "mend": "nft delete table inet cut",
        "lose": CUT.replace("drop'", "numgen random mod 1000 < 3 counter drop'"),
        "lost": "nft list table inet cut | sed -n 's/.*packets \\([0-9]*\\).*/\\1/p'"}
-# The debug kernel has no nft. These lose packets of commands, too, so they cannot cut the link.
+# The debug kernel has no nft, so tc is used there. The rules of tc drop packets of commands, too,
+# so they can lose some packets, but not cut the link.
 TC = {"mend": "tc qdisc del dev eth0 root",
       "lose": "tc qdisc replace dev eth0 root netem loss 0.3%",
       "lost": "tc -s qdisc show dev eth0 | sed -n 's/.*dropped \\([0-9]*\\).*/\\1/p'"}
@@ -97,7 +98,7 @@ def load_on_request():
     """Installs our module as an administrator does, so that RDS loads it when a program asks for
     RDMA.
 
-    Returns the modules that are loaded then. Removes the installation.
+    Returns the modules that RDS has loaded. Removes the installation afterwards.
     """
     updates = PARENT / os.uname().release / "updates"
     here("mount", "-t", "tmpfs", "tmpfs", PARENT)

@@ -28,7 +28,7 @@ PROMISES = []
 
 
 def context(local, peer, control):
-    """Returns both ends, as the tests have them."""
+    """Returns the two ends of a connection, in the form that the tests use."""
     return Context(argparse.Namespace(local=local, peer=peer, control=control, strict=False,
                                           tos=None, dead="10.9.0.77"))
 

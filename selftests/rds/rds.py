@@ -36,16 +36,17 @@ import traceback
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
-# Seconds to wait for a message. On a busy machine a first connection took six seconds.
+# Maximum number of seconds to wait for a message. On a busy machine a first connection took six
+# seconds.
 MESSAGE_SECONDS = 20.0
 
 AF_RDS = 21
 SOL_RDS = 276
-# Socket options.
+# Numbers of socket options.
 CANCEL_SENT_TO, GET_MR, FREE_MR, RECVERR, GET_MR_FOR_DEST, TRANSPORT = 1, 2, 3, 5, 7, 8
 TRANS_IB = 0
 SIOCRDSSETTOS = 0x89E0
-# Control messages.
+# Numbers of control messages.
 CMSG = {"args": 1, "dest": 2, "map": 3, "status": 4, "cong": 5, "fadd": 6, "cswp": 7,
         "masked_fadd": 8, "masked_cswp": 9}
 # Flags of RDMA structures.
@@ -54,15 +55,17 @@ STATUS = {0: "SUCCESS", 1: "REMOTE_ERROR", 2: "CANCELED", 3: "DROPPED", 4: "OTHE
 PAGE = mmap.PAGESIZE
 
 # Layouts of include/uapi/linux/rds.h, in native byte order, as the kernel reads them.
-IOVEC = struct.Struct("@QQ")                # addr bytes
-GET_MR_ARGS = struct.Struct("@QQQQ")        # vec, cookie_addr, flags
+IOVEC = struct.Struct("@QQ")                # fields: addr, bytes
+GET_MR_ARGS = struct.Struct("@QQQQ")        # fields: vec (two words), cookie_addr, flags
 GET_MR_FOR_DEST_ARGS = struct.Struct("@128sQQQQ")
-FREE_MR_ARGS = struct.Struct("@QQ")         # cookie, flags
-RDMA_ARGS = struct.Struct("@QQQQQQQ")       # cookie, remote vec, local vec, nr_local, flags, token
-ATOMIC_ARGS = struct.Struct("@QQQQQQQQQ")   # cookie, local, remote, 4 operands, flags, token
-NOTIFY = struct.Struct("@Qi4x")             # user_token, status
+FREE_MR_ARGS = struct.Struct("@QQ")         # fields: cookie, flags
+# fields: cookie, remote vec, local vec, nr_local, flags, token
+RDMA_ARGS = struct.Struct("@QQQQQQQ")
+# fields: cookie, local, remote, 4 operands, flags, token
+ATOMIC_ARGS = struct.Struct("@QQQQQQQQQ")
+NOTIFY = struct.Struct("@Qi4x")             # fields: user_token, status
 COOKIE = struct.Struct("@Q")
-CMSGHDR = struct.Struct("@Nii")              # cmsg_len, level, type
+CMSGHDR = struct.Struct("@Nii")              # fields: cmsg_len, level, type
 
 
 class Msghdr(ctypes.Structure):
@@ -236,7 +239,7 @@ class Rds:
         check(LIBC.ioctl(self.fd, SIOCRDSSETTOS, ctypes.byref(value)), "SIOCRDSSETTOS")
 
 
-INFO = {  # name: (option, struct, field names); one row per element
+INFO = {  # The kernel's tables, by name: socket option, layout of one row, names of the fields.
     "counters": (10000, "=32sQ", "name value"),
     "connections": (10001, "=QQ4s4s16sBB",
                     "next_tx_seq next_rx_seq laddr faddr transport flags tos"),
@@ -280,7 +283,7 @@ def info(what):
 
 
 def shown(name, value):
-    """Returns a value of such a table as text or number."""
+    """Returns a value from one of the kernel's tables as text or number."""
     if name in ("name", "transport"):
         return value.rstrip(b"\0").decode()
     if name.endswith("addr"):
@@ -307,14 +310,15 @@ class Node:
     def __init__(self):
         self.sockets, self.buffers, self.local_vectors = {}, {}, []
 
-    # Memory.
+    # The next methods handle memory.
 
     def buffer(self, name, size, seed=None, guard=PAGE):
         """Makes anonymous memory, filled from `seed` if there is one; returns its page-aligned
         address."""
         memory = mmap.mmap(-1, size + guard)
         if seed is None:
-            memory[:] = bytes(len(memory))  # touches each page, so that it is not the zero page
+            # Writing touches each page, so that it is not the zero page.
+            memory[:] = bytes(len(memory))
         else:
             memory[:] = pattern(seed, len(memory))
         self.buffers[name] = memory
@@ -333,7 +337,7 @@ class Node:
     def digest(self, name, offset, size):
         return hashlib.sha256(self.buffers[name][offset:offset + size]).hexdigest()
 
-    # Sockets.
+    # The next methods handle sockets.
 
     def open(self, name, host=None, port=0, transport=None, recverr=None, sndbuf=None, rcvbuf=None,
              tos=None):
@@ -476,7 +480,7 @@ class Node:
             sock.close()
         return times
 
-    # Anything else.
+    # The next methods handle everything else.
 
     def shell(self, command, timeout=30):
         done = subprocess.run(["sh", "-c", command], check=False,
@@ -595,7 +599,7 @@ def serve(host, port):
 
 
 class Later:
-    """A call that runs in a thread."""
+    """A call of a method that runs in a thread of its own."""
 
     def __init__(self, function, *arguments, **named):
         self.result = None
@@ -630,8 +634,8 @@ def test(rows, slow=False, fault=False):
 
 
 class Context:
-    """The two ends of one test. `a`: the manual page's client, this process. `b`: its server, the
-    agent."""
+    """The two ends of one test. `a` is this process, the client of the manual page. `b` is the
+    agent, the server of the manual page."""
 
     def __init__(self, options):
         self.options = options
@@ -663,8 +667,9 @@ class Context:
         self.notes.append(text)
 
     def pair(self, a=None, b=None, warm=True, tos=None):
-        """Opens a bound socket "s" at each end; returns (port of a, port of b). A `tos` of its own
-        means a connection of its own, for tests that may leave the connection unusable."""
+        """Opens a bound socket "s" at each end; returns (port of a, port of b). A test that may
+        leave its connection unusable passes a `tos` that no other test uses, so that it has a
+        separate connection."""
         self.a.close_all()
         self.b.close_all()
         ports = []
@@ -701,8 +706,8 @@ class Context:
 
     def offer(self, off=0, size=PAGE, flags=0, seed=1, buf="m", make=True, data="req", acked=True,
               **more):
-        """Client: maps `size` octets at `off` and sends the request. Returns the cookie that the
-        server receives.
+        """Acts as the client: maps `size` octets at `off`, and sends the request. Returns the
+        cookie that the server receives.
 
         The server answers, so the request is acknowledged and no longer holds the region.
         """
@@ -721,7 +726,8 @@ class Context:
         return got and got["cookie"]
 
     def rdma(self, cookie, size, flags=0, remote_off=0, local=None, token=7, data="ack", **more):
-        """Server: transfers between the cookie's memory and its own buffer "l", and sends the ACK.
+        """Acts as the server: transfers between the cookie's memory and its own buffer "l", and
+        sends the ACK.
         """
         return self.b.send("s", self.a_addr, self.pa, data.encode().hex(), [
             {"type": "args", "cookie": cookie, "remote_off": remote_off,
@@ -920,7 +926,8 @@ def local_vectors(t):
                                    ("piece wraps", [[(1 << 64) - 10, 0, 100]], "EINVAL")):
         got = t.rdma(cookie, 0, READWRITE, local=vector)
         t.want(name, got["error"] if isinstance(got, dict) else got, expected)
-    # Takes the messages of the operations above: `transfer` would take one of them for its own.
+    # Receives the messages of the operations above, because `transfer` would mistake one of them
+    # for its own.
     t.a.drain("s", 0.3)
     t.want("the connection still works", t.transfer(True), True)
 
@@ -1099,7 +1106,8 @@ def bad_access(t, name, cookie, size, flags, remote_off, recverr, known=None):
     start = time.monotonic()
     t.rdma(cookie(good), size, flags, remote_off, None, 42)
     status = t.b.wait_status("s", 42, 3)
-    t.a.free_mr("s", good, INVALIDATE)  # in case the held region delays the status
+    # The region is freed, in case the held region delays the status.
+    t.a.free_mr("s", good, INVALIDATE)
     status = status or t.b.wait_status("s", 42, 15)
     t.want(name, status and status[1:], ["REMOTE_ERROR"], known)
     ack = t.a.recv("s", 0.3)
@@ -1178,7 +1186,7 @@ def reachable(t, cookie, size=8, remote_off=0, write=False):
 # covers: RDS-01
 @test("RDS-01 RDS-20", slow=True)
 def bounds(t):
-    """The handle covers the memory for which it was made, and no octet more."""
+    """A handle gives access to the memory for which it was made, and to no octet more."""
     for name, off, size, remote_off in (("the octet before", 100, 200, -1),
                                         ("the octet behind", 100, 200, 200),
                                         ("the start of the page", 100, 200, -100),
@@ -1325,7 +1333,8 @@ def atomics(t):
 
 @test("RDS-49 RDS-56", fault=True, slow=True)
 def region_limit(t):
-    """At most --limit regions of two pages, as the transport's parameter sets it."""
+    """The transport's parameter limits the number of regions. At most --limit regions of two pages
+    can be made."""
     limit = t.options.limit
     t.pair()
     t.a.buffer("m", PAGE, 1)
@@ -1342,7 +1351,8 @@ def region_limit(t):
 
 @test("basic RDS-57", slow=True)
 def largest_operation(t):
-    """1 MiB in the worst iovecs: 255 pieces over three pages each, 769 over a page border each."""
+    """Transfers 1 MiB in the iovecs that need most elements: 255 pieces that each touch three
+    pages, and 769 pieces that each cross a page border."""
     t.pair(tos=22)
     cookie = t.offer(0, 1 << 20, 0, seed=1)
     t.b.buffer("l", 256 * 3 * PAGE + 769 * 2 * PAGE, 2)
@@ -1547,7 +1557,7 @@ def device_of_the_server_leaves(t):
         t.want("FREE_MR", isinstance(t.a.free_mr("s", cookie, INVALIDATE), float), True)
 
 
-# The token of the last operation of `writing`.
+# Token of the last operation that `writing` begins.
 LAST = 209
 
 
@@ -1574,7 +1584,7 @@ def without_device(t, node):
 
 
 def goes_on(t):
-    """Checks that the operations are told, and that messages arrive again."""
+    """Checks that each operation has a notification, and that messages arrive again."""
     t.want("the operations are told", bool(t.b.wait_status("s", LAST, 60)), True)
     t.a.send("s", t.b_addr, t.pb, b"on".hex())
     start, data = time.monotonic(), ""
@@ -1695,7 +1705,8 @@ def failing_allocations(t):
     met = []
     with Failures() as failures:
         for number, nth in enumerate((1, 2, 3, 7, 19)):
-            # The connection is also made while allocations fail.
+            # The first message is sent while allocations fail, so the connection is made in that
+            # time.
             t.pair(warm=False, tos=170 + number)
             for node in (t.a, t.b):
                 node.buffer("m", 1 << 19, 1)
@@ -1707,7 +1718,8 @@ def failing_allocations(t):
             while time.monotonic() < end and data != b"on".hex():
                 data = (t.b.recv("s") or {}).get("data", "")
             t.want(f"every {nth}th fails: messages go on", data, b"on".hex())
-            # New sockets: late notifications of the former operations do not reach them.
+            # The sockets are opened again, so that late notifications of the earlier operations do
+            # not reach them.
             t.pair(tos=170 + number)
             for write in (False, True):
                 t.want(f"every {nth}th fails: transfers afterwards", t.transfer(write), True)
@@ -1716,7 +1728,7 @@ def failing_allocations(t):
 
 
 def kept():
-    """Returns the number of regions of the devices here, and the number of pinned pages."""
+    """Returns the number of regions of this machine's devices, and the number of pinned pages."""
     regions = subprocess.run(["rdma", "resource", "show", "mr"], check=True, capture_output=True)
     pathlib.Path("/proc/sys/vm/stat_refresh").write_text("1\n", encoding="ascii")
     lines = pathlib.Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
@@ -1773,7 +1785,7 @@ def unmappable(parameter):
 
 
 def resets():
-    """How many connections have ended in this machine."""
+    """Returns how many connections have ended in this machine."""
     return next(row["value"] for row in info("counters") if row["name"] == "conn_reset")
 
 
@@ -1849,7 +1861,7 @@ def unmapped_operations(t):
         for where, machine, seed in (("here", t.a, 1), ("there", t.b, 2)):
             t.want(f"octets {where}", machine.digest("m", 0, size),
                    hashlib.sha256(pattern(seed, size)).hexdigest())
-        # The answer acknowledges all messages, also those that a frame replaced.
+        # The answer acknowledges all messages, even those that an empty frame has replaced.
         t.b.send("s", t.a_addr, t.pa, b"ok".hex())
         t.a.recv("s")
         t.want("regions and pinned pages", kept(), before)

@@ -13,13 +13,13 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 PROTO = REPO / "rust/proto"
 FUZZ = PROTO / "fuzz"
 RDS = REPO / "rust/rds_proto"
-# The protocol cores, each a crate of cargo.
+# The protocol cores, each of which is a crate of cargo.
 CORES = (PROTO, RDS)
 TARGET = "x86_64-unknown-linux-gnu"
 
 
 class HostError(Exception):
-    """A step that failed; the text says what to look at."""
+    """Raised if a step fails; the text says what to look at."""
 
 
 def cache():

@@ -28,7 +28,7 @@ RECORD = REPO / "tools/results/mutants.csv"
 CRATES = ("proto", "rds_proto")
 BUILD_SECONDS, TEST_SECONDS = 900, 180
 MODULE = re.compile(r"mod (\w+);$")
-# Modules that other modules of the tests use.
+# Names of the test modules that other test modules use.
 SHARED = ("common", "rig", "responder_rig", "fuzz_replay", "random")
 OUTCOME = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULTILINE)
 
@@ -37,15 +37,15 @@ OUTCOME = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULT
 class Proof:
     """A fault, the one test that notices it, and the rows that it breaks."""
 
-    kind: str             # fault, planted, by_hand or not_run
-    what: str             # what is broken
-    test: str             # as the page names it
+    kind: str             # kind of the entry: fault, planted, by_hand or not_run
+    what: str             # description of what is broken
+    test: str             # name of the test on the conformance page
     rows: tuple
     name: str = ""        # name of a planted fault
     file: str = ""
     old: str = ""
     new: str = ""
-    noticed: bool = False  # when it was planted last
+    noticed: bool = False  # whether a test noticed the fault when it was planted last
 
     @property
     def crate(self):
@@ -152,7 +152,8 @@ class Copy:
         text = re.sub(r"\[\[bench\]\]\n(?:.+\n)+", "", manifest.read_text())
         text = text.replace("opt-level = 2", "opt-level = 0\ndebug = false\nincremental = true")
         manifest.write_text(text + "\n[workspace]\n")
-        # Only the modules that are needed, so that a fault costs only seconds.
+        # The test program contains only the modules that are needed, so that a fault costs only
+        # seconds.
         program = tree / "tests/it/main.rs"
         program.write_text("".join(
             line for line in program.read_text().splitlines(keepends=True)
@@ -198,7 +199,7 @@ class Copy:
                 return f"does not build\n{common.tail(output, 15)}"
             status, output = self.cargo(["--", "--exact", proof.case], TEST_SECONDS)
             if status is None:
-                return None    # a test that does not end counts as failed
+                return None    # A test that does not end counts as failed.
             counts = OUTCOME.search(output)
             if status and counts and counts.groups() == ("0", "1"):
                 return None

@@ -37,7 +37,7 @@ SHOWN = 5
 # XDR (RFC 4506): every type is a pair of functions, unpack(bytes, at) and pack(value).
 
 class Malformed(Exception):
-    """The bytes are not a value of the type."""
+    """Raised if the bytes are not a value of the type."""
 
 
 def integer(code, size):
@@ -84,7 +84,7 @@ def structure(**fields):
 
 
 def optional(inner):
-    """`type *name`: optional data (4.19)."""
+    """Makes the type `type *name`: optional data (4.19)."""
     def unpack(octets, at):
         present, at = boolean[0](octets, at)
         return inner[0](octets, at) if present else (None, at)
@@ -96,7 +96,8 @@ def optional(inner):
 
 
 def linked(entry):
-    """`struct list { type entry; struct list *next; } *name`, as a Python list."""
+    """Makes the type `struct list { type entry; struct list *next; } *name`, whose value is a
+    Python list."""
     def unpack(octets, at):
         values = []
         present, at = boolean[0](octets, at)
@@ -113,7 +114,7 @@ def linked(entry):
 
 
 def array(inner):
-    """`type name<>`: a counted array (4.13)."""
+    """Makes the type `type name<>`: a counted array (4.13)."""
     def unpack(octets, at):
         count, at = uint32[0](octets, at)
         values = []
@@ -129,7 +130,7 @@ def array(inner):
 
 
 def opaque():
-    """`opaque name<>` (4.10)."""
+    """Makes the type `opaque name<>`: counted bytes (4.10)."""
     def unpack(octets, at):
         length, at = uint32[0](octets, at)
         end = at + (length + 3) // 4 * 4
@@ -144,7 +145,8 @@ def opaque():
 
 
 def union(discriminant, **arms):
-    """`union switch (discriminant)`; an arm is (value, type), type None for void."""
+    """Makes the type `union switch (discriminant)`. An arm is a pair (value, type); the type of a
+    void arm is None."""
     by_value = {value: (name, kind) for name, (value, kind) in arms.items()}
     numbers = {name: value for name, (value, _) in arms.items()}
 
@@ -167,7 +169,7 @@ def union(discriminant, **arms):
     return unpack, pack
 
 
-# RFC 8166 section 4.1.2.
+# The types of RFC 8166, section 4.1.2.
 
 xdr_rdma_segment = structure(handle=uint32, length=uint32, offset=uint64)
 xdr_read_chunk = structure(position=uint32, target=xdr_rdma_segment)
@@ -182,7 +184,7 @@ rdma_body = union(enum(0, 1, 4), RDMA_MSG=(0, rpc_rdma_header), RDMA_NOMSG=(1, r
                   RDMA_ERROR=(4, rpc_rdma_error))
 rdma_msg = structure(rdma_xid=uint32, rdma_vers=uint32, rdma_credit=uint32, rdma_body=rdma_body)
 
-# The version two draft, section 4.2.
+# The types of the version two draft, section 4.2.
 
 msg_type = enum(0, 1)
 rpcrdma2_chunk_lists = structure(rdma_direction=msg_type, rdma_reads=linked(xdr_read_chunk),
@@ -246,7 +248,7 @@ def find_private(octets):
     return ["none"]
 
 
-# Random messages.
+# The next classes and functions make random messages.
 
 class Maker:
     """Makes random values of the types above."""
@@ -326,7 +328,7 @@ class Maker:
 
 
 class Comparison:
-    """Counts, and the first few differences."""
+    """The result of a comparison: counts, and the first few differences."""
 
     def __init__(self):
         self.compared = 0

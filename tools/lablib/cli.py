@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The command line."""
+"""The command line of tools/lab."""
 
 import argparse
 import dataclasses

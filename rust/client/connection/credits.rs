@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Records that a message above the minimum threshold was posted (CM-24).
+    /// Records that a message longer than the minimum inline threshold was posted (CM-24).
     #[inline]
     pub(crate) fn large_send(&self) {
         if self.large.sent() {
@@ -128,9 +128,9 @@ impl Connection {
         cwnd(&credits)
     }
 
-    /// Returns whether abandoned calls have held every credit for so long that their replies will
-    /// not arrive: a server may drop a call that it believes to be a retransmission. `credits` is
-    /// the present state of the credits. Called periodically.
+    /// Returns whether abandoned calls have held every credit for a long time. Their replies will
+    /// then not arrive: a server may drop a call that it believes to be a retransmission. `credits`
+    /// is the present state of the credits. Called periodically.
     pub(crate) fn starves(&self, credits: &ForwardCredits) -> bool {
         self.starvation.lasts(credits.cwnd() > 0)
     }

@@ -88,8 +88,8 @@ impl KnownGrant {
 
     /// Records `grant`; `None` means that no grant is known.
     ///
-    /// ORDERING: A full barrier between this store and the caller's later check for a large message
-    /// ([`LargeSend::taken`]). The sender of a large message first stores that it was sent
+    /// ORDERING: A full barrier separates this store from the caller's later check for a large
+    /// message ([`LargeSend::taken`]). The sender of a large message first stores that it was sent
     /// ([`LargeSend::sent`]) and then clears the grant. So either this thread sees the large
     /// message, or the grant stays cleared and the next reply is examined in full.
     pub(super) fn set(&self, grant: Option<Credits>) {
@@ -156,8 +156,8 @@ impl LargeSend {
     pub(super) fn sent(&self) -> bool {
         let first = self.is(Large::None);
         if first {
-            // ORDERING: A full barrier, before the sender clears the known grant: see
-            // `KnownGrant::set`.
+            // ORDERING: A full barrier separates this store from the sender's next step, which
+            // clears the known grant: see `KnownGrant::set`.
             self.0.xchg(Large::Sent as u32, Full);
         }
         first

@@ -190,9 +190,10 @@ impl RegionPool {
         result
     }
 
-    /// Returns whether a call should take `count` regions now: enough are free, or there is no
-    /// memory for more, which [`RegionPool::take`] then reports. If this returns false, the senders
-    /// are woken when that changes, even if they were already woken before.
+    /// Returns whether a call should try to take `count` regions now. This is so if enough regions
+    /// are free. It is also so if there is no memory for more regions, because [`RegionPool::take`]
+    /// then reports the error. If this function returns false, the senders will be woken as soon as
+    /// it would return true.
     pub(crate) fn has(self: &Arc<Self>, count: usize) -> bool {
         let more = {
             let mut inner = self.inner.lock();
@@ -357,7 +358,7 @@ impl WorkItem for RegionPool {
         // A refill aims at one region for each call. If there are that many regions already, some
         // calls need several, so the pool grows by a quarter. Making more would cost memory and
         // time, perhaps for nothing. But the refill must also cover all regions that a waiting
-        // sender lacks, because only then the sender is woken.
+        // sender lacks, because the sender is not woken before that.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

@@ -66,7 +66,7 @@ use xprtrdma_sunrpc::{
     xprt::BackRef, //
 };
 
-/// One of this number of work requests is signalled. Most calls take two work requests.
+/// One in this many work requests is signalled. Most calls take two work requests.
 const SIGNAL_EVERY: u32 = 64;
 
 /// Maximum number of work requests that wait for one doorbell.

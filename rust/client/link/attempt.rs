@@ -189,7 +189,8 @@ impl Link {
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
         if self.version_policy() != VersionPolicy::V1Only {
-            // If memory is short, each transport finds out by itself.
+            // If memory is short, each transport finds out by itself whether the server supports
+            // version 2.
             let server = self.server(xprt);
             if let Some(shared) = server.as_deref().and_then(Server::shared) {
                 machine.learn_version(Known::from_word(shared.version()));
@@ -269,8 +270,8 @@ impl Link {
                 if let Some(rail) = rail {
                     id.bind_addr(&SocketAddr::new(rail.local, 0))
                         .map_err(refused)?;
-                    // If the port is down, nothing would be sent, and rxe could not send again even
-                    // when the port is up.
+                    // If the port is down, the attempt must not send anything: nothing would leave
+                    // this host, and rxe could then send nothing even after the port is up again.
                     self.check_port(&id, epoch)?;
                 }
                 id.resolve_addr(&peer, ms32(timeout)).map_err(refused)
@@ -284,8 +285,8 @@ impl Link {
             Action::CreateQp { epoch } => {
                 self.create_qp(xprt, attempt, epoch)
                     .map_err(|fault| Event::LocalFault(epoch, fault))?;
-                // From now on, events of the port are reported. But one may have been missed since
-                // the last check.
+                // From now on, events of the port are reported. But an event between the last check
+                // and now may have been missed.
                 if let Some(id) = &attempt.id {
                     self.check_port(id, epoch)?;
                 }

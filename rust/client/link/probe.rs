@@ -233,8 +233,8 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     let id = Arc::new(id, GFP_KERNEL).map_err(|_| Fault::Ours)?;
     id.bind_addr(&SocketAddr::new(rail.local, 0))
         .map_err(Fault::of_step)?;
-    // If the port is down, nothing would be sent, and rxe could not send again even when the port
-    // is up.
+    // If the port is down, the probe must not send anything: nothing would leave this host, and rxe
+    // could then send nothing even after the port is up again.
     if !id.is_port_active() {
         return Err(Fault::Rails);
     }

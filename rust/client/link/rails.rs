@@ -155,8 +155,8 @@ impl Link {
     /// Reports that the attempt failed. Returns whether another rail should be tried at once.
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
         if reason == ConnectError::Stale && self.place.lock().is_some() {
-            // The peer has forgotten the old connection, and the device has been created again
-            // since then.
+            // The peer still had a connection from before this host's device was removed and
+            // created again. Now it has dropped that connection, so the next attempt may succeed.
             self.rail_died.store(true, Relaxed);
             return true;
         }

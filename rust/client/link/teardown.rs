@@ -159,8 +159,8 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
 }
 
 /// Combines the device's failure reports from before this host ended the connection with those from
-/// afterwards. The end flushes all remaining work requests, which explains nothing. But if one of
-/// them failed with another status, that status is the reason.
+/// afterwards. The end flushes all remaining work requests, which explains nothing. But if a work
+/// request failed with a status other than "flushed", that status is the reason.
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<failure::FailedWork>| {
         failed.map(|work| FailedWork {

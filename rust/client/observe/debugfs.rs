@@ -205,8 +205,8 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             }
             Some(why) => writeln!(f, "remote invalidation: not asked for, {}", why.reason())?,
         }
-        // The granted number of requests may be in flight. For those that were given up the server
-        // still owes the reply.
+        // `granted` requests may be in flight. The server still owes the replies to the calls that
+        // were given up.
         writeln!(
             f,
             "credits: {} requested, {} granted, {} with calls given up",

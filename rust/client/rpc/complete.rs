@@ -48,8 +48,8 @@ impl Answer {
     }
 }
 
-/// Carries out the verdict on a reply that did not have the predicted form, or whose call's regions
-/// this host had to invalidate. Apart from that it does what [`complete_rpc`] does.
+/// Carries out the verdict on a reply that took the slow path: it did not have the predicted form,
+/// or this host had to invalidate regions of its call.
 #[inline(never)]
 pub(super) fn complete_judged(
     counters: &Counters,
@@ -134,8 +134,8 @@ pub(super) fn complete_rpc(
     match placed {
         Ok(()) => {
             ends(counters, &pinned, 0);
-            // The call has no regions left, so it has no lease and can complete. It fails here only
-            // if the buffer has no space for the padding of the data item.
+            // The call has no regions left, so it has no lease and can complete. The completion
+            // fails here only if the buffer has no space for the padding of the data item.
             if let Err(pinned) = pinned.complete(len) {
                 fail(counters, pinned, xprtrdma_proto::Error::BadPayload);
             }

@@ -62,8 +62,8 @@ fn handle(region: &Region) -> Handle {
     Handle(region.window().handle)
 }
 
-/// Takes the region with this key from a call that has no region, several regions, or no known
-/// echo.
+/// Searches the regions of a call for the region with this key, and takes it from the call. Handles
+/// the rare calls: those without a region, with several regions, or without a known echo.
 #[inline(never)]
 fn one_of_many(
     state: &mut State,

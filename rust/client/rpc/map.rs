@@ -70,8 +70,8 @@ impl Mapping<'_> {
         Ok(())
     }
 
-    /// Maps memory from offset `start` on to one region, as much as the region can hold. Returns
-    /// the number of mapped bytes.
+    /// Maps the memory that begins at offset `start` to one region, as much of it as the region can
+    /// hold. Returns the number of mapped bytes.
     // This function is not inlined. If it were, the compiler would prepare the loop for a second
     // region, which is rare.
     #[inline(never)]

@@ -178,9 +178,10 @@ impl Offered {
         self.non_data = non_data;
     }
 
-    /// Returns the content of a reply that proves that the server has received the Send that
-    /// described this region. For a Write or Reply chunk it is the region's offset, which the reply
-    /// repeats. A reply does not repeat a Read chunk, so for a Read chunk it is the xid.
+    /// Returns the value that proves, if a reply contains it, that the server has received the Send
+    /// with the description of this region. For a Write or Reply chunk it is the region's offset,
+    /// which the reply repeats. A reply does not repeat a Read chunk, so for a Read chunk it is the
+    /// xid.
     pub(super) fn echo(&self, region: &Region) -> Echo {
         match region.access() {
             Access::RemoteWrite => Echo::Offset,

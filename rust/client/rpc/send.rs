@@ -58,7 +58,7 @@ pub(crate) fn send_call(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<()
     }
 }
 
-// This function is not inlined: that would save 20 instructions here, but add 4 to a call of
+// This function is not inlined: inlining would save 20 instructions here, but add 4 to each call of
 // version 1.
 #[inline(never)]
 fn plan_and_send_in_version_2(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {

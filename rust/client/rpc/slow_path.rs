@@ -101,7 +101,7 @@ fn post_call(
         results: planned.result_segments,
     };
     let needed = regions.all();
-    // The segments belong to the slot's last call.
+    // The slot still contains the segments of its last call.
     state.reads.clear();
     state.offer.chunk.clear();
     if needed != 0 {

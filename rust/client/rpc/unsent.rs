@@ -64,7 +64,7 @@ fn no_regions(
         Shortage::Unmapped => return unmapped(conn, call),
     }
     conn.xprt().stop_senders();
-    // Regions may have come back before the senders were stopped.
+    // Regions may have been returned to the pools before the senders were stopped.
     if conn.regions().have(needed) {
         conn.xprt().wake_senders();
     }

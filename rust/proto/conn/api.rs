@@ -63,10 +63,10 @@ use crate::{
 /// | [`Action::Fail`]                    | wakes the RPC tasks with the error; the attempt is    |
 /// |                                     | over                                                  |
 ///
-/// In every case an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a
-/// peer ends the connection instead of answering the version probe, the attempt goes on after
-/// `TearDown` with another connection. The end is reached, or a tear-down asked for, no later than
-/// the deadline of the attempt.
+/// In every case an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a peer
+/// ends the connection instead of answering the version probe, the attempt goes on after `TearDown`
+/// with another connection. At the deadline of the attempt at the latest, the attempt has ended or
+/// the machine has asked for the tear-down.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
 /// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until

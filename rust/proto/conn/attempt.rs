@@ -54,8 +54,8 @@ impl Stage {
         }
     }
 
-    /// Returns the error for an attempt whose present step is overdue; `None` if the version
-    /// negotiation decides.
+    /// Returns the error for an attempt whose present step is overdue. Returns `None` during the
+    /// version negotiation, which decides itself what happens then.
     pub(super) const fn overdue(self) -> Option<ConnectError> {
         match self {
             Self::Address => Some(ConnectError::AddrSilent),
@@ -71,7 +71,7 @@ impl Stage {
 /// stalled.
 const LATE: Millis = Millis::from_secs(1);
 
-/// Minimum time that an attempt must have left to start again from the beginning.
+/// An attempt starts again from the beginning only if at least this much of its time is left.
 const ENOUGH: Millis = Millis::from_secs(1);
 
 /// What an event of the connection manager does to an attempt.
@@ -182,8 +182,8 @@ impl Attempt {
             (Stage::Address, CmEvent::AddrError(AddrFault::TimedOut)) if now < self.deadline() => {
                 return Step::Address(self.deadline().since(now));
             }
-            // The usual reason is a changed hardware address of the peer or of a router. If the
-            // peer does not answer at all, the time limit of the attempt ends the attempt.
+            // The usual reason of this event is a changed hardware address of the peer or of a
+            // router. If the peer does not answer at all, the time limit ends the attempt.
             (_, CmEvent::Unreachable) if self.end.since(now) >= ENOUGH => {
                 let left = self.end.since(now).get();
                 return Step::Again(Millis::new(left.saturating_sub(SPREAD.get())));

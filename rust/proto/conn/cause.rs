@@ -11,7 +11,8 @@ use crate::{
 /// Why an established connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The server closed it: it was stopped, or saw an error. See its log.
+    /// The server closed the connection, because it was stopped or saw an error. See the server's
+    /// log.
     PeerClosed,
     /// A work request failed.
     Completion(WcStatus),
@@ -37,12 +38,12 @@ pub enum Cause {
     /// Version 2 only: the server sends options faster than it receives the refusals (MAL-184).
     OptionFlood,
     /// Version 2 only: the server has another version now (MAL-023). The next connection asks for
-    /// it.
+    /// the version again.
     VersionRefused,
     /// A request was not answered in time, and no reply ever came on this connection.
     RpcTimeout,
     /// The server sent nothing for three timers of requests (`timeo`), although its adapter
-    /// answers: it hangs, or its address has moved.
+    /// answers: the server hangs, or its address has moved.
     Unserved,
     /// A request had to be sent again, which needs a new connection. The server is slow, or `timeo`
     /// is too small.
@@ -116,9 +117,9 @@ impl Cause {
         )
     }
 
-    /// Returns whether this loss can follow when a peer writes to revoked memory or invalidates its
-    /// region. This host's queue pair refuses the access and fails. Devices report this failure
-    /// differently; some report only flushed work requests.
+    /// Returns whether this loss may have happened because the peer wrote to revoked memory, or
+    /// invalidated the region of such memory. This host's queue pair refuses the access and fails.
+    /// Devices report this failure differently; some report only flushed work requests.
     pub(super) const fn fits_refused_write(self) -> bool {
         matches!(
             self,
@@ -208,7 +209,7 @@ pub enum ConnectError {
     AddrUnresolved,
     /// No route exists, or the server's host cannot be reached: `ip route get ADDRESS`.
     NoRoute,
-    /// InfiniBand only. Does a subnet manager run (`sminfo`)?
+    /// InfiniBand only: no answer to the query for a route. Does a subnet manager run (`sminfo`)?
     RouteSilent,
     /// The server's adapter does not answer. RoCE: is UDP port 4791 open, is the server's RDMA
     /// device up (`rdma link`)?
@@ -233,7 +234,7 @@ pub enum ConnectError {
     DeviceRemoved,
     /// The local address changed during the attempt.
     AddrChanged,
-    /// With rails only: the port of this one has no link.
+    /// With rails only: the port of this rail has no link.
     PortDown,
     /// Memory is short, or queue pairs or regions of the device are: `rdma resource show`. Use
     /// fewer `slots` or connections.

@@ -188,10 +188,11 @@ impl Health {
         } else if now >= before.settles {
             before.in_a_row.saturating_add(1)
         } else {
-            // Connections had not yet returned to the rail.
+            // The rail died before connections returned to it, so this death does not count.
             before.in_a_row
         };
-        // If the rail never worked, connections never moved away from it.
+        // The time of death delays the return of connections. If the rail never worked, there are
+        // no connections that could return.
         if self.proven {
             record.died = Some(now);
         }
@@ -203,8 +204,8 @@ impl Health {
         });
     }
 
-    /// Records that a connection or attempt ended, perhaps because of this rail. `moved` says that
-    /// connections leave the rail for that reason.
+    /// Records that a connection or attempt ended, perhaps because of this rail. `moved` says
+    /// whether connections leave the rail because of that.
     pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
             self.accuse(now);

@@ -158,7 +158,7 @@ impl Rails {
             }
             return;
         }
-        // Picks a free entry, or the unused entry whose rail left the tables and is oldest.
+        // Picks a free entry, or else the oldest unused entry whose rail left the tables.
         let age = |place: &&mut Option<Entry>| match place {
             None => Some(Time::default()),
             Some(entry) if entry.listed || entry.held > 0 => None,

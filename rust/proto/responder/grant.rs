@@ -196,9 +196,9 @@ impl Grant {
             return Err(Overdrawn::Starved);
         }
         if grant < self.granted {
-            // Until the client sees this smaller grant, it may send Calls that an earlier, larger
-            // grant allows. The Calls that have already arrived (those in process, and the one that
-            // gets this Reply) are not among the Calls still to come.
+            // Until the client sees this smaller grant, it may use an earlier, larger grant. Of the
+            // Calls that the larger grant allows, some have already arrived: those in process, and
+            // the one that gets this Reply. The others may still arrive.
             let known = self.in_process.saturating_add(1);
             self.late = self.believed.saturating_sub(known);
         }

@@ -40,12 +40,12 @@ pub struct Write {
 /// Write chunk, and then the rest over the segments of the Reply chunk, if it goes there.
 #[derive(Clone, Debug)]
 pub(crate) struct Pour<'a, S, L> {
-    /// The Write chunks from that of the next result on.
+    /// The Write chunks that are left; the first of them is for the next result.
     chunks: WriteList<'a>,
     results: S,
-    /// The Reply chunk until its first byte is written.
+    /// The Reply chunk; `None` after its first part was taken.
     reply: Option<Segments<'a>>,
-    /// What is still to be written to the Reply chunk.
+    /// The parts of the reply that go to the Reply chunk and are not written yet.
     rest: L,
     segments: Segments<'a>,
     segment: Segment,
@@ -76,8 +76,8 @@ where
         }
     }
 
-    /// Goes on to the next span, which is at the beginning of a chunk unless it belongs to the
-    /// Reply chunk and is not the first there.
+    /// Goes on to the next span. Each span of a result begins a Write chunk, and the first span of
+    /// the rest begins the Reply chunk. Later spans of the rest continue the Reply chunk.
     #[inline(always)]
     fn advance(&mut self) -> Option<()> {
         let chunk = match self.results.next() {

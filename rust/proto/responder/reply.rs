@@ -221,8 +221,8 @@ impl<'a> Reply<'a> {
         )
     }
 
-    /// Returns the parts of the reply that are not in Write chunks if the reply has this form, and
-    /// no part otherwise.
+    /// If the reply has this form, returns the parts of the reply that are not in Write chunks.
+    /// Otherwise returns no part.
     #[inline]
     fn left_for(&self, form: Form) -> Left<'a> {
         match self.form == form {

@@ -37,10 +37,10 @@ pub struct Queues {
 /// messages.
 pub const LEAST_SENDS: u32 = 64;
 
-/// Returns the length of a send queue. Its longest transfer has this number of `pages`, in work
-/// requests of at most `elements` pages each, and `segments` segments of the peer's memory. If the
-/// data of Reads need registered memory, `regions` is the number of regions that cover the pages.
-/// Each region needs a registration, and may divide a Read in two. A transfer may use
+/// Returns the length of a send queue for a longest transfer of `pages` pages. A work request
+/// carries at most `elements` pages, and the peer's memory has `segments` segments. If RDMA Reads
+/// need registered memory, `regions` is the number of regions that cover the pages. Each region
+/// needs a registration, and may divide a Read in two. A transfer may use
 /// [`Queues::longest_transfer`] entries of the queue. The length plus the work request for draining
 /// is a power of two, because devices round the length up to a power of two.
 pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u32 {
@@ -48,8 +48,8 @@ pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u3
         0 => 1,
         elements => elements,
     };
-    // Either Writes of the pages, or Reads into regions. Each segment may begin another work
-    // request.
+    // A transfer consists either of Writes from the pages, or of Reads into regions. Each segment
+    // may need one more work request.
     let (writes, reads) = (pages.div_ceil(elements), regions.saturating_mul(2));
     let longer = if writes > reads { writes } else { reads };
     let transfer = longer.saturating_add(segments);

@@ -160,7 +160,7 @@ mod suite {
                 SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0),
                 EADDRNOTAVAIL,
             ),
-            // A link-local address without a scope.
+            // This is a link-local address without a scope.
             (SocketAddr::new(own().ip(), 0), EINVAL),
         ] {
             let id = CmId::create(net(), Log::<Seen>::new()?)?;
@@ -230,7 +230,7 @@ mod suite {
             |()| CmId::create(net(), log.clone()).map(drop),
             |()| Ok(()),
         )?;
-        // Two allocations: the C object and this crate's context.
+        // The call makes two allocations: the C object and this crate's context.
         ensure_at_least!(errors, 2);
         Ok(())
     }

@@ -70,7 +70,8 @@ mod suite {
             },
             |()| Ok(()),
         )?;
-        // At least five allocations: the handler, the addresses, the id, its context, and the list.
+        // The call makes at least five allocations: the handler, the addresses, the id, the id's
+        // context, and the list.
         ensure_at_least!(errors, 5);
         ensure_eq!(Census::now(), Census::NOTHING);
         Ok(())

@@ -137,7 +137,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // Three allocations: the list, the device's region, and the Rust object.
+        // The call makes three allocations: the list, the device's region, and the Rust object.
         ensure_at_least!(errors, 3);
         Ok(())
     }

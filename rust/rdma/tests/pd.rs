@@ -104,7 +104,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // Two allocations: the C object and the Rust object.
+        // The call makes two allocations: the C object and the Rust object.
         ensure_at_least!(errors, 2);
         Ok(())
     }

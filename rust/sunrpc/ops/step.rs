@@ -40,8 +40,8 @@ impl<T: Transport> Ops<T> {
     /// `rqst` is pinned and has a task. The calling task holds the send lock.
     #[inline]
     pub(super) unsafe fn add_step(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: By the caller's contract. If the request's task holds the send lock, it is the
-        // task that runs here, and only its next step reads `tk_callback`.
+        // SAFETY: By the caller's contract the request has a task. If that task holds the send
+        // lock, it runs in this thread, and only its next step reads `tk_callback`.
         unsafe {
             let task = (*rqst).rq_task;
             let failed = Slot::<T>::from_rqst(rqst).verdict.read_once() != 0;

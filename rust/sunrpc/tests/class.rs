@@ -80,7 +80,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // At least three allocations: the work queues and the shared objects.
+        // The call makes at least three allocations: the work queues and the shared objects.
         ensure_at_least!(errors, 3);
         // None of these objects exists any more.
         drop(Registration::<Driver>::new()?);
@@ -242,7 +242,7 @@ mod suite {
                     Ok(())
                 },
             )?;
-            // The allocations: the transport, four names with two allocations each, the slots and
+            // The call allocates the transport, four names with two allocations each, the slots and
             // their lists. The number of allocations that fail differs between runs (8 to 12 were
             // seen), for an unknown reason.
             ensure_at_least!(errors, FEW);
@@ -373,7 +373,7 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The allocations: two buffers and a slot for each of three callbacks, and the list of
+        // The call allocates two buffers and a slot for each of three callbacks, and the list of
         // slots.
         ensure_at_least!(errors, FEW);
         drop(class);

@@ -26,7 +26,9 @@ NFSERR_ACCES = 13
 ANY_CAUSE = "any"
 # These rules drop TCP packets without data, so that incoming data are only acknowledged together
 # with data.
-BARE, SEGMENT = 80, "slow"  # bytes of the IP and TCP headers with all options
+# Maximum length of a packet without data: the bytes of the IP and TCP headers with all options. The
+# second constant is the name of the table of rules.
+BARE, SEGMENT = 80, "slow"
 SLOW = f"""
 table inet {SEGMENT} {{
     chain out {{
@@ -185,7 +187,8 @@ def read_under_way(exchange):
 
 
 def following(xid):
-    """Returns the next xid, as a little-endian host counts xids."""
+    """Returns the xid of the next call, for a client that counts its xids in the byte order of a
+    little-endian host."""
     return int.from_bytes(((int.from_bytes(xid.to_bytes(4, "little")) + 1) % (1 << 32))
                           .to_bytes(4, "little"))
 
@@ -245,7 +248,7 @@ ENDINGS = [
     Row("ends behind the answer", "MAL-103", READ, after_the_answer, ended(ANY_CAUSE)),
 ]
 
-# Calls without an answer.
+# Rows in which a call gets no answer.
 SILENCE = [
     Row("never answered", "MAL-153", SMALL, hold, ended(ANY_CAUSE)),
     Row("crowd never answered", "V1-014", CROWD,
@@ -265,7 +268,7 @@ INVALIDATION = [
         ignored("reminv_unannounced")),
     Row("region of another call invalidated", "MAL-014", TWO, one_by_one(hold, answer_kept),
         ended("wrong region invalidated", "reminv_wrong"), times=2),
-    # Answered correctly: its region is idle for the next row.
+    # This call is answered correctly, so its region is idle when the next row begins.
     Row("call answered and kept", "MAL-015", READ,
         one_by_one(honest_and_keep), ignored()),
     Row("region of a call that is over invalidated", "MAL-015", SMALL, invalidating(kept),
@@ -280,7 +283,7 @@ INVALIDATION = [
         ended(ANY_CAUSE, ("reminv_wrong", (0, 1)), ("bad_xid", (0, 1)))),
 ]
 
-# Replies that do not prove that the region is invalid, and replies that do.
+# Rows of replies that do not prove that the region is invalid, and of replies that prove it.
 PROOFS = [
     Row("chunk moved", "MAL-013", READ, moved, ignored("seg_mismatch", "reminv_unannounced")),
     Row("own Read chunk invalidated", "MAL-013", WRITE, invalidating(own),

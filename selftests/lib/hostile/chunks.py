@@ -25,9 +25,12 @@ from .row import (
 
 ALIEN = Segment((0x12345678, 4096, 0x1000))
 # Positions of words in a message, counted from 0.
-READ_LIST, WRITE_LIST, REPLY_CHUNK = 4, 5, 6  # if the lists before it are empty
-WRITE_COUNT = 6                               # the segment count of the first Write chunk
-AFTER_WRITES = 12                             # the Reply chunk after a Write list with one segment
+# each position is right if the lists before it are empty
+READ_LIST, WRITE_LIST, REPLY_CHUNK = 4, 5, 6
+# position of the segment count of the first Write chunk
+WRITE_COUNT = 6
+# position of the Reply chunk behind a Write list with one segment
+AFTER_WRITES = 12
 NFSERR_ACCES = 13
 
 
@@ -47,7 +50,7 @@ def lengths(change):
 
 
 def replied(change):
-    """Answers through the Reply chunk, with that changed."""
+    """Answers through the Reply chunk, and changes the chunk in the header of the answer."""
     def altering(message, exchange):
         return message.but(reply=change(message.reply, exchange.call.reply))
 
@@ -60,7 +63,7 @@ def total(count):
 
 
 def gap(which):
-    """Answers with the first of several segments not full, and the second in use."""
+    """Answers with several segments: the first is not full although the second is in use."""
     def altering(message, exchange):
         offered = exchange.call.writes[0] if which == "writes" else exchange.call.reply
         back = [offered[0].but(length=offered[0].length - 4), offered[1].but(length=4),
@@ -209,9 +212,10 @@ PAYLOAD = [
         payload(lambda octets: octets + b"\xee" * 3000), failed(errno.EIO)),
     Row("payload ends early", "MAL-095", READ, payload(lambda octets: octets[:40]),
         failed(errno.EIO)),
-    # The RPC client takes the next word for a mismatch of versions.
+    # With this number in `reply_stat`, the RPC client reads the next word as a mismatch of
+    # versions.
     Row("reply_stat 7", "MAL-096", SMALL, rpc_word(2, 7), failed(errno.EPROTONOSUPPORT)),
-    # The RPC client asks again, which takes a new connection.
+    # The RPC client sends the call again, which takes a new connection.
     Row("accept_stat 99", "MAL-096", SMALL, rpc_word(5, 99), ended("retransmission")),
     Row("NFS error with data in the Write chunk", "MAL-097", READ, status(NFSERR_ACCES),
         failed(errno.EACCES)),

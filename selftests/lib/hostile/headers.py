@@ -27,19 +27,19 @@ from .row import (
     raw,
 )
 
-STRANGER = 0x5eadbeef  # an xid of no call
+STRANGER = 0x5eadbeef  # an xid that no call has
 MSG, NOMSG, MSGP, DONE, ERROR, OPTIONAL = range(6)
 ERR_VERS, ERR_CHUNK = 1, 2
 TOO_LONG = 1 << 16
 
 
 def stranger(*words):
-    """Returns a header with the xid of no call."""
+    """Returns a header with an xid that no call has."""
     return lambda exchange: header(exchange.call.but(xid=STRANGER), *words)
 
 
 def of_stranger(exchange):
-    """Returns a right answer, but with the xid of no call."""
+    """Returns a right answer, but with an xid that no call has."""
     message, _ = exchange.answer()
     return message.but(xid=STRANGER, payload=word(STRANGER) + message.payload[4:])
 
@@ -90,7 +90,8 @@ def one_credit(exchange):
 
 
 def guess(exchange):
-    """Answers calls before they are sent: with one credit all other calls wait."""
+    """Answers some calls before the client sends them: with one credit they wait while another call
+    is in flight."""
     message, _ = exchange.answer()
     if exchange.turn == 9:
         for xid in (message.xid + n for n in range(-6, 7) if n):
@@ -125,7 +126,7 @@ COMPLETIONS = [
     Row("ERR_CHUNK for a read", "MAL-108", READ, error("ERR_CHUNK"), REMOTE_CHUNK),
     Row("ERR_VERS cut off", "MAL-009", SMALL,
         raw(lambda m: header(m, ERROR, ERR_VERS, 1)), dropped("err_undecodable")),
-    # The RPC client's decoder rejects it, and the RPC client asks again.
+    # The RPC client's decoder rejects this answer, and the RPC client sends the call again.
     Row("an octet too many", "MAL-010", SMALL, payload(lambda octets: octets + b"\0"),
         ended("retransmission", "odd_len")),
     Row("Send with immediate data", "MAL-011", SMALL, with_immediate, ignored("imm")),

@@ -17,7 +17,7 @@ PAD = b"\0\0\0"
 
 
 class Segment(tuple):
-    """Handle, length and offset."""
+    """A segment of memory: handle, length and offset."""
 
     handle = property(lambda self: self[0])
     length = property(lambda self: self[1])
@@ -35,7 +35,7 @@ def word(*numbers):
 
 
 def numbers(octets, at, count=1):
-    """Returns numbers from XDR; fewer if the bytes end."""
+    """Returns numbers from XDR; fewer numbers if there are too few bytes."""
     count = min(count, max(0, len(octets) - at) // 4)
     return struct.unpack(f">{count}I", octets[at:at + 4 * count])
 
@@ -49,10 +49,11 @@ class Layout:
     """The form of a version's messages: the XDR of its header, and the names of its arms."""
 
     xdr: tuple
-    arms: dict  # by the names of version one, which a `Message` uses
+    # names of the arms in this version, by their names in version one, which a `Message` uses
+    arms: dict
 
     def name(self, arm):
-        """Returns the version's name of an arm."""
+        """Returns the name that this version uses for an arm."""
         return self.arms.get(arm, arm)
 
     def arm(self, name):
@@ -74,16 +75,21 @@ class Message:
     """A message, decoded or to be encoded."""
 
     xid: int
-    wire: int | None = None  # the version of its layout; None: that of the call it belongs to
-    vers: int | None = None  # its version word; None: the same
+    # version that determines the layout of the message; None: the version of its call
+    wire: int | None = None
+    vers: int | None = None  # content of the version word; None: the version of the layout
     credit: int = GRANT
     kind: str = "RDMA_MSG"
-    direction: int = REPLY   # in version two only, also of an option
-    reads: list = dataclasses.field(default_factory=list)    # (position, Segment)
-    writes: list = dataclasses.field(default_factory=list)   # lists of Segments
-    reply: list | None = None                                # of Segments
-    error: tuple = ()                                        # the arm, and its low and high version
-    option: tuple = (0, b"")                                 # its number and information
+    direction: int = REPLY   # direction word, in version two only; an option has one, too
+    # the Read list: pairs (position, Segment)
+    reads: list = dataclasses.field(default_factory=list)
+    # the Write list: each chunk is a list of Segments
+    writes: list = dataclasses.field(default_factory=list)
+    reply: list | None = None                                # the Reply chunk: a list of Segments
+    # name of an error's arm, and its lowest and highest version
+    error: tuple = ()
+    # number of an option, and its information
+    option: tuple = (0, b"")
     payload: bytes = b""
 
     def header(self):

@@ -34,15 +34,18 @@ from .message import (
 from .verbs import BUFFER, OK, Connection, Device, Listener, PyverbsRDMAError
 
 KNFSD = "127.0.0.1", 2049
-LAST = 0x80000000  # marks the last fragment of a record
+LAST = 0x80000000  # bit that marks the last fragment of a record
 LIST_CONNECTIONS = "rdma", "-j", "resource", "show", "cm_id"
 MAGIC = b"\xf6\xab\x0e\x18"
-# Version 1, no remote invalidation, messages of 4096 bytes in both directions.
+# Private data of the responder: version 1, no remote invalidation, messages of 4096 bytes in both
+# directions.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
-# The largest message without RDMA if nothing is announced, and the least, for each version.
+# Size of the largest message without RDMA if nothing is announced, and the minimum of this size for
+# each version.
 INLINE, INLINE_FLOOR = 1024, {1: 1024, 2: 4096}
-MESSAGES, ERROR, OPTIONAL = (0, 1), 4, 5  # procedure numbers
-SHOWN = 160  # bytes of a message that the log shows
+# numbers of the procedures: those with an RPC message, the error, the option
+MESSAGES, ERROR, OPTIONAL = (0, 1), 4, 5
+SHOWN = 160  # number of bytes of a message that the log shows
 
 
 class Exchange:
@@ -130,7 +133,7 @@ class Exchange:
         self.client.send_many(octets, count)
 
     def keep(self):
-        """Stores this call for a later deed."""
+        """Keeps this call without an answer, for a later deed."""
         self.client.proxy.kept.append(self)
 
     def kept(self):
@@ -318,7 +321,7 @@ class Proxy:
         self.row: Any = None
         self.exchange: Any = None
         self.left, self.kept = 0, []
-        self.plans = []  # for the next connection requests
+        self.plans = []  # plans for the next connection requests, in their order
         self.largest = 0  # size of the largest right answer in bytes
         self.grant = GRANT
         # The lowest and the highest version, and the version of a message that says so.
@@ -328,7 +331,7 @@ class Proxy:
     def note(self, text):
         self.log.append(text)
 
-    # The loop.
+    # The next methods are the loop that serves everything.
 
     def run(self):
         print("ready", flush=True)
@@ -351,7 +354,8 @@ class Proxy:
         if client not in self.clients:
             return
         if client.short_lived:
-            # Its first call can arrive before the event that the connection is established.
+            # The client's first call can arrive before the event that the connection is
+            # established.
             self.drop(client)
             return
         try:
@@ -377,7 +381,7 @@ class Proxy:
             try:
                 self.request(cm_id, announced, self.plans.pop(0) if self.plans else {})
             except PyverbsRDMAError as error:
-                # The client had given up before.
+                # The client gave up before its request was accepted.
                 self.note(f"not accepted: {error}")
         elif name == "established" and self.clients and self.clients[-1].short_lived:
             self.drop(self.clients[-1])
@@ -425,7 +429,7 @@ class Proxy:
         self.row.deed(exchange)
         return True
 
-    # The commands.
+    # The next methods are commands, which the test sends.
 
     def command(self):
         data = os.read(sys.stdin.fileno(), 1 << 16)
@@ -448,8 +452,8 @@ class Proxy:
         self.left = self.row.times
 
     def do_speak(self, low, high, wire=1):
-        """Speaks only these versions from now on; errors about that use the layout of version
-        `wire`."""
+        """Speaks only these versions from now on. Error messages about other versions use the
+        layout of version `wire`."""
         self.speaks, self.log = (low, high, wire), []
 
     def do_log(self):
@@ -473,7 +477,7 @@ class Proxy:
         return self.clients[-1].calls
 
     def do_touch(self, handle, address):
-        """Writes there on the newest connection; returns the status."""
+        """Writes to these segments on the newest connection; returns the status."""
         return self.clients[-1].write(handle, address, b"evil")
 
     def do_again(self):

@@ -9,9 +9,10 @@ CALLBACK, VERSION, NULL, COMPOUND = 0x40000000, 1, 0, 1
 XID = 0xcb000001
 ALIEN = Segment((0x12345678, 4096, 0x1000))
 MSGP, ERROR = 2, 4
-CREDITS = 16  # that the client grants
+CREDITS = 16  # number of credits that the client grants for callbacks
 SEQUENCE, RECALL_ANY = 11, 8
-UNIX, NOBODY = 1, bytes(20)  # no machine name, no groups
+# number of the UNIX flavour, and a credential without machine name and groups
+UNIX, NOBODY = 1, bytes(20)
 RETRY_UNCACHED = 10068
 
 
@@ -28,12 +29,12 @@ def call(octets=None, xid=XID, **changes):
 
 
 def reverse(*args, **more):
-    """Sends such a call and then the right answer."""
+    """Sends a Call of the callback service and then the right answer."""
     return before(call(*args, **more))
 
 
 def raw(message, number, value):
-    """Returns such a call with one word changed."""
+    """Returns a Call of the callback service with one word changed."""
     return lambda exchange: replaced(exchange.goes_with(message), number, value)
 
 
@@ -42,7 +43,8 @@ def with_pending_xid(exchange):
 
 
 def chain(message, count):
-    """Sends many of them at once, which ends the connection, and then the right answer."""
+    """Sends many Calls of the callback service at once, which ends the connection, and then the
+    right answer."""
     def deed(exchange):
         exchange.send_many(made(message, exchange), count)
         exchange.honest()
@@ -69,7 +71,8 @@ def referring(number, ours):
 
 
 def replay(answer):
-    """Returns whether the answer to such a call says that the session has seen it before."""
+    """Returns whether the answer to a callback says that the session has seen the callback before.
+    """
     return answer.credit == CREDITS and numbers(answer.payload, 4, 10) == (
         REPLY, 0, 0, 0, 0, RETRY_UNCACHED, 0, 2, SEQUENCE, 0) and numbers(
         answer.payload, len(answer.payload) - 8, 2) == (RECALL_ANY, RETRY_UNCACHED)
@@ -86,14 +89,14 @@ def keep_and_call_back(exchange):
 
 
 def call_back_and_keep(exchange):
-    """Sends the same calls again, which refer to the call that was kept first."""
+    """Sends the same callbacks again, which refer to the call of the client that was kept first."""
     call_back(exchange)
     exchange.keep()
 
 
 def invalidating(message):
-    """Writes the call's data, sends such a call that invalidates its region, and then the right
-    answer."""
+    """Writes the data of the client's call, sends a callback that invalidates the call's region,
+    and then sends the right answer."""
     def deed(exchange):
         answer, placed = exchange.answer()
         exchange.place(placed)
@@ -107,7 +110,8 @@ ANSWERED, REFUSED = ignored(answered=1), ignored(refused=1)
 
 REVERSE = [
     Row("CB_NULL", "MAL-124", SMALL, reverse(), ANSWERED),
-    # A fast client serves them all, as the debug kernel's did in one run of three.
+    # A fast client may serve all callbacks, as the client of the debug kernel did in one run of
+    # three.
     Row("more calls than reverse credits", "MAL-111", SMALL, chain(call(), 200),
         ended("too many callbacks", ("bc_overflow", (1, 200)), answered=None), full=True),
     Row("call with a Read list", "MAL-112", SMALL, reverse(reads=[(60, ALIEN)]), REFUSED),

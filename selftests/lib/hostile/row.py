@@ -14,20 +14,21 @@ SMALL, READ, LIST, WRITE = "small", "read", "list", "write"
 PROBE = "probe"
 # Several calls at once.
 TWO, CROWD = "two", "crowd"
-AT_ONCE = 8  # number of calls of a crowd
+AT_ONCE = 8  # number of calls in a crowd
 
 
 @dataclasses.dataclass(frozen=True)
 class Reaction:
     """How the client must react, as section 5.1 of the requirements says."""
 
-    errno: int = 0        # of the system call
-    counters: tuple = ()  # (name or names, how often); all others must not change
-    lost: str = ""        # why connections ended, if any: a cause or "any"
+    errno: int = 0        # errno of the system call
+    # pairs (name or names of counters, number of events); all other counters must not change
+    counters: tuple = ()
+    lost: str = ""        # cause for which connections ended, or "any"; empty if none ended
     times: int = 1        # number of connections that ended
-    refused: int = 0      # error messages of the client; None: any number
-    answered: int = 0     # callbacks that the client answers; None: any number
-    refusal: str = "ERR_CHUNK"  # the error in these messages
+    refused: int = 0      # number of error messages of the client; None: any number
+    answered: int = 0     # number of callbacks that the client answers; None: any number
+    refusal: str = "ERR_CHUNK"  # error in the error messages of the client
 
     def by(self, protocol):
         """Returns the same reaction with the counter names of that version."""
@@ -85,17 +86,18 @@ class Row:
     """One misbehaviour."""
 
     name: str
-    rules: str            # the requirements
-    on: str               # the kind of call that it meets
-    deed: object          # a function of an `Exchange`
+    rules: str            # numbers of the requirements that the row tests
+    on: str               # kind of call to which the misbehaviour happens
+    deed: object          # the misbehaviour: a function of an `Exchange`
     reaction: Reaction
-    times: int = 1        # number of calls, or how often one call is sent
-    stage: str = "reply"  # or "call": before knfsd has seen it
-    full: bool = False    # in full size only
-    protocol: int | None = None  # the version that it is for; None: every version
+    # number of calls that the row meets, or number of times that one call is sent
+    times: int = 1
+    stage: str = "reply"  # "reply": knfsd has replied; "call": knfsd has not seen the call
+    full: bool = False    # whether the row runs in full size only
+    protocol: int | None = None  # protocol version for which the row is made; None: every version
 
     def matches(self, exchange):
-        """Returns whether a call is of the kind that it meets."""
+        """Returns whether a call is of the kind to which this misbehaviour happens."""
         call, what = exchange.call, rpc.procedure(exchange.rpc)
         if self.on == PROBE:
             return call.wire == 2 and exchange.client.calls == 1
@@ -112,7 +114,7 @@ class Row:
 SMALL_CALLS = ((rpc.NFS, 3, 18), (rpc.NFS, 4, 1))
 
 
-# Deeds.
+# The next functions are deeds, or make deeds.
 
 def altered(change, **more):
     """Answers with `change(message, exchange)`, which is a Message or bytes."""
@@ -129,7 +131,7 @@ def fields(**changes):
     return altered(lambda message, _: message.but(**changes))
 
 
-FIXED_WORDS = 4  # number of words that the header has in every version
+FIXED_WORDS = 4  # number of words with which the header begins in every version
 
 
 def place(number, wire):
@@ -181,8 +183,8 @@ def raw(make):
 
 
 def before(*things):
-    """Sends these and then the right answer. They are messages, or functions of the exchange that
-    return a message."""
+    """Sends several messages and then the right answer. The arguments are messages, or functions of
+    the exchange that return a message."""
     def deed(exchange):
         for thing in things:
             exchange.send(made(thing, exchange))
@@ -197,7 +199,8 @@ def made(thing, exchange):
 
 
 def one_by_one(*deeds):
-    """Returns a deed that does the next one of `deeds` each time."""
+    """Returns a deed that does the first of `deeds` at the first call, the second at the second
+    call, and so on."""
     def deed(exchange):
         deeds[exchange.turn](exchange)
 

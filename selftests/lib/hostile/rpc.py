@@ -5,7 +5,7 @@ from .message import CALL, numbers
 
 NFS = 100003
 READLINK3, READ3 = 5, 6
-CREDENTIALS = 28  # position of a call's credentials, after their flavour
+CREDENTIALS = 28  # position of a call's credentials, behind the flavour of the credentials
 ATTRIBUTES3 = 84
 SESSION_ID = 16
 SEQUENCE_RESULT = 36
@@ -36,7 +36,7 @@ def sequence(call):
 
 
 def opaque(octets, at):
-    """Returns start and length of an opaque, and its end."""
+    """Returns start and length of an opaque item, and the position behind it."""
     length, = numbers(octets, at)
     return at + 4, length, at + 4 + (length + 3) // 4 * 4
 

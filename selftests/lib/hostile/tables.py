@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""All the tables."""
+"""The list of all tables of misbehaviours."""
 
 from .access import ACCESS, ENDINGS, INVALIDATION, PROOFS, SILENCE
 from .chunks import CHUNK_LISTS, PAYLOAD, SEVERAL_SEGMENTS

@@ -19,13 +19,13 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-BUFFER = 4096           # bytes of each receive buffer, as announced
+BUFFER = 4096           # number of bytes of each receive buffer, as announced
 RECEIVES = 128
 SENDS = 256
 STAGE = (1 << 20) + (64 << 10)
-OUTGOING = 2 << 20      # bytes of messages in flight
+OUTGOING = 2 << 20      # number of bytes of the memory for messages in flight
 WAIT_SECONDS, PAUSE_SECONDS = 20, 0.05
-SEND_NUMBERS = 1 << 32  # work requests with larger numbers are not Receives
+SEND_NUMBERS = 1 << 32  # smallest number of a work request that is not a Receive
 SENDS_OF_ALL_KINDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_INV, e.IBV_WR_SEND_WITH_IMM)
 OK = "success"
 STATUS = {getattr(e, name): name[len("IBV_WC_"):].lower().replace("_err", "")
@@ -102,7 +102,7 @@ class Listener:
 
 
 class Connection:
-    """A connection; here, one that a client requested."""
+    """A connection. This class is for a connection that a client requested."""
 
     stage_bytes, outgoing_bytes, buffer_bytes = STAGE, OUTGOING, BUFFER
 
@@ -124,7 +124,7 @@ class Connection:
         self.start()
 
     def start(self):
-        """Makes the queue pair work, with every Receive posted."""
+        """Posts every Receive, and makes the queue pair ready to send."""
         self.become(e.IBV_QPS_INIT)
         for number in range(RECEIVES):
             self.post_receive(number)

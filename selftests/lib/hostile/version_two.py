@@ -27,17 +27,17 @@ from .row import (
     raw,
 )
 
-UNKNOWN = 0xff01        # an undefined option
-INFORMATION = b"hello"  # needs padding
-WRAPS = 0xfffffffd      # a length whose padding goes beyond 32 bits
-# Error numbers.
+UNKNOWN = 0xff01        # number of an option that is not defined
+INFORMATION = b"hello"  # information of an option, whose length needs padding
+WRAPS = 0xfffffffd      # a length that exceeds 32 bits together with its padding
+# Numbers of errors in version two.
 ERR_VERS, BAD_HEADER, INVAL_OPTION = 1, 2, 3
 MESSAGES = 100          # number of messages in a flood
 CALLERS = 4             # number of callers whose calls are held
 OLD_RANGE, NEW_RANGE, BOTH = (1, 1), (3, 9), (1, 2)
 
 
-# Options.
+# The next functions make options.
 
 def option(xid=STRANGER, **changes):
     """Returns an undefined option of the peer."""
@@ -100,7 +100,7 @@ def large_first(exchange):
     exchange.send(message.but(xid=STRANGER, payload=rest))
 
 
-LARGE = 4096 - 32  # length of an RPC message that fills a message
+LARGE = 4096 - 32  # length of an RPC message that fills a whole transport message
 
 REFUSED_OPTION = ignored(refused=1, refusal="ERR_OPTION")
 REFUSED = ignored(refused=1)
@@ -144,7 +144,7 @@ VERSION_TWO = [
         before(option_of_length(WRAPS, REPLY)), ignored("bad_chunk")),
     Row("direction 2 of an option", "MAL-182", SMALL, before(option(direction=2)),
         ignored("bad_direction")),
-    # A fast client refuses them all.
+    # A fast client may refuse all of these options.
     Row("flood of options", "MAL-184", SMALL, flood,
         ended("any", ("opt_flood", (1, MESSAGES)), refused=None, refusal="ERR_OPTION")),
     Row("error for the client's error", "MAL-185", SMALL,
@@ -163,12 +163,13 @@ VERSION_TWO = [
         ended("any", "err_vers")),
 ]
 
-# Rows that need a backchannel.
+# The next rows need a backchannel.
 REVERSE_TWO = [
     Row("call with the direction of a Reply", "MAL-168", SMALL, before(call(direction=REPLY)),
         ignored("bad_direction")),
     Row("a Reply as a Call", "MAL-167", SMALL, before(as_call), ignored("bad_direction")),
-    # Each would be refused, with the same limit as a flood of options.
+    # The client would refuse each of these callbacks. The limit on refusals is the same as for
+    # options.
     Row("flood of calls with broken lists, version two", "MAL-118, MAL-184", SMALL,
         flood_of_broken_calls,
         ended("any", ("opt_flood", (0, MESSAGES)), refused=None)),
@@ -183,7 +184,7 @@ REVERSE_TWO = [
 ]
 
 
-# Answers to the probe.
+# The next functions and rows are about answers to the probe.
 
 def swallow(exchange):
     """Sends no answer."""
@@ -233,7 +234,7 @@ NEGOTIATION = [
         ignored("bad_xid")),
 ]
 CALLS_HELD = [Row("calls held", "V2-34", SMALL, hold, ignored(), times=CALLERS)]
-# Refusals after which no common version is left.
+# Refusals of the probe after which the two ends have no version in common.
 NOTHING_IN_COMMON = [
     Row("probe refused, later versions only", "MAL-161", PROBE, error("ERR_VERS", *NEW_RANGE),
         failed(errno.EPROTONOSUPPORT), times=50),

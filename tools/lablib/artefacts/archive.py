@@ -41,7 +41,7 @@ def apt_options():
 
 
 def install_on_host(package):
-    """Installs the only package that the host may lack."""
+    """Installs mmdebstrap, the only package that this machine may lack."""
     if not shutil.which("apt-get"):
         raise LabError(f"{package} is missing and this is no Debian: install it by hand")
     log = "/dev/null"

@@ -18,7 +18,7 @@ DEBUG_RECIPE = REPO / "tools/debug-kernel"
 # Options that are added to the debug kernel's configuration for a real-time kernel.
 REAL_TIME = DEBUG_RECIPE / "rt.config"
 DEBUG_SECONDS = 3600
-# The limit; it takes a minute on an idle machine.
+# Time limit for preparing a kernel, in seconds. On an idle machine that takes a minute.
 SECONDS = 2400
 # Drivers that no virtual machine needs; without them the build takes half the time.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
@@ -33,13 +33,13 @@ class Kernel:
     release: str
     arch: arch.Arch
     image: pathlib.Path
-    modules: pathlib.Path  # contains <release>/
-    tree: pathlib.Path     # prepared for external modules
-    llvm: bool = False     # built with clang
+    modules: pathlib.Path  # directory that contains <release>/
+    tree: pathlib.Path     # kernel tree that is prepared for external modules
+    llvm: bool = False     # whether the kernel was built with clang
     debug: bool = False
     source: pathlib.Path | None = None
     package: dict | None = None
-    compiler: str = ""     # the compiler of a user's tree, in the words of rustc --version
+    compiler: str = ""     # compiler of a user's tree, in the words of rustc --version
 
     def make_words(self):
         """Returns the arguments that kbuild needs."""
@@ -123,7 +123,7 @@ def make(root, choice, target):
         (target / "modules" / release / link).unlink(missing_ok=True)
     for part in NO_MODULES:
         cache.remove(target / "modules" / release / "kernel" / part)
-    # Unpacked here once, because each machine would need a long time for that.
+    # The modules are unpacked here once, because each machine would need a long time for that.
     shell("unpacking modules",
           'find "$1" -name "*.ko.xz" -print0 | xargs -0 -P2 -n64 xz -d; '
           'mkdir "$3"; mkdir "$3/lib"; ln -s "$1" "$3/lib/modules"; '
@@ -140,7 +140,7 @@ def make(root, choice, target):
     run("preparing the tree for modules", [*make_argv, "modules_prepare"], prepared)
     symvers = one_of(files, f"usr/src/linux-headers-{release}/Module.symvers")
     shutil.copy(symvers, prepared / "Module.symvers")
-    if of == arch.AMD64:  # on other architectures the image contains no vmlinux
+    if of == arch.AMD64:  # On other architectures the image contains no vmlinux.
         # Module BTF is made against the BTF of the kernel image.
         shell("extracting vmlinux", 'scripts/extract-vmlinux "$1" > vmlinux',
               target / "vmlinuz", cwd=prepared)
@@ -150,7 +150,8 @@ def make(root, choice, target):
 
 
 def one_of(base, *patterns):
-    """Returns the first match below `base`, because packages moved their files over time."""
+    """Returns the first file below `base` that matches one of the patterns: packages have moved
+    their files over time."""
     for pattern in patterns:
         for found in base.glob(pattern):
             return found

@@ -14,8 +14,8 @@ RDS = "rds_rdma_rs.ko"
 BUILD_SECONDS = 900
 
 
-# What is built from the crates, each variant in an object directory of its own: the module, the
-# words for kbuild, and the suffix of the directory's name.
+# The variants that are built from the crates, each in an object directory of its own. A variant has
+# the module's name, the words for kbuild, and the suffix of the directory's name.
 VARIANTS = {"client": (NAME, [], ""),
             "suites": (SUITES, ["XPRTRDMA_KUNIT=1"], "-kunit"),
             "server": (SERVER, ["XPRTRDMA_SERVER=1"], "-server"),

@@ -161,7 +161,7 @@ def sorted_out(packages):
 
 
 def choose(packages, spec, where):
-    """Selects from the lists, or raises an error of one line that says what to do."""
+    """Selects a kernel from the lists, or raises an error of one line that says what to do."""
     complete, partial = sorted_out(packages)
     complete.sort(key=lambda item: (number(item[0]), number(item[1])))
     wanted, flavour = release_of(spec)

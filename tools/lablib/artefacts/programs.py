@@ -97,14 +97,16 @@ class Program:
 
     name: str
     what: str
-    seconds: int = 1800          # limit, far above the time on an idle machine
-    command: str | None = None   # runs in an empty directory of a mount; None: it is NFStest's
-    more: str = ""               # options
-    memory: int = 4096           # MiB in the client, which also stores captures
+    seconds: int = 1800          # time limit, far above the time on an idle machine
+    # command, which runs in an empty directory of a mount; None: the program belongs to NFStest
+    command: str | None = None
+    more: str = ""               # more options for the program
+    memory: int = 4096           # memory of the client in MiB; captures are stored there, too
     files: object = None         # function that makes files for /results
     line: object = None          # pattern of a case's verdict; None: the exit status is the verdict
     group: object = None         # pattern of the heading of a group of cases
-    groups: dict = dataclasses.field(default_factory=dict)  # how many groups must begin like this
+    # number of groups that must begin with each heading
+    groups: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if not self.command:
@@ -127,12 +129,12 @@ PROGRAMS = (
     Program("nfstest_io", "file I/O of four processes, with locks", 300,
             "nfstest_io --datadir io --nprocs 4 --runtime 60 --seed 1 --exiterr"),
     Program("nfstest_posix", "system calls"),
-    # With delegations, everything would run a second time and double the time.
+    # Delegations are switched off, because with them NFStest would run everything a second time.
     Program("nfstest_dio", "direct I/O, read from a capture; without delegations",
             more="--withdeleg false"),
     Program("nfstest_xattr", "extended attributes"),
     Program("nfstest_interop", "NFS versions beside each other"),
-    # Running all types of opening a file would take hours.
+    # Only some types of opening a file are run, because all types would take hours.
     Program("nfstest_lock", "locks of several processes, and of the server as the second client",
             more="--opentype rdwr --opentype2 rdwr --client 192.0.2.1,192.0.2.1"),
     # NFStest does not know what NFSv4.2 does with a delegation today (RFC 9754: no open state

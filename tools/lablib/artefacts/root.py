@@ -108,7 +108,7 @@ def unpack(target, names, options, sources=None):
     if not shutil.which("mmdebstrap"):
         archive.install_on_host("mmdebstrap")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Without dpkg's fsync calls, which take minutes and protect nothing here: an unfinished root is
+    # dpkg must not call fsync, which takes minutes and protects nothing here: an unfinished root is
     # discarded.
     argv = ["mmdebstrap", "--mode=root", "--format=directory",
             "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*",

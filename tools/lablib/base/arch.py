@@ -11,26 +11,26 @@ from .ui import LabError
 class Arch:
     """One architecture."""
 
-    debian: str      # Debian's name; also the flavour of its ordinary kernel
-    machine: str     # the output of uname -m
-    kernel: str      # ARCH= of the kernel's makefiles
-    boot: str        # the path of the image in a kernel tree
+    debian: str      # name of the architecture in Debian; also the flavour of its ordinary kernel
+    machine: str     # output of uname -m
+    kernel: str      # value of ARCH= for the kernel's makefiles
+    boot: str        # path of the image in a kernel tree
     cross: str       # prefix of the cross compiler
-    compiler: str    # the package of the cross compiler
-    emulator: str    # the package of QEMU
-    board: tuple     # QEMU's machine
-    emulated: tuple  # QEMU's accelerator and processor without KVM
+    compiler: str    # package of the cross compiler
+    emulator: str    # package of QEMU for this architecture
+    board: tuple     # options for QEMU's machine
+    emulated: tuple  # options for QEMU's accelerator and processor without KVM
     words: str       # words for the kernel's command line
-    rt: str          # the flavour with PREEMPT_RT
+    rt: str          # flavour of Debian's kernel with PREEMPT_RT
 
     @property
     def qemu(self):
-        """The name of QEMU's program."""
+        """Returns the name of QEMU's program."""
         return f"qemu-system-{self.machine}"
 
     @property
     def is_host(self):
-        """Whether programs for this architecture run on this machine."""
+        """Returns whether programs for this architecture run on this machine."""
         return platform.machine() == self.machine
 
     def make_words(self):

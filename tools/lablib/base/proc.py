@@ -34,7 +34,7 @@ def spawn(argv, **kwargs):
 
 
 class Behind:
-    """Whether children run with low priority."""
+    """Tells whether children run with low priority at present."""
 
     now: bool = False
     latest: subprocess.Popen | None = None

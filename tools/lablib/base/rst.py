@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tables of the pages that programs write."""
+"""Makes the tables of those pages that programs write."""
 
 import re
 

@@ -18,7 +18,7 @@ RECORD = "counts"
 # becomes idle between two packets depends on the server, and so does scheduling.
 TOLERANCE = {
     "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
-    # The shortest load has 32 calls, and 16 Receives are posted at a time: 2 or 3 posts.
+    # The shortest load has 32 calls. As 16 Receives are posted at a time, it has 2 or 3 posts.
     "recv_posts": (0.02, 0.035), "transport": (0.01, 5), "service": (0.06, 20),
     # memcpy copies forwards or backwards, depending on the lowest byte of both addresses. The
     # difference is about 30 instructions.
@@ -35,13 +35,13 @@ SHARED_POSTS = 1.01
 # The lines of kernel code that are touched differ as well: from 72 to 87 for ours in three runs,
 # and 105 and 121 for the in-tree client in two.
 SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.25, 5)}
-# Limits of an RPC, whatever was recorded. First the absolute limits (work requests, completions),
-# then those as a part of what the in-tree client needs (service, transport, kernel). They hold
-# without a fence, see above.
+# Limits for an RPC, whatever was recorded. The limits on work requests and completions are numbers.
+# The limits on service, transport and kernel are parts of what the in-tree client needs. All limits
+# are for runs without a fence, see above.
 GOALS = {
     "GETATTR": ((2, 1.04), (1, 1, 0.97)),
     "READ 4 KiB": ((2, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((2, 1.04), (0.67, 0.9, 0.97)),
-    # The count depends on the positions of the pages.
+    # The count of this load depends on the positions of the pages.
     "READ 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)), "WRITE 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)),
 } | {f"{what} 4 KiB, {depth} at a time": ((2, 1.04), (1, 1, 0.98))
      for what in ("READ", "WRITE") for depth in (16, 64)}
@@ -57,9 +57,10 @@ WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 
-# Tolerances, as above, for the counts of the server, which `tools/lab count --server --write`
-# records. The counts vary, because a thread sometimes wakes up and finds no work. In addition, the
-# first and the last calls of a load may be counted only in part.
+# Tolerances for the counts of the server, which `tools/lab count --server --write` records. They
+# have the same form as those for the client. The counts vary, because a thread sometimes wakes up
+# and finds no work. In addition, the first and the last calls of a load may be counted only in
+# part.
 SERVED = {
     "passes": (0.05, 0.05), "work_requests": (0.03, 0.02), "posts": (0.03, 0.02),
     "completions": (0.03, 0.02), "recv_posts": (0.1, 0.02), "pages": (0.01, 0.1),
@@ -69,8 +70,8 @@ SERVED = {
 # The pages of a mebibyte are in 20 or in 200 pieces, depending on the memory of the machine. Each
 # piece costs about 30 instructions: one module needed 28 000 and 35 000 for a READ.
 PIECES = SERVED | {"transport": (0.35, 10), "service": (0.35, 20)}
-# The most that our server's whole kernel may need, as a part of the in-tree server's in the same
-# run. Small operations vary by 5 %.
+# Limits for the instructions of the whole kernel with our server, as a part of those with the
+# in-tree server in the same run. Small operations vary by 5 %.
 SERVED_PART = 0.97
 
 
@@ -112,7 +113,8 @@ def missed(ours, intree):
 
 
 def beyond(load, name, part, ours, intree):
-    """Yields a line if a counter is more than that part of the in-tree client's."""
+    """Yields a line if a counter of ours is more than the given part of the in-tree client's
+    counter."""
     ratio = ours[load][name] / intree[load][name]
     if ratio > part:
         yield f"{load}: {name} {ratio:.3f} of the in-tree client's, at most {part}"
@@ -215,7 +217,8 @@ def check_server(spec, rounds, measured, write):
 
 
 def comparable(found, release):
-    """Returns the record. Raises an error if another kernel was measured than is recorded."""
+    """Returns the recorded counts. Raises an error if the measured kernel is not the recorded one.
+    """
     before, with_kernel = found
     if with_kernel != release:
         raise LabError(f"recorded with kernel {with_kernel}, measured with {release}: "
@@ -224,7 +227,8 @@ def comparable(found, release):
 
 
 def judge(*parts):
-    """Reports what is wrong, and counts the loads; each part is (loads, a word, lines)."""
+    """Reports what is wrong with the counts, and returns the tally. Each part consists of loads,
+    the word that describes them, and lines about what is wrong."""
     tally = Tally()
     for loads, word, lines in parts:
         for line in lines:

@@ -9,7 +9,7 @@ from ..artefacts import kernel, root
 from ..base.ui import LabError, say
 from . import instructions, report
 
-# Axes of guest/bench.py; the first is the usual case.
+# The axes that guest/bench.py measures; the first axis is the usual case.
 AXES = ("one mount", "nconnect=4", "nconnect=16", "10 connections", "50 connections",
         "1024 slots")
 SECONDS = 3600
@@ -18,7 +18,7 @@ FIRST, OURS, SECOND, TCP = "in-tree", "ours", "in-tree again", "tcp"
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """How much to measure."""
+    """The settings that say how much to measure."""
 
     axes: tuple = AXES
     rounds: int = 7

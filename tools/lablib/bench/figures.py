@@ -15,7 +15,7 @@ TIMES = ("axis", "load", "ours", "in-tree", "tcp", "ratio", "first", "scatter", 
 
 
 def number(value):
-    """Returns a figure as the records have it."""
+    """Returns a number in the form in which it is recorded."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3f}".rstrip("0").rstrip(".")
 
 

@@ -17,7 +17,7 @@ from ..machine.session import NAMES
 OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, ENQUEUE, IDLE, REFILL = range(9)
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}
-# Groups of code by address; other modules belong to the rest.
+# Groups into which code is divided by its address. Modules that are not listed belong to the rest.
 GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "transport",
           "rds_rdma_rs": "transport", "rds_rdma": "transport",
           "sunrpc": "sunrpc",
@@ -33,11 +33,11 @@ COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core
 # Columns of a run that counts cache lines, see tools/native/lines.h.
 MEMORY = tuple(f"{whose}{what}" for whose in ("", "own-")
                for what in ("code", "data", "written", "stack", "l1i", "l1d", "l2"))
-NAME = 120  # the number of characters of a function's name that are shown
+NAME = 120  # number of characters of a function's name that are shown
 COPY = frozenset(("memcpy_orig", "memset_orig", "__memcpy", "__memset", "__memmove", "memcpy",
                   "memset", "memmove", "__pi_memcpy", "__pi_memset", "__pi_memmove",
                   "copy_page", "clear_page_rep", "clear_page_orig", "clear_page_erms"))
-HASH = re.compile(r"\[[0-9a-f]{14,16}\]")  # of a crate, in names of Rust functions
+HASH = re.compile(r"\[[0-9a-f]{14,16}\]")  # hash of a crate in the names of Rust functions
 # The function that zeroes each allocated page, as distributions configure it (init_on_alloc).
 ZEROED = "clear_highpages_kasan_tagged"
 # The beginnings of the names of functions that allocate memory.
@@ -46,7 +46,7 @@ ALLOCATE = ("kmem_cache_alloc", "__kmalloc", "__kvmalloc", "krealloc_node", "get
 
 
 class Symbols:
-    """Functions by address."""
+    """The functions of the kernel and its modules, which can be found by address."""
 
     def __init__(self, path):
         self.entries = []
@@ -66,7 +66,7 @@ class Symbols:
         return self.entries[place][1:] if place >= 0 else ("?", "")
 
     def start(self, address):
-        """Returns the start address of that function."""
+        """Returns the start address of the function that contains an address."""
         return self.starts[bisect.bisect_right(self.starts, address) - 1]
 
 
@@ -75,13 +75,15 @@ class Counts:
 
     def __init__(self, path, symbols, rpcs):
         """Reads the output; `rpcs` is the number of RPCs, by which all counts are divided."""
-        self.functions = collections.Counter()  # (function, module, class): instructions
-        self.atomics = collections.Counter()    # the atomic ones among them
-        self.fences = collections.Counter()     # the fences among them
-        self.blocks = collections.Counter()     # of the transport: (function, offset,
-                                                # instructions): times executed
-        self.lines = {}                         # the counts of lines.h
-        self.calls = collections.Counter()      # (function, class): runs of its first block
+        # number of instructions by (function, module, class)
+        self.functions = collections.Counter()
+        self.atomics = collections.Counter()    # number of atomic instructions, by the same keys
+        self.fences = collections.Counter()     # number of fences, by the same keys
+        self.blocks = collections.Counter()     # number of executions of each block of the
+                                                # transport, by (function, offset, instructions)
+        self.lines = {}                         # counts of cache lines, see lines.h
+        # number of runs of a function's first block, by (function, class)
+        self.calls = collections.Counter()
         lines = path.read_text().splitlines()
         if not lines or lines[-1] != "end 0":
             raise LabError(f"{path}: incomplete")
@@ -213,7 +215,7 @@ def top(root, counts, kinds, number, of="functions"):
 
 
 def listing(functions, total):
-    """Returns these functions as text, one in a line."""
+    """Returns the functions with most instructions as text, one in a line."""
     return "\n".join(f"{count:12,.1f} {100 * count / total:5.1f} %  "
                      f"{name}{f' [{module}]' if module else ''}"
                      for name, module, count in functions)

@@ -14,8 +14,8 @@ COLUMNS = (*PROVIDER, *EXECUTED)
 
 
 def measure(spec, rounds):
-    """Returns ({transport: {operation: {column: for each}}}, {transport: {operation: [Counts]}},
-    whether all went well)."""
+    """Returns the numbers for each operation {transport: {operation: {column: number}}}, the
+    plugin's counts {transport: {operation: [Counts]}}, and whether all went well."""
     base = root.path()
     built = module.build(base, kernel.get(base, spec), variant="rds")
     seen, session, status = report.in_client(
@@ -38,7 +38,7 @@ def table(rows):
 
 
 def record(rows, release):
-    """Records the table."""
+    """Writes the table of both transports to the records."""
     records.write(RECORD, ("release", "module", "load", *COLUMNS), [
         (release, transport, load, *(figures.number(row[key]) for key in COLUMNS))
         for transport in TRANSPORTS for load, row in rows[transport].items()])

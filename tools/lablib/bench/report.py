@@ -18,7 +18,7 @@ from . import instructions, source
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two ways to use our client, as guest/instructions.py knows them."""
+    """Names of two ways to use our client, which guest/instructions.py defines."""
 
     ways: tuple[str, str]
     most: float | None
@@ -29,9 +29,10 @@ class Pair:
 
 OPERATIONS_SECONDS = 600
 COUNT_SECONDS = 3600
-# Memory in MiB: of the server, which may answer 1024 calls at a time, and of the client.
+# Memory of the two machines in MiB: of the server, which may answer 1024 calls at a time, and of
+# the client.
 MEMORY = (3072, 2048)
-PROFILE = 60  # the number of functions that are kept
+PROFILE = 60  # number of functions whose counts are kept
 # The counts of instructions that are shown with several processors.
 BESIDE = ("kernel", "spinning")
 # Groups of code whose waits for spin locks are shown separately.
@@ -39,8 +40,9 @@ WAITING = ("transport", "sunrpc", "ib_core", "rxe")
 # Replaces a mount's options: from one to many calls at a time, and from one to many mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
-# Pairs of ways to use our client. `most`: the largest ratio of the second way's instructions to the
-# first's, in the transport and what it calls. With longer messages, the whole kernel gains.
+# Pairs of ways to use our client. `most` is the maximum ratio of the instructions of the second way
+# to those of the first way. Only instructions of the transport and of the code that it calls count.
+# With longer messages, the whole kernel needs fewer instructions.
 PAIRS = {
     "versions": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma"),
     "versions-served": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma",
@@ -153,7 +155,7 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
 
 
 def called(way):
-    """Returns the name of a way in the output."""
+    """Returns the name that the output uses for one of the two ways."""
     return NAMES.get(way, way)
 
 
@@ -186,7 +188,7 @@ def compare(spec, name, rounds):
     for operation in one:
         ratios = {column: two[operation][column] / one[operation][column]
                   for column in ("service", "kernel")}
-        # The count for a mebibyte depends on the positions of its pages.
+        # The count for a transfer of one mebibyte depends on the positions of its pages.
         over = pair.most and ratios["service"] > pair.most and "MiB" not in operation
         good = good and not over
         print(f"{operation}: instructions of {pair.ways[1]} to those of {pair.ways[0]}: "
@@ -208,7 +210,7 @@ def print_source(session, counted, number):
 
 
 def count_instructions(spec, client, mount, rounds, functions, inline, memory, output):
-    """Prints instructions alone, or with cache lines."""
+    """Prints the table of instructions, with cache lines if they were requested."""
     rows, profile, good = measure_instructions(spec, client, mount, rounds, functions, inline,
                                                memory)
     if output:

@@ -10,15 +10,16 @@ SERVERS = ("intree", "ours")
 VERSIONS = ("version 1", "version 2")
 MESSAGES = ("messages of 4 KiB", "messages of 8 KiB")
 RECORD, MEMORY = "server-counts", "server-memory"
-# Columns of the device, then of the plugin.
+# The columns of the table: first those that the device counts, then those that the plugin counts.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
 COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "atomics", "switches",
            "kernel")
 
 
 def measure(spec, rounds, servers):
-    """Returns ({server: {operation: {column: per RPC}}}, {server: {operation: [Counts]}}, {server:
-    KiB of an idle connection}, whether all went well)."""
+    """Returns four results: the numbers per RPC {server: {operation: {column: number}}}, the
+    plugin's counts {server: {operation: [Counts]}}, the KiB of an idle connection {server: number},
+    and whether all went well."""
     seen, session, status = report.in_client(
         spec, [str(rounds), *servers], "serving",
         "intree" if servers == SERVERS else "ours", timeout=report.COUNT_SECONDS,
@@ -46,7 +47,7 @@ def table(rows):
 
 
 def record(rows, memory, release):
-    """Records the table, and the memory of an idle connection."""
+    """Writes the table, and the memory of an idle connection, to the records."""
     records.write(MEMORY, ("release", "server", "kib"), [
         (release, server, f"{memory[server]:.0f}") for server in ("ours", "intree")])
     records.write(RECORD, ("release", "server", "load", *COLUMNS), [

@@ -21,7 +21,8 @@ class Source:
         """Reads the code; `module` is the file with debug information."""
         self.root, self.module = root, module
         self.starts, self.order, self.place = {}, [], {}
-        # Without the bytes: those of long instructions take more than one line.
+        # The output omits the bytes of instructions, because long instructions would take more than
+        # one line.
         argv = "objdump", "-d", "--no-show-raw-insn", "-j", ".text", module
         for line in self.tool(*argv).splitlines():
             if found := FUNCTION.match(line):

@@ -4,9 +4,9 @@
 The check follows the paths of `use` declarations and of the code through the modules of our crates,
 and through re-exports, to the file that declares the item. The storey of a file is one above the
 highest storey that it uses. Files and folders that use each other in a circle have no storey, and
-the check fails. `xprt.data()` uses the type of that data. The check ignores tests, documentation
-and the bounds of type parameters (`T: Transport`): a trait must be able to name the types that are
-generic over it.
+the check fails. A call of `xprt.data()` counts as a use of the type that `data()` returns. The
+check ignores tests, documentation and the bounds of type parameters (`T: Transport`): a trait must
+be able to name the types that are generic over it.
 
 Limits: a method that is called through a value is no arrow, unless the file names its type.
 """
@@ -18,13 +18,14 @@ import re
 from ..base.paths import REPO
 from ..base.ui import say
 
-# From the lowest to the highest; Kbuild says which crate may use which.
+# The crates, from the lowest to the highest. Kbuild says which crate may use which other crate.
 CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "client", "server", "rds_proto", "rds",
           "rds_transport")
 PREFIX = "xprtrdma_"
 LONGEST = 500
 
-# Modules that the module! macro makes in the root file: the values of parameters, below everything.
+# Modules that the module! macro makes in the root file. They contain the values of parameters and
+# count as the lowest modules.
 GENERATED = {"module_parameters"}
 # The driver's data, as the RPC client's transport returns them, and the name of their type.
 DATA = re.compile(r"\.data\(\)")
@@ -45,7 +46,7 @@ BOUND = re.compile(r"(?:(?:^|[<,(\s])'?[A-Z]\w*\s*:|\+)\s*(?:\w+::)*$")
 
 @dataclasses.dataclass
 class Use:
-    """One name that a `use` declaration imports."""
+    """Describes one name that a `use` declaration imports."""
 
     path: tuple
     name: str
@@ -54,7 +55,7 @@ class Use:
 
 @dataclasses.dataclass(eq=False)
 class File:
-    """A file, which is a module, with its declarations and uses."""
+    """A source file, which is one module, with the items that it declares and uses."""
 
     path: pathlib.Path
     module: tuple

@@ -30,7 +30,7 @@ CLIENTS = ("intree", "ours")
 TCP = {"yes": True, "no": False, "": None}
 # The number of runs with both clients if a case fails with ours only.
 RUNS = 3
-# Counts, sizes and times, which differ from run to run.
+# Pattern of counts, sizes and times, which differ from run to run.
 COUNTS = re.compile(r"\(\d+ passed, \d+ failed\)|\d+(\.\d+)?")
 # Python's report of an exception: the functions, innermost last, and the error.
 TRACEBACK = "Traceback (most recent call last):"
@@ -53,8 +53,10 @@ class Found:
     """The results of one program in one or more runs."""
 
     def __init__(self):
-        self.cases = collections.defaultdict(lambda: [0, 0])  # name: passed, failed
-        self.failures = collections.Counter()                 # name: number of runs
+        # numbers of passed and failed runs, by the name of the case
+        self.cases = collections.defaultdict(lambda: [0, 0])
+        # number of runs with a failure, by the name of the case
+        self.failures = collections.Counter()
         self.groups = []
         self.runs = 0
 
@@ -127,7 +129,7 @@ def run(program, client, spec, found, serving="intree"):
     for file in program.files(root.path(), session.kernel) if program.files else ():
         shutil.copy(file, session.pair.results)
     path = session.pair.results / f"{program.name}.log"
-    # Not buffered, so that the file shows how far the program is.
+    # The output is not buffered, so that the file shows how far the program is.
     with open(path, "wb", buffering=0) as log, session:
         status = session.run(["sh", "-c", program.script("tcp" if tcp else "rdma")],
                              lambda kind, data: log.write(data)
@@ -137,7 +139,7 @@ def run(program, client, spec, found, serving="intree"):
 
 
 def judged_run(program, client, spec, found, serving, tally):
-    """Runs it, and counts the complaints of the machines."""
+    """Runs the program, and counts the complaints of the machines."""
     complaints = run(program, client, spec, found, serving)
     tally.judge(f"{program.name}, {client}, {serving} server: {'; '.join(complaints)[:300]}",
                 not complaints)

@@ -26,7 +26,7 @@ FIELDS = ("frame.number", "ip.src", "ipv6.src", "infiniband.bth.opcode",
           "infiniband.cm.req.localqpn", "infiniband.cm.rep.localqpn",
           "infiniband.cm.req.responderres", "infiniband.cm.req.initdepth",
           "infiniband.cm.req.ip_cm.private", "udp.payload")
-# Operations of a reliable connection (InfiniBand specification, volume 1, table 35).
+# Numbers of the operations of a reliable connection (InfiniBand specification, volume 1, table 35).
 SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = 0, 1, 2, 4
 SEND_LAST_INVALIDATE, SEND_ONLY_INVALIDATE = 22, 23
 WRITE_FIRST, WRITE_ONLY, READ_REQUEST = 6, 10, 12
@@ -50,7 +50,7 @@ class Packet:
     """The parts of a RoCE packet that the checks use."""
 
     frame: int
-    ours: bool       # sent by the client
+    ours: bool       # whether the client sent the packet
     opcode: int
     psn: int
     key: int | None
@@ -70,7 +70,7 @@ class Message:
 
     @functools.cached_property
     def header(self):
-        """Returns the header as xdr_oracle describes it."""
+        """Returns the header of the message, in the form of xdr_oracle's descriptions."""
         return oracle().decode(self.octets)
 
     @property
@@ -83,11 +83,13 @@ class Message:
         return self.octets[self.header[9]:] if self.header[0] == "lists" else b""
 
     def is_call(self):
-        """Returns whether it is a call, of the client or of the server."""
+        """Returns whether the message is a call, of the client or of the server."""
         rpc = self.inline
         if len(rpc) >= 8:
             return struct.unpack_from(">I", rpc, 4)[0] == CALL
-        return self.ours    # NOMSG: the client answers no callback in this form
+        # The message is an RDMA_NOMSG. The client sends calls in this form, but no answers to
+        # callbacks.
+        return self.ours
 
     def segments(self):
         """Yields (handle, length, offset, whether the server may read) of each advertised segment.
@@ -177,7 +179,7 @@ class Capture:
                 if version_two.begins(messages[0].octets)}
 
     def frames_of_version_two(self):
-        """Returns the frame numbers of those connections."""
+        """Returns the frame numbers of the messages on connections of version two."""
         connections = self.in_version_two()
         return {packet.frame for number, packet in self.packets if number in connections}
 
@@ -379,7 +381,7 @@ def a_chunk_is_one_segment(capture):
 
 
 def tests():
-    """Returns the functions above that take a capture, in their order."""
+    """Returns the test functions of this file, which take a capture, in their order."""
     return [function for name, function in globals().items()
             if inspect.isfunction(function) and not name.startswith("_")
             and list(inspect.signature(function).parameters) == ["capture"]]

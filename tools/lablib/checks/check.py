@@ -24,19 +24,20 @@ PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rd
          "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
          "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds",
          "debug-rds-faults", "server-endurance")
-# Each of these parts is split into smaller parts, which have machines of their own. Some of the
-# smaller parts mostly compute, others mostly wait.
+# The parts that are split into smaller parts, which have machines of their own. Some of the smaller
+# parts mostly compute, others mostly wait.
 HALVES = {"vm": ("vm-work", "vm-faults"),
           "debug": ("debug-work", "debug-faults", "debug-server", "debug-rds")}
-# Parts that mostly wait and leave the processors idle; and the parts beside which they run.
+# Pairs of lists: parts that mostly wait and leave the processors idle, and the parts beside which
+# they run.
 WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "rds-short",
            "debug-faults", "debug-server", "debug-rds", "iwarp")
 WORKING = ("vm-work", "debug-work")
 # The parts of the plain check.
 ALL = PARTS[:8]
 HOST_SECONDS = 20 * 60
-# How long the tests alone may take, if the machine does nothing else; booting and judging take more
-# time. A case that hangs is ended by its own limit.
+# Time limits for the tests of each part, if the machine does nothing else. Booting and judging are
+# not included. A case that hangs is ended by its own limit.
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
@@ -48,9 +49,9 @@ BUSY = 3
 FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
 DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance",
                "server-endurance")
-# Parts with our module in the server, too.
+# Names of the parts that have our module in the server, too.
 SERVER_PARTS = ("server", "debug-server", "server-endurance")
-# MiB of the server and of the client where they are more than usual.
+# Memory of the server and of the client in MiB, for parts that need more than usual.
 MEMORY = {"full": (4096, 2048), "debug-full": (4096, 2048), "server-endurance": (4096, 4096)}
 RUNNER = "selftests/run"
 # Both clients do the same operations on the same bytes.
@@ -70,10 +71,10 @@ CABLE_CASES = (
     r"^files\.(extended|large_directories|posix_acls|symbolic)",
     r"^version_two\.(everything_works|delegations_are_returned)",
 )
-# With two cables: a rail that falls silent, and a rail whose device is removed. `make check-rails`
-# has the other cases.
+# Cases with two cables: a rail that falls silent, and a rail whose device is removed. `make
+# check-rails` runs the other cases with two cables.
 RAILS_CASES = (r"^rails\.(silence|a_device)[a-z_]*_4 vers=4\.2",)
-# The other kind of RDMA device, which makes and ends connections differently.
+# Cases that run with iWARP as well, because an iWARP device makes and ends connections differently.
 IWARP_CASES = (
     r"^load\.nothing_is_left",
     r"^mounts\.",
@@ -96,7 +97,8 @@ SHORT_CASES = (
     r"^disconnects\.forced_disconnects_under_bulk",
     r"^files\.(extended|large_directories|posix_acls)",
 )
-# With our module in the server, too: every form of chunk, callbacks, and the end of connections.
+# Cases with our module in the server, too. They cover every form of chunk, callbacks, and the end
+# of connections.
 SERVER_CASES = (
     r"^mounts\.every_version",
     r"^data\.direct_transfers_around",
@@ -112,7 +114,8 @@ SERVER_CASES = (
     r"^fairness",
     r"^replays\.calls",
 )
-# The same on the debug kernel, which is slow: memory of calls, and connections that end.
+# Cases with our module in the server on the debug kernel, which is slow. They cover memory of
+# calls, and connections that end.
 SERVER_DEBUG_CASES = (
     r"^requester(\.odd_room|_rules\.(a_call_that|calls_that_find))",
     r"^server_injection\.(replies|each)",
@@ -132,17 +135,18 @@ ARM64_CASES = (
     r"^disconnects\.forced_disconnects_under_bulk",
     r"^files\.(extended|large_directories|posix_acls)",
 )
-# Client and server: each pair has page sizes of both 4 and 16 KiB.
+# Pairs of kernels for client and server. In each pair, one kernel has pages of 4 KiB, the other has
+# pages of 16 KiB.
 ARM64_PAIRS = ((f"{kernel.DEFAULT}-arm64", f"{kernel.DEFAULT}-arm64-16k"),
                (f"{kernel.DEFAULT}-arm64-16k", kernel.DEFAULT))
-# Repeated many times on the debug kernel: loading the module, and connections that either side
-# breaks.
+# Cases that are repeated many times on the debug kernel: loading the module, and connections that
+# either side breaks.
 ENDURANCE_CASES = (
     r"^load\.module_survives_many_lives",
     r"^disconnects\.forced_disconnects_under_inline_load",
     r"^disconnects\.server_ends_connections",
 )
-# The same for our server: its listeners, its module and its connections.
+# Cases that are repeated many times for our server: its listeners, its module and its connections.
 SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.", r"^server_injection\.")
 
 
@@ -153,7 +157,8 @@ def run(parts, spec):
         with contextlib.ExitStack() as stack:
             lane = None
             if beside:
-                # Built once here, and not by both processes at the same time.
+                # The modules are built once here, so that the two processes do not build them at
+                # the same time.
                 prepare(spec, [part, *beside])
                 say(f"checking beside: {', '.join(beside)} (output in {LOG})")
                 lane = stack.enter_context(Lane(beside, spec))
@@ -163,7 +168,8 @@ def run(parts, spec):
                 say(f"checked beside: {', '.join(beside)}")
                 total.add(lane.finish())
                 took |= lane.minutes()
-    # All times together at the end; Documentation/verification.rst has the budgets.
+    # The times of all parts are printed together at the end. Documentation/verification.rst has the
+    # budgets.
     say(f"minutes: {', '.join(f'{part} {minutes:.1f}' for part, minutes in took.items())}")
     for note in total.notes:
         say(note)
@@ -289,7 +295,8 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
     if session.suites:
         found = module.warnings(session.kernel, variant="suites")
         tally.judge(f"the build of the KUnit suites: {'; '.join(found)[:300]}", not found)
-    # The machines are also a test: no kernel reports, and nothing left behind.
+    # The machines count as one more test: there must be no kernel report, and nothing may be left
+    # behind.
     tally.judge("; ".join(c.splitlines()[0] for c in session.complaints),
                 not session.complaints)
     return tally

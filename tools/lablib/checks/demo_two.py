@@ -11,8 +11,8 @@ from ..machine.session import Plan
 from . import cable, demo
 
 SECONDS = 1800
-# For each transport of the server: its name in messages, and the name of the files with its capture
-# and decoded messages.
+# For each transport of the server: its name in messages, and the name of the files with the capture
+# and the decoded messages.
 PEERS = {"intree": ("through the responder", "demo-v2"),
          "ours": ("to our server", "demo-v2-server")}
 # Kinds of messages that the capture must contain.

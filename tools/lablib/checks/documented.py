@@ -17,7 +17,7 @@ CRATES = ("rdma", "sunrpc", "client")
 GUIDE = tuple(REPO / "Documentation" / name for name in (
     "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst", "server.rst"))
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
-# A value in a message, and a literal that continues in the next line.
+# Patterns of a value in a message, and of a literal that continues in the next line.
 HOLE = re.compile(r"\{[^{}]*\}")
 CONTINUED = re.compile(r"\\\n\s*")
 NAME = re.compile(r'Self::\w+(?: \{ \.\. \})? => "([^"]+)"')
@@ -26,14 +26,14 @@ EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILI
 # The status of work that succeeded. It ends no connection, so it is never shown.
 NEVER_SHOWN = ("success",)
 PARAMETER = re.compile(r"^(?:        (?=\w+: u32 \{$)|module_param\()(\w+)\b", re.MULTILINE)
-# Pages that say where things are, and the ways in which they name them: a file, perhaps with an
-# item in it, a path, a type, a function.
+# Pages that name items of the source, and patterns of such names: a file, perhaps with an item in
+# it, a path, a type, a function.
 PAGES = tuple(REPO / "Documentation" / name for name in (
     "architecture.rst", "gotchas.rst", "version-two.rst"))
 LITERAL = re.compile(r"``([^`\s]+)``")
 FILE = re.compile(r"([\w/]+\.rs)(?::([\w:]+))?")
 PATH = re.compile(r"(?:\w+::)+\w+(?:\(\))?|[A-Z]\w+|[a-z]\w*_\w+(?:\(\))?")
-# Items of Rust in rustfmt's layout: what begins a block, and what is in one.
+# Patterns of Rust items in rustfmt's layout: lines that begin a block, and lines within a block.
 ITEM = re.compile(r"(?:fn|struct|enum|union|trait|const|static|type|mod|macro_rules!)\s+(?:mut\s+)?"
                   r"(\w+)")
 OWNER = re.compile(r"^( *)(?:pub(?:\([^)]*\))? |unsafe )*(impl|trait|enum|struct|union)\b(.*)$")
@@ -74,7 +74,8 @@ def names():
 
 
 def tables():
-    """Returns the module of the pages' tables, which belongs to no package."""
+    """Returns the Python module that makes the tables of the pages. It belongs to no package, so it
+    is loaded by its path."""
     path = REPO / "Documentation/result_tables.py"
     spec = importlib.util.spec_from_file_location("result_tables", path)
     if not spec or not spec.loader:
@@ -114,10 +115,10 @@ def source():
 
 @dataclasses.dataclass
 class Items:
-    """The declarations of a Rust file."""
+    """The items that a Rust file declares."""
 
-    names: set     # of all items and members
-    members: set   # (type or trait, function, constant, variant or field)
+    names: set     # names of all items and members
+    members: set   # pairs: a type or trait, and its function, constant, variant or field
 
 
 def owner(words):
@@ -176,7 +177,8 @@ def declared(path, files):
 
 
 def of_kernel(path):
-    """Returns whether it is a kernel type that the source uses together with the item."""
+    """Returns whether the path names an item of a kernel type, and the source uses type and item
+    together."""
     return any(words.issuperset(path) and f"bindings::{path[0]}" in (RUST / file).read_text()
                for file, words in source().items())
 

@@ -4,7 +4,7 @@
 from ..base import records
 from ..machine.session import NAMES
 
-# Contains the newest run: a row for each client and version.
+# The record, which contains the newest run: a row for each client and version.
 RECORD = "kills"
 COLUMNS = ("date", "kernel", "client", "vers", "kills", "connects", "pause", "rpcs", "seconds",
            "problem")

@@ -18,7 +18,7 @@ from . import killed, reliability
 CASES = {"intree": "killed_listings_of_the_other_client",
          "ours": "killed_listings_cost_the_others_nothing"}
 VERSIONS = ("3", "4.2")
-# The limit for one client and version; the limit of the case is shorter.
+# Time limit for one client and version; the limit of the case itself is shorter.
 SECONDS = 1500
 
 

@@ -8,7 +8,7 @@ from ..base.tally import Tally
 PLAN = re.compile(r"^(\s*)1\.\.(\d+)(?:\s+# SKIP (.*))?")
 RESULT = re.compile(r"^(\s*)(ok|not ok) \d+ ?(?:- )?([^#]*)(?:# *(SKIP|TODO|XFAIL)?\b(.*))?$",
                     re.IGNORECASE)
-ALL_SKIPPED = 4  # the exit status that kselftest uses
+ALL_SKIPPED = 4  # exit status of a test that was skipped, as kselftest defines it
 
 
 class Parser:
@@ -16,8 +16,8 @@ class Parser:
 
     def __init__(self):
         self.tally = Tally()
-        self.plans = {}     # depth -> number of results announced
-        self.seen = {}      # depth -> number of results seen
+        self.plans = {}     # number of announced results at each depth
+        self.seen = {}      # number of results seen at each depth
 
     def feed(self, line):
         plan, result = PLAN.match(line), RESULT.match(line)
@@ -34,7 +34,7 @@ class Parser:
         for d in inner:
             self.check_plan(d, name)
         if inner and (good or self.tally.failed):
-            return  # this line sums up a block whose results are counted already
+            return  # This line sums up a block whose results are counted already.
         if directive == "SKIP":
             self.tally.skip(name)
         else:

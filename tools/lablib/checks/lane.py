@@ -12,7 +12,7 @@ from ..base.tally import Tally, of_closing_line
 
 LOG = "build/check-beside.log"
 LOOK_SECONDS = 0.5
-# The line at the end of a part.
+# Pattern of the line that is printed at the end of a part.
 ENDED = re.compile(r"^lab: ([a-z0-9-]+): .*, ([0-9.]+) minutes$", re.MULTILINE)
 
 

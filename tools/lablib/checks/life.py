@@ -26,7 +26,7 @@ from ..machine.installed import Secure
 from ..machine.pair import GUEST_PROGRAM
 
 OLD = packages.OLDEST
-# A program that runs in the machines.
+# Path of the program that runs in the machines.
 LOOK = "lablib.guest.installed"
 LOOK_SECONDS = 300
 # Making an initramfs for each kernel is slow on an emulated processor.
@@ -50,10 +50,11 @@ SERVING = {
     "etc/nfs.conf.d/rdma.conf": "[nfsd]\nrdma=y\nrdma-port=20049\n",
     "etc/exports.d/lab.exports": f"{EXPORT} *(rw,no_root_squash,no_subtree_check,insecure)\n",
 }
-# The mount of the machine itself, and the other machine's mount of its export.
+# Two mount points: of the machine's own mount, and of the other machine's mount of the export.
 MOUNT, THERE = "/mnt/nfs", "/mnt/export"
 MOUNT_THERE = f"mkdir -p {THERE}; mount -t nfs -o rdma,vers=4.2 192.0.2.2:{EXPORT} {THERE}"
-# Writes numbers to files of a mount, and reads each back from the server, until /run/enough exists.
+# A program that writes numbers to files of a mount, and reads each back from the server, until
+# /run/enough exists.
 WRITE = """
 n=0
 until [ -e /run/enough ]; do
@@ -74,7 +75,7 @@ OF_KERNELS = ("boot", "vmlinuz", "vmlinuz.old", "initrd.img", "initrd.img.old")
 
 
 class Life:
-    """The installation and its results so far."""
+    """The state of the check: the installation, and the results so far."""
 
     def __init__(self, spec, where):
         self.tally, self.where, self.log = Tally(), pathlib.Path(where), BUILD / "log"
@@ -150,8 +151,9 @@ class Life:
         self.judge(f"{release}: both kernels are silent", not reports, "\n".join(reports))
 
     def look(self, channel, text, release, transport, told, *words, more=()):
-        """Checks that the mount of /etc/fstab uses this transport, and whether the log reports a
-        fall-back. `more`: other transports that are loaded."""
+        """Checks that the mount of /etc/fstab uses this transport, and that the log reports a
+        fall-back exactly if `told` is true. `more` names the other transports that must be loaded.
+        """
         report = json.loads(channel.check_call([*GUEST_PROGRAM, LOOK, *words],
                                                LOOK_SECONDS).splitlines()[-1])
         fallen = [line for line in report["log"] if FALL_BACK in line]
@@ -180,7 +182,8 @@ def run(spec, _part):
 
 
 def live(life):
-    """Goes from a machine with the older kernel to one without any trace of our packages."""
+    """Runs the steps from a machine with the older kernel to a machine without any trace of our
+    packages."""
     prepare(life)
     plain = life.system.state()
     begin(life)
@@ -200,7 +203,8 @@ def prepare(life):
     system.apt("reading the package lists", "update")
     _, needs = system.ask("sh", "-c", f"dpkg-deb -f {DEBS}/*-dkms_*.deb Depends")
     needs = ",".join(need for need in needs.split(",") if "xprtrdma-rs" not in need)
-    # Not from backports: the rustc there is newer than the one that built the kernel.
+    # The compiler is not installed from backports, because the rustc there is newer than the one
+    # that built the kernel.
     system.apt("installing what DKMS needs to build it", "satisfy", "--no-install-recommends",
                needs)
     # Packages of backports that come with a kernel are installed now, and not with the upgrade.

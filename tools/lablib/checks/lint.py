@@ -99,7 +99,7 @@ class Lint:
         return words.check(REPO, self.files)
 
     def examples(self):
-        """Public types of the crates with unsafe code without an example."""
+        """Public types of the crates with unsafe code have an example."""
         return examples.check(REPO / "rust")
 
     def no_unsafe(self):
@@ -234,7 +234,7 @@ class Lint:
         return module.directory(self.kernel, clippy=True) / module.NAME
 
     def packed(self):
-        """Returns the directory of its packages."""
+        """Returns the directory of the packages that this check has built."""
         return module.directory(self.kernel, clippy=True) / "packages"
 
 

@@ -37,7 +37,8 @@ WHERE = REPO / "build/mutants"
 SOURCE = ("Kbuild", "rust")
 NOT_SOURCE = [REPO / "rust/proto" / name
               for name in ("fuzz", "tests", "benches", "examples", "target")]
-# How much longer a run with a fault may take than a run without: a factor, and seconds.
+# Factor, and number of seconds, by which a run with a fault may take longer than a run without a
+# fault.
 TIMES, MORE_SECONDS = 3, 30
 VERSIONS = "3,4.2"
 # Replaces the module of a running server; the last run may have unloaded the old module.
@@ -65,19 +66,19 @@ class Fault:
     """One entry of the table."""
 
     name: str
-    what: str             # what is broken
+    what: str             # description of what is broken
     file: str
-    find: str             # a text that occurs exactly once
-    put: str              # its replacement
-    tests: tuple = ()     # patterns of selftests
-    debug: bool = False   # needs the debug kernel
-    full: bool = False    # needs the tests in full size
-    suites: bool = False  # planted in the module with the KUnit suites, on the debug kernel
-    host: bool = False    # in the protocol; its own tests on the host notice it
-    rails: bool = False   # needs two cables
-    rds: bool = False     # in the module of RDS; selftests/rds notices it
-    server: bool = False  # planted in the server's module, and loaded in the server machine
-    why: str = ""         # the reason why no test can notice it
+    find: str             # text that occurs exactly once in the file
+    put: str              # text that replaces it
+    tests: tuple = ()     # patterns of the selftests that must notice the fault
+    debug: bool = False   # whether the fault needs the debug kernel
+    full: bool = False    # whether the tests must run in full size
+    suites: bool = False  # whether the fault is planted in the module with the KUnit suites
+    host: bool = False    # whether the fault is in the protocol, whose tests on the host notice it
+    rails: bool = False   # whether the fault needs two cables
+    rds: bool = False     # whether the fault is in the module of RDS, and selftests/rds notices it
+    server: bool = False  # whether the fault is planted in the server's module
+    why: str = ""         # reason why no test can notice the fault
 
     @property
     def kind(self):
@@ -150,12 +151,14 @@ class Builder:
         original, times = source.read_bytes(), source.stat()
         try:
             source.write_text(fault.applied(original.decode()))
-            # A name for each fault: machines that are used again may have cached a file.
+            # Each fault gets a file with another name, because a machine that is used again may
+            # have cached a file.
             file = WHERE / f"{fault.name}.ko"
             shutil.copy(REPO / self.module(), file)
             yield file.relative_to(REPO)
         finally:
-            # Old times on both, so that nothing of the fault stays and nothing is built again.
+            # Source and objects get their old times back, so that nothing of the fault stays and
+            # nothing is built again.
             source.write_bytes(original)
             os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
             replace(self.clean, self.objects)
@@ -251,7 +254,8 @@ def results(output):
 
 
 def command(tests, full, stop=True):
-    # Both versions also on a debug kernel, where the runner would choose one version for each case.
+    # The tests run with both versions, even on a debug kernel, where the runner would choose one
+    # version for each case.
     argv = ["./selftests/run", "--vers", VERSIONS,
             *(["--stop"] if stop else []), *(["--size", "full"] if full else [])]
     for test in tests:
@@ -320,7 +324,7 @@ class Campaign:
         return command(tests, self.full, stop)
 
     def results(self, output):
-        """Returns the results in its output."""
+        """Returns the results of the tests in the output of the command."""
         return results(output)
 
     def close(self):
@@ -392,7 +396,7 @@ class HostCampaign:
         return bool(done.returncode and failed), how
 
     def close(self):
-        """Does nothing: only files are left."""
+        """Does nothing, because only files are left, which need no clean-up."""
 
 
 def check(spec, names, write):

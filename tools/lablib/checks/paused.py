@@ -7,11 +7,11 @@ import statistics
 from ..base import records
 from ..machine.session import NAMES
 
-# Contains the newest run of each client and fault, a row each.
+# The record, which contains a row for the newest run of each client and fault.
 RECORD = "rail-pauses"
 COLUMNS = ("date", "kernel", "client", "fault", "what", "rounds", "median", "worst", "lost")
 HEAD = ("Client", "fault", "rounds", "median in s", "worst in s", "no answer")
-# The longest pause that a fault may cause, in seconds, by its name in selftests/pauses; and its
+# For each fault of selftests/pauses: the maximum pause that it may cause, in seconds, and its
 # description.
 BOUNDS = {"cable": 1, "port": 1, "device": 1, "silence": 8, "address": 8, "flapping": 1,
           "both": 18}

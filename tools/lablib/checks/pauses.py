@@ -15,9 +15,9 @@ from ..machine.session import NAMES, Plan, Session
 from . import paused, reliability
 
 CLIENTS = ("ours", "intree")
-# Limits of one round, and of the beginning.
+# Time limits for one round, and for the beginning of a run.
 ROUND_SECONDS, BEGIN_SECONDS = 240, 600
-# How many pairs of machines are tried with a fault that a client does not survive.
+# Maximum number of pairs of machines that are tried with a fault that a client does not survive.
 MACHINES = 4
 
 

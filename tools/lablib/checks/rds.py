@@ -17,18 +17,18 @@ SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60,
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")
-# Tests of the interface and of what regions promise, in a minute.
+# Tests of the interface, and of what regions promise. They take a minute.
 SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "get-mr-cold",
          "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds", "use-once",
          "close-releases", "cancel")
-# Faults of the link, of programs and of devices.
+# Tests of faults of the link, of programs and of devices.
 FAULTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts", "loss",
           "kill-in-transfer", "kill-the-client", "kill-the-server", "device-leaves",
           "device-of-the-server-leaves", "simultaneous-connects", "full-both-ways")
 # The debug kernel has no command that cuts RDMA alone.
 CUTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts")
-# The kernel's own test, in one machine: what it needs of the kernel's source, and where that lies
-# in the machine.
+# The kernel's own test of RDS, which runs in one machine: the files of the kernel's source that it
+# needs, and their directory in the machine.
 KERNEL = ("tools/testing/selftests/net/rds", "tools/testing/selftests/net/lib/py",
           "tools/net/ynl/pyynl", "net/rds")
 TREE = "linux"
@@ -68,7 +68,7 @@ def run(spec, part):
 
 
 def copy_tree(source, target):
-    """Put the kernel's own test where the machine sees it."""
+    """Copies the kernel's own test to a directory that the machine sees."""
     for name in KERNEL:
         shutil.copytree(source / name, target / name)
     shutil.copy(source / ".config", target)

@@ -12,7 +12,8 @@ from ..base import records
 RUNS, ROWS, FAILURES, FAULTS = ("torture-runs", "torture-rows", "torture-failures",
                                 "torture-faults")
 MIB = 1 << 20
-# The path of the console in a kernel report of `judge`, which is useless on another machine.
+# Pattern of the console's path in a kernel report of `judge`. The path is useless on another
+# machine, so it is not recorded.
 CONSOLE = re.compile(r" \(all in [^)]*\)")
 VERSIONS = ("3", "4.2")
 
@@ -90,7 +91,7 @@ def rounds(row):
 
 
 def times(row):
-    """Returns median and worst recovery as text."""
+    """Returns the median and the maximum of recovery times as text."""
     seconds = row["recovery"]
     return (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}") if seconds \
         else ("–", "–")

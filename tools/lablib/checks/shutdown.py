@@ -20,7 +20,7 @@ GO_DOWN = "/repo/tools/lablib/guest/go-down"
 WAYS = ("live", "cut")
 VERSIONS = ("3", "4.2")
 SECONDS = 180
-# Seconds from the system call to the end of the machine.
+# Maximum number of seconds from the system call to the end of the machine.
 DOWN_SECONDS = 20
 RESTART = "reboot: Restarting system"
 ACKNOWLEDGED = re.compile(rb"^acknowledged (\S+) (\d+)$", re.MULTILINE)
@@ -67,8 +67,9 @@ class Restart:
     """The result of one restart."""
 
     problem: str | None = None
-    seconds: float = 0      # until the machine was down
-    octets: dict = dataclasses.field(default_factory=dict)  # bytes compared, for each version
+    seconds: float = 0      # seconds until the machine was down
+    # number of compared bytes for each version
+    octets: dict = dataclasses.field(default_factory=dict)
 
 
 def restart(session, way):

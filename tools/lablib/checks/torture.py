@@ -16,14 +16,15 @@ from ..machine.session import Plan, Session
 from . import reliability
 
 CLIENTS = ("intree", "ours")
-# Seconds for the end of the last round, and for taking everything down.
+# Time in seconds for the end of the last round, and for taking everything down.
 MORE_SECONDS = 900
 # With little memory, memory pressure comes soon. The debug kernel needs more for itself.
 MEMORY = {False: (2048, 1024), True: (2048, 2048)}
 
 
 def check(spec, clients, debug, processors, minutes, seed, names, write, version, rails, serving):
-    """Runs it with each client, over a version of RPC-over-RDMA; returns the exit status."""
+    """Runs the torture with each client, over a version of RPC-over-RDMA; returns the exit status.
+    """
     seed = random.randrange(1 << 32) if seed is None else seed
     total = Tally()
     for client in clients:

@@ -11,14 +11,14 @@ import dataclasses
 import struct
 
 VERSION = 2
-# The largest Send before the versions are known (5), and afterwards (2.3).
+# Maximum length of a Send before the versions are known (section 5), and afterwards (section 2.3).
 FIRST, INLINE = 1024, 4096
-# enum msg_type, and enum rpcrdma2_proc.
+# Values of enum msg_type and of enum rpcrdma2_proc.
 CALL, REPLY = 0, 1
 DIRECTIONS = {CALL: "call", REPLY: "reply"}
 MSG, NOMSG, ERROR, OPTIONAL = 0, 1, 4, 5
 PROCEDURES = {MSG: "MSG", NOMSG: "NOMSG", ERROR: "ERROR", OPTIONAL: "OPTIONAL"}
-# enum rpcrdma2_errcode.
+# Values of enum rpcrdma2_errcode.
 ERR_VERS = 1
 ERRORS = {ERR_VERS: "ERR_VERS", 2: "ERR_BAD_HEADER", 3: "ERR_INVAL_OPTION"}
 # RFC 5531: the words of a call, and the flavours of credentials. RFC 2203 5: the beginning of the
@@ -32,7 +32,7 @@ RPCSEC_GSS_DESTROY = 3
 
 
 class Malformed(Exception):
-    """The bytes are not a message of version two."""
+    """Raised if the bytes are not a message of version two."""
 
 
 class Words:
@@ -74,7 +74,7 @@ class Words:
 
 @dataclasses.dataclass
 class Segment:
-    """struct rpcrdma2_segment."""
+    """A struct rpcrdma2_segment."""
 
     handle: int
     length: int
@@ -86,19 +86,21 @@ class Segment:
 
 @dataclasses.dataclass
 class Message:
-    """struct rpcrdma2_xprt_hdr with the fields of its arm, and the payload after it."""
+    """A struct rpcrdma2_xprt_hdr with the fields of its arm, and the payload that follows."""
 
     xid: int
     version: int
     credits: int
     procedure: int
-    direction: int = REPLY            # also for an ERROR, which has no direction (4.2.2)
-    reads: list = dataclasses.field(default_factory=list)    # (position, Segment)
-    writes: list = dataclasses.field(default_factory=list)   # lists of Segments
-    reply: list | None = None                                # Segments
+    direction: int = REPLY            # direction word; it is meaningless in an ERROR (4.2.2)
+    # the Read list: pairs (position, Segment)
+    reads: list = dataclasses.field(default_factory=list)
+    # the Write list: each chunk is a list of Segments
+    writes: list = dataclasses.field(default_factory=list)
+    reply: list | None = None                                # the Reply chunk: a list of Segments
     error: int | None = None
-    versions: tuple = ()              # of ERR_VERS: the lowest and the highest
-    option: tuple = ()                # number and information
+    versions: tuple = ()              # lowest and highest version in an ERR_VERS
+    option: tuple = ()                # number and information of an option
     payload: bytes = b""
 
     @property
@@ -109,7 +111,8 @@ class Message:
         return found if found.get("mtype") == CALL else dict(list(found.items())[:2])
 
     def ends_context(self):
-        """Returns whether it tells the server that a security context is no longer in use."""
+        """Returns whether the message tells the server that a security context is no longer in use.
+        """
         size = 4 * len(GSS_CALL)
         if self.rpc.get("flavour") != GSS or len(self.payload) < size:
             return False
@@ -267,7 +270,7 @@ class Connection:
             yield "sent before the first message has its answer (5)"
         key = sent.ours if call else not sent.ours, message.xid
         if message.procedure == OPTIONAL:
-            self.options.add(key)  # an option that the peer knows needs no answer
+            self.options.add(key)  # An option that the peer knows needs no answer.
         elif call:
             if key in self.open:
                 yield f"a second call {message.xid:#x} beside the first"
@@ -310,7 +313,7 @@ class Connection:
 
 
 class Judgement:
-    """What was found on all connections of version two."""
+    """The judgement of all connections of version two."""
 
     def __init__(self, connections):
         """Judges `connections`, which are lists of `Sent`."""

@@ -18,9 +18,9 @@ import tokenize
 # Directories that the check leaves out, because they have hits. This list may only shrink. A change
 # of the builder changes the debug kernel's name, so it waits for the next kernel.
 OPEN = ("tools/debug-kernel/",)
-# A generated page.
+# Pages that are left out, because a program generates them.
 NOT_PAGES = ("Documentation/conformance.rst",)
-# Where the check reads comments, and which pages it reads.
+# The directories in which the check reads comments, and the pattern of the pages that it reads.
 SOURCES = ("rust/", "tools/", "selftests/")
 PAGES = re.compile(r"(?:Documentation/[^/]+|[A-Z]+)\.(?:rst|md)$")
 RUST, C = (".rs",), (".c", ".h")

@@ -110,7 +110,7 @@ class Line:
             except BlockingIOError:
                 break
             except OSError:
-                self.queue.clear()  # the reader is gone; EOF closes the line
+                self.queue.clear()  # The reader is gone. The end of file closes the line.
                 break
             del self.queue[:sent]
         self.agent.watch(self, bool(self.queue))
@@ -121,7 +121,7 @@ class Command:
 
     def __init__(self, line, stream, request):
         self.line, self.stream = line, stream
-        self.outputs = {}  # our end of a pipe -> frame kind
+        self.outputs = {}  # kind of frames for the data of each pipe, by our end of the pipe
         if request.get("pty"):
             master, slave = pty.openpty()
             child_fds, own = (slave, slave, slave), [master]
@@ -168,8 +168,8 @@ class Command:
 class Agent:
     def __init__(self):
         self.selector = selectors.DefaultSelector()
-        self.commands = {}   # (line, stream) -> Command
-        self.forwarded = {}  # stream on the port -> (line, stream) of a local program
+        self.commands = {}   # running commands, by (line, stream)
+        self.forwarded = {}  # (line, stream) of a local program, by the stream on the port
         self.next_stream = 1
         wake_r, wake_w = os.pipe()
         for fd in (wake_r, wake_w):
@@ -301,7 +301,7 @@ class Agent:
         except BlockingIOError:
             return
         except OSError as error:
-            if error.errno != errno.EIO:  # EIO: a terminal without processes
+            if error.errno != errno.EIO:  # A terminal without processes returns EIO.
                 raise
             data = b""
         if data:

@@ -34,11 +34,12 @@ def on_server(*argv):
 class Axis:
     """One property that varies; all others have their usual values."""
 
-    loads: typing.Callable = lambda bed: []  # (loads.Bed) -> loads
+    loads: typing.Callable = lambda bed: []  # function that returns the loads for a loads.Bed
     options: str = "vers=4.2"
     mounts: int = 1
-    long: bool = False          # fewer rounds
-    slots: int = 0              # outstanding calls; 0: the default
+    # whether the axis is measured in fewer rounds, because it takes long
+    long: bool = False
+    slots: int = 0              # number of outstanding calls; 0: the default number
 
 
 AXES = {

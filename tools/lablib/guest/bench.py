@@ -52,7 +52,8 @@ def rounds_of(name, plan, start):
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
     rounds = plan["long_rounds" if axis.long else "rounds"]
     for number in range(rounds):
-        # TCP is only for reference, so it comes last, where it does not disturb other legs.
+        # The leg over TCP is only for reference, so it comes last, where it does not disturb other
+        # legs.
         legs = LEGS[:3] if number % 2 == 0 else LEGS[2::-1]
         for title, client in (*legs, LEGS[3]):
             print(f"  {time.monotonic() - start:5.0f} s  {name}, round {number + 1} of "

@@ -65,7 +65,7 @@ def measure(mount, probe, deep=False):
     result = {}
     with loads.Bed(mount) as bed:
         for load in bed.single() + (bed.deep() if deep else []):
-            load.run(load.count // 2)  # warm up
+            load.run(load.count // 2)  # The first run is not counted.
             probe.take()
             before = loads.rpcs(mount)
             load.run(load.count)

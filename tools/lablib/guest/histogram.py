@@ -15,7 +15,7 @@ TRACING = pathlib.Path("/sys/kernel/tracing")
 ENTRIES = 16384
 ENTRY = re.compile(r"\{(.*?)\} hitcount: +(\d+)", re.DOTALL)
 DROPPED = re.compile(r"^ +Dropped: (\d+)$", re.MULTILINE)
-# A function, perhaps with an offset, and its module, if any.
+# Pattern of a function, perhaps with an offset, and of its module, if it has one.
 PLACE = re.compile(r"([^\s+]+)\+0x\S+(?: \[(\w+)\])?$")
 
 
@@ -54,7 +54,8 @@ class Histogram:
 
 def define(line):
     """Creates or removes a kprobe; other kprobes stay."""
-    # Python would look for the end of the file, which the kernel refuses.
+    # The file is not opened for appending, because Python would then seek to the end of the file,
+    # which the kernel refuses.
     events = os.open(TRACING / "kprobe_events", os.O_WRONLY | os.O_APPEND)
     try:
         os.write(events, line.encode())

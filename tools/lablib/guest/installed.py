@@ -36,7 +36,8 @@ def mounted():
 
 
 def used():
-    """Returns whether data written there can be read back without the page cache."""
+    """Returns whether data that are written to the directory can be read back without the page
+    cache."""
     name = pathlib.Path(MOUNT, "installed")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.write(fd, LETTER)

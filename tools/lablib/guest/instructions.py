@@ -28,7 +28,7 @@ TRIES = 4
 PAGE = 4096
 SELFTESTS = "/repo/selftests"
 RAILS = {"rails off": "off", "rails on": "auto"}
-# nopl 0x74727078(%rax,%rax,1); ret
+# The machine code of `nopl 0x74727078(%rax,%rax,1); ret`. The plugin detects the first instruction.
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
 # The plugin's classes of code. ENTRY: code that may interrupt any other code and is not its work.
 TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
@@ -42,7 +42,7 @@ IDLES, WOKEN = ("cpu_startup_entry", "do_idle"), "flush_smp_call_function_queue"
 # Functions that wait for a spin lock, and for a timer's function that runs on another processor.
 WAIT = "native_queued_spin_lock_slowpath"
 WAITS = (WAIT, "timer_delete_sync")
-# The function that begins an RPC: (function, module).
+# The function that begins an RPC, as a pair (function, module).
 BEGINS = ("rpc_run_task", "sunrpc")
 # Functions that only time causes. They do not include all of the timer's interrupt: at its end,
 # softirqs of other work run.
@@ -163,8 +163,8 @@ def selftests(name):
 
 
 def in_way(way, options):
-    """Yields the same for single operations, to our server or through the responder; `way`: of
-    transport.WAYS."""
+    """Yields single operations with our client in this way (see transport.WAYS), to our server or
+    through the responder."""
     lib, port = selftests("responder"), 20049
     number, size = transport.WAYS[way]
     transport.set_inline(size)
@@ -181,7 +181,7 @@ def in_way(way, options):
 
 
 def with_rails(which, options):
-    """Yields the same for single operations, with these rails."""
+    """Yields single operations on a mount with these rails."""
     selftests("rails").set_up(which)
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in bed.single():
@@ -189,8 +189,7 @@ def with_rails(which, options):
 
 
 def scale():
-    """Yields the same for small reads: more and more of them at a time, and over more and more
-    mounts."""
+    """Yields small reads: more and more of them at a time, and over more and more mounts."""
     for mounts, slots, of_bed, what in ((1, axes.MOST_SLOTS, loads.Bed.outstanding, "at a time"),
                                         (1, 0, loads.Bed.one_at_a_time, "mount"),
                                         (axes.MOST_MOUNTS, 0, loads.Bed.one_at_a_time, "mounts")):
@@ -218,8 +217,8 @@ def measure(plugin, client, module, operations, prefix):
 
 
 def entry(plugin, client, prefix, number, operation):
-    """Counts (name, load, its mounts), the `number`th operation with these symbols; returns the
-    entry."""
+    """Counts one operation, given by name, load and mounts; returns the entry for the list.
+    `number` is the operation's number among those with these symbols."""
     name, load, mounts = operation
     file = f"{prefix}-{number}.counts"
     return {"client": client, "operation": name, "rpcs": count(plugin, name, load, mounts, file),
@@ -230,7 +229,9 @@ def count(plugin, name, load, mounts, file):
     """Counts a load into a file; returns the number of RPCs. On an overloaded host connections
     break, with either client. Such a count is useless and is repeated."""
     for _ in range(TRIES):
-        load.run(load.count)  # warm up: makes what is only made once for this many at a time
+        # The first run is not counted: it makes what is only made once for this number of
+        # operations at a time.
+        load.run(load.count)
         before, connects = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))
         plugin.command("start")
         load.run(load.count)

@@ -17,7 +17,7 @@ THREADS = (1, 4, 16)
 
 
 class Transfers(ctypes.Structure):
-    """The same structure as in load.c."""
+    """The structure `transfers` of load.c."""
 
     _fields_ = [("fds", ctypes.POINTER(ctypes.c_int))] + [
         (name, ctypes.c_long) for name in
@@ -45,12 +45,13 @@ class Library:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """A loop with a name."""
+    """A load: a loop of system calls, with a name."""
 
     name: str
-    count: int                  # number of operations for a good measurement
-    run: typing.Callable        # (operations) -> nanoseconds
-    before: typing.Callable = lambda count: None  # prepares what must exist first
+    count: int                  # number of operations for a precise measurement
+    # function that makes a number of operations and returns the nanoseconds
+    run: typing.Callable
+    before: typing.Callable = lambda count: None  # function that prepares what the loop needs
     after: typing.Callable = lambda count: None
 
 
@@ -100,13 +101,13 @@ def human(size):
 
 
 class Bed:
-    """Work files, one on each of the mounts; a context manager."""
+    """The files that loads use, one on each of the mounts. The object is a context manager."""
 
     def __init__(self, *mounts):
         self.library, self.mounts = Library(), mounts
         self.paths = [f"{mount}/load-{number}.data" for number, mount in enumerate(mounts)]
         self.area = max(FILE_BYTES // len(mounts) // MIB, 1) * MIB
-        self.used = 0  # number of names so far
+        self.used = 0  # number of names that were used so far
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:

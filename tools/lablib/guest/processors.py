@@ -87,7 +87,7 @@ def counters():
 
 def measure(mount, load):
     """Returns (counts per RPC of a load, {code that found a lock taken: per RPC})."""
-    load.run(load.count // 2)  # warm up
+    load.run(load.count // 2)  # The first run is not counted.
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(histogram.of_function(WAIT))
         sent = [stack.enter_context(histogram.of_event(event, "common_stacktrace"))

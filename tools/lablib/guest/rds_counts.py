@@ -37,7 +37,7 @@ REST_SECONDS = 0.3
 MESSAGES = {"8 B": 8, "4 KiB": 4 * KIB, "64 KiB": 64 * KIB}
 TRANSFERS = {"4 KiB": 4 * KIB, "1 MiB": MIB}
 SMALL = 64 * KIB
-# Operations of each kind: small ones, and large ones.
+# Number of operations of each kind: of small operations, and of large operations.
 COUNT, COUNT_LARGE = 128, 32
 
 
@@ -47,7 +47,7 @@ class Load:
     memory."""
 
     name: str
-    kind: str   # message, offer (the manual page's client) or fetch (its server)
+    kind: str   # message; offer: the manual page's client; fetch: the manual page's server
     size: int
     write: bool = False
 
@@ -100,9 +100,10 @@ class End:
                 self.say(load.size)
 
     def offer(self, load, there):
-        """Offers memory, with a new handle each time, and waits for the RDMA ACK."""
+        """Offers memory, each time with a new handle, and waits for the message with the RDMA ACK.
+        """
         if there:
-            self.receive()  # says that everything is counted from now on
+            self.receive()  # This message says that everything is counted from now on.
         for _ in range(load.count):
             self.say(8, {"type": "map", "buf": "m", "len": load.size,
                          "flags": self.rds.USE_ONCE | self.rds.INVALIDATE | (
@@ -121,13 +122,13 @@ class End:
             self.told(number)
 
     def told(self, token):
-        """Waits for the notification."""
+        """Waits for the notification of an operation."""
         got = self.socket.recv(0, SECONDS)
         if got is None or got["status"] != [[token, "SUCCESS"]]:
             raise RuntimeError(f"operation {token}: {got}")
 
     def run(self, load, there):
-        """Runs this end's part, in either machine."""
+        """Runs this machine's part of a load, in the client or in the server machine."""
         if load.kind == "message":
             self.message(load, not there)
         elif (load.kind == "offer") != there:
@@ -155,7 +156,7 @@ def load_transport(module):
 
 
 def operate(far, end, tos, load):
-    """Runs one load at both ends, and waits until its last work is done."""
+    """Runs one load at both ends, and waits until all work of the load is done."""
     far.ask("begin", tos, dataclasses.astuple(load))
     end.run(load, False)
     time.sleep(REST_SECONDS)
@@ -170,7 +171,7 @@ def measure(far, end, name, rounds):
         print(f"  round {number + 1}: {name}", file=sys.stderr, flush=True)
         for place, load in enumerate(operations()):
             file = f"{number}-{name}-{place}.counts"
-            operate(far, end, TOS[name], load)  # warm up
+            operate(far, end, TOS[name], load)  # The first run is not counted.
             plugin.command("start")
             operate(far, end, TOS[name], load)
             plugin.stop(file)

@@ -51,7 +51,7 @@ class Remote:
                 line.sendall(wire.encode(wire.IN, STREAM, data))
             line.sendall(wire.encode(wire.IN, STREAM))
         except OSError:
-            pass  # the command ended without reading everything
+            pass  # The command ended without reading all of its input.
 
     def run(self, argv, stdin=None, env=None):
         """Runs a command with this process's own output; returns the exit status."""
@@ -101,7 +101,8 @@ class Program:
 
 
 def obey(target):
-    """Runs such a program: each line names a method of `target`, then its arguments."""
+    """Runs the other end of such a program: each line names a method of `target`, and its
+    arguments."""
     for line in sys.stdin:
         what, *words = json.loads(line)
         print(json.dumps(getattr(target, what)(*words)), flush=True)

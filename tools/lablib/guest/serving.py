@@ -29,7 +29,8 @@ SECONDS = 120
 THREADS = 8
 # For each NFS version, whether only GETATTR is counted.
 VERSIONS = {"4.2": False, "3": True}
-# The number of connections of a mount, and seconds without calls.
+# Number of connections of the mount, and number of seconds without calls, for the measurement of an
+# idle connection.
 CONNECTIONS = 16
 IDLE_SECONDS = 12
 # Each load runs more often than in a client's measurement, because the commands to the server are
@@ -130,7 +131,7 @@ def executed(far, server, symbols):
     symbols."""
     for place, (name, load, mount) in enumerate(operations()):
         file = f"{symbols.removesuffix('.symbols')}-{place}.counts"
-        load.run(load.count)  # warm up
+        load.run(load.count)  # The first run is not counted.
         far.ask("start")
         rpcs = rpcs_of(load, mount, TIMES if load.count >= 128 else 1)
         far.ask("stop", file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""KVM if it can boot the kernel, or else emulation."""
+"""Chooses the accelerator for a machine: KVM if it can boot the kernel, or else emulation."""
 
 import os
 import pathlib

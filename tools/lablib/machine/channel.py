@@ -18,7 +18,7 @@ LOST = 255
 
 
 class MachineDied(LabError):
-    """The machine ended while a caller waited for it."""
+    """Raised if the machine ends while a caller waits for it."""
 
 
 class Command:

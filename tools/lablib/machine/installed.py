@@ -6,12 +6,12 @@ import functools
 from .pair import Pair
 from .qemu import Machine
 
-# systemd's units take longer on a busy host.
+# Time limit for booting. It is long, because systemd's units take longer on a busy host.
 WORDS = ("root=/dev/vda", "rw", "systemd.log_color=0", "systemd.default_device_timeout_sec=600",
          "systemd.default_timeout_start_sec=600")
-# Where QEMU sees the disk of the machine and the files beside the disk.
+# The directory in which QEMU sees the disk of the machine and the files beside the disk.
 BESIDE = "/lab/image"
-# Waits until systemd has started all units, or has given up on some.
+# The command that waits until systemd has started all units, or has given up on some.
 SETTLED = "timeout 280 systemctl is-system-running --wait || true"
 
 
@@ -41,8 +41,8 @@ class Installed(Machine):
 
 
 class Secure(Installed):
-    """The same machine with firmware and Secure Boot: the firmware verifies shim, and shim verifies
-    GRUB and the kernel.
+    """A machine that boots an installed Debian with firmware and Secure Boot: the firmware verifies
+    shim, and shim verifies GRUB and the kernel.
 
     These files are in a directory of `image`, which the firmware sees as a file system. The
     firmware's variables are beside that directory.

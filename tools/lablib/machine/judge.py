@@ -21,7 +21,7 @@ SPLAT = re.compile("|".join((  # noqa: FLY002
     r"Out of memory", r"page allocation failure", r"rust_kernel: panicked", r"panicked at",
     MODULES,
 )))
-# KASAN and kmemleak print messages when the kernel boots.
+# These messages are not reports: KASAN and kmemleak print them when the kernel boots.
 HARMLESS = re.compile(
     r"KernelAddressSanitizer initialized|kasan: |kmemleak: Kernel memory leak detector"
     r"|Command line: |Kernel command line: |DMA-API: preallocated|DMA-API: debugging enabled"
@@ -34,10 +34,10 @@ CUT, END = "[ cut here ]", "---[ end trace"
 class Foreign:
     """A kernel report that does not count, because the in-tree client causes the same report."""
 
-    signature: str   # a text in the report's first line
+    signature: str   # text in the first line of the report
     reason: str
-    shown_by: str    # the command that shows the report
-    caller: str = ""  # a function that the report must also contain
+    shown_by: str    # command that shows the report
+    caller: str = ""  # name of a function that the report must also contain
 
 
 # An acknowledgement of an earlier Send can arrive a second time amid the answer to a Read.

@@ -66,7 +66,7 @@ def forget_the_dead():
 
 
 class Pair:
-    """Both machines, booted and joined by one or two cables; a context manager."""
+    """Both machines, booted and joined by one or two cables. The object is a context manager."""
 
     def __init__(self, root, server_kernel, client_kernel, results=None,
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
@@ -162,8 +162,8 @@ class Pair:
         return lambda kind, payload: target.send(kind, command.stream, payload)
 
     def attend(self):
-        """Does what programs asked of the lab itself. Only the main thread calls it, because only
-        this thread can start machines."""
+        """Carries out the requests of programs in the machines to the lab itself. Only the main
+        thread calls this function, because only this thread can start machines."""
         while not self.requests.empty():
             argv, reply = self.requests.get()
             try:

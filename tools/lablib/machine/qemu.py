@@ -13,7 +13,7 @@ from ..base.ui import LabError
 from . import accel, clock, initramfs
 from .channel import Channel, MachineDied
 
-# Paths as the machine's QEMU sees them, inside the root.
+# Paths of directories inside the root, where the machine's QEMU runs.
 RUN_DIR = "/lab/run"
 MONITOR_SECONDS = 30
 # The machines are only used for tests, so no mitigation is worth its time under emulation. A panic
@@ -29,7 +29,7 @@ KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=
 class Machine:
     """A QEMU process, its console log and its control line."""
 
-    # Directories of the host that it mounts, and whether each is read-only.
+    # Directories of the host that the machine mounts, and whether each of them is read-only.
     SHARES: tuple = (("root", "on"), ("modules", "on"), ("repo", "on"), ("results", "off"))
     BOOT_SECONDS = 300
 
@@ -168,7 +168,7 @@ class Machine:
             line.settimeout(MONITOR_SECONDS)
             line.connect(str(self.lab.run_dir / f"{self.role}.mon"))
             answers = line.makefile()
-            answers.readline()  # the greeting
+            answers.readline()  # The first line is QEMU's greeting.
             for request in requests:
                 line.sendall(json.dumps(request).encode())
                 # Events may arrive before the answer.

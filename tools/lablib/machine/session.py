@@ -12,18 +12,19 @@ from ..base.ui import LabError, say, step
 from . import judge, pair
 
 MOUNT_SECONDS = 120
-# The clients' names in output.
+# The names of the clients in the output.
 NAMES = {"ours": "ours", "intree": "in-tree"}
 # The largest inline message of connections that the server accepts from then on.
 SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
-# For a kernel that runs the suites: their device needs bounce buffers; other devices work as
-# before.
+# Kernel parameter for runs with the KUnit suites, whose device needs bounce buffers. Other devices
+# work as before.
 BOUNCE = ("swiotlb=force",)
-# For a kernel whose instructions are counted: otherwise it replaces atomic instructions on a single
-# processor.
+# Kernel parameter for machines whose instructions are counted. Without it, a kernel on a single
+# processor replaces its atomic instructions.
 ATOMICS = ("noreplace-smp",)
-# sunrpc releases a transport some time after the unmount.
+# A command that unloads the module repeatedly, because sunrpc releases a transport some time after
+# the unmount.
 RMMOD = """\
 for module in xprtrdma_rs rpcrdma; do
     if [ -d /sys/module/$module ]; then
@@ -32,7 +33,7 @@ for module in xprtrdma_rs rpcrdma; do
     fi
 done"""
 
-# For a server with our module: nfsd must release the module first.
+# A command that unloads the module of a server with our module: nfsd must release the module first.
 UNSERVE = """\
 echo 0 > /proc/fs/nfsd/threads
 timeout 30 sh -c "until rmmod svcrdma_rs 2> /tmp/rmmod; do sleep 0.2; done" ||
@@ -43,34 +44,39 @@ timeout 30 sh -c "until rmmod svcrdma_rs 2> /tmp/rmmod; do sleep 0.2; done" ||
 class Plan:
     """A run as the command line describes it."""
 
-    client: str = "ours"        # ours, intree or none
-    serving: str = "intree"     # the server's transport: intree or ours
+    client: str = "ours"        # the transport module of the client: ours, intree or none
+    serving: str = "intree"     # transport module of the server: intree or ours
     serving_words: str = ""     # parameters of our server's module
     load: bool = True           # whether the lab loads the module, or the command does
-    spec: str | None = None     # kernel, as packages.resolve takes it
-    server: str | None = None   # the server's kernel; None: the client's kernel if that is stock
-    debug: bool = False         # debug kernel in the client, and in a server with our module
-    alike: bool = False         # the same kernel in both, with any module in the server
-    suites: bool = False        # build the KUnit suites, which only a debug kernel can run
+    spec: str | None = None     # name of the client's kernel, see packages.resolve
+    # the server's kernel; None: the client's kernel, if that is a stock kernel
+    server: str | None = None
+    # whether the client, and a server with our module, have the debug kernel
+    debug: bool = False
+    # whether both machines have the same kernel, whatever the server's module
+    alike: bool = False
+    # whether to build the KUnit suites, which only a debug kernel can run
+    suites: bool = False
     version: str | None = None  # NFS version of the lab's own mount
-    options: str = ""           # more mount options
+    options: str = ""           # more options of the lab's own mount
     export: str = "mem"
     memory: tuple = (2048, 2048)
     provider: str = "rxe"       # rxe, siw, or mixed: rxe on the first cable, siw on the second
-    rails: int = 1              # cables between the machines, each with an RDMA device
-    detour: bool = False        # a detour for tc-netem, see guest/device-up
+    rails: int = 1              # number of cables between the machines, each with an RDMA device
+    detour: bool = False        # whether packets take a detour for tc-netem, see guest/device-up
     timeout: float = 600
     pcap: str | None = None
     results: str | None = None
-    plugin: str | None = None   # a plugin of tools/native that counts what a machine executes
-    counted: str = "client"     # the machine that is counted: client or server
+    plugin: str | None = None   # plugin of tools/native that counts what a machine executes
+    counted: str = "client"     # machine whose instructions are counted: client or server
     processors: int = 1         # number of processors in the client
-    upstream: bool = False      # the patches of Documentation/upstream in the client
-    inline: int = 0             # the largest inline message of both sides in bytes; 0: the default
+    upstream: bool = False      # whether the client has the patches of Documentation/upstream
+    inline: int = 0             # largest inline message of both sides in bytes; 0: the default
 
 
 class Session:
-    """Boots on entry and tears down on exit; `complaints` is the verdict."""
+    """A run of both machines: boots them on entry, and shuts them down on exit. `complaints` is the
+    verdict."""
 
     def __init__(self, plan):
         self.plan, self.complaints = plan, []
@@ -210,7 +216,8 @@ class Session:
 
     def __exit__(self, kind, error, trace):
         if error and not isinstance(error, LabError):
-            self.stack.close()  # interrupted: off at once, without a verdict
+            # The run was interrupted, so the machines are switched off at once, without a verdict.
+            self.stack.close()
             return False
         if error:
             self.complaints.append(str(error))

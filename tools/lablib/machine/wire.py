@@ -9,16 +9,16 @@ until EXIT ends the command.
 import json
 import struct
 
-HEADER = struct.Struct("!IBI")  # payload length, kind, stream
+HEADER = struct.Struct("!IBI")  # fields: length of the payload, kind, stream
 CHUNK = 16384
 
-HELLO = 0   # guest to host: the agent runs; only the control line is up
-RUN = 1     # JSON: argv, cwd, env, pty, where
-IN = 2      # bytes for standard input; empty: end of input
-SIGNAL = 3  # one byte: signal number for the command's process group
-OUT = 4     # bytes of standard output
-ERR = 5     # bytes of standard error
-EXIT = 6    # JSON: status (as a shell shows it), or error
+HELLO = 0   # from the guest only: the agent runs, and only the control line is up
+RUN = 1     # payload is JSON: argv, cwd, env, pty, where
+IN = 2      # payload is bytes for standard input; if empty, the input ends
+SIGNAL = 3  # payload is one byte: a signal number for the command's process group
+OUT = 4     # payload is bytes of standard output
+ERR = 5     # payload is bytes of standard error
+EXIT = 6    # payload is JSON: status (as a shell shows it), or error
 
 
 def encode(kind, stream, payload=b""):

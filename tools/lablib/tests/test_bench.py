@@ -39,13 +39,17 @@ class Instructions(unittest.TestCase):
         self.assertEqual(self.symbols.find(0xffffffffc0002000), ("call", "rpcrdma"))
 
     def test_instructions_go_to_who_is_served_and_to_where_they_are(self):
-        found = self.counts("ffffffff80001010 5 2 1 1 10\n"    # first, for the transport
-                            "ffffffff80001104 3 1 1 0 20\n"    # second, for no transport
-                            "ffffffffc0000000 7 1 0 1 10\n"    # call, the transport itself
-                            "ffffffff80001010 100 9 0 4 10\n"  # timer
-                            "ffffffff80001010 90 9 0 5 10\n"   # waiting for a lock
-                            "ffffffff80001010 100 9 0 7 10\n"  # idle
-                            "ffffffff80001010 0 9 0 2 10\n"    # rxe
+        # This line counts the function `first`, for the transport.
+        found = self.counts("ffffffff80001010 5 2 1 1 10\n"
+                            # This line counts the function `second`, not for a transport.
+                            "ffffffff80001104 3 1 1 0 20\n"
+                            # This line counts the function `call` of the transport.
+                            "ffffffffc0000000 7 1 0 1 10\n"
+                            "ffffffff80001010 100 9 0 4 10\n"  # This line counts code of the timer.
+                            # This line counts waiting for a lock.
+                            "ffffffff80001010 90 9 0 5 10\n"
+                            "ffffffff80001010 100 9 0 7 10\n"  # This line counts an idle processor.
+                            "ffffffff80001010 0 9 0 2 10\n"    # This line counts code of rxe.
                             "lines own-written 40\n"
                             "end 0\n").row()
         self.assertEqual(found["kernel"], 5 + 6 + 7)
@@ -207,7 +211,7 @@ class Baseline(unittest.TestCase):
         self.assertEqual(list(baseline.rises(before, before, baseline.SERVED)), [])
         more = {load: row | {"transport": row["transport"] * 1.1} for load, row in before.items()}
         found = list(baseline.rises(before, more, baseline.SERVED))
-        # The counts of a mebibyte may differ by more.
+        # The counts for a transfer of one mebibyte may differ by more.
         self.assertEqual(len(found), len([load for load in before if "1 MiB" not in load]))
         for kernel, lines in ((96, 0), (98, 1)):
             self.assertEqual(len(list(baseline.missed_by_server(

@@ -8,7 +8,7 @@ from ..checks import check, lane
 
 
 class Order(unittest.TestCase):
-    """Parts in the order in which they are checked."""
+    """Names of parts, in the order in which they are checked."""
 
     def test_what_waits_runs_beside_what_works(self):
         self.assertEqual(

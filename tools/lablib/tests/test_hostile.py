@@ -24,7 +24,7 @@ SMALL_CALL = word(7, CALL, 2, rpc.NFS, 3, 18, 0, 0, 0, 0)
 SMALL_REPLY = word(7, REPLY, 0, 0, 0, 0, 0)
 READ_CALL = word(7, CALL, 2, rpc.NFS, 3, rpc.READ3, 0, 0, 0, 0)
 DATA = b"0123456789"
-# No attributes, the number of bytes, the end of the file.
+# The results of a READ: no attributes, the number of bytes, the end of the file.
 READ_REPLY = SMALL_REPLY + word(0, len(DATA), 1, len(DATA)) + DATA + bytes(2)
 SEGMENT, OTHER = Segment((1, 8192, 0x1000)), Segment((2, 8192, 0x9000))
 
@@ -68,7 +68,7 @@ proxy = load_proxy()
 
 
 def described(found):
-    """Returns a message as the vectors describe it."""
+    """Returns a message in the form in which the byte vectors describe it."""
     said = {"xid": found.xid, "vers": found.wire, "credit": found.credit}
     if found.kind == "RDMA_ERROR":
         name, *versions = found.error
@@ -203,7 +203,8 @@ class Honest(Case):
         self.assertEqual(self.wrong(), [])
 
     def test_what_is_long(self):
-        """Version two uses 4096 bytes although less is announced; 4 more bytes are in its header.
+        """Version two uses messages of 4096 bytes although the client announces less. Its header is
+        4 bytes longer.
         """
         for wire, fits in ((1, 1024 - 28 - 20), (2, 4096 - 32 - 20)):
             for length, kind in ((fits, "RDMA_MSG"), (fits + 4, "RDMA_NOMSG")):

@@ -11,7 +11,7 @@ import unittest
 from lablib.base.paths import REPO
 from lablib.checks import mutants
 
-LEAST = 24  # the least number of faults that a test notices
+LEAST = 24  # minimum number of faults that tests notice
 
 
 class Table(unittest.TestCase):

@@ -37,7 +37,7 @@ class Cables(unittest.TestCase):
         server, client = (pair.addresses(role, 2) for role in ("server", "client"))
         for mine, its in zip(server, client, strict=True):
             for one, other in zip(mine, its, strict=True):
-                # The same network, and another host.
+                # Both addresses are in the same network, but belong to different hosts.
                 self.assertEqual(one.rpartition("1/")[::2], other.rpartition("2/")[::2])
         self.assertEqual(len({a for end in (server, client) for p in end for a in p}), 8)
         for provider, devices in (("rxe", "rxe0 rxe1"), ("siw", "siw0 siw1"),

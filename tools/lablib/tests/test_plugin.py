@@ -34,7 +34,8 @@ int main(void)
 	return 0;
 }
 """
-# A: an access; S: a store; s: on the stack; a: by called code; F: code; N: the next call.
+# The letters of the input mean: A an access; S a store; s a store on the stack; a an access by
+# called code; F code; N the next call.
 LINES = r"""
 #include "lines.h"
 int main(void)
@@ -153,7 +154,7 @@ class Compiled(unittest.TestCase):
 
 
 class Orders(Compiled):
-    """Instructions, as an assembler writes them."""
+    """Instructions as bytes, which an assembler has made, with the expected class."""
 
     CASES = (
         ("f0 48 0f b1 0a", 1),         # lock cmpxchg %rcx,(%rdx)
@@ -164,13 +165,14 @@ class Orders(Compiled):
         ("48 87 07", 1),               # xchg %rax,(%rdi)
         ("66 87 07", 1),               # xchg %ax,(%rdi)
         ("87 c8", 0),                  # xchg %ecx,%eax
-        ("66 90", 0),                  # a nop
+        ("66 90", 0),                  # nop
         ("f0 83 44 24 fc 00", 2),      # lock addl $0,-4(%rsp)
         ("f0 83 04 24 00", 2),         # lock addl $0,(%rsp)
         ("f0 83 44 24 fc 01", 1),      # lock addl $1,-4(%rsp)
         ("0f ae f0", 2), ("0f ae e8", 2), ("0f ae f8", 2),
         ("0f ae 00", 0),               # fxsave (%rax)
-        ("3e 48 0f b1 0a", 0),         # the first, with 3e for lock (one processor)
+        # the first instruction with 3e in place of lock, for one processor
+        ("3e 48 0f b1 0a", 0),
         ("c3", 0),
     )
 

@@ -151,7 +151,7 @@ class Checking(unittest.TestCase):
             self.assertIn("127.0.0.2: ANOTHER SERVER: owner", text)
 
     def test_another_server_of_the_same_name(self):
-        # The second one may even use the same number for the client.
+        # The second server may even use the same number for the client.
         code, text = self.ask(State(), State())
         self.assertEqual(code, 1, text)
         self.assertIn("127.0.0.2: ANOTHER SERVER: it calls itself the same", text)
@@ -174,7 +174,7 @@ class Checking(unittest.TestCase):
         self.assertIn("127.0.0.3: the same server", text)
         code, text = self.ask(state, None, State(major=b"x"))
         self.assertEqual(code, 1, text)
-        # Several groups: good, unknown and wrong, in every order.
+        # The table has several groups: good, unknown and wrong ones, in every order.
         with contextlib.ExitStack() as stack:
             port = 0
             for number, one in enumerate((state, state, State(major=b"x")), 1):
@@ -204,7 +204,7 @@ class Checking(unittest.TestCase):
                 self.assertEqual(text.count(said), 2, text)
 
     def test_a_server_that_says_too_little_or_lies_about_lengths(self):
-        # Each length of a reply, and each word replaced by a large number.
+        # The test cuts a reply at each length, and replaces each of its words by a large number.
         whole = 100
         for cut in range(0, whole, 4):
             for twist in (lambda r, n=cut: cut_off(r, n),

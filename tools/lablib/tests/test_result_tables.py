@@ -26,7 +26,7 @@ def rows_of(module, name):
 
 
 class AsTheyAre(unittest.TestCase):
-    """Tables of the records in the tree."""
+    """Tests of the tables of the records in the tree."""
 
     def test_each_table_is_on_one_page(self):
         used = [name for page in PAGES.glob("*.rst") for name in USED.findall(page.read_text())]
@@ -118,7 +118,7 @@ class AsTheyAre(unittest.TestCase):
 
 
 class Made(unittest.TestCase):
-    """Tables of records that a test writes."""
+    """Tests of the tables of records that a test writes."""
 
     def setUp(self):
         top = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

@@ -13,7 +13,7 @@ class Table(unittest.TestCase):
     def test_cells_come_back(self):
         head, *rows = rst.table(("one", "two"), self.ROWS).splitlines()[3:]
         self.assertEqual(head, "   one, two")
-        # Read in the same way as docutils reads it.
+        # The table is read in the same way as docutils reads it.
         found = csv.reader((row.strip() for row in rows), skipinitialspace=True, strict=True)
         self.assertEqual(list(map(tuple, found)),
                          [tuple(map(str, row)) for row in self.ROWS])

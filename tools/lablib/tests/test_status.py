@@ -166,7 +166,7 @@ class Judging(unittest.TestCase):
         level, text = said({"used": 4}, {"used": 5, "pending": 5})
         self.assertEqual(level, "warning")
         self.assertIn("5 calls are with the server, and it has answered none", text)
-        # One reading is not enough to tell.
+        # A single reading of the files is not enough for this conclusion.
         self.assertEqual(said({"used": 4}, {"used": 4}, 0)[0], "ok")
 
     def test_a_dead_server_with_its_reason(self):
@@ -184,7 +184,7 @@ class Judging(unittest.TestCase):
                 "more": "device event: port active, 90.5 s ago\n"
                         "device event: port down, 2.0 s ago\n"}
         text = said(down, down)[1]
-        # It comes before everything about the server.
+        # This conclusion comes before all conclusions about the server.
         own = "this host's RDMA device told: port down, 2.0 s ago: look at this host's port"
         self.assertEqual(text[:len(own)], own)
         self.assertIn("no connection (connecting); 1 calls", text)
@@ -359,9 +359,9 @@ class Command(unittest.TestCase):
         down = {"connected": False, "phase": "connecting", "tasks": 2}
         for wanted, found in (
                 (0, self.status_of()),
-                # A note: connections ended before.
+                # The worst level is a note: connections have ended before.
                 (0, self.status_of(more="disconnect: epoch 1, idle, after 90 ms\n")),
-                # A warning, then an error.
+                # The worst level is first a warning, and then an error.
                 (1, self.status_of(more="rail: a (rxe0/1) to b: dead for 1.0 s, 0 connections\n")),
                 (2, self.status_of(**down)),
                 # A named mount must exist.

@@ -15,7 +15,7 @@ PROBE = f"{PROBE_HEAD} {NO_LISTS} {RPC_CALL}"
 RPC_REPLY = "2b000001 00000001 00000000 00000000 00000000 00000000"
 AGREED_HEAD = "2b000001 00000002 00000010 00000000 00000001"
 AGREED = f"{AGREED_HEAD} {NO_LISTS} {RPC_REPLY}"
-# A position, a handle, a length, an offset.
+# The words of a Read segment: a position, a handle, a length, an offset.
 READ = "00000084 00004b02 00001000 00000000 7f000000"
 SEGMENT = "00004b03 00002000 00000000 7f100000"
 # The end of a security context: a NULL call with RPCSEC_GSS, its credentials and its verifier.

@@ -461,7 +461,8 @@ impl Loop {
         self.served_as(xid, whole);
     }
 
-    /// The responder gets the RPC message unchanged, now or later; the result is the same.
+    /// Checks that the responder gets the RPC message unchanged. The responder processes the Call
+    /// at once, or parks it first; the result must be the same.
     fn served_as(&mut self, xid: u32, whole: Vec<u8>) {
         let message = self.calls.back().expect("it was sent").clone();
         let Arrival::Call(call) = sort(&message, self.responder.spoken) else {
@@ -664,7 +665,7 @@ impl Loop {
             heard.splice(mark.from as usize..mark.from as usize, data);
         }
         assert_eq!(heard, said);
-        // Only the reply was written.
+        // The responder wrote no other bytes than those of the reply.
         let written = waiting.memory.0.iter().flat_map(|region| &region.written);
         let written = written.filter(|written| **written).count();
         assert_eq!(written as u32, accept.placed + accept.reply_len);

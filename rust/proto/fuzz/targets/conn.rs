@@ -271,7 +271,7 @@ impl Driver {
     fn perform(&mut self, action: Action) {
         match action {
             Action::ResolveAddr { epoch, .. } => {
-                // The address may be resolved again.
+                // The machine may ask again for the address of the same attempt.
                 assert!(self.holds.is_none_or(|held| held == epoch));
                 assert!(!self.established && !self.releasing);
                 self.holds = Some(epoch);

@@ -76,7 +76,7 @@ pub fn reverse_call(data: &[u8]) {
             let mut buf = [0; 64];
             assert_eq!(refusal.encode(Credits(4), &mut buf), Ok(ERROR_LEN));
             assert_eq!(buf[..4], message[..4]);
-            // The peer treats the message as an error for its own call.
+            // The peer must recognize the refusal as an error for its own call.
             let Inbound::Error(error) = classify(&buf[..ERROR_LEN], version, false) else {
                 panic!("an error message of ours is none");
             };

@@ -178,7 +178,7 @@ impl World {
             }
             12 => {
                 let found = self.rails.probe(self.now);
-                // A suspected rail may turn out to be dead.
+                // The call above may have declared a suspected rail dead.
                 for view in self.views() {
                     self.note_death(view.rail);
                 }
@@ -304,7 +304,7 @@ impl World {
         }
         let is_trusted = matches!(chosen.standing, Standing::Live | Standing::Returning);
         assert_eq!(choice.at_once, after_death && is_trusted);
-        // An attempt has a time limit if a second rail is known, even if that rail may be dead.
+        // An attempt has a time limit if a second rail is known, even if that rail is dead.
         assert_eq!(choice.limit.is_some(), self.known.len() > 1);
         self.members.push(Member {
             seat,
@@ -364,7 +364,7 @@ impl World {
             Standing::Dead | Standing::Gone => assert_eq!(after, before),
             // The rail may have worked since all rails failed.
             _ if kind == 0 && self.all_failed.is_some() => {}
-            // If no other rail was trusted, the attempt had enough time.
+            // If no other rail was trusted, the attempt had enough time, so the rail is dead.
             _ if kind == 2 && after == Standing::Dead => {}
             _ => assert_eq!(after, Standing::Doubted),
         }
@@ -434,7 +434,7 @@ impl World {
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }
-            // A connection whose rail is dead takes any rail that is left.
+            // A connection takes a rail that has just returned only if its own rail is not live.
             Standing::Returning => assert_ne!(on.map(|view| view.standing), Some(Standing::Live)),
             other => panic!("moved to a rail that is {}", other.name()),
         }

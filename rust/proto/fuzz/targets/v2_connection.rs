@@ -163,7 +163,8 @@ struct Side {
     link: Option<Link>,
     /// Whether the peer has said that it does not support version 2.
     lacking: bool,
-    /// Time at which the peer last answered a probe as no peer with version 2 does.
+    /// Time at which the peer last answered a probe in a way in which no peer with version 2
+    /// answers.
     doubted: Option<Time>,
     /// The calls that wait for a connection and its credits.
     unsent: Vec<Waiting>,
@@ -312,7 +313,8 @@ impl Side {
             6 => {
                 if let Some(link) = &mut self.link {
                     link.discards.tick(self.now);
-                    // Messages that may have been forgotten are not counted here any more.
+                    // The module may have lowered its count of dropped messages, so the count of
+                    // the test restarts.
                     link.dropped = 0;
                 }
             }
@@ -397,8 +399,7 @@ impl Side {
         let encoded = probe::encode(Xid(PROBE), link.credits.request(), &mut call);
         assert_eq!(encoded, Ok(call.len()));
         assert!(call.len() as u32 <= MIN_THRESHOLD);
-        // The peer would treat the message as a call. The client would treat the peer's response as
-        // the response to one of its calls.
+        // The peer must recognize the probe as a Call with the xid of the probe.
         assert!(matches!(
             classify(&call, Version::V2, true),
             Inbound::ReverseCall(call) if call.xid == Xid(PROBE)
@@ -566,7 +567,7 @@ impl Side {
                 match (offers(1), offers(2)) {
                     (_, true) => self.doubted = Some(self.now),
                     (true, false) => self.lacking = true,
-                    // Nothing is known about a peer that supports neither version.
+                    // If the peer supports neither version, nothing is recorded about it.
                     (false, false) => self.doubted = None,
                 }
             }

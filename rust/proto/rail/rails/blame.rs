@@ -141,7 +141,8 @@ impl Rails {
     pub(super) fn worked(&mut self, on: u8, now: Time) {
         if !self.listed().any(|entry| entry.health.is_clear()) {
             self.recovered = Some(now);
-            // The other rails may work as well.
+            // If one rail works again, the other rails may work again as well, so they are probed
+            // soon.
             for entry in self.entries.iter_mut().flatten() {
                 entry.health.look_soon(now);
             }

@@ -919,7 +919,7 @@ fn check_failure(
         assert_eq!(rig.conn.phase(), Phase::Down);
         let last = Failure {
             reason,
-            // The recorded end of the connection.
+            // The errno is recorded only if this host refused a step.
             errno: match reason {
                 ConnectError::HostFault => -22,
                 _ => 0,

@@ -219,8 +219,8 @@ fn a_write_to_memory_of_a_killed_call_has_a_cause_of_its_own() {
             assert_eq!(causes(&actions), [expected]);
             let entry = rig.conn.history().iter().next().map(|entry| entry.cause);
             assert_eq!(entry, Some(expected));
-            // The next connection does not inherit the mark, and does not change the cause of the
-            // last end.
+            // On the next connection the report about revoked memory has no effect, because it
+            // names the old connection.
             rig.event(Event::TornDown(epoch));
             rig.connect();
             rig.event(Event::MemoryRevoked(epoch));
@@ -278,7 +278,7 @@ fn events_of_another_epoch_change_nothing() {
     }
     assert_eq!(rig.conn.cookie(), cookie);
     assert_eq!(rig.conn.failures(), 1);
-    // Such events do not change an attempt either.
+    // Events of an old connection do not change an attempt either.
     for stage in Rig::STAGES {
         let mut rig = Rig::new(Config::default());
         rig.connect();

@@ -115,8 +115,8 @@ fn no_event_takes_what_the_worker_is_to_do() {
     }
 }
 
-/// The same holds for an event that arrives just before the worker starts: it is handled at once,
-/// and changes nothing for the worker.
+/// An event that arrives just before the worker starts is handled at once, and removes none of the
+/// actions that the worker has to take.
 #[test]
 fn an_event_before_the_worker_is_over_when_it_comes() {
     let rig = Rig::new(Config::default());

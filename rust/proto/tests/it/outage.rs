@@ -112,7 +112,7 @@ fn a_device_that_is_never_answered_is_suspected() {
     );
     assert!(suspects(&[(AddrSilent, true); 9]).is_empty());
     assert!(suspects(&[(Unanswered, false); 9]).is_empty());
-    // The same holds in each outage.
+    // The device is named once in each outage.
     let mut outage = Outage::new();
     let now = Time::from_millis(1_000_000);
     for _ in 0..2 {

@@ -205,7 +205,7 @@ fn attempts_follow_each_other_at_once_a_few_times() {
         assert_eq!(at_once, most, "{reason:?}");
         assert!(!haste.may_follow(reason));
     }
-    // Both types of failures count.
+    // Failures of both types count towards the limit.
     let mut haste = Haste::default();
     for _ in 0..8 {
         assert!(haste.may_follow(ConnectError::Stale));
@@ -242,7 +242,8 @@ fn a_rail_is_doubted_when_nothing_says_why() {
             ..ended(cause)
         };
         assert_eq!(lost.doubts_rail(), doubted, "{cause:?} {reason:?}");
-        // The device is at fault, and is repaired.
+        // If the device has repeated a registration, the device explains the end, so the rail is
+        // not doubted.
         let mut explained = lost;
         explained.seen.repeated = true;
         assert!(!explained.doubts_rail(), "{cause:?} {reason:?}");

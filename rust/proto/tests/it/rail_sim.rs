@@ -506,7 +506,8 @@ fn when_all_were_dead_the_first_that_works_is_found() {
             }
             world.run(40_000);
             world.mends(back);
-            // The time for an attempt over each of the other rails, and for the pause before it.
+            // This is the time for an attempt over each of the other rails, with the pause before
+            // each attempt.
             world.run(2 * (10_000 + BACK_OFF) + BACK_OFF + 2 * CONNECT);
             assert!(world.all_up());
             assert_eq!(world.on(back), 6);

@@ -100,8 +100,8 @@ fn what_every_server_must_take_is_taken() {
 #[test]
 fn the_header_of_the_reply_fits_before_the_call_is_processed() {
     let (writes, reply) = (parts(5), parts(3));
-    // The header has the fixed words, three list ends, and two chunks. The end of the Reply chunk
-    // belongs to the chunk.
+    // The header has the fixed words, the ends of the Read list and the Write list, and two chunks.
+    // The Reply chunk has no separate end.
     let header = 28 + (8 + 5 * 16) + (8 + 3 * 16) - 4;
     for (reply, least) in [
         (Some(&reply[..]), header),
@@ -243,7 +243,7 @@ fn a_chunk_is_not_behind_the_end_of_the_message() {
     assert_eq!(of_reads(&[(96, part(5))]), None);
     assert_eq!(of_reads(&[(100, part(5))]), None);
     assert_eq!(of_reads(&[(104, part(5))]), Some(Fault::Outside));
-    // The chunk before it and its pad add eight bytes to the message.
+    // The first chunk and its pad add eight bytes to the message.
     let two = |position| [(80, part(5)), (position, part(5))];
     assert_eq!(of_reads(&two(108)), None);
     assert_eq!(of_reads(&two(112)), Some(Fault::Outside));

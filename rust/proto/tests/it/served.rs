@@ -241,7 +241,8 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
     assert_eq!(enter(4, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, true, true), Entry::InPlaceOfOwn);
-    // At the limit of all connections, an idle connection of the same address ends first as well.
+    // If the limit on all connections is reached, an idle connection of the client's own address
+    // ends before those of other addresses.
     assert_eq!(enter(8, 1, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(8, 1, false, true), Entry::InPlaceOfAny);
     assert_eq!(enter(8, 1, false, false), Entry::Full);
@@ -501,10 +502,11 @@ fn a_send_queue_takes_the_longest_transfer() {
             }
         }
     }
-    // A mebibyte at devices with many elements and with one, and what the least device has.
+    // These are the lengths for a transfer of one mebibyte: on a device with 32 elements in a work
+    // request, and on a device with one element.
     assert_eq!(sends(258, 32, 128, 0), 255);
     assert_eq!(sends(258, 1, 128, 0), 1023);
-    // Reads into regions of one page each: as many registrations as Reads.
+    // Reads into regions need a registration for each region, and as many Reads.
     for (elements, regions) in [(1, 2), (32, 2), (32, 33), (32, 258)] {
         let most = longest(sends(258, elements, 128, regions));
         assert!(most >= 258_u32.div_ceil(elements) + 128);
@@ -540,7 +542,7 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
             assert!(got.sends >= LEAST_SENDS && got.calls >= 1);
             assert!(got.sends <= wish.sends && got.calls <= wish.calls);
             assert_eq!(got.extra, wish.extra);
-            // The number is limited only by the device.
+            // The number of Calls is smaller than wanted only because of the device.
             let calls = got.calls == wish.calls || got.receives() + 1 == work_requests;
             let least = got.sends == LEAST_SENDS;
             assert!(calls || least);

@@ -147,7 +147,8 @@ fn regions_hold_as_much_whatever_the_size_of_a_page() {
     for (units, page_size, pages) in table {
         assert_eq!(pages_of(units, page_size), pages, "{units} on {page_size}");
     }
-    // With the default of the parameter one region holds all data, and from 17 on one chunk does.
+    // With the default of the parameter, one region holds the data of the largest request. With 17
+    // or more, one chunk holds the data.
     for page_size in [4096, 16_384, 65_536] {
         let found = sizes((32_768, 65_536), 128, 4096);
         assert_eq!(found.regions(pages_of(257, page_size), page_size), 256);

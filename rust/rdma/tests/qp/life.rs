@@ -89,7 +89,8 @@ mod suite {
     #[test]
     fn a_device_that_fails_leaves_nothing() -> Test {
         calm();
-        // The test makes each call of each verb fail that is needed to create a queue pair.
+        // Creating a queue pair takes several calls of verbs. The test makes each of these calls
+        // fail once.
         for (verb, calls) in [
             (Verb::CreateCq, 1),
             (Verb::CreateQp, 1),

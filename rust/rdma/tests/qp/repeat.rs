@@ -23,7 +23,7 @@ fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window
         false => pair.post(&mut region)?,
         true => pair.post_later(&mut region)?,
     }
-    // Two work requests: the registration of the region, and the message.
+    // There are two work requests: the registration of the region, and the message.
     pair.rung_for(before + 2)?;
     pair.keeper.kept.lock().exposed = Some(region);
     Ok(window)

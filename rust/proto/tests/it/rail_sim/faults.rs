@@ -112,8 +112,8 @@ fn a_server_restart_is_held_against_no_rail() {
     }
 }
 
-// Rails: the same holds for a power cycle: all connections end because of silence while the server
-// is back already, or the server is away for a minute.
+// Rails: a power cycle of the server is not the fault of a rail. All connections end because of
+// silence. The server is either back by then, or is away for a minute.
 #[test]
 fn a_power_cycle_is_held_against_no_rail() {
     for away in [0, MINUTE] {
@@ -134,7 +134,7 @@ fn a_power_cycle_is_held_against_no_rail() {
     }
 }
 
-// Rails: this also holds if idle connections detect the end later.
+// Rails: a power cycle is not the fault of a rail even if idle connections detect the end later.
 #[test]
 fn a_power_cycle_that_is_noticed_late_is_held_against_no_rail() {
     let power_cycle = |world: &mut World| {
@@ -249,7 +249,7 @@ fn a_lost_datagram_blames_no_rail() {
     for seed in 0..8 {
         let mut world = World::new(2, CONNECTIONS, seed);
         for lost in [1, 0] {
-            // The outcome of an attempt, and that of a probe.
+            // The first round loses a packet of an attempt, the second a packet of a probe.
             world.loses = 1;
             let index = seed as usize % CONNECTIONS;
             if lost == 1 {
