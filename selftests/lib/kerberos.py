@@ -47,7 +47,7 @@ SERVER_PROGRAMS = (("krb5kdc -n", None),
 
 
 def files(server, client):
-    """Returns the files of the realm on both machines: name -> content."""
+    """Returns the contents of the realm's files on both machines, by the names of the files."""
     return {
         "/etc/krb5.conf": f"""\
 [libdefaults]

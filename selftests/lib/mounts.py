@@ -24,7 +24,8 @@ class Refused(Exception):
 
 
 def table():
-    """Returns all NFS mounts of this machine: where -> (source, options)."""
+    """Returns the source and the options of all NFS mounts of this machine, by their mount points.
+    """
     found = {}
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         source, where, kind, options = line.split()[:4]

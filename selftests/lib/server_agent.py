@@ -47,7 +47,7 @@ def write(path, offset, text):
 
 
 def tree(top):
-    """Returns every file below a directory: name -> [size, checksum]."""
+    """Returns size and checksum of every file below a directory, by the names of the files."""
     found = {}
     for where, _, names in os.walk(top):
         for name in names:

@@ -70,7 +70,7 @@ def local(script):
 
 
 def begin(t):
-    """Serves until the end of the case."""
+    """Makes this machine a server until the end of the case."""
     check(MODULE, "needs a lab with our module in the server")
     t.defer(leave)
     local(SERVE)

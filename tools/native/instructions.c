@@ -53,7 +53,7 @@
 #endif
 
 #define KERNEL 0xffff800000000000u
-#define STACK_SHIFT 14		/* kernel and interrupt stacks: 16 KiB, aligned */
+#define STACK_SHIFT 14		/* kernel and interrupt stacks have 16 KiB and are aligned */
 #define CLASSES 9		/* class 0 is everything that is in no region */
 #define PROCESSORS (MEMORY ? 1 : 4)
 #define WATCHED 1		/* the class whose lines are counted */
@@ -62,7 +62,7 @@
 #define BUCKETS 65536
 #define COMMAND_BYTES 256
 
-/* nopl 0x74727078(%rax,%rax,1), which no compiler emits. */
+/* The instruction nopl 0x74727078(%rax,%rax,1), which no compiler emits. */
 static const uint8_t MARKER[8] = { 0x0f, 0x1f, 0x84, 0x00, 0x78, 0x70, 0x72, 0x74 };
 
 struct region {
@@ -73,7 +73,7 @@ struct region {
 /* A translation block, found by address and length: QEMU may translate it again. */
 struct block {
 	struct block *next;
-	uint64_t address, last;		/* of the first and the last instruction */
+	uint64_t address, last;		/* addresses of the first and the last instruction */
 	unsigned int instructions, atomics, fences;
 	int class;
 	uint64_t times[PROCESSORS][CLASSES];
@@ -83,7 +83,7 @@ struct block {
 struct stack {
 	struct stack *next;
 	uint64_t number;
-	uint64_t last;		/* the last instruction on it */
+	uint64_t last;		/* address of the last instruction on this stack */
 	int depth;
 	struct {
 		uint64_t pointer;
@@ -105,7 +105,7 @@ static struct {
 	uint64_t lost;
 } processors[PROCESSORS];
 static uint64_t call;
-/* With MEMORY: whether to count now, the class served, and whether the code is its own. */
+/* With MEMORY: whether to count now, for which class, and whether the code is of that class. */
 static struct {
 	bool on;
 	int class;

@@ -30,8 +30,8 @@
 /* Transfers of `size` bytes of the files `fds` in turn, `depth` of them at a time. */
 struct transfers {
 	const int *fds;
-	long fd_count, size, area, depth;	/* area: bytes used of each file */
-	long writes, random;			/* booleans */
+	long fd_count, size, area, depth;	/* area: number of bytes used of each file */
+	long writes, random;			/* whether to write, and whether the places are random */
 };
 
 static int64_t now(void)
@@ -152,7 +152,7 @@ static void prepare(struct iocb *block, const struct transfers *wanted, long num
 	long places = wanted->area / wanted->size;
 	uint64_t place = number / wanted->fd_count;
 
-	if (wanted->random)	/* the same places in every run */
+	if (wanted->random)	/* random places, but the same in every run */
 		place = (number + 1) * 0x9e3779b97f4a7c15u >> 33;
 	memset(block, 0, sizeof(*block));
 	block->aio_lio_opcode = wanted->writes ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;

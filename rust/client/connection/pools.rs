@@ -199,8 +199,8 @@ impl Pools {
         self.each().for_each(|pool| pool.stop());
     }
 
-    /// Deregisters all free regions, and prevents that more are made. A region that is returned
-    /// later is deregistered when its pool is dropped. Sleeps.
+    /// Deregisters all free regions, and makes no more regions from now on. A region that is
+    /// returned later is deregistered when its pool is dropped. Sleeps.
     pub(crate) fn close(&self) {
         self.each().for_each(|pool| pool.close());
     }

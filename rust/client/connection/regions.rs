@@ -294,8 +294,8 @@ impl RegionPool {
         self.inner.lock().closed = true;
     }
 
-    /// Deregisters all free regions, and prevents that more are made. A region that is returned
-    /// later is deregistered when the pool is dropped. Sleeps.
+    /// Deregisters all free regions, and makes no more regions from now on. A region that is
+    /// returned later is deregistered when the pool is dropped. Sleeps.
     pub(crate) fn close(&self) {
         self.stop();
         loop {

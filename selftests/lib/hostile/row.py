@@ -44,8 +44,9 @@ IN_VERSION_TWO = {"err_chunk": "err_bad_header"}
 
 
 def reaction(counters, **more):
-    """Returns a reaction. A name means that the counter rises by one; a pair says by how much (or
-    from, to); `|` separates alternatives."""
+    """Returns a reaction. `counters` are names, or pairs of a name and a number. A name means that
+    the counter rises by one. The number of a pair says by how much it rises; a pair of numbers
+    gives a range. `|` separates alternative names."""
     pairs = [(c, 1) if isinstance(c, str) else c for c in counters]
     return Reaction(counters=tuple(
         (names.split("|"), times if isinstance(times, tuple) else (times, times))

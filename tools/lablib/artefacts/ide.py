@@ -27,7 +27,7 @@ SECONDS = 300
 
 
 def edges():
-    """Returns {crate: crates it uses}, from rust/Kbuild."""
+    """Returns for each crate the crates that it uses, from rust/Kbuild."""
     found = {}
     for line in (REPO / "rust/Kbuild").read_text().splitlines():
         flags = re.match(r"RUSTFLAGS_(\w+)/\w+\.o\s*:?=(.*)", line)

@@ -107,7 +107,7 @@ class Installation:
         return done.returncode, done.stdout
 
     def state(self):
-        """Returns all files as {path: type and content}."""
+        """Returns type and content of all files, by their paths."""
         found = {}
         for top, directories, names in os.walk(self.tree):
             for name in directories + names:

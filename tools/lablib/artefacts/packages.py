@@ -55,7 +55,7 @@ class Archive:
                               binds=[cache.directory()], cwd=cwd)
 
     def packages(self):
-        """Updates the lists; returns all kernel packages as {(name, version): fields}."""
+        """Updates the lists; returns the fields of all kernel packages, by (name, version)."""
         log = self.state / "update.log"
         proc.run_logged(f"reading the package lists of {self.where}",
                         self.apt("apt-get", "update"), log, 300)

@@ -88,7 +88,8 @@ def most(load, counter, recorded, tolerance=TOLERANCE):
 
 
 def rises(recorded, measured, tolerance=TOLERANCE):
-    """Yields lines about counts that rose; both arguments are {load: {counter: number}}."""
+    """Yields lines about counts that rose. Both arguments contain for each load the numbers of its
+    counters."""
     for load, counters in recorded.items():
         if load not in measured:
             yield f"{load}: not measured"
@@ -102,7 +103,8 @@ def rises(recorded, measured, tolerance=TOLERANCE):
 
 
 def missed(ours, intree):
-    """Yields lines about goals that are missed; both arguments are {load: {counter: number}}."""
+    """Yields lines about goals that are missed. Both arguments contain for each load the numbers of
+    its counters."""
     for load, (limits, parts) in GOALS.items():
         for name, limit in zip(LIMITED, limits, strict=True):
             # Numbers of work requests and completions are exact, except for rounding.
@@ -135,7 +137,7 @@ def record(counts, release, name=RECORD, columns=tuple(TOLERANCE)):
 
 
 def recorded(name=RECORD, columns=tuple(TOLERANCE)):
-    """Returns the baseline {load: {counter: number}}, and the kernel's release."""
+    """Returns the recorded counters of each load, and the kernel's release."""
     rows = records.read(name)
     return {row["load"]: {column: float(row[column]) for column in columns if row[column]}
             for row in rows}, rows[0]["release"]
@@ -185,7 +187,7 @@ def check_processors(spec, rounds, measured, write):
 
 
 def recorded_served():
-    """Returns the baseline of our server {load: {counter: number}}, and the kernel's release."""
+    """Returns the recorded counters of each load with our server, and the kernel's release."""
     rows = [row for row in records.read(serving.RECORD) if row["server"] == "ours"]
     return {row["load"]: {column: float(row[column]) for column in SERVED} for row in rows
             }, rows[0]["release"]

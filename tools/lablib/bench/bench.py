@@ -65,8 +65,8 @@ def table(judged):
 
 
 def measure_times(spec, rounds, long_rounds, scale, axes):
-    """Returns ({axis: {load: judged}}, whether all went well). `axes`: {name: [loads]}; an empty
-    list means all loads."""
+    """Measures and judges loads. `axes` contains for each axis a list of loads; an empty list means
+    all loads. Returns the judged results by axis and load, and whether all went well."""
     plan = {"rounds": rounds, "long_rounds": long_rounds, "scale": scale, "axes": axes}
     found, session, status = report.in_client(
         spec, [json.dumps(plan)], "bench", timeout=SECONDS, memory=report.MEMORY)
@@ -76,7 +76,8 @@ def measure_times(spec, rounds, long_rounds, scale, axes):
 
 
 def doubtful(judged):
-    """Returns {axis: [loads]} that look worse. Among fifty equal loads, a few look worse by chance.
+    """Returns for each axis the loads that look worse. Among fifty equal loads, a few look worse by
+    chance.
     """
     found = {axis: [load for load, one in loads.items() if one["worse"]]
              for axis, loads in judged.items()}
@@ -84,7 +85,8 @@ def doubtful(judged):
 
 
 def times(spec, scope):
-    """Returns ({axis: {load: judged}}, whether all went well).
+    """Measures and judges all loads. Returns the judged results by axis and load, and whether all
+    went well.
 
     Loads that look worse are measured again, with the number of rounds of a short load, and the
     second result counts.
@@ -104,8 +106,8 @@ def times(spec, scope):
 
 
 def counts(spec, version, rounds, client="both", functions=0):
-    """Returns exact counts {client: {load: {what: per RPC}}}, their profile, and whether all went
-    well.
+    """Returns exact counts per RPC, by client, load and counter; their profile; and whether all
+    went well.
 
     With several calls at a time, cache lines are counted in another run than the rest.
     """

@@ -155,7 +155,8 @@ class Counts:
                            if kind in (TRANSPORT, ENQUEUE))}
 
     def profile(self, kinds, of="functions"):
-        """Returns {(function, module): instructions} of the classes; `of` selects the counter."""
+        """Returns the instructions in these classes, by (function, module); `of` selects the
+        counter."""
         found = collections.Counter()
         for (name, module, kind), number in getattr(self, of).items():
             if kind in kinds:
@@ -164,7 +165,7 @@ class Counts:
 
 
 def load(session, entries):
-    """Returns {client: {operation: [Counts of each round]}}."""
+    """Returns for each client and operation a list with the Counts of each round."""
     symbols, found = {}, {}
     for entry in entries:
         name = entry["symbols"]
@@ -177,7 +178,7 @@ def load(session, entries):
 
 
 def medians(found, row=Counts.row):
-    """Returns {client: {operation: {column: median of the rounds}}}."""
+    """Returns the median of the rounds, by client, operation and column."""
     def median(rows):
         return {column: statistics.median(row[column] for row in rows) for column in rows[0]}
 
@@ -187,7 +188,7 @@ def medians(found, row=Counts.row):
 
 
 def readable(root, names):
-    """Returns {symbol: name as written in the source}."""
+    """Returns for each symbol the name as it is written in the source."""
     names = sorted(names)
     argv = chroot.command(root, ["c++filt", *names], [cache.directory()])
     return dict(zip(names, HASH.sub("", proc.output(argv)).splitlines(), strict=True))

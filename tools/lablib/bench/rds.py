@@ -14,8 +14,8 @@ COLUMNS = (*PROVIDER, *EXECUTED)
 
 
 def measure(spec, rounds):
-    """Returns the numbers for each operation {transport: {operation: {column: number}}}, the
-    plugin's counts {transport: {operation: [Counts]}}, and whether all went well."""
+    """Measures all transports. Returns the numbers by transport, operation and column; the plugin's
+    counts by transport and operation; and whether all went well."""
     base = root.path()
     built = module.build(base, kernel.get(base, spec), variant="rds")
     seen, session, status = report.in_client(

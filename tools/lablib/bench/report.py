@@ -118,11 +118,11 @@ def count(spec, client, version, inline, processors):
 
 
 def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False):
-    """Prints instructions per RPC, by place and by what they serve. `mount`: its options, or SCALE.
-    With `memory`, prints cache lines, too.
+    """Prints instructions per RPC, by the place of the code and by what the code serves. `mount`
+    contains the options of the mount, or is SCALE. With `memory`, prints cache lines, too.
 
-    Returns (medians, {client: {operation: functions that serve the transport}}, whether all went
-    well).
+    Returns the medians; the functions that serve the transport, by client and operation; and
+    whether all went well.
     """
     plugin = "cache" if memory else "instructions"
     entries, session, status = with_clients(spec, client, "instructions", plugin, mount,
@@ -220,9 +220,9 @@ def count_instructions(spec, client, mount, rounds, functions, inline, memory, o
 
 
 def measure_processors(spec, client, processors, rounds):
-    """Measures with several processors. Returns ({client: {operation with the number of processors:
-    {counter: median of the rounds, per RPC}}}, the same for code that waited for locks, whether
-    all went well)."""
+    """Measures with several processors. Returns the median of the rounds per RPC, by client,
+    operation (with the number of processors) and counter; the same for code that waited for locks;
+    and whether all went well."""
     found, waits, good = {}, {}, True
     for number in processors:
         seen, session, status = with_clients(spec, client, "processors", str(rounds),

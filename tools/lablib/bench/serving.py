@@ -17,8 +17,8 @@ COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "ato
 
 
 def measure(spec, rounds, servers):
-    """Returns four results: the numbers per RPC {server: {operation: {column: number}}}, the
-    plugin's counts {server: {operation: [Counts]}}, the KiB of an idle connection {server: number},
+    """Measures all servers. Returns four results: the numbers per RPC, by server, operation and
+    column; the plugin's counts, by server and operation; the KiB of an idle connection, by server;
     and whether all went well."""
     seen, session, status = report.in_client(
         spec, [str(rounds), *servers], "serving",

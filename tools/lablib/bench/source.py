@@ -36,7 +36,8 @@ class Source:
         return proc.output(chroot.command(self.root, argv, [cache.directory(), REPO]), SECONDS)
 
     def executed(self, counts):
-        """Returns {address in the file: times executed}, from the plugin's counts."""
+        """Returns how often each instruction was executed, by its address in the file, from the
+        plugin's counts."""
         found = collections.Counter()
         for (name, offset, instructions), times in counts.blocks.items():
             first = self.place.get(self.starts.get(name, 0) + offset)
@@ -46,7 +47,8 @@ class Source:
         return found
 
     def lines(self, addresses):
-        """Returns {address: [(function, place in our source if it is there), innermost first]}."""
+        """Returns for each address a list of (function, place in our source). The innermost
+        function comes first. The place is None if the function is not in our source."""
         said = self.tool("addr2line", "-a", "-i", "-f", "-C", "-j", ".text", "-e", self.module,
                          *(f"{address:x}" for address in addresses)).splitlines()
         found, frames = {}, []
@@ -60,8 +62,8 @@ class Source:
         return found
 
     def profile(self, counts):
-        """Returns ({function: instructions}, {place: instructions}): the innermost function of any
-        source, and the innermost line of our own source."""
+        """Returns two tables of executed instructions: by the innermost function of any source, and
+        by the innermost line of our own source."""
         executed = self.executed(counts)
         functions, places = collections.Counter(), collections.Counter()
         for address, frames in self.lines(sorted(executed)).items():

@@ -182,7 +182,7 @@ class Crates:
             yield data
 
     def arrows(self):
-        """Returns {(file, file): names}: the names that the first file uses of the second."""
+        """Returns for each pair of files the names that the first file uses of the second file."""
         found = {}
         for file in self.files.values():
             for path in self.named(file):
@@ -211,7 +211,7 @@ def rooms(arrows):
 
 
 def storeys(names, arrows):
-    """Returns ({name: storey}, circles as sets of names); the lowest storey is 1."""
+    """Returns the storey of each name, and the circles as sets of names. The lowest storey is 1."""
     below = {name: {b for a, b in arrows if a == name} for name in names}
     circles = [one for one in strong(below) if len(one) > 1]
     tied = set().union(*circles)
@@ -228,7 +228,8 @@ def storeys(names, arrows):
 
 
 def strong(below):
-    """Returns the strongly connected parts of a graph {name: names below} (Tarjan)."""
+    """Returns the strongly connected parts of a graph, by Tarjan's algorithm. The graph contains
+    for each name the names that it uses."""
     index, low, stack, parts = {}, {}, [], []
 
     def visit(name):

@@ -189,7 +189,7 @@ def compare_servers(program, spec, runs, tally):
 
 
 def over_tcp(program, spec, row, tally):
-    """Records of each case that fails with both clients whether it fails over TCP."""
+    """Records for each case that fails with both clients whether it fails over TCP, too."""
     found = Found()
     complaints = run(program, "tcp", spec, found)
     tally.judge(f"{program.name}, TCP: {'; '.join(complaints)[:300]}", not complaints)
@@ -206,7 +206,7 @@ def keep(program, row, serving="intree"):
 
 
 def load(serving="intree"):
-    """Returns the record of a server: name of a program -> its row."""
+    """Returns the recorded rows for a server, by the names of the programs."""
     programs, failures = RECORDS[serving]
     record: dict[str, dict] = {}
     for found in records.read(programs):

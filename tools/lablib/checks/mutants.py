@@ -240,7 +240,8 @@ class Machines:
 
 
 def results(output):
-    """Returns {name of a case: (good, seconds, reason)} in the order of the run."""
+    """Returns for each case (whether it passed, its seconds, the reason of a failure), by the names
+    of the cases, in the order of the run."""
     found, seconds, reason = {}, 0.0, ""
     for line in output.splitlines():
         if match := RESULT.match(line):
@@ -438,7 +439,7 @@ def check(spec, names, write):
 
 
 def recorded():
-    """Returns {name of a fault: how it was noticed}."""
+    """Returns how each fault was noticed, by the names of the faults."""
     return {row["fault"]: row["noticed"] for row in records.read(RECORD)}
 
 

@@ -74,7 +74,7 @@ def load():
 
 
 def summed(runs):
-    """Returns {(fault, version): sum of the rows} of several runs."""
+    """Returns the sums of the rows of several runs, by (fault, version)."""
     found = {}
     for run in runs:
         for name, versions in run["rows"].items():

@@ -74,7 +74,8 @@ def blank(text, pattern=CODE):
 
 
 def joined(lines):
-    """Joins the comments {line: text} of adjacent lines into blocks [(first line, text)]."""
+    """Joins comments on adjacent lines into blocks. `lines` contains the texts by line number; a
+    block is (first line, text)."""
     blocks, last = [], 0
     for number, text in sorted(lines.items()):
         if blocks and number == last + 1:

@@ -25,7 +25,8 @@ LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("
 
 
 def leg(axis, client, scale, only):
-    """Returns {load: nanoseconds per operation} of one client; `only`: the names of the loads."""
+    """Returns the nanoseconds per operation of each load with one client. `only` contains the names
+    of the loads."""
     with contextlib.ExitStack() as stack:
         if client:
             stack.enter_context(transport.loaded(client))
@@ -48,7 +49,8 @@ def time_of(load, scale):
 
 
 def rounds_of(name, plan, start):
-    """Returns {load: {leg: [nanoseconds per operation, one per round]}} of an axis."""
+    """Measures one axis. Returns for each load and leg a list with the nanoseconds per operation in
+    each round."""
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
     rounds = plan["long_rounds" if axis.long else "rounds"]
     for number in range(rounds):

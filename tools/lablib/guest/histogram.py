@@ -27,7 +27,7 @@ def places(key):
 
 
 def parse(text):
-    """Returns {places of the key: times}."""
+    """Returns how often each key was counted, by the places in the key."""
     dropped = DROPPED.search(text)
     if not dropped or int(dropped[1]):
         raise RuntimeError("a histogram that is not complete")
@@ -48,7 +48,7 @@ class Histogram:
         (self.directory / "trigger").write_text(text)
 
     def read(self):
-        """Returns {places: times}."""
+        """Returns the counts of the histogram, by the places in each key."""
         return parse((self.directory / "hist").read_text())
 
 

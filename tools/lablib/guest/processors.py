@@ -71,7 +71,7 @@ def waiter(stack):
 
 
 def waits(found):
-    """Returns {(function, module): times} from a histogram by stack."""
+    """Returns the counts of a histogram by stack, added up by (function, module)."""
     total: collections.Counter = collections.Counter()
     for stack, times in found.items():
         total[waiter(stack)] += times
@@ -86,7 +86,8 @@ def counters():
 
 
 def measure(mount, load):
-    """Returns (counts per RPC of a load, {code that found a lock taken: per RPC})."""
+    """Returns the counts per RPC of a load, and how often per RPC each piece of code found a lock
+    taken."""
     load.run(load.count // 2)  # The first run is not counted.
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(histogram.of_function(WAIT))

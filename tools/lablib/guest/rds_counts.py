@@ -163,7 +163,8 @@ def operate(far, end, tos, load):
 
 
 def measure(far, end, name, rounds):
-    """Returns (an entry for each round and operation, {operation: {counter: each}})."""
+    """Measures one transport. Returns an entry for each round and operation, and the numbers for
+    each operation by counter."""
     symbols, plugin = instructions.Symbols(f"{name}.symbols"), instructions.Plugin("instructions")
     instructions.tell_regions(plugin, symbols, NAMES[name])
     entries, provider = [], {}

@@ -140,7 +140,7 @@ def executed(far, server, symbols):
 
 
 def at_provider(far):
-    """Returns {operation: {counter: per RPC}}."""
+    """Returns the numbers per RPC that the RDMA device counts, by operation and counter."""
     found = {}
     far.ask("watch")
     for name, load, mount in operations():

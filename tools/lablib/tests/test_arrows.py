@@ -11,7 +11,7 @@ ROOT = "rdma/xprtrdma_rdma.rs"
 
 
 def crates(files):
-    """Returns the crates of a tree {file: text}."""
+    """Returns the crates of a source tree, which is given as the texts of its files by name."""
     with tempfile.TemporaryDirectory() as directory:
         rust = pathlib.Path(directory)
         for name, text in files.items():
@@ -21,7 +21,7 @@ def crates(files):
 
 
 def found(files):
-    """Returns the arrows without the names, in short: {"a -> b"}."""
+    """Returns the arrows as short texts such as "a -> b", without the names of items."""
     return {f"{a.partition('/')[2][:-3]} -> {b.partition('/')[2][:-3]}"
             for a, b in crates(files).arrows()}
 

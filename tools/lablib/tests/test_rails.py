@@ -118,7 +118,8 @@ def cut_off(reply, length):
 
 class Checking(unittest.TestCase):
     def ask(self, *servers, **more):
-        """Checks the addresses 127.0.0.1, .2 ... of these servers; returns (exit status, text)."""
+        """Starts these servers at the addresses 127.0.0.1, 127.0.0.2 and so on, and runs the
+        program for these addresses; returns (exit status, text)."""
         with contextlib.ExitStack() as stack:
             port, group = 0, []
             for number, state in enumerate(servers, 1):

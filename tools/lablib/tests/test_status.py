@@ -399,7 +399,8 @@ class Prometheus(unittest.TestCase):
     SAMPLE = re.compile(rf"([a-z][a-z0-9_]*)(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\d+)")
 
     def samples(self, text):
-        """Returns {(name, labels): value} of a text, and checks that it keeps the rules."""
+        """Returns the values of a text of metrics, by (name, labels), and checks that the text
+        keeps the rules."""
         self.assertTrue(text.endswith("\n"))
         found, families, name = {}, set(), ""
         lines = iter(text[:-1].split("\n"))

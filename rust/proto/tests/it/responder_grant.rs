@@ -178,7 +178,8 @@ fn an_error_repeats_the_last_grant() {
 #[test]
 fn a_client_above_every_grant_loses_its_connection() {
     let mut served = Served::new(BOUNDS);
-    // The client may have one Call before the first response, and the spare one.
+    // Before the first response the client may have one Call, and the one Call beyond its credits
+    // that the limits tolerate.
     served.call(100).unwrap();
     served.call(100).unwrap();
     assert_eq!(served.call(100), Err(Overdrawn::Overrun));
