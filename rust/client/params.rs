@@ -58,7 +58,7 @@ pub(crate) fn check() -> Result {
     let inline = number(module_parameters::inline_size.value());
     let version = number(module_parameters::rdma_version.value());
     if settings::remote_invalidation().is_err() {
-        // LOG: Not loaded. Correct the value.
+        // LOG: The module is not loaded. Correct the value.
         pr_err!("parameter remote_invalidation is neither \"auto\" nor \"never\"\n");
         return Err(EINVAL);
     }
@@ -82,7 +82,7 @@ pub(crate) fn check() -> Result {
     ];
     for (name, value, range) in bounds {
         if !range.contains(&value) {
-            // LOG: Not loaded. Correct the value.
+            // LOG: The module is not loaded. Correct the value.
             pr_err!(
                 "parameter {name}={value} is out of range ({} to {})\n",
                 range.start(),
@@ -109,8 +109,8 @@ impl Check for Rdma {
             // The administrator of a container can write to this file as well, so logging must be
             // limited.
             if may_log() {
-                // LOG: A table of rails has a bad entry. It stays as it was; or the module is not
-                // loaded.
+                // LOG: A table of rails has a bad entry. The table stays as it was, or the module
+                // is not loaded.
                 pr_err!("{} refused: {}\n", setting.parameter(), Show(&refusal));
             }
             EINVAL

@@ -89,7 +89,7 @@ struct XprtRdma {
 impl kernel::Module for XprtRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         if let Some(module) = stack::foreign() {
-            // LOG: Not loaded: see "Other RDMA stacks" in the administrator's guide.
+            // LOG: The module is not loaded: see "Other RDMA stacks" in the administrator's guide.
             pr_err!(
                 "{module} is not the kernel's own, with which this module was built (MLNX_OFED, \
                  DOCA-OFED?): structures may differ; use the rpcrdma that comes with it, or \
@@ -100,7 +100,7 @@ impl kernel::Module for XprtRdma {
         params::check()?;
         let class = Registration::new().inspect_err(|e| {
             if *e == EEXIST {
-                // LOG: Not loaded: see "Only one module can own the transport" in the
+                // LOG: The module is not loaded: see "Only one module can own the transport" in the
                 // administrator's guide.
                 pr_err!(
                     "another module (rpcrdma?) owns the \"rdma\" transport: unmount its NFS/RDMA \
@@ -108,7 +108,7 @@ impl kernel::Module for XprtRdma {
                      load this module again\n"
                 );
             } else {
-                // LOG: Not loaded; the error says why. Usually memory was short.
+                // LOG: The module is not loaded; the error says why. Usually memory was short.
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;

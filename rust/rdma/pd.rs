@@ -271,7 +271,8 @@ impl Pd {
     pub fn max_send_sges(&self) -> u32 {
         use crate::device;
 
-        /// Upper limit, because each further element makes every work request of the queue larger.
+        /// The number is limited, because each further element makes every work request of the
+        /// queue larger.
         const ENOUGH: u32 = 32;
 
         // SAFETY: The device exists as long as the domain. Its attributes are constant.

@@ -164,7 +164,7 @@ def a_read_does_not_outlive_its_call(t):
     buffer, start = Buffer(LONG), time.monotonic()
     buffer.write(stage.fd, b"\x11" * LONG, 0)
     ended = time.monotonic() - start
-    # The process owns the memory again.
+    # The call has ended, so the process owns the memory again.
     buffer.view(LONG)[:] = b"\xee" * LONG
     found = ""
 

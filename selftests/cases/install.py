@@ -148,7 +148,7 @@ def loaded():
 
 
 def unload_all():
-    """Unloads all of them."""
+    """Unloads our two modules and the in-tree module."""
     for name in loaded():
         run("rmmod", name)
 

@@ -45,7 +45,7 @@ def listens(server, port):
 
 
 def restored(server):
-    """Restores the server."""
+    """Restores the state of the server from before the tutorial."""
     faults.stop_nfsd(server)
     server.run("sh", "-c", UNDO)
     faults.start_nfsd(server)

@@ -63,7 +63,7 @@ pub(super) const REFUSED: &str = "refused";
 pub(super) enum Step {
     Limits,
     New,
-    /// The creation of the slot with this number.
+    /// The driver fails when the slot with this number is created.
     Call(i32),
     Start,
 }

@@ -313,7 +313,7 @@ class Client(Connection):
 
 
 class Proxy:
-    """All clients, and the commands."""
+    """The proxy: all clients, and the commands of the test."""
 
     def __init__(self, device, address, port):
         self.device, self.listener = Device(device), Listener(address, port)

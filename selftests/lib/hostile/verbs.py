@@ -259,7 +259,7 @@ class Connection:
                             extra=1)
 
     def atomic(self, rkey, address):
-        """Fetches and adds one."""
+        """Makes an atomic operation on the peer's memory, which fetches a number and adds one."""
         return self.perform(e.IBV_WR_ATOMIC_FETCH_AND_ADD, length=8, rkey=rkey, address=address)
 
     def disconnect(self):

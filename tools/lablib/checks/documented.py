@@ -53,7 +53,7 @@ def messages():
     """Yields the literal pieces of each log message."""
     for path in sorted(path for crate in CRATES for path in (RUST / crate).rglob("*.rs")
                        if "tests" not in path.parts):
-        # Comments contain examples.
+        # Comments are left out, because they contain examples of messages.
         for literal in PRINT.findall(re.sub(r"(?m)^\s*//.*", "", path.read_text())):
             text = CONTINUED.sub("", literal).replace('\\"', '"').replace("\\n", "")
             yield [piece.strip() for piece in HOLE.split(text)]

@@ -42,7 +42,7 @@ class Lane:
         return minutes(self.path.read_text(errors="replace"))
 
     def finish(self):
-        """Shows the output until the end; returns the tally."""
+        """Shows the output of the process until the process ends; returns the tally."""
         with open(self.path, "rb") as log:
             ended = False
             while not ended:

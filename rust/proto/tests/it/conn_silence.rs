@@ -433,7 +433,7 @@ fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     let heard = rig.now;
     rig.advance(30_000);
     let probes = rig.look(heard, heard, true);
-    // RPC timers still count.
+    // RPC timers count even if the peer is not probed.
     let mut found = None;
     for _ in 0..3 {
         rig.advance(60_000);
