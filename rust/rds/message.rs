@@ -125,7 +125,7 @@ impl Message<'_> {
 
     /// Takes a reference to the message, which may outlive the operation of the transport.
     pub fn hold(&self) -> Held {
-        // SAFETY: Valid by the type invariant, so the message has at least one reference.
+        // SAFETY: The message is valid by the type invariant, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
         // INVARIANT: The new object owns the reference taken above.
         Held(self.raw)
@@ -173,7 +173,7 @@ unsafe impl Sync for Held {}
 impl Held {
     /// Lends the memory of the message's operation. A message without an operation lends no bytes.
     pub fn lend(&self) -> OperationMemory {
-        // SAFETY: Valid by the type invariant, so the message has at least one reference.
+        // SAFETY: The message is valid by the type invariant, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.0.as_ptr()) };
         let asked = self.operation();
         // INVARIANT: The new object owns the reference taken above. The number and the direction
@@ -266,7 +266,7 @@ pub struct OperationMemory {
 // bytes of one page. RDS leaves the mapping to the transport, which maps copies of the table only.
 unsafe impl Table for OperationMemory {
     fn entries(&self) -> &[scatterlist] {
-        // SAFETY: Valid by the type invariant of `Held`.
+        // SAFETY: The message is valid by the type invariant of `Held`.
         let table = unsafe { bindings::rdsrdma_op_table(self.held.0.as_ptr()) };
         if table.is_null() {
             return &[];

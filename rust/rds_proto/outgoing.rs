@@ -98,7 +98,7 @@ pub fn substitute(header: &Header) -> Header {
         sequence: header.sequence,
         // Port zero would make the frame the answer to a ping.
         sport: header.sport,
-        // Port zero would make it a ping, which the peer answers.
+        // Port zero would make the frame a ping, which the peer answers.
         dport: NO_PORT,
         flags: ACK_REQUIRED,
         ..Header::default()

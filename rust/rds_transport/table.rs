@@ -201,7 +201,7 @@ impl Slot {
         }
     }
 
-    /// Ends the peers' access to the region if `due` says so. May sleep.
+    /// Ends the peers' access to the region if `due` returns [`Due::Revoke`]. May sleep.
     pub(crate) fn revoke(&self, due: impl FnOnce(&mut Life) -> Due) {
         let mut memory = self.memory.lock();
         if due(&mut memory.life) == Due::Revoke {

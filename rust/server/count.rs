@@ -58,7 +58,7 @@ pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
 /// Calls that waited because as many RDMA Reads were in flight as both ends support, at most 16. A
 /// call that needs more has them to itself (`responder::budget`).
 pub(crate) static READS: Count = Count::new("reads_waited");
-/// Messages that were dropped or refused, also because a call has more than 16 Write chunks or 128
+/// Messages that were dropped or refused, including calls with more than 16 Write chunks or 128
 /// segments (`responder::admit`).
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
 /// Connection requests that were rejected because 64 of the listener waited for a thread

@@ -40,15 +40,16 @@ use xprtrdma_svc::util::{
 /// A stage in the processing of a call. Each stage begins when the preceding one ends.
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
-    /// From the arrival of the message until the whole call has arrived. The call waits for memory
-    /// and for its RDMA Reads.
+    /// The stage from the arrival of the message until the whole call has arrived. The call waits
+    /// for memory and for its RDMA Reads.
     Read,
-    /// Until the RPC server sends its reply. The call waits for a thread, and nfsd processes it.
+    /// The stage until the RPC server sends the reply. The call waits for a thread, and nfsd
+    /// processes the call.
     Serve,
-    /// Until the reply is posted, or stored because the send queue is full.
+    /// The stage until the reply is posted, or is stored because the send queue is full.
     Reply,
-    /// Until the client's device has acknowledged the RDMA Writes of the reply. Replies without
-    /// RDMA Writes are not counted here, because their Sends complete together.
+    /// The stage until the client's device has acknowledged the RDMA Writes of the reply. Replies
+    /// without RDMA Writes are not counted here, because several of their Sends complete at once.
     Write,
 }
 

@@ -183,8 +183,8 @@ impl<H: QpHandler> Reads<H> {
     }
 
     /// Posts the Reads of a call that [`Reads::begin`] has prepared, or adds the call to those that
-    /// wait. `bytes` and `pages` are the same as there. Returns whether the caller must call
-    /// [`Reads::pump`].
+    /// wait. `bytes` and `pages` must be those that were passed to [`Reads::begin`]. Returns
+    /// whether the caller must call [`Reads::pump`].
     #[inline(always)]
     pub(crate) fn add(
         &self,

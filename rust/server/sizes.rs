@@ -179,15 +179,15 @@ impl Sizes {
         })
     }
 
-    /// Makes the regions for the data of RDMA Reads, of which `reads` may be in flight. `None`: the
-    /// device needs none. May sleep.
+    /// Makes the regions for the data of RDMA Reads, of which `reads` may be in flight. Returns
+    /// `None` if the device needs no regions. May sleep.
     pub(crate) fn sinks(&self, pd: &Arc<Pd>, reads: u8) -> Result<Option<Arc<Sinks>>> {
         let Some(Regions { pages, longest }) = self.regions else {
             return Ok(None);
         };
         // Reads in flight have at most one region each, or all regions belong to one long call. A
         // further call may be prepared.
-        // CAST, NO-OVERFLOW: Small numbers.
+        // CAST, NO-OVERFLOW: All these numbers are small.
         let count = longest.max(reads.into()).wrapping_add(longest) as usize;
         let sinks = Sinks::new(pd, pages, count)?;
         Ok(Some(Arc::new(sinks, GFP_KERNEL)?))

@@ -10,12 +10,13 @@ from lib.hostile.message import REPLY, word
 from lib.served import counters
 
 CLIENTS = "ours", "intree"
-# The connection ends with this number of malformed messages in a short time.
+# Number of malformed messages in a short time with which the connection ends.
 MALFORMED = 16
-# Seconds that a client has to confirm its connection; seconds between two checks of the server for
-# connections that were not confirmed.
+# The time in seconds that a client has to confirm its connection. The second constant is the time
+# between two checks of the server for connections that were not confirmed.
 CONFIRM, TICK = 10, 5
-# The number of calls, whose answers exceed the send queue, and how many of them are sent at a time.
+# Number of calls, whose answers together exceed the send queue. The second constant is the number
+# of calls that are sent at a time.
 ANSWERS, BURST = 1400, 16
 
 

@@ -7,9 +7,9 @@ from lib.requester import calls, row, tables
 
 CLIENTS = "ours", "intree"
 MIB = 1 << 20
-# The number of calls, and how much more may happen because of the honest mount.
+# Number of calls, and number of additional events that the honest mount may cause.
 CALLS, OTHERS = 100, 10
-# Elements of a work request of the software device, each with at least one page.
+# Number of elements in a work request of the software device. Each element has at least one page.
 ELEMENTS, PAGE = 32, 4096
 PASSES = "/proc/fs/nfsd/pool_stats"
 SYSCTLS = "/proc/sys/sunrpc/svc_rdma"
@@ -81,7 +81,8 @@ def long_transfers_take_few_work_requests(t):
         check(region.read(used, 0) == content[:used], "other data than those of the file")
         writes = transfers(t, "write") - before
     t.note(f"{reads} Reads and {writes} Writes for {length >> 10} KiB")
-    # The pages of a file may be anywhere; one more work request, for bytes that begin in a page.
+    # Each page of the file may need an element. One more work request is allowed, because the bytes
+    # may begin inside a page.
     limit = length // (ELEMENTS * PAGE) + 1
     check(1 <= reads <= limit, f"{reads} Reads, at most {limit} wanted")
     check(1 <= writes <= limit, f"{writes} Writes, at most {limit} wanted")

@@ -14,14 +14,15 @@ from lib.served import counters
 
 MIB = 1 << 20
 CLIENTS = "ours", "intree"
-# More calls than a connection has Receives; and half of that number, for calls without an answer.
+# Number of calls that exceeds the Receives of a connection. The second constant is half of that
+# number, for calls without an answer.
 CALLS, LOST = 64, 32
-# More connection requests than may wait for a thread at a time.
+# Number of connection requests, more than may wait for a thread at a time.
 FLOOD = 70
 # The number of calls that a client may send before it knows the first grant.
 FIRST = 16
-# The number of silent connections, and of 1 MiB calls on each: together they want more of the
-# memory for calls than they may have.
+# Number of silent connections, and number of 1 MiB calls on each of them. Together they request
+# more memory than one address may have for its calls.
 SILENT, READS = 26, 4
 # The number of requests that wait at a listener without threads.
 WAITING = 5
@@ -79,7 +80,8 @@ def answers_that_nobody_takes(t):
     for count in (CALLS // 4, 4 * CALLS):
         with Client(stage, receives=0) as client:
             client.connection.send_many(client.message().octets(), count)
-            # By then the server has taken all that it accepts.
+            # When this call is answered, the server has taken all connection requests that it
+            # accepts.
             time.sleep(0.2)
             stage.undisturbed()
     stage.wait_gone()

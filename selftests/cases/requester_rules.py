@@ -15,14 +15,15 @@ from lib.served import FILES, counters, used_kib
 CLIENTS = "ours", "intree"
 # The number of connections that one call may break.
 BROKEN = 2
-# The number of idle connections whose memory is measured, and the most KiB that each may take. That
-# includes the queues of a software device, which take more than the messages.
+# Number of idle connections whose memory is measured, and maximum number of KiB for each. The
+# number includes the queues of a software device, which take more than the messages.
 IDLE, MOST_KIB = 24, 4096
-# Calls of a client that asks for as much as it can get, and bytes of each call.
+# Number of calls of a client that requests as much as it can, and number of bytes of each call.
 GREEDY, WANTED = 48, 1 << 20
-# Makes every nth allocation of the server's module fail; 0 ends that. Two kinds are spared.
-# Messages of the connection manager: without memory it never sends its DREQ, so a client would not
-# learn that its connection has ended. Pages of slabs: they are shared with other modules.
+# A program that makes every nth allocation of the server's module fail; with 0, none fails. Two
+# kinds of allocations never fail. The first are messages of the connection manager: without memory
+# it never sends its DREQ, so a client would not learn that its connection has ended. The second are
+# pages of slabs, which are shared with other modules.
 FAIL = f"""
 import sys
 sys.path.insert(0, "{REPO}/selftests")
@@ -63,7 +64,8 @@ def a_call_that_broke_two_connections_gets_an_error(t):
                 client.xid = xid
                 client.send(deed(client))
                 client.wait_ended()
-                # Only the server has ended the connection: the client's objects still exist.
+                # Only the server has destroyed its objects of the connection. Those of the client
+                # still exist.
                 stage.wait_gone()
         with Client(stage) as client:
             client.xid = xid
@@ -88,7 +90,7 @@ def keys_that_a_client_wants_invalidated(t):
             client.ping()
             client.connection.send(client.message().octets(), invalidate=key)
             client.wait_ended()
-            # The server ended the connection: the client is still there.
+            # The server has ended the connection, although the client has not.
             stage.wait_gone()
     stage.undisturbed()
 
@@ -280,7 +282,7 @@ def stages_of_calls_are_timed(t):
     stage = Stage(t)
     t.defer(t.server.call, "text", f"{FILES}/measure_latency", "0")
     timed(t, stage, "1", (3, 3, 3, 1))
-    # Times of earlier calls may still be added.
+    # The times of earlier calls may still be added during the test.
     wait.until(lambda: not any(timed(t, stage, "0", (0,) * len(STAGES))), ENV.patience(5),
                "no time is counted that is not wanted")
 
@@ -294,7 +296,7 @@ def a_noisy_client_does_not_silence_another(t):
     for _ in range(NOISY):
         with Client(stage) as client:
             client.ping()
-    # The same host, by its other address.
+    # This mount is from the same host, but from another address.
     t.mount(version="3", netid="rdma6")
     equal(accepted(t, "[") - before, 1, "lines about the other address")
     check(counters(t)["log_lines_left_out"] > left_out, "no line was left out")

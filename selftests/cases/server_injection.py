@@ -16,9 +16,10 @@ from lib.requester import calls, row, tables
 from lib.served import counters, ends
 
 CLIENTS = "ours", "intree"
-# Selects the allocations of the server's module, of which none fails yet. Two kinds are spared.
-# Messages of the connection manager: without memory it never sends its DREQ, so a client would not
-# learn that its connection has ended. Pages of slabs: they are shared with other modules.
+# A program that selects the allocations of the server's module; none of them fails yet. Two kinds
+# of allocations never fail. The first are messages of the connection manager: without memory it
+# never sends its DREQ, so a client would not learn that its connection has ended. The second are
+# pages of slabs, which are shared with other modules.
 SELECT = f"""
 import sys
 sys.path.insert(0, "{REPO}/selftests")
@@ -30,16 +31,18 @@ injection.only_module("svcrdma_rs")
 injection.spare("failslab", text("ib_cm"))
 injection.spare_slabs()
 """
-# How the server ends a connection whose call or reply found no memory, and one whose client left.
+# The causes that the server shows for a connection whose call or reply found no memory, and for a
+# connection whose client has left.
 UNANSWERED, LEFT = "an answer could not be sent", "the client disconnected"
-# Time limit for an answer. On the debug kernel it is 45 seconds: less than silence may last.
+# Time limit for an answer, in seconds. On the debug kernel it is 45 seconds, which is less than the
+# time for which a client may be silent.
 SECONDS = 5
-# More than the allocations of one call, and more than those of one accept.
+# Numbers of allocations: more than one call makes, and more than one accept makes.
 OF_CALL, OF_ACCEPT = 16, 64
 
 
 class Failures:
-    """The failing allocations of the server's module."""
+    """Controls the failing allocations of the server's module."""
 
     def __init__(self, t):
         self.t = t
@@ -85,7 +88,7 @@ def answered(client, count):
 
 
 def ended(t, before, wanted):
-    """Checks why connections have ended since `before`: they are counted once they are gone."""
+    """Checks why connections have ended since `before`. A connection is counted when it is gone."""
     def found():
         return dict(ends(t) - before)
 
@@ -117,7 +120,7 @@ def replies_that_find_no_memory_are_not_forgotten(t):
             with failures.every(1):
                 client.send(message)
                 check(not answered(client, 1), "no allocation failed")
-        # Neither silence nor the client has ended it.
+        # The connection was ended neither because of silence nor by the client.
         ended(t, before, {UNANSWERED: 1})
     stage.read()
     stage.wait_gone()
@@ -145,7 +148,7 @@ PATHS = {
 
 
 # covers: Each path of a call through our server finds no memory, at one allocation after another.
-# The call is answered, or its connection ends for that reason. All memory comes back.
+# The call is answered, or its connection ends because of the missing memory. All memory comes back.
 @case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=150, full_seconds=900)
 def each_path_of_a_call_may_find_no_memory(t):
     stage, failures, pages = Stage(t), Failures(t), counters(t)["memory_free_pages"]

@@ -17,10 +17,10 @@ from lib.workers import Crew
 
 CLIENTS = "ours", "intree"
 CALLS = 8
-# The largest number of connections that a listener accepts from one address.
+# Maximum number of connections that a listener accepts from one address.
 MOST = 128
-# Addresses of clients that hold idle connections at the same time, and KiB of the server's memory
-# that each connection may take; the queues of the device in software are counted as well.
+# Addresses of clients that hold idle connections at the same time, and maximum number of KiB of the
+# server's memory for each connection. The queues of the software device count, too.
 ADDRESSES = [f"192.0.2.{101 + number}" for number in range(4)]
 MOST_KIB = 2048
 
@@ -125,10 +125,11 @@ def many_idle_connections(t):
 
 
 def hold(stop, stage, address, port, count):
-    """Hold idle connections from one address, each of which had one call. Return how many of them
+    """Holds idle connections from one address, each of which had one call. Returns how many of them
     the server ended.
     """
-    # The device of the parent stays open: both have the same file of it.
+    # The parent's device must stay open here, because both processes share the open file of the
+    # device.
     own = types.SimpleNamespace(verbs=stage.verbs, device=stage.verbs.Device(faults.device()))
     opened = []
     for _ in range(count):
@@ -145,7 +146,7 @@ def hold(stop, stage, address, port, count):
 
 
 def own_addresses(t):
-    """Give this machine the addresses, until the end of the case."""
+    """Gives this machine the addresses until the end of the case."""
     for address in ADDRESSES:
         words = f"{address}/24", "dev", faults.interface()
         t.defer(subprocess.run, ["ip", "addr", "del", *words], check=True)
@@ -176,7 +177,8 @@ def idle_connections_of_many_clients(t):
 
         wait.until(there, ENV.patience(ENV.pick(small=20, full=1200)), "all connections")
         t.note(f"{count} connections at a time, after {clock.seconds():.0f} s")
-        # The pages of calls that are kept for later ones go when they are not used.
+        # The server keeps pages of calls for later calls, and frees them when they have not been
+        # used for a while.
         time.sleep(10)
         kib = used_kib(t) - kib
         t.note(f"{kib / 1024:.0f} MiB of the server's memory, {kib / count:.0f} KiB each")

@@ -6,13 +6,13 @@ from ..hostile.message import CALL, numbers, padded, word
 
 NULL, COMPOUND = 0, 1
 NONE = word(0, 0)
-SYS = word(1, 20, 0, 0, 0, 0, 0)  # root of a machine without a name
-# RPCSEC_GSS: version 1, data, sequence number 1, the service, a handle of no bytes.
+SYS = word(1, 20, 0, 0, 0, 0, 0)  # credentials of root on a machine without a name
+# Credentials of RPCSEC_GSS: version 1, data, sequence number 1, the service, a handle of no bytes.
 INTEGRITY = word(6, 20, 1, 0, 1, 2, 0)
 LOOKUP, PUTROOTFH, READ, WRITE = 15, 24, 25, 38
 FILE_SYNC = 2
-ANYBODY = bytes(16)  # the stateid of a client without one
-# Reply with success: what a call has that was executed.
+ANYBODY = bytes(16)  # stateid for a client that has not opened the file
+# The numbers in a reply to a call that was executed: it was accepted, and with success.
 ACCEPTED, SUCCESS = 0, 0
 
 

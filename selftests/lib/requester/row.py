@@ -4,7 +4,8 @@
 import dataclasses
 from collections.abc import Callable
 
-# Version 1, no remote invalidation, messages of 4096 bytes in both directions.
+# Private data of the requester: version 1, no remote invalidation, messages of 4096 bytes in both
+# directions.
 PRIVATE = b"\xf6\xab\x0e\x18" + bytes((1, 0, 3, 3))
 # The types of access that a peer may have to memory.
 READ, WRITE = "read", "write"
@@ -12,7 +13,7 @@ DROPPED, REFUSED, ENDED, SERVED, ANY = "dropped", "refused", "ended", "served", 
 
 
 class NotAccepted(Exception):
-    """The server did not accept the connection."""
+    """Raised if the server does not accept the connection."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,9 +21,10 @@ class Reaction:
     """How the server must react."""
 
     kind: str
-    error: str = ""                # of a refusal
-    versions: tuple = (1, 1)       # that an error about the version names
-    check: Callable | None = None  # function of (stage, client, answer) that complains
+    error: str = ""                # error with which the server refuses
+    versions: tuple = (1, 1)       # versions that an error about the version names
+    # function of (stage, client, answer) that complains if the answer is wrong
+    check: Callable | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +32,9 @@ class Row:
     """One misbehaviour."""
 
     name: str
-    deed: Callable   # of a `Client`; returns messages to send
+    deed: Callable   # function of a `Client` that returns messages to send
     reaction: Reaction
-    private: bytes | None = None  # other private data of the connection request
+    private: bytes | None = None  # private data of the connection request; None: the usual data
 
 
 dropped = Reaction(DROPPED)

@@ -16,7 +16,7 @@ HEADER = 28
 RECEIVE = 4096
 # Maximum numbers of segments and of Write chunks in a call.
 SEGMENTS, CHUNKS = 128, 16
-# A length that exceeds that of any call.
+# A length that is longer than any call may be.
 HUGE = 4 << 20
 NEW = b"\xa5"
 # Bytes of the reply to a READ of the requester's file, besides the data: the header of the RPC, the
@@ -24,7 +24,7 @@ NEW = b"\xa5"
 REPLY_HEAD = 24 + 12 + 5 * 8 + 16
 
 
-# Deeds.
+# The next functions are deeds, or make deeds.
 
 def null(**fields):
     """Builds a call of NULL with some fields of the header changed."""
@@ -90,7 +90,7 @@ def with_chunks(writes=None, reply=None):
 
 
 class Writing:
-    """A WRITE whose data are in a Read chunk, and that has a fault."""
+    """Builds a WRITE whose data are in a Read chunk, with one fault."""
 
     def __init__(self, claimed=BLOCK, chunk=None, pieces=1, place=0, behind=b"", rights=READ,
                  change=None, credential=calls.SYS, inline=b""):
@@ -196,8 +196,8 @@ def null_reply(_stage, _client, answer):
 
 
 class TwoWrites:
-    """Two WRITEs whose data are in two Read chunks. `order` makes the Read list of the chunks, each
-    of which has two segments; `shift` moves the second Position.
+    """Builds two WRITEs whose data are in two Read chunks. `order` makes the Read list of the
+    chunks, each of which has two segments; `shift` moves the second Position.
     """
 
     def __init__(self, order=lambda first, second: first + second, shift=0):
@@ -250,7 +250,7 @@ def amid(empty, segments):
 
 def longest(more):
     """Builds a WRITE so long that the whole call is as long as the server takes, plus `more` bytes.
-    Its bytes behind the data are for no operation."""
+    The bytes behind the data belong to no operation."""
     def deed(client):
         client.stage.refill()
         most = client.stage.longest_call()
@@ -287,7 +287,7 @@ SIZES = [
     *(Row(f"{length} octets", cut(length), dropped) for length in (3, 8, 15, 16, 20, 27)),
     Row("28 octets: no payload", cut(HEADER), refused),
     Row("payload of a word", cut(HEADER + 4), refused),
-    # That drops the message, and may close the connection before the next call is answered.
+    # The server drops this message, and may close the connection before the next call is answered.
     Row("payload of an xid and a direction: for the RPC layer", cut(HEADER + 8), anything),
     Row("odd length", lambda client: client.message().octets() + b"\0", served()),
     Row("Send with immediate data", immediate, ended),

@@ -9,8 +9,8 @@ from ..hostile.row import replaced
 from . import calls, tables
 from .row import REFUSED, Reaction, Row, anything, dropped, refused, served
 
-OPTION = 0xff01         # an undefined option
-INFORMATION = b"hello"  # needs padding
+OPTION = 0xff01         # number of an option that is not defined
+INFORMATION = b"hello"  # information of an option, whose length needs padding
 HEADER = 32
 OPTIONS = 100           # number of options in a flood
 

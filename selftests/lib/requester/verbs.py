@@ -26,7 +26,7 @@ from ..hostile.verbs import (
 from .row import PRIVATE, READ, WRITE, NotAccepted
 
 RESOLVE_MILLISECONDS = 5000
-# What a peer may do with memory.
+# The access rights of a peer to memory, by the names that rows use.
 RIGHTS = {READ: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ,
           WRITE: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE}
 REACHABLE = RIGHTS[READ] | RIGHTS[WRITE]
@@ -55,7 +55,8 @@ class Requester(Connection):
 
     def start(self):
         attributes, mask = self.id.init_qp_attr(e.IBV_QPS_INIT)
-        # The connection manager knows what the peer may do only once it is connected.
+        # The access rights of the peer are set here, because the connection manager knows them only
+        # when the connection is established.
         attributes.qp_access_flags = REACHABLE
         self.qp.modify(attributes, mask)
         for number in range(self.receives):
@@ -129,7 +130,7 @@ class Requester(Connection):
         self.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, 0, self.stage, extra=7)
 
     def fall_silent(self):
-        """Answers and acknowledges nothing from now on."""
+        """Makes the requester answer and acknowledge nothing from now on."""
         self.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
 
     def receive_one(self, seconds):

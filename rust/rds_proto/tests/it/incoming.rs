@@ -135,7 +135,7 @@ fn nothing_is_taken_behind_a_fault() {
         assembly.take(&Header::acknowledgement(1, 0), 0),
         Err(Fault::Ended)
     );
-    // The same holds if there is no memory for a message.
+    // After a message for which there was no memory, no message may be received either.
     let mut assembly = Assembly::default();
     assembly.end();
     assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));

@@ -38,7 +38,7 @@ fn a_peer_that_acknowledges_is_always_answered() {
     for sequence in 1..100_000u64 {
         assert!(pings.ping(false), "{sequence}");
         pings.answered(sequence);
-        // An acknowledgement for every ninth message.
+        // The peer sends an acknowledgement after every ninth message.
         if sequence % 9 == 0 {
             pings.acknowledged(sequence);
         }
