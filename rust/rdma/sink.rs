@@ -202,7 +202,7 @@ struct Region {
 /// If `has_completed` is true, `regions` were registered and then invalidated, with the number
 /// `seq`, by Reads that have completed.
 pub(crate) struct Sink {
-    /// Only the regions that some Read needs.
+    /// The regions of this memory. It contains only regions that some Read needs.
     regions: KVec<Region>,
     pages: Arc<Pages>,
     sinks: Arc<Sinks>,

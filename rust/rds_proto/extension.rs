@@ -53,7 +53,7 @@ pub enum Extension {
     Paths(u16),
     /// A number that changes when the peer restarts; not used by RDMA connections.
     Generation(u32),
-    /// Not used by RDMA connections.
+    /// An extension that RDMA connections do not use.
     PortIndex(u8),
 }
 

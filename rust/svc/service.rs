@@ -93,7 +93,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     ) -> Result;
 
     /// Marks `len` bytes of the reply, from offset `from` on, as a result that may be sent in a
-    /// Write chunk. `front` is the same as for [`Service::reply`]. After an error the RPC server
+    /// Write chunk. `front` is what [`Service::reply`] receives, too. After an error the RPC server
     /// fails the operation.
     fn result(call: &mut Self::Call, front: &[u8], from: u32, len: u32) -> Result;
 

@@ -254,8 +254,8 @@ def a_server_without_version_two(t):
     asked = questions(t)
     with preferred(TWO):
         mount = t.mount()
-        # Another file system over the same connection, and another version of NFS over another
-        # connection.
+        # One mount is of another file system and uses the same connection. The other one is of
+        # another NFS version and uses another connection.
         t.mount(export=ENV.disk)
         other = t.mount(version="3" if t.version != "3" else "4.2")
     port = mounts.PORT

@@ -233,7 +233,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     let cqe = wc.__bindgen_anon_1.bindgen_union_field as *mut Opaque<bindings::ib_cqe>;
     // SAFETY: By this function's contract the entry is the `cqe` field of a `RecvBuf<Qp<H>>`.
     let buf: *const RecvBuf<Qp<H>> = unsafe { kernel::container_of!(cqe, RecvBuf<Qp<H>>, cqe) };
-    // SAFETY: The buffer is in the table of its queue pair, which exists (see below).
+    // SAFETY: The buffer is in the table of its queue pair, which exists during this handler.
     let buf = unsafe { &*buf };
     // SAFETY: The pointer was written before the first post and is not written again.
     let this = unsafe { *buf.qp.get() };

@@ -107,7 +107,7 @@ mod suite {
         let client = Alone::new()?;
         fate(Fate::Refused);
         ensure_eq!(client.null()?.wait(), Err(EXDEV));
-        // The same happens if the task sleeps.
+        // An error ends the call even if its task sleeps already.
         fate(Fate::Kept);
         let pending = client.null()?;
         let xid = only(&client)?;

@@ -87,7 +87,7 @@ mod suite {
         let late = FIRST + 1 + OLD;
         ensure_eq!(xids.draw(late, 1), late);
         ensure_eq!(xids.draw(late + 1, 1), late | 1 << 31);
-        // An old id is not used either when the counter has wrapped around.
+        // After the counter has wrapped around, an id from before is not used.
         xids.trim(FIRST + 2 + OLD);
         ensure_eq!(xids.draw(FIRST + 3, 2), FIRST + 3);
         // A recent id stays in the bag.

@@ -24,7 +24,7 @@ class Segment(tuple):
     offset = property(lambda self: self[2])
 
     def but(self, handle=None, length=None, offset=None):
-        """Returns the segment with something changed."""
+        """Returns a copy of the segment with some of its fields changed."""
         return Segment(old if new is None else new
                        for old, new in zip(self, (handle, length, offset), strict=True))
 

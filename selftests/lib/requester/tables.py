@@ -47,7 +47,7 @@ def more(*words):
 
 
 def payload(make):
-    """Builds a message with another payload: `make(xid)`."""
+    """Builds a message whose payload is the result of `make(xid)`."""
     return lambda client: client.message(payload=make)
 
 
@@ -179,7 +179,8 @@ def failed(_stage, _client, answer):
 
 
 def long_call(make=calls.null, behind=(), payload=b""):
-    """Builds a call that is completely in a chunk at Position zero: `make(xid)`."""
+    """Builds a call that is completely in a chunk at Position zero. The call is the result of
+    `make(xid)`."""
     def deed(client):
         xid = client.next()
         content = make(xid)

@@ -33,7 +33,7 @@ def patched(number, value):
 
 
 def payload(make, **fields):
-    """Builds a message with another payload: `make(xid)`."""
+    """Builds a message whose payload is the result of `make(xid)`."""
     return two(lambda client: client.message(payload=make), **fields)
 
 

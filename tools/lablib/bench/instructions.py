@@ -79,8 +79,8 @@ class Counts:
         self.functions = collections.Counter()
         self.atomics = collections.Counter()    # number of atomic instructions, by the same keys
         self.fences = collections.Counter()     # number of fences, by the same keys
-        self.blocks = collections.Counter()     # number of times that each block of the
-                                                # transport was executed
+        # How often each block of the transport was executed, by (function, offset, instructions).
+        self.blocks = collections.Counter()
         self.lines = {}                         # counts of cache lines, see lines.h
         # number of runs of a function's first block, by (function, class)
         self.calls = collections.Counter()

@@ -80,8 +80,8 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
 
 
 def with_clients(spec, client, program, *words, **more):
-    """Runs a reporting program whose last arguments are the clients to use; returns the same as
-    `in_client`."""
+    """Runs a reporting program whose last arguments are the clients to use; returns what
+    `in_client` returns."""
     clients: tuple[str, ...] = CLIENTS if client == "both" else (client,)
     if client in PAIRS:
         pair = PAIRS[client]

@@ -28,7 +28,7 @@ MODULE = "sys/module/svcrdma_rs/version"
 
 
 class Machine:
-    """Files as the kernel of a server shows them."""
+    """The files in debugfs and /proc that the kernel of a server shows."""
 
     def __init__(self, root):
         self.root = pathlib.Path(root)

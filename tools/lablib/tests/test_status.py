@@ -64,7 +64,7 @@ NUMBERS = {"connects": 1, "sends": 89, "recvs": 89, "calls": 129, "transmissions
 
 
 class Machine:
-    """Files as a kernel with one mount shows them."""
+    """The files in /proc and /sys that a kernel with one mount shows."""
 
     def __init__(self, root, **changed):
         self.root = pathlib.Path(root)

@@ -293,7 +293,7 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
         rig.reach(stage);
         let begin = rig.now;
         let mut rounds = 0;
-        // The same event arrives at once in each further attempt.
+        // The neighbour entry changes again at once in each further attempt.
         let reason = loop {
             let epoch = rig.epoch();
             let actions = rig.cm(CmEvent::Unreachable);
@@ -360,7 +360,8 @@ fn a_late_look_at_a_probe_is_excused_once() {
     }
 }
 
-// The same holds for the steps of an attempt, because an answer may have arrived.
+// After the host was suspended, a step of an attempt gets more time, because an answer may have
+// arrived.
 #[test]
 fn a_late_look_at_an_attempt_is_excused_once() {
     for stage in Rig::STAGES {

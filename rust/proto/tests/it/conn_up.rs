@@ -743,7 +743,8 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     );
     rig.event(Event::TornDown(epoch));
 
-    // The event that caused the end is recorded. Events of the next attempt belong to no end.
+    // The event that caused the end is recorded. Events of the next attempt are not recorded for
+    // that end.
     rig.connect();
     let epoch = rig.epoch();
     rig.cm(CmEvent::TimewaitExit);

@@ -244,7 +244,7 @@ fn a_server_that_accepts_nothing_keeps_its_connections() {
     }
 }
 
-// Rails: no rail is dead either if the server accepts connections again, first over one rail and
+// Rails: no rail counts as dead if the server accepts connections again, first over one rail and
 // then over the other, at whatever time.
 #[test]
 fn a_server_that_accepts_again_keeps_its_connections() {
@@ -264,8 +264,8 @@ fn a_server_that_accepts_again_keeps_its_connections() {
     }
 }
 
-// Rails: no rail is dead either if the server accepts connections slowly, one after the other, or
-// if it accepts no connection and sends a reply now and then.
+// Rails: no rail counts as dead if the server accepts connections slowly, one after the other. No
+// rail counts as dead if the server accepts no connection, but sends a reply now and then.
 #[test]
 fn a_server_that_is_slow_to_accept_keeps_its_connections() {
     for (pass, accepts) in (500..6000)

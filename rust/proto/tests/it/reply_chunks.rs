@@ -130,7 +130,7 @@ fn discriminators_are_zero_or_one() {
                     bad_chunk(&message.body(&body), version, &Offer::default());
                 }
             }
-            // The same holds for a discriminator behind a first entry.
+            // A list cannot be decoded either if the discriminator behind its first entry is wrong.
             let offered = segments(&[64]);
             let writes: [&[Segment]; 1] = [&offered];
             let mut body = vec![0];
