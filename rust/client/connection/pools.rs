@@ -15,6 +15,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use xprtrdma_proto::Plan;
 use xprtrdma_rdma::{
     device::DeviceInfo,
     mr::{
@@ -29,12 +30,21 @@ use xprtrdma_sunrpc::xprt::BackRef;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needed {
     /// Number of regions for memory that the server may read.
-    pub(crate) reads: usize,
+    reads: usize,
     /// Number of regions for memory that the server may write.
-    pub(crate) results: usize,
+    results: usize,
 }
 
 impl Needed {
+    /// Returns the need of a call that is sent according to this plan.
+    #[inline]
+    pub(crate) fn of(plan: &Plan) -> Self {
+        Self {
+            reads: plan.read_segments,
+            results: plan.result_segments,
+        }
+    }
+
     /// Returns the need for exactly one region with this type of access.
     pub(crate) fn one(access: Access) -> Self {
         match access {

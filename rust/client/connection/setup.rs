@@ -45,6 +45,7 @@ use xprtrdma_proto::{
         DEFAULT_DISCARD_LIMIT, //
     },
     v2::refusals::Refusals,
+    PrivateData,
     Version, //
 };
 use xprtrdma_rdma::{
@@ -90,22 +91,55 @@ fn queue_sizes(device: &DeviceInfo, slots: usize, send_size: u32) -> QueueSizes 
 
 /// The parts from which a connection is made.
 pub(crate) struct Setup<'a> {
-    pub(crate) xprt: &'a BackRef<Rdma>,
-    pub(crate) services: &'a Services,
-    pub(crate) id: &'a Arc<CmId>,
-    pub(crate) pd: &'a Arc<Pd>,
-    pub(crate) device: DeviceInfo,
-    /// The handler for asynchronous events of the device.
-    pub(crate) events: Arc<dyn DeviceHandler>,
+    xprt: &'a BackRef<Rdma>,
+    services: &'a Services,
+    id: &'a Arc<CmId>,
+    pd: &'a Arc<Pd>,
+    device: DeviceInfo,
     /// The reason why the server is not asked to invalidate regions; `None` if it is asked.
-    pub(crate) disbelief: Option<Disbelief>,
+    disbelief: Option<Disbelief>,
     /// Sizes of the largest messages that are sent and received without RDMA, in bytes.
-    pub(crate) inline_sizes: (u32, u32),
+    inline_sizes: (u32, u32),
 }
 
-impl Setup<'_> {
-    /// Makes connection number `epoch`. Sleeps.
-    pub(crate) fn make(self, epoch: Epoch) -> Result<QpOwner<Connection>> {
+impl<'a> Setup<'a> {
+    /// Begins the setup of a connection on the id and the protection domain of its device.
+    /// `inline_sizes` are the sizes of the largest messages that are sent and received without
+    /// RDMA, in bytes.
+    pub(crate) fn new(
+        xprt: &'a BackRef<Rdma>,
+        services: &'a Services,
+        (id, pd): (&'a Arc<CmId>, &'a Arc<Pd>),
+        device: DeviceInfo,
+        inline_sizes: (u32, u32),
+    ) -> Self {
+        Self {
+            xprt,
+            services,
+            id,
+            pd,
+            device,
+            disbelief: Disbelief::of(&device, services.counters()),
+            inline_sizes,
+        }
+    }
+
+    /// Returns the private data that announce the connection to the server.
+    pub(crate) fn private_data(&self) -> PrivateData {
+        PrivateData {
+            // Remote invalidation is not announced if the client would not trust it.
+            remote_invalidation: self.disbelief.is_none(),
+            send_size: self.inline_sizes.0,
+            receive_size: self.inline_sizes.1,
+        }
+    }
+
+    /// Makes connection number `epoch`. `events` handles asynchronous events of the device. Sleeps.
+    pub(crate) fn make(
+        self,
+        epoch: Epoch,
+        events: Arc<dyn DeviceHandler>,
+    ) -> Result<QpOwner<Connection>> {
         let (xprt, services, device) = (self.xprt, self.services, self.device);
         let (send_size, receive_size) = self.inline_sizes;
         let slots = xprt.slots().count();
@@ -139,7 +173,7 @@ impl Setup<'_> {
             probe_answered: Once::new(),
             regions,
             device,
-            _events: DeviceEvents::listen(self.id.clone(), self.events)?,
+            _events: DeviceEvents::listen(self.id.clone(), events)?,
             strict: params::strict(),
             believes: Atomic::new(self.disbelief.is_none()),
             disbelief: self.disbelief,

@@ -357,13 +357,8 @@ impl Link {
         // The sizes are read only once for each connection, so that the announced sizes equal the
         // sizes of the posted Receives.
         let inline_sizes = self.inline_sizes();
-        let disbelief = Disbelief::of(&device, self.services.counters());
-        attempt.own = Some(PrivateData {
-            // Remote invalidation is not announced if the client would not trust it.
-            remote_invalidation: disbelief.is_none(),
-            send_size: inline_sizes.0,
-            receive_size: inline_sizes.1,
-        });
+        let setup = Setup::new(xprt, &self.services, (id, &pd), device, inline_sizes);
+        attempt.own = Some(setup.private_data());
         let listener = PortListener {
             link: self.clone(),
             xprt: xprt.clone(),
@@ -371,17 +366,8 @@ impl Link {
             port: device.port,
             place: self.rail().map(|(_, number)| number),
         };
-        let setup = Setup {
-            xprt,
-            services: &self.services,
-            id,
-            pd: &pd,
-            device,
-            events: Arc::new(listener, GFP_KERNEL).map_err(|_| LocalFault::NoResources)?,
-            disbelief,
-            inline_sizes,
-        };
-        attempt.qp = Some(setup.make(epoch).map_err(resources)?);
+        let listener = Arc::new(listener, GFP_KERNEL).map_err(|_| LocalFault::NoResources)?;
+        attempt.qp = Some(setup.make(epoch, listener).map_err(resources)?);
         Ok(())
     }
 

@@ -96,10 +96,7 @@ fn post_call(
     state: &mut State,
 ) -> Result<usize, Unsent> {
     let (conn, call) = (sending.conn(), sending.call());
-    let regions = Needed {
-        reads: planned.read_segments,
-        results: planned.result_segments,
-    };
+    let regions = Needed::of(planned);
     let needed = regions.all();
     // The slot still contains the segments of its last call.
     state.reads.clear();
