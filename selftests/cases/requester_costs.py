@@ -4,6 +4,7 @@
 from lib.asking import Client, Stage
 from lib.case import case, check, equal
 from lib.requester import calls, row, tables
+from lib.served import transfers
 
 CLIENTS = "ours", "intree"
 MIB = 1 << 20
@@ -12,7 +13,6 @@ CALLS, OTHERS = 100, 10
 # Number of elements in a work request of the software device. Each element has at least one page.
 ELEMENTS, PAGE = 32, 4096
 PASSES = "/proc/fs/nfsd/pool_stats"
-SYSCTLS = "/proc/sys/sunrpc/svc_rdma"
 LARGE = "/srv/mem/requester/large"
 
 
@@ -20,11 +20,6 @@ def passes(t):
     """Returns how often a connection was queued for a thread of nfsd."""
     _, *pools = t.server.run("cat", PASSES).splitlines()
     return sum(int(pool.split()[2]) for pool in pools)
-
-
-def transfers(t, kind):
-    """Returns the number of RDMA Reads or Writes that the server has posted."""
-    return int(t.server.call("text", f"{SYSCTLS}/rdma_stat_{kind}").split()[0])
 
 
 # covers: Each call wakes one thread of nfsd, once.

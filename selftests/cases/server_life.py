@@ -8,7 +8,7 @@ import time
 import types
 
 from lib import faults, tracing, wait
-from lib.asking import Client, Stage
+from lib.asking import TCP_PORT, Client, Stage
 from lib.case import ENV, case, check, equal
 from lib.env import PORT
 from lib.requester import row, tables
@@ -72,6 +72,30 @@ def many_loads(t):
         t.server.run("insmod", os.environ["LAB_SERVER_MODULE"])
         faults.start_nfsd(t.server)
         stage.read()
+
+
+# covers: A device goes although a listener has one of its addresses. The listener lets it go, the
+# other listeners serve again when the device is back.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=90)
+def a_listener_at_an_address_lets_its_device_go(t):
+    stage = Stage(t)
+    t.defer(faults.restart_nfsd, t.server)
+    # A listener at an address can be made only while nfsd has no threads.
+    faults.stop_nfsd(t.server)
+    t.server.run("nfsdctl", "listener", f"+rdma:{ENV.server}:{PORT + 1}")
+    for listener in (f"tcp {TCP_PORT}", f"rdma {PORT}"):
+        t.server.call("text", faults.PORTLIST, listener)
+    t.server.call("text", f"{faults.NFSD}/threads", str(faults.THREADS))
+    stage.read()
+    asked(stage, PORT + 1)
+    identifiers, clock = stage.identifiers(), wait.Clock()
+    with faults.server_device_gone(t.server):
+        taken = clock.seconds()
+        wait.until(lambda: stage.identifiers() < identifiers, ENV.patience(10),
+                   "the listener has let the device go")
+    t.note(f"the device went in {taken:.2f} s")
+    check(taken < ENV.patience(10), f"the device went after {taken:.1f} s")
+    stage.read()
 
 
 # covers: Many connections break during calls. Nothing is left in our server.

@@ -4,7 +4,8 @@
 import collections
 import re
 
-VERSION = "/proc/sys/sunrpc/svc_rdma/rdma_version"
+SYSCTLS = "/proc/sys/sunrpc/svc_rdma"
+VERSION = f"{SYSCTLS}/rdma_version"
 FILES = "/sys/kernel/debug/svcrdma_rs"
 USED = r"""
 echo 3 > /proc/sys/vm/drop_caches
@@ -43,6 +44,11 @@ def counters(t):
     """Returns how often the server has reached each of its limits, by name."""
     lines = t.server.run("cat", f"{FILES}/bounds").splitlines()
     return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
+def transfers(t, kind):
+    """Returns the number of RDMA Reads or Writes that the server has posted."""
+    return int(t.server.call("text", f"{SYSCTLS}/rdma_stat_{kind}").split()[0])
 
 
 def ends(t):

@@ -3,6 +3,8 @@
 
 verbs    connections to a server (pyverbs)
 calls    RPC calls of NFS, and the meaning of their replies
+gss      calls that Kerberos protects
+session  sessions of NFSv4.1, and callbacks of the server
 row      the form of a row of the tables
 tables   the misbehaviours, and how the server must react to each
 

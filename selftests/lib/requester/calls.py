@@ -31,9 +31,13 @@ def name(text):
 
 def compound(xid, path, *operations, credential=SYS):
     """Builds a compound of version 4.0 whose operations act on this file."""
+    return call(xid, COMPOUND, body(path, *operations), credential)
+
+
+def body(path, *operations):
+    """Returns the arguments of a compound of version 4.0 whose operations act on this file."""
     steps = [word(PUTROOTFH), *(word(LOOKUP) + name(part) for part in path.strip("/").split("/"))]
-    body = word(0, 0, len(steps) + len(operations)) + b"".join([*steps, *operations])
-    return call(xid, COMPOUND, body, credential)
+    return word(0, 0, len(steps) + len(operations)) + b"".join([*steps, *operations])
 
 
 def write(offset, length):

@@ -469,6 +469,15 @@ ROOM = [
     Row("a READ of a few bytes without chunks", reading(64), served()),
 ]
 
+def in_another_domain(deed):
+    """Builds the message of a deed, with memory of another protection domain."""
+    def built(client):
+        client.connection.change_domain()
+        return deed(client)
+
+    return built
+
+
 KEYS = [
     Row("a Read of memory with another key",
         Writing(change=lambda segment: segment.but(handle=segment.handle ^ 0xff00)), ended),
@@ -479,6 +488,9 @@ KEYS = [
     Row("a Write into memory that may only be read", lambda client: reading_into(client, READ),
         ended),
     Row("a Write beyond the end of a region", lambda client: reading_into(client, WRITE, 64),
+        ended),
+    Row("a Read of memory of another domain", in_another_domain(Writing()), ended),
+    Row("a Write into memory of another domain", in_another_domain(reading(BLOCK, write=BLOCK)),
         ended),
 ]
 

@@ -11,6 +11,7 @@ from pyverbs import enums as e
 from pyverbs import librdmacm_enums as ce
 from pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
 from pyverbs.mr import MR
+from pyverbs.pd import PD
 from pyverbs.qp import QPAttr
 
 from ..hostile.message import Segment
@@ -40,6 +41,7 @@ class Requester(Connection):
 
     def __init__(self, device, address, port, receives=RECEIVES, source=None):
         self.device, self.receives, self.events = device, receives, []
+        self.domain = device.pd
         self.cm, self.cm_fd = with_descriptor(CMEventChannel, "rdma_cm")
         cm_id = CMID(creator=self.cm)
         if source:
@@ -115,11 +117,15 @@ class Requester(Connection):
     def memory(self, content, rights=READ):
         """Returns a region with this content, or with this length."""
         length = content if isinstance(content, int) else len(content)
-        region = MR(self.device.pd, max(length, 1), RIGHTS[rights])
+        region = MR(self.domain, max(length, 1), RIGHTS[rights])
         if not isinstance(content, int) and content:
             region.write(content, length)
         self.regions.append(region)
         return region, Segment((region.rkey, length, region.buf))
+
+    def change_domain(self):
+        """Registers later memory in a protection domain to which the queue pair does not belong."""
+        self.domain = PD(self.device.context)
 
     def take_back(self):
         """Ends the peer's access to the latest region."""
@@ -156,6 +162,8 @@ class Requester(Connection):
         for region in self.regions:
             with contextlib.suppress(PyverbsRDMAError):
                 region.close()
+        if self.domain is not self.device.pd:
+            self.domain.close()
         super().close()
         self.cm.close()
 

@@ -30,6 +30,9 @@ class Connection:
     def post_write_with_immediate(self):
         self.sent.append(b"")
 
+    def change_domain(self):
+        """Does nothing: there are no domains."""
+
     def take_back(self):
         self.regions.pop()
 
