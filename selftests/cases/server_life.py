@@ -170,7 +170,7 @@ def hold(stop, stage, address, port, count):
 
 
 def own_addresses(t):
-    """Gives this machine the addresses until the end of the case."""
+    """Adds the addresses to this machine until the end of the case."""
     for address in ADDRESSES:
         words = f"{address}/24", "dev", faults.interface()
         t.defer(subprocess.run, ["ip", "addr", "del", *words], check=True)

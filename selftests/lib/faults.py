@@ -56,7 +56,7 @@ def silence(server):
 
 
 def speak(server):
-    """Lets the server's RDMA port receive packets again, after `silence`."""
+    """Makes the server's RDMA port receive packets again, after `silence`."""
     server.call("run", ["nft", "delete", "table", "inet", TABLE])
 
 

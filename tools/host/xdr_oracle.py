@@ -145,8 +145,8 @@ def opaque():
 
 
 def union(discriminant, **arms):
-    """Makes the type `union switch (discriminant)`. An arm is a pair (value, type); the type of a
-    void arm is None."""
+    """Makes the type `union switch (discriminant)`. An arm is a pair (value, type). A void arm
+    has the type `None`."""
     by_value = {value: (name, kind) for name, (value, kind) in arms.items()}
     numbers = {name: value for name, (value, _) in arms.items()}
 

@@ -48,7 +48,7 @@ class Source:
 
     def lines(self, addresses):
         """Returns for each address a list of (function, place in our source). The innermost
-        function comes first. The place is None if the function is not in our source."""
+        function comes first. A place is `None` if the function is not in our source."""
         said = self.tool("addr2line", "-a", "-i", "-f", "-C", "-j", ".text", "-e", self.module,
                          *(f"{address:x}" for address in addresses)).splitlines()
         found, frames = {}, []
