@@ -616,7 +616,14 @@ struct dentry *xprtrdma_debugfs_file(const char *name, struct dentry *dir,
 				     const struct xprtrdma_file *file)
 {
 	umode_t mode = (file->show ? 0400 : 0) | (file->write ? 0200 : 0);
+	struct dentry *old;
 
+	/* debugfs_create_file() writes to the log if the name exists. */
+	old = IS_ERR(dir) ? NULL : debugfs_lookup(name, dir);
+	if (old) {
+		dput(old);
+		return ERR_PTR(-EEXIST);
+	}
 	return debugfs_create_file(name, mode, dir, (void *)file,
 				   &xprtrdma_file_ops);
 }
