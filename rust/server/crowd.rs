@@ -49,6 +49,8 @@ pub(crate) struct Ending {
     /// arrived since the tick before.
     is_idle: AtomicBool,
     has_ended: AtomicBool,
+    /// Whether a thread has accepted the connection.
+    is_accepted: AtomicBool,
     state: Pin<KBox<SpinLock<State>>>,
 }
 
@@ -71,6 +73,7 @@ impl Ending {
             heard: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            is_accepted: AtomicBool::new(false),
             state: KBox::pin_init(new_spinlock!(state, "Ending::state"), GFP_KERNEL)?,
         };
         Ok(UniqueArc::new(ending, GFP_KERNEL)?)
@@ -86,6 +89,7 @@ impl Ending {
     pub(crate) fn accepted(&self, inbox: Inbox<Rdma>) {
         let mut state = self.state.lock();
         state.inbox = Some(inbox.clone());
+        self.is_accepted.store(true, Relaxed);
         let has_ended = state.cause.is_some();
         drop(state);
         if has_ended {
@@ -186,19 +190,27 @@ impl Crowd {
         let mut found = door::Crowd {
             connections: 0,
             of_one: 0,
+            waiting_of_one: 0,
             idle_of_one: false,
             idle: false,
         };
         if let Some(other) = all.iter().find(|other| other.peer == peer) {
             ending.address = other.address.clone();
         }
-        let ending = Arc::from(ending);
+        let ending: Arc<Ending> = Arc::from(ending);
+        let own_connections = ending.address.connections();
+        let may_leave = |other: &Ending| {
+            other.counts() && other.is_idle() && other.address.connections() > own_connections
+        };
         for other in all.iter().filter(|other| other.counts()) {
             let (own, idle) = (other.peer == peer, other.is_idle());
             // NO-OVERFLOW: The number is at most the length of a list in memory.
             found.connections = found.connections.wrapping_add(1);
             found.of_one = found.of_one.wrapping_add(own.into());
-            found.idle |= idle;
+            let waits = own && !other.is_accepted.load(Relaxed);
+            // NO-OVERFLOW: The number is at most the length of a list in memory.
+            found.waiting_of_one = found.waiting_of_one.wrapping_add(waits.into());
+            found.idle |= may_leave(other);
             found.idle_of_one |= idle && own;
         }
         let entry = DOORWAY.enter(&found);
@@ -208,9 +220,9 @@ impl Crowd {
         }
         let leaves = match entry {
             Entry::InPlaceOfOwn | Entry::InPlaceOfAny => {
-                let may = |other: &&Arc<Ending>| {
-                    let own = other.peer == peer || entry == Entry::InPlaceOfAny;
-                    other.counts() && other.is_idle() && own
+                let may = |other: &&Arc<Ending>| match entry {
+                    Entry::InPlaceOfAny => may_leave(other),
+                    _ => other.counts() && other.is_idle() && other.peer == peer,
                 };
                 // The newest connection that may be ended is chosen.
                 all.iter().rev().find(may).cloned()
@@ -218,6 +230,9 @@ impl Crowd {
             Entry::Free | Entry::Full => None,
         };
         let pushed = all.push_within_capacity(ending.clone());
+        if pushed.is_ok() {
+            ending.address.add_connection();
+        }
         drop(all);
         // The list may be full because connections that have ended are not removed yet.
         pushed.inspect_err(|_| count::REJECTED.add()).ok()?;
@@ -250,6 +265,7 @@ impl Drop for Seat {
             .iter()
             .position(|other| Arc::ptr_eq(other, &self.ending));
         let left = at.and_then(|at| all.remove(at).ok());
+        self.ending.address.remove_connection();
         drop(all);
         drop(left);
     }

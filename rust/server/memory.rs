@@ -49,18 +49,40 @@ pub(crate) fn set(host_pages: usize) {
     OF_ADDRESS.store(all / 2, Relaxed);
 }
 
-/// The account of one client address: the number of pages that all its connections hold together.
-pub(crate) struct Account(AtomicU32);
+/// The account of one client address. The atomic variables order no other memory accesses.
+pub(crate) struct Account {
+    /// Number of pages that all connections hold together.
+    pages: AtomicU32,
+    /// Number of connections, with those that wait to be accepted.
+    connections: AtomicU32,
+}
 
 impl Account {
     /// Creates the account of a client address without connections.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self(AtomicU32::new(0)), GFP_KERNEL)?)
+        let account = Self {
+            pages: AtomicU32::new(0),
+            connections: AtomicU32::new(0),
+        };
+        Ok(Arc::new(account, GFP_KERNEL)?)
+    }
+
+    /// Returns the number of connections, with those that wait to be accepted.
+    pub(crate) fn connections(&self) -> u32 {
+        self.connections.load(Relaxed)
+    }
+
+    pub(crate) fn add_connection(&self) {
+        self.connections.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn remove_connection(&self) {
+        self.connections.fetch_sub(1, Relaxed);
     }
 
     /// Adds pages to the account, unless the client address would then hold too many.
     fn take(&self, pages: u32) -> Result<(), Wait> {
-        let counted = self.0.fetch_update(Relaxed, Relaxed, |held| {
+        let counted = self.pages.fetch_update(Relaxed, Relaxed, |held| {
             let may = free_now().leaves(held, OF_ADDRESS.load(Relaxed), pages);
             may.then(|| held.saturating_add(pages))
         });
@@ -68,7 +90,7 @@ impl Account {
     }
 
     fn give_back(&self, pages: u32) {
-        self.0.fetch_sub(pages, Relaxed);
+        self.pages.fetch_sub(pages, Relaxed);
     }
 }
 

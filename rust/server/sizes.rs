@@ -94,6 +94,8 @@ pub(crate) const DOORWAY: Doorway = Doorway {
     waiting: REQUESTS as u32,
     connections: 512,
     of_one: 128,
+    // CAST: The constant is small.
+    waiting_of_one: REQUESTS as u32 / 2,
 };
 /// Maximum durations, after which a connection ends.
 pub(crate) const PATIENCE: Patience = Patience {

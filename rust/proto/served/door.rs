@@ -3,8 +3,9 @@
 //! Limits on connections: in total, from one client address, and waiting to be accepted.
 //!
 //! A connection costs memory before anything is known about the client. At a limit, the server
-//! closes the newest idle connection, and never a connection with Calls in progress. So a client
-//! that floods the server with connections loses its own connections, not those of other clients.
+//! closes the newest idle connection, and never a connection with Calls in progress. Clients that
+//! flood the server with connections lose their own connections: a connection is closed only for a
+//! client address that has fewer connections than the address of the closed one.
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Doorway {
     pub connections: u32,
     /// Maximum number of connections from one client address.
     pub of_one: u32,
+    /// Maximum number of connection requests from one client address that wait for a thread.
+    pub waiting_of_one: u32,
 }
 
 /// The numbers of connections at the time at which a request arrives.
@@ -24,9 +27,12 @@ pub struct Crowd {
     pub connections: u32,
     /// Connections from the client address of the request.
     pub of_one: u32,
+    /// Requests from the client address of the request that wait for a thread.
+    pub waiting_of_one: u32,
     /// Whether a connection from the client address of the request is idle.
     pub idle_of_one: bool,
-    /// Whether a connection from any client address is idle.
+    /// Whether another client address with an idle connection has more connections than the client
+    /// address of the request.
     pub idle: bool,
 }
 
@@ -37,7 +43,8 @@ pub enum Entry {
     Free,
     /// Accept the request, and close the newest idle connection from the same client address.
     InPlaceOfOwn,
-    /// Accept the request, and close the newest idle connection from any client address.
+    /// Accept the request, and close the newest idle connection from a client address with more
+    /// connections.
     InPlaceOfAny,
     /// Reject the request.
     Full,
@@ -52,6 +59,9 @@ impl Doorway {
 
     /// Decides whether a request gets a connection.
     pub const fn enter(&self, crowd: &Crowd) -> Entry {
+        if crowd.waiting_of_one >= self.waiting_of_one {
+            return Entry::Full;
+        }
         let own_full = crowd.of_one >= self.of_one;
         let full = crowd.connections >= self.connections;
         match (own_full, full) {

@@ -224,16 +224,27 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
         waiting: 3,
         connections: 8,
         of_one: 4,
+        waiting_of_one: 2,
     };
     assert!(door.queues(2) && !door.queues(3));
     let enter = |connections, of_one, idle_of_one, idle| {
         door.enter(&Crowd {
             connections,
             of_one,
+            waiting_of_one: 1,
             idle_of_one,
             idle,
         })
     };
+    // A client whose requests wait already does not take all places of those that wait.
+    let second = Crowd {
+        connections: 2,
+        of_one: 2,
+        waiting_of_one: 2,
+        idle_of_one: true,
+        idle: true,
+    };
+    assert_eq!(door.enter(&second), Entry::Full);
     assert_eq!(enter(7, 3, true, true), Entry::Free);
     // A client at its own limit gets space by ending one of its own connections, whatever other
     // clients have.
