@@ -245,6 +245,7 @@ impl Tended for Handler {
     fn tick(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
         this.reads.trim();
+        this.callbacks.tick(&this.events);
         let (_, wrs) = qp.send_occupancy();
         let grant = this.outbox.grant.lock();
         let has_calls = grant.in_process() != 0 || grant.has_unsent();

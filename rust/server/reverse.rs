@@ -5,7 +5,10 @@
 use crate::{
     driver::Rdma,
     events::Events,
-    sizes::CALLBACKS,
+    sizes::{
+        CALLBACKS,
+        CALLBACK_TICKS, //
+    },
     stats::Count, //
 };
 use core::sync::atomic::{
@@ -27,6 +30,7 @@ use xprtrdma_proto::{
         sort::ReverseReply,
         spoken::Spoken, //
     },
+    served::cause::Cause,
     Version,
     Xid, //
 };
@@ -94,6 +98,13 @@ impl Callbacks {
     /// Returns the version of the client's first call; `None` until that call arrives.
     pub(crate) fn version(&self) -> Option<Version> {
         Spoken::Both.find(self.version.load(Relaxed))
+    }
+
+    /// Records a tick. Ends the connection if the client answers none of the calls in flight.
+    pub(crate) fn tick(&self, events: &Events) {
+        if self.credits.lock().tick(CALLBACK_TICKS) {
+            events.end(Cause::Callbacks);
+        }
     }
 
     /// Allows calls to the client, because the client has requested them from nfsd on this

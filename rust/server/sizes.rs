@@ -69,6 +69,9 @@ const CALLS: u16 = 64;
 const SPARE: u16 = 16;
 /// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
 pub(crate) const CALLBACKS: u16 = 8;
+/// Number of ticks for which calls to a client may wait while it answers none: a minute. The RPC
+/// client gives a call up earlier.
+pub(crate) const CALLBACK_TICKS: u32 = 12;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
 /// Number of bytes that an idle connection holds for messages, in its Receives and its send ring.

@@ -42,6 +42,9 @@ pub enum NotSent {
 pub struct Reverse {
     credits: ForwardCredits,
     in_flight: u32,
+    /// Number of ticks since a backchannel Call could not be sent because too many were in flight.
+    /// `None` if one has ended since.
+    stuck: Option<u32>,
     allowed: bool,
     /// The version of the client's first Call; `None` before that Call.
     version: Option<Version>,
@@ -57,6 +60,7 @@ impl Reverse {
         Self {
             credits: ForwardCredits::new(slots),
             in_flight: 0,
+            stuck: None,
             allowed: false,
             version: None,
             terms: *terms,
@@ -119,6 +123,7 @@ impl Reverse {
             return Err(NotSent::TooLong);
         }
         if self.in_flight >= self.credits.granted() {
+            self.stuck.get_or_insert(0);
             return Err(NotSent::Busy);
         }
         self.in_flight = self.in_flight.saturating_add(1);
@@ -142,5 +147,15 @@ impl Reverse {
     #[inline]
     pub fn ended(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
+        self.stuck = None;
+    }
+
+    /// Records a tick. Returns true if the connection must end: backchannel Calls waited for
+    /// `patience` ticks, and none of those in flight has ended. The client has lost them with their
+    /// credits, which only another connection restores.
+    pub fn tick(&mut self, patience: u32) -> bool {
+        let ticks = self.stuck.map(|ticks| ticks.saturating_add(1));
+        self.stuck = ticks;
+        ticks.is_some_and(|ticks| ticks > patience)
     }
 }

@@ -105,6 +105,24 @@ fn one_call_is_in_flight_until_a_reply_grants_more() {
     }
 }
 
+#[test]
+fn calls_that_the_client_lost_end_the_connection() {
+    let mut reverse = open(1, 4096);
+    assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
+    // A Call in flight alone is no reason: nothing waits for its credit.
+    assert!((0..100).all(|_| !reverse.tick(2)));
+    assert_eq!(sent(&mut reverse, XIDS[1]), Err(NotSent::Busy));
+    assert!(!reverse.tick(2) && !reverse.tick(2) && reverse.tick(2));
+    // A Call that ends starts the time again.
+    reverse.ended();
+    assert!((0..100).all(|_| !reverse.tick(2)));
+    assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));
+    assert_eq!(sent(&mut reverse, XIDS[2]), Err(NotSent::Busy));
+    assert!(!reverse.tick(2) && !reverse.tick(2));
+    assert_eq!(sent(&mut reverse, XIDS[2]), Err(NotSent::Busy));
+    assert!(reverse.tick(2));
+}
+
 // covers: RSP-163
 #[test]
 fn a_call_that_does_not_fit_is_not_sent() {
