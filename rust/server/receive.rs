@@ -284,7 +284,14 @@ impl QpHandler for Handler {
         let since = Since::arrival();
         this.arrivals.messages.add(1);
         Counter::Received.add(1);
-        this.events.ending().heard();
+        let ending = this.events.ending();
+        // Until a thread of the RPC server closes the connection, the client could keep this host
+        // busy with further messages.
+        if ending.has_ended() {
+            qp.stop_receiving();
+            return;
+        }
+        ending.heard();
         if message.immediate() != Immediate::None {
             this.events.end(Cause::Malformed);
             return;

@@ -87,7 +87,13 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Posts Receives. The queue is closed before the drain. If it is closed, the buffers stay
+    /// Posts no further Receives. If the peer sends more messages than are posted, its device waits
+    /// and then breaks the connection. Does not sleep.
+    pub fn stop_receiving(&self) {
+        self.rq.lock().closed = true;
+    }
+
+    /// Posts Receives. The queue is closed before the drain, or by [`Self::stop_receiving`]. If it is closed, the buffers stay
     /// unposted until the teardown.
     pub(super) fn post_recvs(&self, rq: &mut RecvQueue, chain: Chain) -> Result {
         if rq.closed {
