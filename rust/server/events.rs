@@ -131,6 +131,8 @@ impl CmHandler for Events {
     fn event(&self, event: CmEvent<'_>) {
         match event {
             CmEvent::Established { .. } => self.is_established.store(true, Relaxed),
+            // The client's hardware address has changed.
+            CmEvent::Unreachable(_) if self.is_established() => self.end(Cause::Address),
             CmEvent::ConnectError(_) | CmEvent::Unreachable(_) | CmEvent::Rejected { .. } => {
                 self.end(Cause::HalfOpen);
             }

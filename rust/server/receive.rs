@@ -256,9 +256,11 @@ impl Tended for Handler {
                 // If the send queue has no space for a probe, the work requests in it serve the
                 // same purpose: one of them is signalled.
                 Act::Probe => {
-                    if let Ok(batch) = qp.begin(0, 1) {
-                        // If this fails, the handler's `broken` is called.
-                        let _ = batch.post_probe();
+                    if qp
+                        .begin(0, 1)
+                        .is_ok_and(|batch| batch.post_probe().is_err())
+                    {
+                        this.events.end(Cause::Transfer);
                     }
                 }
                 // Nothing is done for `Begin`, because calls are passed on when they arrive.
