@@ -69,6 +69,15 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
     Listener::new(net, addr, REQUESTS, door)
 }
 
+impl Door {
+    /// Rejects a request that waited for a thread.
+    pub(crate) fn reject(&self, request: Option<listen::Request<Self>>) {
+        if request.is_some() {
+            self.board.fates().rejected();
+        }
+    }
+}
+
 impl ListenHandler for Door {
     type Events = Events;
 

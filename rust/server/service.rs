@@ -67,6 +67,10 @@ impl Service for Rdma {
         Connection::accept(listener.handler(), request, longest_call)
     }
 
+    fn reject(listener: &Listener) {
+        listener.handler().reject(listener.take());
+    }
+
     fn has_requests(listener: &Listener) -> bool {
         listener.is_waiting()
     }

@@ -170,7 +170,13 @@ impl<S: Service> Ops<S> {
         // SAFETY: The service of the listener is valid. The number does not change while the
         // service runs.
         let longest_call = unsafe { (*(*xprt).xpt_server).sv_max_mesg };
-        let accepted = S::accept(&listener.listener, longest_call);
+        let accepted = match place {
+            Ok(_) => S::accept(&listener.listener, longest_call),
+            Err(_) => {
+                S::reject(&listener.listener);
+                None
+            }
+        };
         if S::has_requests(&listener.listener) {
             // The RPC server checks the flag when it takes the listener back.
             // SAFETY: The listener is valid during the call.

@@ -77,6 +77,9 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// calls of more than `longest_call` bytes.
     fn accept(listener: &Self::Listener, longest_call: u32) -> Option<Accepted<Self>>;
 
+    /// Rejects a connection request that waits, because its connection finds no memory.
+    fn reject(listener: &Self::Listener);
+
     /// Returns true if another connection request waits.
     fn has_requests(listener: &Self::Listener) -> bool;
 
