@@ -13,6 +13,7 @@ use xprtrdma_proto::responder::{
     call::Parked,
     grant::Ticket,
     pour::Span,
+    results,
     stream::Fill, //
 };
 use xprtrdma_rdma::{
@@ -22,7 +23,10 @@ use xprtrdma_rdma::{
         QpHandler, //
     }, //
 };
-use xprtrdma_svc::inbox::Place;
+use xprtrdma_svc::{
+    inbox::Place,
+    reply::Reply, //
+};
 
 /// A call whose data have all arrived.
 pub(crate) struct Fetched<H: QpHandler> {
@@ -48,6 +52,17 @@ impl Marks {
             Self::None => &[],
             Self::One(span) => slice::from_ref(span),
             Self::Several(spans) => spans,
+        }
+    }
+
+    /// Replaces each result by the data of its item in the finished reply.
+    #[inline]
+    pub(crate) fn correct(&mut self, reply: &Reply<'_>) {
+        let correct = |span: &mut Span| *span = results::data_of(*span, |at| reply.word(at));
+        match self {
+            Self::None => {}
+            Self::One(span) => correct(span),
+            Self::Several(spans) => spans.iter_mut().for_each(correct),
         }
     }
 

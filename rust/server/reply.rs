@@ -66,6 +66,7 @@ impl Connection {
         let xid = ready.xid();
         let tag = since.tag(xid);
         let ticket = call.ticket.take().ok_or(EINVAL)?;
+        call.marks.correct(reply);
         let plan = match ready.reply(call.marks.spans(), reply.len(), &handler.terms) {
             Ok(plan) => plan,
             Err(refusal) => return self.refuse(since, ticket, refusal),

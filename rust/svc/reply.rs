@@ -73,6 +73,15 @@ impl<'a> Reply<'a> {
         self.message.copy(from, to)
     }
 
+    /// Returns the 4 bytes at offset `at` as a number in network byte order. Returns `None` if the
+    /// message is too short, or if the pages of these bytes were taken. Does not sleep.
+    #[inline]
+    pub fn word(&self, at: u32) -> Option<u32> {
+        let mut word = [0; 4];
+        self.copy(at, &mut word).ok()?;
+        Some(u32::from_be_bytes(word))
+    }
+
     /// Takes over the pages of `len` bytes from offset `from` on, which must be in the middle part.
     /// Stores the addresses of the pages in `list`, if there is one. Afterwards no byte of the
     /// middle part can be copied. Returns `None` if the pages cannot be taken. May sleep for
@@ -186,6 +195,16 @@ impl<'a> Encoded<'a> {
         let end = from.checked_add(len).ok_or(EINVAL)?;
         if end > self.len() {
             return Err(EINVAL);
+        }
+        let head = &self.0.head[0];
+        if end as usize <= head.iov_len {
+            // SAFETY: By the type invariant the message is complete: its head has these bytes. They
+            // do not change, and `to` is memory of the caller alone.
+            unsafe {
+                let from = head.iov_base.cast::<u8>().add(from as usize);
+                to.as_mut_ptr().copy_from_nonoverlapping(from, to.len());
+            }
+            return Ok(());
         }
         // SAFETY: By the type invariant the message is complete. It has these bytes, and `to` has
         // space for them.

@@ -24,6 +24,27 @@ use crate::{
 /// at a lower offset.
 pub const MIN_ACCEPTED: u32 = 24;
 
+/// Length in bytes of the word that precedes the data of an opaque item (RFC 4506 4.10).
+const COUNT: u32 = 4;
+
+/// Corrects a mark that begins at the length of an opaque item and not at its data. `word` returns
+/// the 4 bytes of the finished reply at an offset, as a number.
+///
+/// The Linux NFS server makes such a mark for READLINK of NFSv4. Only the data may be in a Write
+/// chunk (RFC 8267 6.1). A mark that is not at the length or at the data of an item of this length
+/// becomes empty, so that the result goes inline.
+#[inline]
+pub fn data_of(mark: Span, word: impl Fn(u32) -> Option<u32>) -> Span {
+    let is_count = |at: Option<u32>| at.and_then(&word) == Some(mark.length);
+    if is_count(mark.from.checked_sub(COUNT)) {
+        return mark;
+    }
+    match mark.from.checked_add(COUNT) {
+        Some(from) if is_count(Some(mark.from)) => Span { from, ..mark },
+        _ => Span { length: 0, ..mark },
+    }
+}
+
 /// The results of a reply that are written to Write chunks, and those that are not.
 ///
 /// A marked result goes inline, and its chunk stays unused, in two cases. Either the mark does not

@@ -33,7 +33,10 @@ use xprtrdma_proto::{
             Form,
             Reply, //
         },
-        results::MIN_ACCEPTED,
+        results::{
+            data_of,
+            MIN_ACCEPTED, //
+        },
     },
     Error,
     Handle,
@@ -408,6 +411,23 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
             .sum();
         assert_eq!(left + gone, 104);
     }
+}
+
+#[test]
+fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
+    // Offset 40 has the length 8, and the data behind it begin with the same number.
+    let word = |at: u32| match at {
+        40 | 44 => Some(8),
+        48 => Some(3),
+        _ => None,
+    };
+    assert_eq!(data_of(span(44, 8), word), span(44, 8));
+    assert_eq!(data_of(span(40, 8), word), span(44, 8));
+    // Marks of other lengths and outside the reply become empty.
+    assert_eq!(data_of(span(44, 7), word), span(44, 0));
+    assert_eq!(data_of(span(52, 9), word), span(52, 0));
+    assert_eq!(data_of(span(0, 4), word), span(0, 0));
+    assert_eq!(data_of(span(u32::MAX - 2, 4), word), span(u32::MAX - 2, 0));
 }
 
 // covers: RSP-105
