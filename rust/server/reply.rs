@@ -25,7 +25,10 @@ use xprtrdma_proto::{
             Ticket, //
         },
         pour::Span,
-        refusal::Refusal,
+        refusal::{
+            Fault,
+            Refusal, //
+        },
         reply::Reply as Plan, //
     },
     served::cause::Cause, //
@@ -79,7 +82,10 @@ impl Connection {
             if let Err(refusal) = handler.sizes.check(&ready, writes) {
                 return self.refuse(since, ticket, refusal);
             }
-            hand_over(&mut call.counted, writes)?;
+            if !hand_over(&mut call.counted, writes) {
+                let fault = Fault::ReplyRoom;
+                return self.refuse(since, ticket, Refusal::new(xid, ready.version(), fault));
+            }
         }
         let agreed = self.events.agreed.thresholds.remote_invalidation;
         let invalidate = ready.invalidate(agreed).map(|handle| handle.0);
@@ -163,14 +169,15 @@ impl Connection {
 }
 
 /// Moves the count of the pages for RDMA Writes from the call to the Writes. The pages are returned
-/// when the Writes have completed.
-fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> Result {
-    let count = memory::counted_writes(writes.bytes());
-    if count != 0 {
-        let part = counted.as_mut().and_then(|counted| counted.split(count));
-        let _ = part.ok_or(E2BIG)?;
+/// when the Writes have completed. Returns false if the reply needs more pages than were counted: a
+/// reply of NFSv4.0 may be longer than the longest call.
+fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
+    match memory::counted_writes(writes.bytes()) {
+        0 => true,
+        count => counted
+            .as_mut()
+            .is_some_and(|counted| counted.split(count).is_some()),
     }
-    Ok(())
 }
 
 /// The bytes of a reply that its RDMA Writes carry.

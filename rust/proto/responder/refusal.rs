@@ -127,7 +127,7 @@ pub struct Refusal {
 impl Refusal {
     /// Creates the refusal of a Call in a version that the server accepts.
     #[inline]
-    pub(crate) const fn new(xid: Xid, version: Version, fault: Fault) -> Self {
+    pub const fn new(xid: Xid, version: Version, fault: Fault) -> Self {
         Self {
             xid,
             version: version.number(),
