@@ -55,7 +55,7 @@ pub use super::items::MAX_ITEMS;
 
 /// Maximum number of segments in all chunk lists of a Call together. A server must accept sixteen
 /// segments in each of four chunks (RFC 8267 6.4.2).
-pub const MAX_SEGMENTS: usize = 128;
+pub const MAX_SEGMENTS: usize = 64;
 /// Maximum number of Write chunks in a Call.
 pub const MAX_WRITES: usize = 16;
 

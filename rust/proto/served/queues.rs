@@ -41,8 +41,9 @@ pub const LEAST_SENDS: u32 = 64;
 /// carries at most `elements` pages, and the peer's memory has `segments` segments. If RDMA Reads
 /// need registered memory, `regions` is the number of regions that cover the pages. Each region
 /// needs a registration, and may divide a Read in two. A transfer may use
-/// [`Queues::longest_transfer`] entries of the queue. The length plus the work request for draining
-/// is a power of two, because devices round the length up to a power of two.
+/// [`Queues::longest_transfer`] entries of the queue. The length is two less than a power of two,
+/// because devices round the length up to a power of two: one more work request is for draining,
+/// and rxe leaves one entry empty.
 pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u32 {
     let elements = match elements {
         0 => 1,
@@ -55,9 +56,9 @@ pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u3
     let transfer = longer.saturating_add(segments);
     let wanted = transfer
         .saturating_add(transfer.div_ceil(3))
-        .saturating_add(3);
+        .saturating_add(4);
     match wanted.checked_next_power_of_two() {
-        Some(power) => power.saturating_sub(1),
+        Some(power) => power.saturating_sub(2),
         None => u32::MAX,
     }
 }

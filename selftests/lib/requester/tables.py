@@ -15,7 +15,7 @@ HEADER = 28
 # The longest message that the server accepts.
 RECEIVE = 4096
 # Maximum numbers of segments and of Write chunks in a call.
-SEGMENTS, CHUNKS = 128, 16
+SEGMENTS, CHUNKS = 64, 16
 # A length that is longer than any call may be.
 HUGE = 4 << 20
 NEW = b"\xa5"
