@@ -53,7 +53,6 @@ pub use message::{
 use self::{
     recv_queue::{
         Chain,
-        RecvBuf,
         RecvQueue, //
     },
     send_queue::{
@@ -157,16 +156,17 @@ impl RawQp {
 /// # Invariants
 ///
 /// - The object is in an [`Arc`].
-/// - `send_cqes` and the entries in `recvs` are the only completion entries of work requests on the
-///   queue pair, apart from those of the drain. They exist as long as the queues.
+/// - `send_cqes` and the entries in the tables of `rq` are the only completion entries of work
+///   requests on the queue pair, apart from those of the drain. They exist as long as the queues.
 /// - Handlers run only while the owner exists. The owner holds a reference, so a handler may create
 ///   a further one from its borrowed reference.
 /// - The work queue of `handler` outlives `cq`: a [`Queue`] is always borrowed, so `handler` keeps
 ///   the owner of the queue alive. `handler` never changes, and is dropped after `cq`.
 /// - The `ib_qp` is used only under the lock of an open queue, or by `shutdown`, which closes both
 ///   queues.
-/// - Each buffer of `recvs` is in one of four places: it is posted, it is in `free`, it is in the
-///   receive queue's `returned`, or it belongs to one [`Received`] or [`Held`].
+/// - Each buffer of the tables of `rq` is in one of four places: it is posted, it is in `free`, it
+///   is in the receive queue's `returned`, or it belongs to one [`Received`] or [`Held`]. No table
+///   is removed.
 /// - Only completion handlers use `free`, and write `taken` and `flushed`. They never run at the
 ///   same time, because all completions arrive at `cq`.
 ///
@@ -215,6 +215,7 @@ impl RawQp {
 ///         waiting_wrs: 4,
 ///         recv_count: 16,
 ///         recv_batch: 4,
+///         recv_more: 0,
 ///         recv_size: 1024,
 ///     };
 ///     let queue = WorkQueue::new(c"example")?;
@@ -246,14 +247,13 @@ pub struct Qp<H: QpHandler> {
     #[pin]
     sq: SpinLock<SendQueue>,
     #[pin]
-    rq: SpinLock<RecvQueue>,
+    rq: SpinLock<RecvQueue<Self>>,
     /// Number of the next doorbell for waiting messages. Written under the lock of `sq`.
     doorbell: Atomic<u32>,
     /// The work item that rings the doorbell for waiting messages. It is no longer queued after
     /// `sq` was closed and the work item was cancelled.
     #[pin]
     doorbell_work: Work<Qp<H>>,
-    recvs: KVVec<RecvBuf<Self>>,
     /// The free buffers of messages whose handlers have returned.
     free: UnsafeCell<Chain>,
     /// Number of buffers in `free` that are posted together. `returned_batch` is the same number

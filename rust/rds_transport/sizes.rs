@@ -41,5 +41,6 @@ pub(crate) const QUEUES: QpConfig = QpConfig {
     waiting_wrs: 16,
     recv_count: RECEIVES,
     recv_batch: RECV_BATCH,
+    recv_more: 0,
     recv_size: FRAME,
 };

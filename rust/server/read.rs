@@ -121,7 +121,8 @@ impl<H: QpHandler> Reads<H> {
         let most = sizes.inbox();
         let queues = Queues {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
-            posted: KVec::with_capacity(most, GFP_KERNEL)?,
+            // Each of them has at least one Read in flight.
+            posted: KVec::with_capacity(reads.into(), GFP_KERNEL)?,
             share: memory::share(reads),
             blanks: Blanks::new()?,
         };

@@ -41,6 +41,10 @@ use crate::{
         Watch, //
     }, //
 };
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::Relaxed, //
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -109,6 +113,8 @@ pub(crate) struct Handler {
     pub(crate) callbacks: Callbacks,
     pub(crate) arrivals: Arrivals,
     pub(crate) reads: Reads<Self>,
+    /// Number of Receives that the connection has. Only completion handlers change the field.
+    receives: AtomicU32,
     inbox: Inbox<Rdma>,
     queue: Arc<WorkQueue>,
 }
@@ -133,7 +139,7 @@ impl Handler {
     ) -> Result<Self> {
         let sizes = device.sizes;
         let mut grant = Grant::new(sizes.grant());
-        grant.posted(sizes.receives());
+        grant.posted(sizes.first_receives());
         Ok(Self {
             events: events.clone(),
             terms,
@@ -144,6 +150,7 @@ impl Handler {
             watch: Watch::new(device.is_iwarp)?,
             ticker: ticker.clone(),
             reads: Reads::new(&sizes, pd, device.reads, events)?,
+            receives: AtomicU32::new(sizes.first_receives()),
             inbox,
             queue,
         })
@@ -156,11 +163,33 @@ impl Handler {
         self.reads.give_up();
     }
 
-    /// Records a completed Receive, whose message needs a response.
-    fn begin(&self, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
-        let mut grant = self.outbox.grant.lock();
+    /// Records a completed Receive, whose message needs a response. Adds Receives if the client
+    /// needs a larger grant. Completion handlers call this, one at a time.
+    #[inline(always)]
+    fn begin(qp: ArcBorrow<'_, Qp<Self>>, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
+        let this = qp.handler();
+        let mut grant = this.outbox.grant.lock();
         grant.received();
-        grant.begin(requested)
+        let ticket = grant.begin(requested)?;
+        let receives = grant.receives();
+        drop(grant);
+        if receives > this.receives.load(Relaxed) {
+            Self::grow(qp, receives);
+        }
+        Ok(ticket)
+    }
+
+    /// Adds Receives, so that there are `receives`. Without memory for them the grant does not
+    /// grow, and the next call tries again.
+    #[cold]
+    fn grow(qp: ArcBorrow<'_, Qp<Self>>, receives: u32) {
+        let this = qp.handler();
+        let more = receives.saturating_sub(this.receives.load(Relaxed));
+        // CAST: The number is at most `CALLS`.
+        if Qp::add_receives(&qp.into(), more as u16, this.sizes.receive()).is_ok() {
+            this.receives.store(receives, Relaxed);
+            this.outbox.grant.lock().posted(more);
+        }
     }
 
     /// Passes a call whose data have all arrived to the RPC server.
@@ -247,7 +276,8 @@ impl Tended for Handler {
         this.reads.trim();
         this.callbacks.tick(&this.events);
         let (_, wrs) = qp.send_occupancy();
-        let grant = this.outbox.grant.lock();
+        let mut grant = this.outbox.grant.lock();
+        grant.pause();
         let has_calls = grant.in_process() != 0 || grant.has_unsent();
         drop(grant);
         for act in this.watch.tick(&this.events, wrs, has_calls) {
@@ -303,7 +333,7 @@ impl QpHandler for Handler {
         let call = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => call,
             Arrival::Refuse(refusal) => {
-                match this.begin(None) {
+                match Self::begin(qp, None) {
                     Ok(ticket) => Self::malformed(qp, ticket, refusal),
                     Err(why) => this.events.end(why.into()),
                 }
@@ -332,7 +362,7 @@ impl QpHandler for Handler {
             (call.xid().0, version, len as u32, call.credits().0)
         });
         this.callbacks.heard(call.version(), &this.events);
-        let ticket = match this.begin(Some(call.credits())) {
+        let ticket = match Self::begin(qp, Some(call.credits())) {
             Ok(ticket) => ticket,
             Err(why) => {
                 this.events.end(why.into());

@@ -59,11 +59,19 @@ pub(crate) const LONGEST_INLINE: u32 = 8192;
 // In version two both ends must accept messages of this length.
 const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
 
+/// Size of the send ring in bytes for a client that announces no longer messages than `INLINE`. A
+/// response that finds no space waits. Most responses are short.
+const RING: usize = 16 * INLINE as usize;
+/// The same for a client that announces longer messages, which carry the data of small READs.
+const LONGER_RING: usize = CALLS as usize * INLINE as usize;
 /// Minimum size of the send ring in bytes: four of the longest messages.
 const LEAST_RING: usize = 4 * LONGEST_INLINE as usize;
 
 /// Maximum number of calls that a client may have in flight.
 const CALLS: u16 = 64;
+/// The same for a client that makes few calls. The number grows with use, and the connection then
+/// gets more Receives.
+const FIRST_CALLS: u16 = 8;
 /// A client may exceed its grant by this number of calls before its connection ends. This is also
 /// the number of additional Receives for calls that have a reply but are not finished.
 const SPARE: u16 = 16;
@@ -74,11 +82,11 @@ pub(crate) const CALLBACKS: u16 = 8;
 pub(crate) const CALLBACK_TICKS: u32 = 12;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
-/// Number of bytes that an idle connection holds for messages, in its Receives and its send ring.
-/// The Receives are up to twice as large if the client announces longer messages.
+/// Number of bytes that a connection holds for messages before it makes many calls, in its Receives
+/// and its send ring, if the client does not announce longer messages.
 // NO-OVERFLOW: All factors are small constants.
 pub(crate) const IDLE: usize =
-    (CALLS + SPARE + CALLBACKS + RECV_BATCH + CALLS) as usize * INLINE as usize;
+    (FIRST_CALLS + SPARE + CALLBACKS + RECV_BATCH) as usize * INLINE as usize + RING;
 /// Upper limit and lower limit of the number of bytes that the calls of all connections may hold.
 /// The lower limit exceeds the longest call with its results. A connection may hold a quarter of
 /// the total.
@@ -201,17 +209,21 @@ impl Sizes {
     /// Returns the sizes of the queue pair.
     pub(crate) fn queues(&self) -> QpConfig {
         QpConfig {
-            // The ring has space for replies of `INLINE` bytes to all calls at once. A reply that
-            // finds no space waits.
-            send_bytes: CALLS as usize * INLINE as usize,
+            send_bytes: match self.receive > INLINE {
+                true => LONGER_RING,
+                false => RING,
+            },
             least_send_bytes: LEAST_RING,
             send_wrs: self.queues.sends,
             signal_every: SIGNAL_EVERY,
             message_wrs: 1,
             waiting_wrs: 1,
             // CAST: The number is at most `CALLS + SPARE + CALLBACKS`.
-            recv_count: self.receives() as u16,
+            recv_count: self.first_receives() as u16,
             recv_batch: RECV_BATCH,
+            // CAST: The number is at most `CALLS`.
+            // NO-OVERFLOW: The first Receives are a part of all.
+            recv_more: self.receives().wrapping_sub(self.first_receives()) as u16,
             recv_size: self.receive as usize,
         }
     }
@@ -219,15 +231,31 @@ impl Sizes {
     /// Returns the limits of the client's grant.
     pub(crate) fn grant(&self) -> GrantBounds {
         GrantBounds {
-            least: self.queues.calls,
+            least: self.first_calls(),
             most: self.queues.calls,
             reserved: CALLBACKS.into(),
             spare: SPARE.into(),
         }
     }
 
-    /// Returns the number of Receives to keep posted, without the Receives of calls in process.
-    pub(crate) fn receives(&self) -> u32 {
+    fn first_calls(&self) -> u32 {
+        self.queues.calls.min(FIRST_CALLS.into())
+    }
+
+    /// Returns how many Receives a connection has at first.
+    pub(crate) fn first_receives(&self) -> u32 {
+        // NO-OVERFLOW: All terms are small constants.
+        self.first_calls().wrapping_add((SPARE + CALLBACKS).into())
+    }
+
+    /// Returns the size of a Receive buffer in bytes.
+    pub(crate) fn receive(&self) -> usize {
+        self.receive as usize
+    }
+
+    /// Returns the maximum number of Receives of a connection, without those that wait to be posted
+    /// again.
+    fn receives(&self) -> u32 {
         // NO-OVERFLOW: `receives` includes `RECV_BATCH`.
         self.queues.receives().wrapping_sub(RECV_BATCH.into())
     }

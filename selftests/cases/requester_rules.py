@@ -17,7 +17,7 @@ CLIENTS = "ours", "intree"
 BROKEN = 2
 # Number of idle connections whose memory is measured, and maximum number of KiB for each. The
 # number includes the queues of a software device, which take more than the messages.
-IDLE, MOST_KIB = 24, 4096
+IDLE, MOST_KIB = 24, 1024
 # Number of calls of a client that requests as much as it can, and number of bytes of each call.
 GREEDY, WANTED = 48, 1 << 20
 # A program that makes every nth allocation of the server's module fail; with 0, none fails. Two

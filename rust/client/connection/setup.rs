@@ -196,6 +196,7 @@ impl<'a> Setup<'a> {
             waiting_wrs: WAITING_WRS,
             recv_count: sizes.recv_count,
             recv_batch: sizes.recv_batch,
+            recv_more: 0,
             recv_size: receive_size as usize,
         };
         Qp::create(self.pd, &queues, connection)

@@ -86,6 +86,7 @@ const QUEUES: QpConfig = QpConfig {
     waiting_wrs: 1,
     recv_count: 1,
     recv_batch: 1,
+    recv_more: 0,
     recv_size: 1024,
 };
 

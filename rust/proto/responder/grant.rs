@@ -10,6 +10,11 @@
 
 use crate::wire::header::Credits;
 
+/// The grant also grows if a client makes this number of Calls for each credit between two calls of
+/// [`Grant::pause`]. A distant client may use its whole grant although few of its Calls are in
+/// process at a time.
+const BUSY: u32 = 8;
+
 /// Limits for a client's grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantBounds {
@@ -68,6 +73,8 @@ pub struct Grant {
     bounds: GrantBounds,
     /// The grant that the policy aims for.
     target: u32,
+    /// Number of Calls since the target changed last or [`Grant::pause`] was called.
+    recent: u32,
     /// Credits that the last response granted.
     granted: u32,
     /// The largest grant that the client may still rely on.
@@ -101,6 +108,7 @@ impl Grant {
                 ..bounds
             },
             target: least,
+            recent: 0,
             granted: 1,
             believed: 1,
             late: 0,
@@ -171,12 +179,29 @@ impl Grant {
                 self.believed = self.granted;
             }
         }
-        if self.in_process >= self.target {
-            // The client uses all credits that the policy wants to grant, so the policy doubles
-            // them.
+        self.recent = self.recent.saturating_add(1);
+        if self.in_process >= self.target || self.recent >= self.target.saturating_mul(BUSY) {
+            // The client uses all credits that the policy wants to grant, or would if its Calls
+            // were not answered so fast. So the policy doubles them.
             self.target = self.target.saturating_mul(2).min(self.bounds.most);
+            self.recent = 0;
         }
         Ok(Ticket(()))
+    }
+
+    /// Returns how many Receives the connection needs for the grant that the policy aims for. They
+    /// include those of Calls in process, and those of Calls that were answered a moment ago.
+    #[inline]
+    pub const fn receives(&self) -> u32 {
+        let extra = self.bounds.reserved.saturating_add(self.bounds.spare);
+        self.target.saturating_add(extra)
+    }
+
+    /// Begins a new interval for the number of Calls that let the grant grow. Called every few
+    /// seconds, so that a client that makes few Calls does not get a large grant in the end.
+    #[inline]
+    pub fn pause(&mut self) {
+        self.recent = 0;
     }
 
     /// Exchanges the ticket of a Call for the credits that its Reply grants. The Receive for the

@@ -23,6 +23,8 @@ pub struct QpConfig {
     pub recv_count: u16,
     /// Maximum number of Receives that wait to be posted again.
     pub recv_batch: u16,
+    /// Maximum number of Receives that may be added while the connection is in use.
+    pub recv_more: u16,
     /// Number of bytes in one Receive buffer.
     pub recv_size: usize,
 }

@@ -57,6 +57,10 @@ use kernel::{
 use xprtrdma_base::new_spinlock;
 use xprtrdma_bindings as bindings;
 
+/// Maximum number of tables of Receives. It suffices if each new table doubles the number of
+/// Receives.
+const TABLES: usize = 8;
+
 impl<H: QpHandler> Qp<H> {
     /// Creates the queue pair on the id of `pd`, with all buffers, and posts all Receives. May
     /// sleep.
@@ -68,7 +72,8 @@ impl<H: QpHandler> Qp<H> {
         // If a step fails, the objects created so far are dropped in the order of teardown, the
         // queue pair first.
         let place = UniqueArc::new_uninit(GFP_KERNEL)?;
-        let recvs = u32::from(config.recv_count) + u32::from(config.recv_batch);
+        let first = u32::from(config.recv_count) + u32::from(config.recv_batch);
+        let recvs = first + u32::from(config.recv_more);
         // One additional entry in each queue is for the work request of the drain.
         let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
         let cqe = c_int::try_from(send_wr + recv_wr)?;
@@ -104,9 +109,14 @@ impl<H: QpHandler> Qp<H> {
             gone: Atomic::new(false),
             pd: pd.clone(),
         };
-        let memory = SendQueue::new(pd, config)
-            .and_then(|sq| Ok((sq, RecvBuf::table(pd, config, recv_done::<H>)?)));
-        let (sq, recvs) = match memory {
+        let memory = SendQueue::new(pd, config).and_then(|sq| {
+            let mut tables = KVec::with_capacity(TABLES, GFP_KERNEL)?;
+            // CAST: A `usize` has at least 32 bits.
+            let table = RecvBuf::table(pd, first as usize, config.recv_size, recv_done::<H>)?;
+            tables.push(table, GFP_KERNEL)?;
+            Ok((sq, tables))
+        });
+        let (sq, tables) = match memory {
             Ok(memory) => memory,
             Err(error) => {
                 if !raw.destroy(&cq) {
@@ -135,12 +145,14 @@ impl<H: QpHandler> Qp<H> {
                 doorbell: Atomic::new(FIRST_DOORBELL),
                 doorbell_work <- new_work!("Qp::doorbell_work"),
                 rq <- new_spinlock!(RecvQueue {
+                    tables,
+                    #[cfg(xprtrdma_server)]
+                    may_add: config.recv_more,
                     returned: Chain::EMPTY,
                     posted: 0,
                     closed: false,
                     failed: false,
                 }, "Qp::rq"),
-                recvs: RecvBuf::bind(recvs),
                 free: UnsafeCell::new(Chain::EMPTY),
                 free_batch: batch - batch / 4,
                 returned_batch: batch / 4 + 1,
@@ -161,14 +173,13 @@ impl<H: QpHandler> Qp<H> {
         // SAFETY: The pointer leads to the whole queue pair, which no other thread has yet.
         unsafe { SendEntries::bind(entries) };
         qp.sq.lock().bind(&qp.send_cqes);
-        let mut all = Chain::EMPTY;
-        for buf in &qp.recvs {
-            // SAFETY: No other thread has the queue pair or its buffers yet.
-            unsafe { *buf.qp.get() = this };
-            // SAFETY: No other thread has the buffers yet.
-            unsafe { all.push(buf) };
-        }
-        qp.post_recvs(&mut qp.rq.lock(), all)?;
+        let mut rq = qp.rq.lock();
+        let first = rq.tables.first().ok_or(EINVAL)?;
+        // SAFETY: The pointer comes from the `Arc`. No other thread has the queue pair yet, and no
+        // table is removed before the queue pair is destroyed.
+        let all = unsafe { RecvBuf::all(first, this) };
+        qp.post_recvs(&mut rq, all)?;
+        drop(rq);
         Ok(qp)
     }
 

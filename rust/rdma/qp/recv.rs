@@ -2,6 +2,8 @@
 
 //! How receive buffers are taken back and posted again.
 
+#[cfg(xprtrdma_server)]
+use super::message::recv_done;
 use super::{
     handler::QpHandler,
     recv_queue::{
@@ -15,6 +17,8 @@ use crate::failure::{
     FailedWork,
     Opcode, //
 };
+#[cfg(xprtrdma_server)]
+use kernel::sync::Arc;
 use kernel::{
     error::to_result,
     prelude::*,
@@ -93,9 +97,42 @@ impl<H: QpHandler> Qp<H> {
         self.rq.lock().closed = true;
     }
 
-    /// Posts Receives. The queue is closed before the drain, or by [`Self::stop_receiving`]. If it is closed, the buffers stay
-    /// unposted until the teardown.
-    pub(super) fn post_recvs(&self, rq: &mut RecvQueue, chain: Chain) -> Result {
+    /// Adds `count` Receives of `size` bytes to the connection, and posts them. Returns an error if
+    /// there is no memory for them, or if they are more than the configured number. May sleep.
+    #[cfg(xprtrdma_server)]
+    #[cold]
+    pub fn add_receives(this: &Arc<Self>, count: u16, size: usize) -> Result {
+        if count == 0 {
+            return Ok(());
+        }
+        let table = RecvBuf::table(&this.pd, count.into(), size, recv_done::<H>)?;
+        let mut rq = this.rq.lock();
+        let may_add = rq.may_add.checked_sub(count).ok_or(ENOSPC)?;
+        if let Err(full) = rq.tables.push_within_capacity(table) {
+            // The buffers are freed without the lock.
+            drop(rq);
+            drop(full);
+            return Err(ENOSPC);
+        }
+        rq.may_add = may_add;
+        let Some(table) = rq.tables.last() else {
+            return Ok(());
+        };
+        // SAFETY: The pointer comes from the `Arc`. The buffers are new, and no table is removed
+        // before the queue pair is destroyed.
+        let chain = unsafe { RecvBuf::all(table, Arc::as_ptr(this)) };
+        let posted = this.post_recvs(&mut rq, chain);
+        if posted.is_err() {
+            rq.failed = true;
+            drop(rq);
+            this.tell_later();
+        }
+        posted
+    }
+
+    /// Posts Receives. If the queue is closed, by the teardown or by [`Self::stop_receiving`], the
+    /// buffers stay unposted until they are freed.
+    pub(super) fn post_recvs(&self, rq: &mut RecvQueue<Self>, chain: Chain) -> Result {
         if rq.closed {
             return Ok(());
         }

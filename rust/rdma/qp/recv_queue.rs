@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The receive queue: a fixed number of buffers of one size.
+//! The receive queue: buffers of one size. The server adds buffers to a connection that is in use.
 //!
 //! Each buffer has its own completion entry, which identifies the buffer in a completion. Buffers
 //! are posted again in batches. Buffers that are free when their handler returns are collected
 //! without a lock. The lock is only taken to post a batch.
 
-use super::config::QpConfig;
 use crate::{
     dma::{
         Direction,
@@ -32,8 +31,8 @@ pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings:
 ///
 /// # Invariants
 ///
-/// - `wr` refers to `cqe` and to `sge`, and `sge` refers to `mem`. All are in the table of `qp`,
-///   and do not move while the table exists. The pointer to `cqe` may be used to access the whole
+/// - `wr` refers to `cqe` and to `sge`, and `sge` refers to `mem`. All are in a table of `qp`, and
+///   do not move while the table exists. The pointer to `cqe` may be used to access the whole
 ///   object.
 /// - From the first post on, `qp` is the pointer from the `Arc` of the queue pair.
 /// - Only the owner of the buffer accesses `wr`.
@@ -48,13 +47,17 @@ pub(super) struct RecvBuf<Q> {
 }
 
 impl<Q> RecvBuf<Q> {
-    /// Allocates the buffers of a queue pair. `done` handles their completions. [`RecvBuf::bind`]
-    /// must be called before they are used. May sleep.
-    pub(super) fn table(pd: &Arc<Pd>, config: &QpConfig, done: Done) -> Result<KVVec<Self>> {
-        let total = usize::from(config.recv_count) + usize::from(config.recv_batch);
-        let mut table = KVVec::with_capacity(total, GFP_KERNEL)?;
-        for _ in 0..total {
-            let mem = DmaBuf::new(pd, config.recv_size, Direction::FromDevice)?;
+    /// Allocates `count` buffers of `size` bytes for a queue pair. `done` handles their
+    /// completions. May sleep.
+    pub(super) fn table(
+        pd: &Arc<Pd>,
+        count: usize,
+        size: usize,
+        done: Done,
+    ) -> Result<KVVec<Self>> {
+        let mut table = KVVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            let mem = DmaBuf::new(pd, size, Direction::FromDevice)?;
             let buf = Self {
                 cqe: Opaque::new(bindings::ib_cqe { done: Some(done) }),
                 wr: Opaque::new(Default::default()),
@@ -64,11 +67,11 @@ impl<Q> RecvBuf<Q> {
             };
             table.push(buf, GFP_KERNEL)?;
         }
-        Ok(table)
+        Ok(Self::bind(table))
     }
 
-    /// Sets the pointers in the buffers, once the table is at its final address.
-    pub(super) fn bind(mut table: KVVec<Self>) -> KVVec<Self> {
+    /// Sets the pointers in the buffers of a complete table.
+    fn bind(mut table: KVVec<Self>) -> KVVec<Self> {
         for buf in table.iter_mut() {
             let this = ptr::from_mut(buf);
             // SAFETY: The pointer refers to a field of a valid object.
@@ -86,6 +89,23 @@ impl<Q> RecvBuf<Q> {
             });
         }
         table
+    }
+
+    /// Links all buffers of a table.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is the pointer from the `Arc` of the queue pair. No other code has the buffers yet, and
+    /// they stay in `table` until the queue pair is destroyed.
+    pub(super) unsafe fn all(table: &KVVec<Self>, qp: *const Q) -> Chain {
+        let mut all = Chain::EMPTY;
+        for buf in table {
+            // SAFETY: By this function's contract no other code has the buffer.
+            unsafe { *buf.qp.get() = qp };
+            // SAFETY: By this function's contract no other code has the buffer.
+            unsafe { all.push(buf) };
+        }
+        all
     }
 }
 
@@ -127,7 +147,12 @@ impl Chain {
     }
 }
 
-pub(super) struct RecvQueue {
+pub(super) struct RecvQueue<Q> {
+    /// All buffers. The vector never grows beyond its capacity.
+    pub(super) tables: KVec<KVVec<RecvBuf<Q>>>,
+    /// Number of buffers that may still be added.
+    #[cfg(xprtrdma_server)]
+    pub(super) may_add: u16,
     /// The free buffers of dropped [`Held`](super::Held) objects.
     pub(super) returned: Chain,
     /// Number of Receives that have been posted, modulo 2^32.

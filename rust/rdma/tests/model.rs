@@ -82,6 +82,7 @@ const CONFIG: QpConfig = QpConfig {
     waiting_wrs: 1 + REGIONS as u16,
     recv_count: 4,
     recv_batch: 2,
+    recv_more: 0,
     recv_size: 512,
 };
 /// Mappings of the queue pair itself: the send ring and the Receives.

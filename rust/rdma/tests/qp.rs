@@ -257,6 +257,7 @@ const CONFIG: QpConfig = QpConfig {
     waiting_wrs: 4,
     recv_count: 4,
     recv_batch: 2,
+    recv_more: 0,
     recv_size: 512,
 };
 /// Number of Receives of a queue pair with this configuration.

@@ -108,6 +108,27 @@ fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
     assert_eq!(Served::new(none).burst(1), 1);
 }
 
+#[test]
+fn a_grant_grows_for_many_calls_one_at_a_time() {
+    let mut served = Served::new(BOUNDS);
+    let extra = BOUNDS.reserved + BOUNDS.spare;
+    for (calls, expected) in [(32, 8), (64, 16), (128, 32), (1000, 32)] {
+        let before = served.grant.receives();
+        for _ in 1..calls {
+            served.burst(1);
+        }
+        assert_eq!(served.grant.receives(), before);
+        assert_eq!(served.burst(1), expected);
+        assert_eq!(served.grant.receives(), expected + extra);
+    }
+    // Few Calls in each interval do not use the grant.
+    let mut slow = Served::new(BOUNDS);
+    for _ in 0..10 {
+        (0..31).for_each(|_| assert_eq!(slow.burst(1), 4));
+        slow.grant.pause();
+    }
+}
+
 // covers: RSP-035, RSP-147
 #[test]
 fn a_client_gets_no_more_than_it_asks_for() {
