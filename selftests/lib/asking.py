@@ -155,6 +155,14 @@ class Stage:
         self.t.server.call("unlink", self.mine)
         self.t.server.write(self.mine, self.original)
 
+    def link(self, path, text):
+        """Makes a symbolic link with this text."""
+        self.t.server.run("ln", "-sfn", text, path)
+
+    def grow(self, path, size):
+        """Makes a file of zeros of this size, or resizes it."""
+        self.t.server.run("truncate", "-s", str(size), path)
+
     def longest_call(self):
         """Returns the number of bytes of the longest call that the server takes."""
         return int(self.t.server.call("text", MOST_DATA)) + PAGE

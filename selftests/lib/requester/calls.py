@@ -9,7 +9,7 @@ NONE = word(0, 0)
 SYS = word(1, 20, 0, 0, 0, 0, 0)  # credentials of root on a machine without a name
 # Credentials of RPCSEC_GSS: version 1, data, sequence number 1, the service, a handle of no bytes.
 INTEGRITY = word(6, 20, 1, 0, 1, 2, 0)
-LOOKUP, PUTROOTFH, READ, WRITE = 15, 24, 25, 38
+LOOKUP, PUTROOTFH, READ, READLINK, WRITE = 15, 24, 25, 27, 38
 FILE_SYNC = 2
 ANYBODY = bytes(16)  # stateid for a client that has not opened the file
 # The numbers in a reply to a call that was executed: it was accepted, and with success.
@@ -47,6 +47,10 @@ def write(offset, length):
 
 def read(offset, count):
     return word(READ) + ANYBODY + word(0, offset, count)
+
+
+def readlink():
+    return word(READLINK)
 
 
 def outcome(reply):

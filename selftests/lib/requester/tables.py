@@ -8,8 +8,11 @@ from ..hostile.row import replaced
 from . import calls
 from .row import PRIVATE, READ, WRITE, Row, anything, dropped, ended, refused, served, wrong_version
 
-PATH = "/srv/mem/requester/mine"
-BLOCK = 8192
+TOP = "/srv/mem/requester"
+PATH = f"{TOP}/mine"
+LINK, TEXT = f"{TOP}/link", "a text whose length is no multiple of four"
+LONG = f"{TOP}/long"
+PAGE, BLOCK = 4096, 8192
 MSG, NOMSG, MSGP, DONE, ERROR = range(5)
 HEADER = 28
 # The longest message that the server accepts.
@@ -163,6 +166,34 @@ def read_into(kind, length):
             raise AssertionError("other data than those of the file")
 
     return judge
+
+
+def reading_link(client):
+    """Builds a READLINK with a Write chunk for the text."""
+    client.stage.link(LINK, TEXT)
+    xid = client.next()
+    return client.message(payload=calls.compound(xid, LINK, calls.readlink()), xid=xid,
+                          writes=[[client.memory(BLOCK, WRITE)[1]]])
+
+
+def link_read(_stage, client, answer):
+    """Checks that the text is in the client's memory, and its length in the message."""
+    if calls.outcome(answer.payload) != ("nfs", 0) or answer.payload[-4:] != word(len(TEXT)):
+        raise AssertionError("not the length of the text")
+    used = sum(segment.length for segment in answer.writes[0])
+    found = client.connection.regions[-1].read(used, 0)
+    if found != TEXT.encode():
+        raise AssertionError(f"{found} instead of the text")
+
+
+def reading_more_than_a_call(client):
+    """Builds a compound with two READs, whose data are longer than the longest call."""
+    longest = client.stage.longest_call() - PAGE
+    client.stage.grow(LONG, longest)
+    xid = client.next()
+    rpc = calls.compound(xid, LONG, calls.read(0, longest), calls.read(0, BLOCK))
+    return client.message(payload=rpc, xid=xid, writes=[[client.memory(longest, WRITE)[1]],
+                                                        [client.memory(BLOCK, WRITE)[1]]])
 
 
 def inline(_stage, _client, answer):
@@ -467,6 +498,8 @@ ROOM = [
         served(read_into("RDMA_MSG", BLOCK))),
     Row("a Write chunk that is too short", reading(BLOCK, write=BLOCK - 4), served(failed)),
     Row("a READ of a few bytes without chunks", reading(64), served()),
+    Row("a READLINK with a Write chunk", reading_link, served(link_read)),
+    Row("two READs that are longer than the longest call", reading_more_than_a_call, refused),
 ]
 
 def in_another_domain(deed):

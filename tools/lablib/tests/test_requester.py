@@ -48,6 +48,7 @@ def stage():
     found.verbs = types.SimpleNamespace(Requester=Connection)
     found.device = None
     found.refill = lambda: None
+    found.link = found.grow = lambda path, value: None
     found.longest_call = lambda: 1 << 16
     return found
 
