@@ -31,7 +31,7 @@
 struct transfers {
 	const int *fds;
 	long fd_count, size, area, depth;	/* area: number of bytes used of each file */
-	long writes, random;			/* whether to write, and whether the places are random */
+	long writes, random;			/* whether to write, and at random places */
 };
 
 static int64_t now(void)
