@@ -58,14 +58,14 @@ pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
 /// Calls that waited because as many RDMA Reads were in flight as both ends support, at most 16. A
 /// call that needs more has them to itself (`responder::budget`).
 pub(crate) static READS: Count = Count::new("reads_waited");
-/// Messages that were dropped or refused, including calls with more than 16 Write chunks or 128
+/// Messages that were dropped or refused, including calls with more than 16 Write chunks or 64
 /// segments (`responder::admit`).
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
 /// Connection requests that were rejected because 64 of the listener waited for a thread
 /// (`rdma::cm::listen`).
 pub(crate) static WAITING: Count = Count::new("requests_rejected");
 /// Connection requests that were rejected because the listener had 512 connections or the address
-/// 128, none of them idle (`served::door`).
+/// 128, and no idle one could be closed; or because 32 of the address waited (`served::door`).
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
 /// Lines of the log that were left out because in five seconds there were 20 about a client
@@ -83,8 +83,8 @@ static SILENT: Count = Count::new("ended_silent");
 /// Connections whose oldest work request in the send queue (an RDMA Read, a Write, a message) did
 /// not complete within 30 s, even if the client continued to send (`served::life`).
 static STALLED: Count = Count::new("ended_send_queue_stalled");
-/// Connections with 16 messages that were dropped or refused; each minute subtracts one
-/// (`served::life`).
+/// Connections that ended because too many of their messages were dropped or refused: 16, of which
+/// one is forgotten each minute (`served::life`).
 static RUDE: Count = Count::new("ended_malformed");
 /// Connections with more than 8 refused options of version two in flight (`served::life`).
 static OPTIONS: Count = Count::new("ended_unknown_options");

@@ -89,7 +89,7 @@ impl Bell {
     ///
     /// # Safety
     ///
-    /// The transport stays valid until [`Bell::cut`] is called.
+    /// `xprt` is the listener. It stays valid until [`Bell::cut`] is called.
     pub(crate) unsafe fn connect(&self, xprt: NonNull<bindings::svc_xprt>) {
         let mut wire = self.0.wire.lock();
         if let Wire::Loose { rung, closing } = *wire {

@@ -50,8 +50,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Interval of the checks while the peer may be out of reach. It is short, because a response may
-/// require another probe at once.
+/// Interval between two checks of a connection whose peer may be out of reach. It is short, because
+/// after a response the next probe may be due at once.
 const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {

@@ -26,7 +26,7 @@ use crate::{
 };
 use core::num::NonZeroU32;
 
-/// Where the unreduced message is when all data have been fetched.
+/// The place of the unreduced message after all data have been fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assembly {
     /// The whole message is the inline payload; there is no landing area.

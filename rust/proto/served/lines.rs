@@ -20,9 +20,9 @@ use core::net::IpAddr;
 pub const CLIENTS: usize = 64;
 /// The span of time to which the limits apply.
 pub const SPAN: Millis = Millis::from_secs(5);
-/// Maximum number of lines about one client address.
+/// Maximum number of log lines about one client address in this time.
 pub const OF_ONE: u32 = 20;
-/// Maximum number of lines about all clients.
+/// Maximum number of log lines about all clients in this time.
 pub const OF_ALL: u32 = 200;
 
 /// A span of time, and the number of lines in it.

@@ -641,8 +641,8 @@ impl Life {
         drop(owner);
         let mut held = holder.regions.lock();
         ensure!(held.back.is_empty());
-        // Flushed invalidations are no proof, so these regions are still exposed, but they may be
-        // dropped now.
+        // A flushed invalidation does not prove that the peer lost its access. So these regions
+        // still count as exposed. Their queue pair is gone, so they may be dropped.
         for (id, region) in take(&mut held.exposed) {
             ensure!(!matches!(seats[id].state, State::Idle | State::Mapped));
             ensure_eq!(seats[id].given_back.load(Relaxed), 0);
