@@ -91,6 +91,7 @@ impl Endpoint {
         events: Arc<Events>,
         granted: u32,
     ) -> Result<(Self, u8)> {
+        id.set_short_pause()?;
         let device = connection.driver().device(connection.local())?;
         let pd = device.pd(id)?;
         let handler = Handler::new(connection)?;
