@@ -299,6 +299,16 @@ impl Pd {
         most.try_into().unwrap_or(u8::MAX)
     }
 
+    /// Returns the maximum number of the peer's RDMA Reads that a queue pair of this domain can
+    /// serve at a time. Some devices serve fewer Reads than they can have in flight.
+    #[cfg(xprtrdma_rds)]
+    pub fn max_served(&self) -> u8 {
+        // SAFETY: The device exists as long as the domain. Its attributes are constant.
+        let attrs = unsafe { &(*self.raw_device()).attrs };
+        let most = crate::device::limit(attrs.max_qp_rd_atom);
+        most.try_into().unwrap_or(u8::MAX)
+    }
+
     #[inline]
     pub(crate) fn local_dma_lkey(&self) -> u32 {
         // SAFETY: The domain is valid by the type invariant. The key never changes.

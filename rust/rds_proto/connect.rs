@@ -200,6 +200,39 @@ impl Crowd {
     }
 }
 
+/// The numbers of RDMA Reads that one end of a connection can handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reads {
+    /// Maximum number of Reads of this end that are in flight.
+    pub own: u8,
+    /// Maximum number of Reads of the other end that this end serves at a time.
+    pub served: u8,
+}
+
+impl Reads {
+    /// Returns the numbers with which the end that can handle `self` accepts a connection request.
+    /// `asked` are the numbers of the end that made the request.
+    ///
+    /// Neither number exceeds what an end can handle. The number of own Reads is at least one: on a
+    /// queue pair with a limit of zero, a Read would wait for ever. If the peer serves no Reads, a
+    /// Read ends the connection instead.
+    #[must_use]
+    pub const fn answer(self, asked: Self) -> Self {
+        const fn min(one: u8, other: u8) -> u8 {
+            if one < other {
+                one
+            } else {
+                other
+            }
+        }
+        let own = min(self.own, asked.served);
+        Self {
+            own: if own == 0 { 1 } else { own },
+            served: min(self.served, asked.own),
+        }
+    }
+}
+
 /// Checks the private data in the peer's answer to a connection request of this host.
 ///
 /// # Errors

@@ -48,6 +48,7 @@ use xprtrdma_rds_proto::{
     connect::{
         accepted,
         Hello,
+        Reads,
         Version,
         PORT_V4,
         PORT_V6, //
@@ -90,7 +91,7 @@ impl Endpoint {
         id: Arc<CmId>,
         events: Arc<Events>,
         granted: u32,
-    ) -> Result<(Self, u8)> {
+    ) -> Result<(Self, Reads)> {
         id.set_short_pause()?;
         let device = connection.driver().device(connection.local())?;
         let pd = device.pd(id)?;
@@ -101,7 +102,11 @@ impl Endpoint {
             _owner: owner,
             events,
         };
-        Ok((endpoint, pd.max_reads()))
+        let reads = Reads {
+            own: pd.max_reads(),
+            served: pd.max_served(),
+        };
+        Ok((endpoint, reads))
     }
 
     /// Connects to the peer. May sleep.
@@ -124,7 +129,8 @@ impl Endpoint {
         let (data, len) = hello.encode();
         id.request(&Terms {
             private_data: data.get(..len).unwrap_or(&[]),
-            reads,
+            reads: reads.own,
+            serves: reads.served,
             retry_count: RETRIES,
         })?;
         events.wait(Step::Up)?;
@@ -152,18 +158,17 @@ impl Endpoint {
         hello: &Hello,
     ) -> Result<Self> {
         let id = Arc::new(id, GFP_KERNEL)?;
-        let served = events.reads;
+        let asked = events.reads;
         events.attach(connection)?;
         let (endpoint, reads) = Self::make(connection, id.clone(), events, hello.credit)?;
         let answer = Hello::new(hello.to, hello.from, hello.tos, offered());
         let (data, len) = answer.encode();
+        let reads = reads.answer(asked);
         id.grant(&Terms {
             private_data: data.get(..len).unwrap_or(&[]),
-            // The limit on RDMA Reads must not exceed the number in the request. The peer takes its
-            // own limit from the answer. The number is at least one: on a queue pair with a limit
-            // of zero, a Read would wait for ever. If the peer serves no Reads, a Read ends the
-            // connection instead.
-            reads: reads.min(served).max(1),
+            // The peer takes its own limits from the answer.
+            reads: reads.own,
+            serves: reads.served,
             retry_count: RETRIES,
         })?;
         Ok(endpoint)

@@ -28,6 +28,7 @@ use xprtrdma_rds::{
     util::not_connected, //
 };
 use xprtrdma_rds_proto::connect::{
+    Reads,
     Version,
     LONGEST, //
 };
@@ -90,14 +91,14 @@ pub(crate) struct Events {
     /// Whether the peer requested the connection.
     is_passive: bool,
     pub(crate) peer: Option<IpAddr>,
-    /// Number of RDMA Reads that the peer serves at once, from its connection request.
-    pub(crate) reads: u8,
+    /// The numbers of RDMA Reads in the peer's connection request.
+    pub(crate) reads: Reads,
 }
 
 impl Events {
     /// Creates the object for a connection that this end requests. May sleep.
     pub(crate) fn active() -> Result<Arc<Self>> {
-        Self::new(Data::NONE, None, 0)
+        Self::new(Data::NONE, None, Reads { own: 0, served: 0 })
     }
 
     /// Creates the object for a connection that the peer requests. May sleep.
@@ -105,11 +106,14 @@ impl Events {
         Self::new(
             Data::new(request.private_data),
             Some(request.peer.ip()),
-            request.reads,
+            Reads {
+                own: request.peer_reads,
+                served: request.reads,
+            },
         )
     }
 
-    fn new(data: Data, peer: Option<IpAddr>, reads: u8) -> Result<Arc<Self>> {
+    fn new(data: Data, peer: Option<IpAddr>, reads: Reads) -> Result<Arc<Self>> {
         let seen = Seen {
             step: Step::Begun,
             failed: false,

@@ -16,16 +16,18 @@ use xprtrdma_bindings as bindings;
 /// # use xprtrdma_rdma::cm::{both::Terms, CmId};
 /// /// Connects, once a route is known and Receives are posted.
 /// fn connect(id: &CmId, hello: &[u8]) -> Result {
-///     id.request(&Terms { private_data: hello, reads: 4, retry_count: 1 })
+///     id.request(&Terms { private_data: hello, reads: 4, serves: 4, retry_count: 1 })
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
     /// Private data. Between IPv6 addresses at most 56 bytes are allowed.
     pub private_data: &'a [u8],
-    /// Maximum number of RDMA Reads that this end may have in flight. This end also serves at most
-    /// this number of the peer's Reads at a time.
+    /// Maximum number of RDMA Reads that this end may have in flight.
     pub reads: u8,
+    /// Maximum number of the peer's RDMA Reads that this end serves at a time. It must not exceed
+    /// [`Pd::max_served`](crate::pd::Pd::max_served), or the device refuses the connection.
+    pub serves: u8,
     /// Number of retries before the connection is declared dead (0..=7).
     pub retry_count: u8,
 }
@@ -35,7 +37,7 @@ impl Terms<'_> {
         Ok(bindings::rdma_conn_param {
             private_data: self.private_data.as_ptr().cast(),
             private_data_len: self.private_data.len().try_into()?,
-            responder_resources: self.reads,
+            responder_resources: self.serves,
             initiator_depth: self.reads,
             retry_count: self.retry_count,
             // If the peer has no Receive posted, the device retries without a limit.

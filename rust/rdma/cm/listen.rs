@@ -46,6 +46,8 @@ pub struct RequestInfo<'a> {
     pub private_data: &'a [u8],
     /// Maximum number of RDMA Reads that the peer serves at a time.
     pub reads: u8,
+    /// Maximum number of RDMA Reads that the peer may have in flight.
+    pub peer_reads: u8,
     /// Whether the device on which the request arrived supports Send With Invalidate.
     pub invalidates: bool,
     /// The peer's address.
@@ -306,6 +308,7 @@ impl<H: ListenHandler> ListenContext<H> {
             // SAFETY: The contract of this function guarantees this.
             private_data: unsafe { conn_private_data(conn) },
             reads: conn.initiator_depth,
+            peer_reads: conn.responder_resources,
             // SAFETY: The device of a request exists as long as its id.
             invalidates: unsafe { can_invalidate((*id.as_ptr()).device) },
             peer,

@@ -111,3 +111,14 @@ fn peers_make_a_bounded_number_of_connections() {
     };
     assert!(known.has_room());
 }
+
+#[test]
+fn neither_end_may_have_more_reads_in_flight_than_the_other_serves() {
+    let of = |own, served| Reads { own, served };
+    // A device that serves fewer Reads than it can have in flight, at both ends.
+    assert_eq!(of(255, 127).answer(of(255, 127)), of(127, 127));
+    assert_eq!(of(128, 16).answer(of(4, 2)), of(2, 4));
+    assert_eq!(of(4, 2).answer(of(128, 16)), of(4, 2));
+    // A peer that neither makes nor serves Reads.
+    assert_eq!(of(128, 128).answer(of(0, 0)), of(1, 0));
+}
