@@ -167,6 +167,13 @@ int rdsrdma_state(struct rds_connection *conn)
 	return rds_conn_path_state(&conn->c_path[0]);
 }
 
+bool rdsrdma_is_loopback(struct rds_connection *conn)
+{
+	/* RDS sets the flag once, and only if it finds a device. */
+	return conn->c_loopback ||
+	       ipv6_addr_equal(&conn->c_laddr, &conn->c_faddr);
+}
+
 bool rdsrdma_begin_connecting(struct rds_connection *conn)
 {
 	struct rds_conn_path *cp = &conn->c_path[0];

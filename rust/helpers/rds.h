@@ -54,6 +54,8 @@ void rdsrdma_begin_unloading(void);
 
 bool rdsrdma_is_v4(const struct in6_addr *addr);
 int rdsrdma_state(struct rds_connection *conn);
+/* Returns true if the peer's address is one of this host. */
+bool rdsrdma_is_loopback(struct rds_connection *conn);
 /* Takes the lock that the connection manager's handlers hold. Sleeps. */
 bool rdsrdma_begin_connecting(struct rds_connection *conn);
 void rdsrdma_wake_sender(struct rds_connection *conn);

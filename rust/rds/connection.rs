@@ -240,19 +240,30 @@ impl Entered<'_> {
         unsafe { bindings::rds_inc_put(inc) };
     }
 
-    /// Tells programs that the peer's congestion map may have changed. Used if both ends of the
-    /// connection have the same address, because then they share one map.
+    /// Returns true if the peer's address belongs to this host too. RDS has one congestion map for
+    /// each address. So the map of such a peer is not a copy: RDS itself changes it.
+    pub fn shares_maps(&self) -> bool {
+        // SAFETY: The pointer is valid by the type invariant.
+        unsafe { bindings::rdsrdma_is_loopback(self.conn.as_ptr()) }
+    }
+
+    /// Tells programs that the congestion map of this end's address has changed. Used if
+    /// [`Entered::shares_maps`] returns true: senders on this host read the same map.
     pub fn same_congestion(&self) {
         // SAFETY: The pointer is valid by the type invariant, and the map is constant.
-        let map = unsafe { (*self.conn.as_ptr()).c_fcong };
+        let map = unsafe { (*self.conn.as_ptr()).c_lcong };
         // SAFETY: Maps are not freed while connections exist.
         unsafe { bindings::rds_cong_map_updated(map, u64::MAX) };
     }
 
     /// Replaces the congestion map of the peer. `opened` receives the old and the new value of a
     /// word, and returns the bits of the ports that can receive again. Programs that wait for one
-    /// of these ports are woken.
+    /// of these ports are woken. Does nothing if both ends share their maps: the received words are
+    /// older than the map.
     pub fn congestion(&self, words: impl Iterator<Item = u64>, opened: impl Fn(u64, u64) -> u64) {
+        if self.shares_maps() {
+            return;
+        }
         // SAFETY: The pointer is valid by the type invariant, and the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_fcong };
         let mut woken = 0;

@@ -18,7 +18,10 @@ use xprtrdma_rdma::qp::{
     SendError, //
 };
 use xprtrdma_rds::{
-    connection::Connection,
+    connection::{
+        Connection,
+        Entered, //
+    },
     message::Message,
     transport::Sent,
     util::not_connected, //
@@ -150,12 +153,9 @@ pub(crate) fn transmit(
     let mut header = Header::of_own(&message.header());
     if !header.has(CONGESTION_MAP) {
         complete(&mut header, &facts(message));
-    } else if connection.local() == connection.peer() {
-        // Both ends share one map. A received copy would overwrite the map with an older state, so
-        // none is sent.
-        if let Some(entered) = connection.enter() {
-            entered.same_congestion();
-        }
+    } else if let Some(entered) = connection.enter().filter(Entered::shares_maps) {
+        // A received copy would overwrite the map with an older state, so none is sent.
+        entered.same_congestion();
         return Sent::Some(header.len.saturating_sub(at));
     }
     let sent = connection.data().with_link(|link| {

@@ -19,6 +19,7 @@ import contextlib
 import ctypes
 import errno
 import hashlib
+import ipaddress
 import itertools
 import json
 import mmap
@@ -885,6 +886,37 @@ def to_itself(t):
         if not t.want(f"turn {turn}: and has room again", again.wait(5), 4096):
             break
         t.a.recv("r", 5)
+
+
+@contextlib.contextmanager
+def second_address(t):
+    """Gives this machine another address, on the device that has the first one; yields it."""
+    code, text = t.a.shell(f"ip -o -4 addr show to {t.a_addr}")
+    device, other = text.split()[1], str(ipaddress.ip_address(t.a_addr) + 100)
+    code, text = t.a.shell(f"ip addr add {other}/32 dev {device}")
+    t.want("a second address", (code, text), (0, ""))
+    try:
+        yield other
+    finally:
+        t.a.close_all()
+        t.a.shell(f"ip addr del {other}/32 dev {device}")
+
+
+@test("basic", slow=True)
+def to_another_address(t):
+    """Both ends are addresses of this machine: a port that is congested very often, and only for a
+    short time, does not stay congested."""
+    t.a.close_all()
+    t.b.close_all()
+    with second_address(t) as other:
+        port = t.a.open("r", other, 0, transport=TRANS_IB, rcvbuf=8192)[1]
+        t.a.open("s", t.a_addr, 0, transport=TRANS_IB)
+        receiving = Later(t.a.sink, "r", 1500, 4096, 3, 60.0)
+        sent = t.a.blast("s", other, port, 1500, 4096, 3, 60.0)
+        got = receiving.wait()
+        t.want("1500 messages in order and right", got[:2] if isinstance(got, list) else got,
+               [1500, None])
+        t.note(f"sent {sent}, received {got}")
 
 
 @test("RDS-01 RDS-02 RDS-03 RDS-04 RDS-05 RDS-06 RDS-09 RDS-11 RDS-12 RDS-20 RDS-31 RDS-33 RDS-35"
