@@ -216,8 +216,8 @@ impl Entered<'_> {
         unsafe { bindings::rds_send_drop_acked(self.conn.as_ptr(), sequence, None) };
     }
 
-    /// Delivers a message with this header to RDS. The caller must deliver the messages of a
-    /// connection one after the other. May sleep.
+    /// Delivers a message with this header to RDS. If two threads deliver messages of one
+    /// connection at the same time, RDS may drop a message or deliver it twice. May sleep.
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {
         let conn = self.conn.as_ptr();
         let inc: *mut bindings::rds_incoming = KBox::into_raw(message).cast();
@@ -232,9 +232,9 @@ impl Entered<'_> {
         let place = unsafe { &raw mut (*inc).i_hdr };
         // SAFETY: The header in `inc` has this length, and contains no padding.
         unsafe { place.cast::<[u8; HEADER_BYTES]>().write_unaligned(*header) };
-        // SAFETY: All pointers are valid, and by this method's contract no other message of the
-        // connection is being delivered. The callee takes a reference of its own if it keeps the
-        // message.
+        // SAFETY: All pointers are valid. The callee takes a reference of its own if it keeps the
+        // message. It protects its lists by locks. If other threads deliver messages of the
+        // connection too, they race only for the expected sequence number, which is a word.
         unsafe { bindings::rds_recv_incoming(conn, from, to, inc, bindings::GFP_KERNEL) };
         // SAFETY: This drops the reference that `rds_inc_init` created.
         unsafe { bindings::rds_inc_put(inc) };

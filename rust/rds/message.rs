@@ -87,6 +87,13 @@ impl Message<'_> {
         unsafe { header.cast::<[u8; HEADER_BYTES]>().read_unaligned() }
     }
 
+    /// Returns the length of the payload in bytes.
+    pub(crate) fn len(&self) -> u32 {
+        // SAFETY: The pointer is valid by the type invariant. Nothing writes to the length after
+        // the message was created.
+        u32::from_be(unsafe { (*self.raw.as_ptr()).m_inc.i_hdr.h_len })
+    }
+
     /// Returns the properties of the message.
     pub fn asked(&self) -> Asked {
         let mut facts = bindings::rdsrdma_facts::default();

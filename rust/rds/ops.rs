@@ -164,13 +164,14 @@ impl<T: Transport> Ops<T> {
         // SAFETY: RDS keeps the message during the call.
         let message = unsafe { Message::from_raw(message) };
         let begun = header_offset != 0;
-        match T::transmit(&connection, &message, at, begun) {
-            // CAST: NO-OVERFLOW: The number is at most the length of a message, which is at most a
-            // mebibyte.
-            Sent::Some(payload) if begun => payload as c_int,
-            Sent::Some(payload) => payload.wrapping_add(HEADER_BYTES as u32) as c_int,
-            Sent::Later => ENOMEM.to_errno(),
-        }
+        let Sent::Some(payload) = T::transmit(&connection, &message, at, begun) else {
+            return ENOMEM.to_errno();
+        };
+        // RDS walks the scatterlist of the payload by this number, so it must not exceed the rest.
+        let payload = payload.min(message.len().saturating_sub(at));
+        let header = if begun { 0 } else { HEADER_BYTES as u32 };
+        // CAST: NO-OVERFLOW: The length of a message is at most a mebibyte.
+        payload.wrapping_add(header) as c_int
     }
 
     unsafe extern "C" fn xmit_rdma(
