@@ -136,6 +136,15 @@ struct rdsrdma_node *rdsrdma_first_node(void)
 	return first;
 }
 
+void rdsrdma_node_of_peer(struct rdsrdma_node *node)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&nodes_lock, flags);
+	node->of_peer = true;
+	spin_unlock_irqrestore(&nodes_lock, flags);
+}
+
 void rdsrdma_count_nodes(const struct in6_addr *laddr,
 			 const struct in6_addr *faddr, u8 tos,
 			 struct rdsrdma_count *to)
@@ -146,10 +155,10 @@ void rdsrdma_count_nodes(const struct in6_addr *laddr,
 	*to = (struct rdsrdma_count) {};
 	spin_lock_irqsave(&nodes_lock, flags);
 	list_for_each_entry(node, &nodes, item) {
-		to->all++;
+		to->all += node->of_peer;
 		if (!ipv6_addr_equal(&node->conn->c_faddr, faddr))
 			continue;
-		to->of_peer++;
+		to->of_peer += node->of_peer;
 		if (ipv6_addr_equal(&node->conn->c_laddr, laddr) &&
 		    node->conn->c_tos == tos)
 			to->known = true;

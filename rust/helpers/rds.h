@@ -29,11 +29,14 @@ unsigned long rdsrdma_max_recv_allocation(void);
 struct rdsrdma_node {
 	struct list_head item;
 	struct rds_connection *conn;
+	/* Whether a peer has requested it before a program used it. */
+	bool of_peer;
 };
 
 void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn);
 void rdsrdma_node_del(struct rdsrdma_node *node);
 struct rdsrdma_node *rdsrdma_first_node(void);
+void rdsrdma_node_of_peer(struct rdsrdma_node *node);
 
 struct rdsrdma_count {
 	bool known;
@@ -42,8 +45,9 @@ struct rdsrdma_count {
 };
 
 /*
- * Counts all connections and those to this peer. Also returns whether a
- * connection with these addresses and this type of service exists.
+ * Counts the connections that peers have requested, and those that this peer
+ * has requested. Also returns whether a connection with these addresses and
+ * this type of service exists.
  */
 void rdsrdma_count_nodes(const struct in6_addr *laddr,
 			 const struct in6_addr *faddr, u8 tos,

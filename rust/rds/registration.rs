@@ -111,7 +111,8 @@ impl<T: Transport> Registration<T> {
     }
 
     /// Counts connections. Returns whether there is one between these addresses, the number of
-    /// connections with this peer, and the total number.
+    /// connections that this peer has requested, and the number that all peers have requested.
+    /// Connections that exist because of a program on this host are not counted.
     pub fn count(&self, local: IpAddr, peer: IpAddr, tos: u8) -> (bool, usize, usize) {
         let (local, peer) = (raw_address(local), raw_address(peer));
         let mut count = bindings::rdsrdma_count::default();
@@ -121,10 +122,15 @@ impl<T: Transport> Registration<T> {
     }
 
     /// Returns the connection between these addresses, with its gate open. Creates the connection
-    /// if it does not exist. May sleep.
+    /// if it does not exist. If `known` is false, the peer has requested the connection, and none
+    /// existed when [`Registration::count`] was called. May sleep.
     ///
     /// No connection is destroyed while the registration is borrowed.
-    pub fn find(&self, local: IpAddr, peer: IpAddr, tos: u8) -> Result<Arc<Connection<T>>> {
+    pub fn find(
+        &self,
+        (local, peer, tos): (IpAddr, IpAddr, u8),
+        known: bool,
+    ) -> Result<Arc<Connection<T>>> {
         let (local, peer) = (raw_address(local), raw_address(peer));
         // SAFETY: All arguments are valid. The transport is complete by the type invariant.
         let conn = from_err_ptr(unsafe {
@@ -150,6 +156,10 @@ impl<T: Transport> Registration<T> {
         let found = unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) };
         let found = ManuallyDrop::new(found);
         found.gate.open();
+        if !known {
+            // SAFETY: The node is in the list, because no connection is destroyed now.
+            unsafe { bindings::rdsrdma_node_of_peer(found.node.get()) };
+        }
         Ok(Arc::clone(&found))
     }
 }

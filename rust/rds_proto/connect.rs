@@ -171,17 +171,18 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
     Ok(hello)
 }
 
-/// The numbers of connections on this host at the time when a peer requests a connection.
+/// The numbers of connections that peers have requested from this host.
 ///
 /// Connections are objects of the socket layer. It keeps them until the module is unloaded, even if
-/// the peer used them only for a short time.
+/// the peer used them only for a short time. Connections that exist because of a program on this
+/// host are not counted: otherwise a program could use up what peers may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
     /// Whether the requested connection already exists.
     pub known: bool,
-    /// The number of connections with the peer's address.
+    /// The number of connections that the peer has requested from its address.
     pub of_peer: usize,
-    /// The number of all connections.
+    /// The number of connections that all peers have requested.
     pub in_all: usize,
 }
 

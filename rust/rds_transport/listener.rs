@@ -117,7 +117,7 @@ impl Requests {
         if !crowd.has_room() {
             return Err(EMFILE);
         }
-        let connection = self.registration.find(local, peer, hello.tos)?;
+        let connection = self.registration.find((local, peer, hello.tos), known)?;
         let entered = connection.enter().ok_or_else(not_connected)?;
         if !entered.begin_connecting() {
             if entered.state() == State::Up {
