@@ -47,6 +47,11 @@ void rdsrdma_begin_unloading(void)
 	synchronize_rcu();
 }
 
+void rdsrdma_wait_for_preempted(void)
+{
+	synchronize_rcu_tasks();
+}
+
 struct net *rdsrdma_init_net(void)
 {
 	return &init_net;
@@ -134,6 +139,18 @@ struct rdsrdma_node *rdsrdma_first_node(void)
 	first = list_first_entry_or_null(&nodes, struct rdsrdma_node, item);
 	spin_unlock_irqrestore(&nodes_lock, flags);
 	return first;
+}
+
+struct rdsrdma_node *rdsrdma_next_node(struct rdsrdma_node *node)
+{
+	struct rdsrdma_node *next = NULL;
+	unsigned long flags;
+
+	spin_lock_irqsave(&nodes_lock, flags);
+	if (!list_is_last(&node->item, &nodes))
+		next = list_next_entry(node, item);
+	spin_unlock_irqrestore(&nodes_lock, flags);
+	return next;
 }
 
 void rdsrdma_node_of_peer(struct rdsrdma_node *node)

@@ -36,6 +36,8 @@ struct rdsrdma_node {
 void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn);
 void rdsrdma_node_del(struct rdsrdma_node *node);
 struct rdsrdma_node *rdsrdma_first_node(void);
+/* Returns the node after this one, which must stay in the list. */
+struct rdsrdma_node *rdsrdma_next_node(struct rdsrdma_node *node);
 void rdsrdma_node_of_peer(struct rdsrdma_node *node);
 
 struct rdsrdma_count {
@@ -55,6 +57,8 @@ void rdsrdma_count_nodes(const struct in6_addr *laddr,
 
 /* Makes RDS stop making connections of this transport. Sleeps. */
 void rdsrdma_begin_unloading(void);
+/* Waits for threads that were preempted in a function of this module. Sleeps. */
+void rdsrdma_wait_for_preempted(void);
 
 bool rdsrdma_is_v4(const struct in6_addr *addr);
 int rdsrdma_state(struct rds_connection *conn);

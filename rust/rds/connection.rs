@@ -8,7 +8,10 @@ use crate::{
         Gate,
         Inside, //
     },
-    incoming::Incoming,
+    incoming::{
+        Incoming,
+        DELIVERED, //
+    },
     message::HEADER_BYTES,
     transport::Transport, //
 };
@@ -220,6 +223,8 @@ impl Entered<'_> {
     /// connection at the same time, RDS may drop a message or deliver it twice. May sleep.
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {
         let conn = self.conn.as_ptr();
+        // `inc_free` removes the message from this count.
+        DELIVERED.add();
         let inc: *mut bindings::rds_incoming = KBox::into_raw(message).cast();
         // SAFETY: The connection is valid by the type invariant, and its addresses are constant.
         let from = unsafe { &raw mut (*conn).c_faddr };

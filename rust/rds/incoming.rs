@@ -10,7 +10,10 @@ use kernel::{
     },
     types::Opaque, //
 };
-use xprtrdma_base::compat;
+use xprtrdma_base::{
+    compat,
+    holders::Holders, //
+};
 use xprtrdma_bindings as bindings;
 
 /// Number of bytes in a unit. The memory of received messages is counted in units.
@@ -18,6 +21,12 @@ const UNIT: usize = 4096;
 
 /// Number of units that all existing received messages use.
 static KEPT: Atomic<usize> = Atomic::new(0);
+
+/// The messages that RDS has received from this module and not freed.
+///
+/// RDS finds the socket of a message by its address and port only. So the socket may be one of
+/// another transport, which does not keep this module loaded.
+pub(crate) static DELIVERED: Holders = Holders::new();
 
 /// The units that one message uses. Dropping this object subtracts them from the total.
 ///

@@ -9,7 +9,10 @@ use crate::{
         Connection, //
     },
     driver,
-    incoming::Incoming,
+    incoming::{
+        Incoming,
+        DELIVERED, //
+    },
     memory::Memory,
     message::{
         Message,
@@ -34,7 +37,10 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_base::compat;
+use xprtrdma_base::{
+    compat,
+    holders::Holders, //
+};
 use xprtrdma_bindings::{
     self as bindings,
     // In C this structure is declared inside another structure.
@@ -212,6 +218,8 @@ impl<T: Transport> Ops<T> {
     unsafe extern "C" fn inc_free(inc: *mut bindings::rds_incoming) {
         // SAFETY: RDS has dropped the last reference. `deliver` created the message from a `KBox`.
         drop(unsafe { KBox::from_raw(inc.cast::<Incoming>()) });
+        // SAFETY: `deliver` has counted the message. The counter is static.
+        unsafe { Holders::remove(&DELIVERED) };
     }
 
     unsafe extern "C" fn get_mr(

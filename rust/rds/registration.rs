@@ -8,6 +8,7 @@ use crate::{
         Connection, //
     },
     driver,
+    incoming::DELIVERED,
     ops::Ops,
     transport::Transport,
     util::init_net, //
@@ -173,22 +174,40 @@ impl<T: Transport> Drop for Registration<T> {
             // SAFETY: By the type invariant this module has registered the transport.
             unsafe { bindings::rds_trans_unregister(&raw mut bindings::rdsrdma_transport) };
         }
-        loop {
-            // SAFETY: The call has no requirements.
-            let node = unsafe { bindings::rdsrdma_first_node() };
-            if node.is_null() {
-                break;
-            }
+        // SAFETY: The call has no requirements.
+        let mut node = unsafe { bindings::rdsrdma_first_node() };
+        while !node.is_null() {
             // SAFETY: A node is in the list until RDS frees its connection. From now on no
-            // connection is created, so only the call below frees connections.
+            // connection is created, so only the next loop frees connections.
             let conn = unsafe { (*node).conn };
             // SAFETY: The connection exists, as the comment above says. It has one path.
             let data = unsafe { (*(*conn).c_path).cp_transport_data };
             // SAFETY: `conn_alloc` created this reference. It stays with RDS.
             let connection = unsafe { &*data.cast::<Connection<T>>().cast_const() };
             connection.gate.close();
+            // SAFETY: The node stays in the list, as the comment above says.
+            node = unsafe { bindings::rdsrdma_next_node(node) };
+        }
+        // From now on no message is delivered. A message refers to its connection and to the
+        // operations of the transport.
+        if !DELIVERED.is_none() {
+            pr_warn!("waiting until sockets of another transport have no message of this one\n");
+        }
+        DELIVERED.wait();
+        // The thread that freed the last message may not have left `inc_free` yet.
+        // SAFETY: The call has no requirements.
+        unsafe { bindings::rdsrdma_wait_for_preempted() };
+        loop {
+            // SAFETY: The call has no requirements.
+            let node = unsafe { bindings::rdsrdma_first_node() };
+            if node.is_null() {
+                break;
+            }
+            // SAFETY: The node is in the list, so its connection exists.
+            let conn = unsafe { (*node).conn };
             // SAFETY: The connection exists. Only RDS uses it, because its gate is closed. No
-            // program has a socket of the transport, and the transport creates no more connections.
+            // program has a socket of the transport, no message refers to the connection, and the
+            // transport creates no more connections.
             unsafe { bindings::rds_conn_destroy(conn) };
         }
         // SAFETY: `new` set the driver. No more connections are created, so `get` is not called any

@@ -51,6 +51,8 @@ pub mod util {
     }
 }
 
+use xprtrdma_base::__LOG_PREFIX;
+
 pub mod connection;
 mod driver;
 mod gate;
