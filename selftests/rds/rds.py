@@ -46,6 +46,7 @@ SOL_RDS = 276
 # Numbers of socket options.
 CANCEL_SENT_TO, GET_MR, FREE_MR, RECVERR, GET_MR_FOR_DEST, TRANSPORT = 1, 2, 3, 5, 7, 8
 TRANS_IB = 0
+TRANS_TCP = 2
 SIOCRDSSETTOS = 0x89E0
 # Numbers of control messages.
 CMSG = {"args": 1, "dest": 2, "map": 3, "status": 4, "cong": 5, "fadd": 6, "cswp": 7,
@@ -917,6 +918,33 @@ def to_another_address(t):
         t.want("500 messages in order and right", got[:2] if isinstance(got, list) else got,
                [500, None])
         t.note(f"sent {sent}, received {got}")
+
+
+@test("basic", slow=True)
+def foreign_socket(t):
+    """A socket of the TCP transport has a message of ours: our module is unloaded after it was
+    read."""
+    from machines import LOAD, NAME  # noqa: PLC0415 - imports this file
+    t.a.close_all()
+    t.b.close_all()
+    t.a.shell("modprobe rds_tcp")
+    port = t.a.open("f", t.a_addr, 0, transport=TRANS_TCP)[1]
+    t.b.open("s", t.b_addr, 0, transport=TRANS_IB)
+    t.b.send("s", t.a_addr, port, b"kept".hex())
+    end = time.monotonic() + MESSAGE_SECONDS
+    while not [row for row in info("recv") if row["lport"] == port] and time.monotonic() < end:
+        time.sleep(0.1)
+    t.b.close_all()
+    with subprocess.Popen(["rmmod", NAME]) as removal:
+        time.sleep(3)
+        t.want("rmmod waits", removal.poll(), None)
+        t.want("the message", (t.a.recv("f") or {}).get("data"), b"kept".hex())
+        t.want("rmmod", removal.wait(), 0)
+    t.a.close_all()
+    t.a.shell("rmmod rds_tcp")
+    subprocess.run(LOAD["ours"], check=True)
+    t.pair()
+    t.want("transfers afterwards", t.transfer(True), True)
 
 
 @test("RDS-01 RDS-02 RDS-03 RDS-04 RDS-05 RDS-06 RDS-09 RDS-11 RDS-12 RDS-20 RDS-31 RDS-33 RDS-35"
