@@ -47,6 +47,12 @@ void rdsrdma_begin_unloading(void)
 	synchronize_rcu();
 }
 
+void rdsrdma_must_be_unloading(void)
+{
+	/* The caller is about to free what programs may use. */
+	BUG_ON(THIS_MODULE->state != MODULE_STATE_GOING);
+}
+
 void rdsrdma_wait_for_preempted(void)
 {
 	synchronize_rcu_tasks();

@@ -57,6 +57,8 @@ void rdsrdma_count_nodes(const struct in6_addr *laddr,
 
 /* Makes RDS stop making connections of this transport. Sleeps. */
 void rdsrdma_begin_unloading(void);
+/* Stops this thread for ever if the module is not being unloaded. */
+void rdsrdma_must_be_unloading(void);
 /* Waits for threads that were preempted in a function of this module. Sleeps. */
 void rdsrdma_wait_for_preempted(void);
 

@@ -68,8 +68,9 @@ pub fn flow_control() -> bool {
 /// socket holds a reference to the module. But if the module fails to load, the kernel frees it
 /// even if references to it exist.
 ///
-/// Dropping this object destroys all connections. It must be dropped when no program has a socket
-/// of the transport.
+/// Dropping this object destroys all connections. After [`Registration::open`] it must be dropped
+/// only when the module is unloaded: then no program has a socket of the transport. If it is
+/// dropped earlier, the kernel stops the thread.
 ///
 /// # Invariants
 ///
@@ -167,10 +168,15 @@ impl<T: Transport> Registration<T> {
 
 impl<T: Transport> Drop for Registration<T> {
     fn drop(&mut self) {
+        // ORDERING: No other thread uses the object any more.
+        let open = self.open.load(Relaxed);
+        if open {
+            // SAFETY: The call has no requirements.
+            unsafe { bindings::rdsrdma_must_be_unloading() };
+        }
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
-        // ORDERING: No other thread uses the object any more.
-        if self.open.load(Relaxed) {
+        if open {
             // SAFETY: By the type invariant this module has registered the transport.
             unsafe { bindings::rds_trans_unregister(&raw mut bindings::rdsrdma_transport) };
         }
