@@ -6,6 +6,7 @@ use crate::{
     driver::Rds,
     endpoint::Endpoint,
     events::Events,
+    service::has_usable_device,
     sizes::REQUESTS, //
 };
 use core::net::SocketAddr;
@@ -105,6 +106,12 @@ impl WorkItem for Requests {
 impl Requests {
     fn accept(&self, request: Request<Door>) -> Result {
         let Request { id, events } = request;
+        // The listener also receives requests on devices that the driver cannot use. Without this
+        // check, each such request would create a connection, which exists until the module is
+        // unloaded.
+        if !has_usable_device(&id) {
+            return Err(ENODEV);
+        }
         let local = id.local_addr().ok_or(EINVAL)?.ip();
         let peer = events.peer.ok_or(EINVAL)?;
         let hello = accept(events.data().bytes(), local, peer).map_err(|_| protocol_error())?;

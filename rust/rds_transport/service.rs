@@ -59,6 +59,16 @@ const PAUSE: Delta = Delta::from_millis(5);
 /// A connection that the device or the peer has ended is kept for this time.
 const GRACE: Delta = Delta::from_millis(50);
 
+/// Returns true if the driver can use the device of an id.
+///
+/// A device without fast registration cannot open memory to peers. iWARP is not supported, because
+/// there the end that accepts a connection must not send first, which RDS does not ensure, and
+/// because there the registrar cannot connect its queue pair to itself.
+pub(crate) fn has_usable_device(id: &CmId) -> bool {
+    let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
+    DeviceInfo::of(id).is_some_and(fits)
+}
+
 /// The driver's state of a connection.
 ///
 /// Lock order: `endpoint`, `link`, the queues of the queue pair.
@@ -142,15 +152,7 @@ impl Transport for Rds {
         let is = || -> Result {
             let id = CmId::create(net, Events::active()?)?;
             id.bind_addr(&SocketAddr::new(addr, 0))?;
-            // A device without fast registration cannot open memory to peers. iWARP is not
-            // supported, because there the end that accepts a connection must not send first, which
-            // RDS does not ensure, and because there the registrar cannot connect its queue pair to
-            // itself.
-            let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
-            DeviceInfo::of(&id)
-                .is_some_and(fits)
-                .then_some(())
-                .ok_or(ENODEV)
+            has_usable_device(&id).then_some(()).ok_or(ENODEV)
         };
         is().is_ok()
     }
