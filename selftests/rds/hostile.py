@@ -69,6 +69,11 @@ class Peer(Requester):
         addresses = [socket.inet_aton(values.pop(end)) for end in ("from", "to")]
         self.connect(HELLO.pack(*addresses, *values.values())[:length], reads=1)
 
+    def ended(self):
+        """Returns whether the other end has ended the connection. A frame may arrive before the
+        message that establishes the connection there: then the end is a rejection."""
+        return super().ended() or "rejected" in self.events
+
     def has_ended(self):
         """Waits until the other end ends the connection; returns whether it did in time."""
         deadline = time.monotonic() + SECONDS
@@ -265,7 +270,7 @@ class Judge:
     def became(self, peer, row):
         """Returns what is wrong with the connection after a row."""
         if row.ends:
-            return [] if peer.has_ended() else ["the connection goes on"]
+            return [] if peer.has_ended() else [f"the connection goes on, events: {peer.events}"]
         with contextlib.suppress(PyverbsRDMAError):
             peer.send(frame(sequence=MOST))  # This frame is a ping.
         answered = peer.answers()
