@@ -167,7 +167,7 @@ def all_are_answered_or_the_connection_ends(client, count):
             return
 
 
-# covers: RSP-117, RSP-118
+# covers: RSP-117
 @case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=60)
 def calls_that_find_no_memory_are_not_forgotten(t):
     stage, ended = Stage(t), 0
