@@ -240,8 +240,8 @@ impl CmId {
             to_result(unsafe { bindings::rdma_bind_addr(self.as_raw(), addr.cast_mut()) })
         })?;
         // A wildcard address or a loopback address does not select a device.
-        // SAFETY: `id` is valid. The CM writes the device next when address resolution starts,
-        // which `calls` prevents now.
+        // SAFETY: `id` is valid. The CM changes the field `device` when address resolution starts.
+        // It cannot start now, because `calls` is held.
         if unsafe { (*self.as_raw()).device.is_null() } {
             return Err(Error::from_errno(compat::EADDRNOTAVAIL));
         }

@@ -186,7 +186,8 @@ fn fitting(spare: &[KBox<Block>], count: usize) -> Option<usize> {
     }
 }
 
-/// Does what [`fitting`] does, if the newest block has another length.
+/// Finds the smallest block that [`fitting`] may choose. Called if the newest block has not exactly
+/// the wanted length.
 #[cold]
 fn smallest(spare: &[KBox<Block>], count: usize) -> Option<usize> {
     let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());

@@ -156,9 +156,9 @@ impl Seen {
             Some(version) => writeln!(f, "version: {}", version.number())?,
             None => writeln!(f, "version: no call yet")?,
         }
-        // Longest message from the client, in bytes, as both ends announced it.
+        // Longest message from the client, in bytes: the smaller number that the ends announced.
         writeln!(f, "inline from client: {}", agreed.thresholds.call)?;
-        // Longest message to the client, in bytes, as both ends announced it.
+        // Longest message to the client, in bytes: the smaller number that the ends announced.
         writeln!(f, "inline to client: {to_client}")?;
         // Whether answers may invalidate a key of their call: the client announced it, and the
         // device can do it.

@@ -179,7 +179,7 @@ class Copy:
         return status, output
 
     def baseline(self, tests):
-        """Raises unless all tests pass without a fault, each by its full name."""
+        """Raises `HostError` unless each test, by its full name, passes without a fault."""
         status, output = self.build()
         if status:
             raise HostError(f"the core does not build\n{common.tail(output)}")

@@ -8,7 +8,7 @@ use xprtrdma_rdma::{
     cq::PollOutcome,
 };
 
-/// Number of calls that sleep after another call has interrupted a polling call.
+/// If a call interrupts another one that polls, this number of later calls sleep and do not poll.
 const COOLDOWN: u32 = 16;
 
 /// How the next calls on a connection wait for their replies.

@@ -225,7 +225,7 @@ impl RegionPool {
         core::mem::replace(&mut inner.wanted, 0) != 0
     }
 
-    /// Returns whether a sender waits for regions. If so, no slot may keep a region. The caller
+    /// Returns whether a sender waits for regions. If so, no request may keep a region. The caller
     /// holds the lock of the request that would keep the region.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {

@@ -175,7 +175,7 @@ pub(super) fn map_call(
     mapped
 }
 
-/// Returns the regions of a call to the pool, because the call was not posted.
+/// Puts the regions of a call that was not posted back into the pool.
 pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     let mut regions = core::mem::take(&mut call.slot().driver_data().state.lock().regions);
     while let Some(region) = regions.pop() {

@@ -166,8 +166,8 @@ pub(super) struct Offered {
 }
 
 impl Offered {
-    /// Sets the offer of a call with one region. The offer contains the segment only if the segment
-    /// is for results.
+    /// Sets the offer of a call that uses one region. The offer contains the region's segment only
+    /// if the server writes results to it.
     #[inline(always)]
     pub(super) fn offer(&mut self, result: ResultChunk, segment: Segment, non_data: u32) {
         self.chunk.clear();

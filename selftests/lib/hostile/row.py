@@ -28,7 +28,7 @@ class Reaction:
     times: int = 1        # number of connections that ended
     refused: int = 0      # number of error messages of the client; None: any number
     answered: int = 0     # number of callbacks that the client answers; None: any number
-    refusal: str = "ERR_CHUNK"  # error in the error messages of the client
+    refusal: str = "ERR_CHUNK"  # error that the client reports in RDMA_ERROR messages
 
     def by(self, protocol):
         """Returns the same reaction with the counter names of that version."""

@@ -281,8 +281,8 @@ def amid(empty, segments):
 
 
 def longest(more):
-    """Builds a WRITE so long that the whole call is as long as the server takes, plus `more` bytes.
-    The bytes behind the data belong to no operation."""
+    """Builds a WRITE whose call is `more` bytes longer than the longest call that the server
+    accepts. The data are followed by bytes that belong to no operation."""
     def deed(client):
         client.stage.refill()
         most = client.stage.longest_call()

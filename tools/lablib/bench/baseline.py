@@ -53,7 +53,8 @@ PROCESSORS = "processors"
 HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
         "contended": (0.5, 0.5)}
-# Loads whose instructions in the whole kernel may be at most this part of the in-tree client's.
+# With these loads the whole kernel may execute at most this part of the instructions that it
+# executes with the in-tree client.
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 

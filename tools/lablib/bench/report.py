@@ -199,7 +199,7 @@ def compare(spec, name, rounds):
 
 
 def print_source(session, counted, number):
-    """Prints where in our source the module's own instructions are."""
+    """Prints which lines of our source the executed instructions of the module belong to."""
     code = source.Source(root.path(), REPO / session.module)
     for operation, rounds in counted.items():
         for what, found in zip(("function", "line"), code.profile(rounds[-1]), strict=True):

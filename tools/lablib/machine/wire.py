@@ -12,7 +12,7 @@ import struct
 HEADER = struct.Struct("!IBI")  # fields: length of the payload, kind, stream
 CHUNK = 16384
 
-HELLO = 0   # from the guest only: the agent runs, and only the control line is up
+HELLO = 0   # sent by the guest: its agent runs, and the control line can be used
 RUN = 1     # payload is JSON: argv, cwd, env, pty, where
 IN = 2      # payload is bytes for standard input; if empty, the input ends
 SIGNAL = 3  # payload is one byte: a signal number for the command's process group

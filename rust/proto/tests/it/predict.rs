@@ -130,7 +130,7 @@ fn the_offset_is_where_it_is_looked_for() {
         let bytes = words(&message);
         let at = offset_place(returned, version);
         assert_eq!(bytes[at..at + 8], segment.offset.to_be_bytes());
-        // The offset is not found at any other position.
+        // The message contains the segment's offset at this position only.
         let places = bytes.windows(8).enumerate();
         let same = places.filter(|(_, word)| *word == segment.offset.to_be_bytes());
         assert_eq!(same.map(|(place, _)| place).collect::<Vec<_>>(), [at]);
