@@ -184,6 +184,9 @@ class Client(Connection):
         theirs, ours = private(announced), private(own)
         announced = (theirs[3] + 1) * 1024 if theirs else INLINE
         self.inline = {wire: max(announced, floor) for wire, floor in INLINE_FLOOR.items()}
+        # In version two the client may accept more than this responder announces to send.
+        sends = (ours[2] + 1) * 1024 if ours else INLINE
+        self.inline[2] = min(self.inline[2], max(sends, INLINE_FLOOR[2]))
         # The version of its last call, and whether an answer has already told the client its
         # credits.
         self.wire, self.granted = 1, False

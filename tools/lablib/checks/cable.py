@@ -40,6 +40,8 @@ LASTS = (SEND_LAST, SEND_ONLY, SEND_LAST_INVALIDATE, SEND_ONLY_INVALIDATE)
 CALL = 0
 BTH, IETH, ICRC = 12, 4, 4
 CONNECT_REQUEST, CONNECT_REPLY = 0x10, 0x13
+# The first bytes of private data (RFC 8797 4).
+MAGIC = bytes.fromhex("f6ab0e18")
 CONNECTION_CONFIGURATION = 100417
 PAGE, MIB = 1 << 12, 1 << 20
 CLIENT = ("192.0.2.2", "2001:db8::2")
@@ -120,6 +122,12 @@ class Capture:
         for row in rows(path):
             self.take(row)
         self.messages = list(self.assemble())
+
+    def announced(self):
+        """Returns the length in bytes of the longest message that the client announced in private
+        data (RFC 8797 4)."""
+        found = [private[6:8] for _, _, private in self.requests if private[:4] == MAGIC]
+        return max((1024 * (code + 1) for codes in found for code in codes), default=0)
 
     def take(self, row):
         """Reads one line of tshark's output."""
@@ -403,12 +411,14 @@ def judge(recorded):
     return tally
 
 
-def version_two_of(path):
+def version_two_of(path, longest=version_two.INLINE):
     """Returns a `version_two.Judgement` of a capture, and the number of connections in other
-    versions."""
+    versions. The server takes and sends messages of at most `longest` bytes, if the client
+    announced as much."""
     capture = Capture(path)
     connections = capture.in_version_two()
-    return (version_two.Judgement(connections.values()),
+    longest = max(version_two.INLINE, min(longest, capture.announced()))
+    return (version_two.Judgement(connections.values(), longest),
             len(capture.conversations()) - len(connections))
 
 

@@ -11,10 +11,10 @@ from ..machine.session import Plan
 from . import cable, demo
 
 SECONDS = 1800
-# For each transport of the server: its name in messages, and the name of the files with the capture
-# and the decoded messages.
-PEERS = {"intree": ("through the responder", "demo-v2"),
-         "ours": ("to our server", "demo-v2-server")}
+# For each transport of the server: its name in messages, the name of the files with the capture and
+# the decoded messages, and the number of bytes of the longest message.
+PEERS = {"intree": ("through the responder", "demo-v2", 4096),
+         "ours": ("to our server", "demo-v2-server", 8192)}
 # Kinds of messages that the capture must contain.
 KINDS = ("call", "reply", "callback call", "callback reply", "long call", "with Read chunks",
          "with Write chunks", "with a Reply chunk", "RPCSEC_GSS call")
@@ -23,27 +23,27 @@ KINDS = ("call", "reply", "callback call", "callback reply", "long call", "with 
 def run(spec):
     """Runs the whole demonstration; returns the exit status."""
     problems = []
-    for serving, (what, name) in PEERS.items():
+    for serving, (what, name, longest) in PEERS.items():
         say(f"version two {what}:")
-        problems += [f"{what}: {problem}" for problem in with_peer(spec, serving, name)]
+        problems += [f"{what}: {problem}" for problem in with_peer(spec, serving, name, longest)]
     return demo.judge(problems)
 
 
-def with_peer(spec, serving, name):
+def with_peer(spec, serving, name, longest):
     """Runs the demonstration with one peer; returns what is wrong."""
     capture, messages = (REPO / f"build/{name}.{kind}" for kind in ("pcap", "messages"))
     capture.parent.mkdir(exist_ok=True)
     for old in (capture, messages):
         old.unlink(missing_ok=True)
     plan = Plan(spec=spec, serving=serving, load=False, timeout=SECONDS, pcap=str(capture))
-    return demo.show(plan, "demo_two") + seen(capture, messages)
+    return demo.show(plan, "demo_two") + seen(capture, messages, longest)
 
 
-def seen(capture, messages):
+def seen(capture, messages, longest):
     """Writes and sums up the messages of the capture; returns what is wrong."""
     try:
         with step("decoding the capture"):
-            found, others = cable.version_two_of(capture)
+            found, others = cable.version_two_of(capture, longest)
     except LabError as error:
         return [str(error)]
     messages.write_text("".join(f"{line}\n" for line in found.lines()))

@@ -11,7 +11,8 @@ import dataclasses
 import struct
 
 VERSION = 2
-# Maximum length of a Send before the versions are known (section 5), and afterwards (section 2.3).
+# Maximum length of a Send before the versions are known (section 5), and afterwards (section 2.3)
+# unless both ends announced more (RFC 8797).
 FIRST, INLINE = 1024, 4096
 # Values of enum msg_type and of enum rpcrdma2_proc.
 CALL, REPLY = 0, 1
@@ -213,9 +214,11 @@ class Sent:
 
 
 class Connection:
-    """Judges the messages of a connection, one after the other."""
+    """Judges the messages of a connection, one after the other. None may have more than `longest`
+    bytes."""
 
-    def __init__(self):
+    def __init__(self, longest=INLINE):
+        self.longest = longest
         self.lines, self.complaints, self.counts = [], [], collections.Counter()
         self.agreed = False  # whether the probe has its answer
         # Calls and options without an answer: (whether the client sent it, xid).
@@ -243,7 +246,7 @@ class Connection:
     def form(self, message, sent):
         """Yields what is wrong with a message by itself."""
         size = len(sent.octets)
-        if size > INLINE:
+        if size > self.longest:
             yield f"{size} bytes (2.3)"
         if message.procedure == MSG and not message.payload:
             yield "MSG without a payload (4.2.1)"
@@ -315,11 +318,11 @@ class Connection:
 class Judgement:
     """The judgement of all connections of version two."""
 
-    def __init__(self, connections):
-        """Judges `connections`, which are lists of `Sent`."""
+    def __init__(self, connections, longest=INLINE):
+        """Judges `connections`, which are lists of `Sent`, of at most `longest` bytes."""
         self.connections = []
         for messages in connections:
-            connection = Connection()
+            connection = Connection(longest)
             for sent in messages:
                 connection.take(sent)
             self.connections.append(connection)

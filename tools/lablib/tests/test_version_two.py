@@ -252,6 +252,10 @@ class Judging(unittest.TestCase):
         self.assertEqual(self.judge(*self.START, (True, f"{text} {'00' * 4024}"))[0], [])
         self.assertEqual(self.judge(*self.START, (True, f"{text} {'00' * 4028}"))[0],
                          ["4100 bytes (2.3)"])
+        long = [Sent(1, True, octets(f"{text} {'00' * 4028}"))]
+        self.assertIn("frame 1: 4100 bytes (2.3)", Judgement([long]).complaints)
+        self.assertNotIn("frame 1: 4100 bytes (2.3)",
+                         Judgement([long], longest=8192).complaints)
 
     def test_a_refused_option(self):
         refusal = "2b000003 00000002 00000010 00000004 00000003"
