@@ -49,8 +49,9 @@ void rdsrdma_begin_unloading(void)
 
 void rdsrdma_must_be_unloading(void)
 {
-	/* The caller is about to free what programs may use. */
-	BUG_ON(THIS_MODULE->state != MODULE_STATE_GOING);
+	/* The caller would free what programs may use. It stays here instead. */
+	while (WARN_ON_ONCE(THIS_MODULE->state != MODULE_STATE_GOING))
+		schedule_timeout_uninterruptible(MAX_SCHEDULE_TIMEOUT);
 }
 
 void rdsrdma_wait_for_preempted(void)

@@ -106,8 +106,8 @@ def as_before(t, stage, pages):
                "the memory of all calls given back")
 
 
-# covers: RSP-118: A reply finds no memory: the connection ends for that reason, and not for silence.
-# The call itself has the memory of an earlier one.
+# covers: RSP-118: A reply finds no memory. The connection ends for that reason, and not
+# for silence. The call itself has the memory of an earlier one.
 @case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=60)
 def replies_that_find_no_memory_are_not_forgotten(t):
     stage, failures = Stage(t), Failures(t)

@@ -891,7 +891,7 @@ def to_itself(t):
 
 @contextlib.contextmanager
 def second_address(t):
-    """Gives this machine another address, on the device that has the first one; yields it."""
+    """Adds another address to this machine, on the device that has the first one; yields it."""
     code, text = t.a.shell(f"ip -o -4 addr show to {t.a_addr}")
     device, other = text.split()[1], str(ipaddress.ip_address(t.a_addr) + 100)
     code, text = t.a.shell(f"ip addr add {other}/32 dev {device}")
