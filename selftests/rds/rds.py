@@ -791,16 +791,22 @@ def datagrams(t):
            {"error": "EMSGSIZE"})
 
 
+def all_arrive(t, sender, receiver, to, count, length, seed=5, seconds=90.0, reader="s"):
+    """Sends `count` messages from the sender's socket "s" to an address and port. Checks that all
+    of them arrive at the receiver's socket `reader`, in order and right."""
+    receiving = Later(receiver.sink, reader, count, length, seed, seconds)
+    sent = sender.blast("s", *to, count, length, seed, seconds)
+    got = receiving.wait()
+    t.want(f"{count} messages in order and right", got[:2] if isinstance(got, list) else got,
+           [count, None])
+    t.note(f"sent {sent}, received {got}")
+
+
 @test("basic", slow=True)
 def blast(t):
     t.pair()
-    for one, other, host, port in ((t.a, t.b, t.b_addr, t.pb), (t.b, t.a, t.a_addr, t.pa)):
-        receiving = Later(other.sink, "s", 2000, 8192, 5, 90.0)
-        sent = one.blast("s", host, port, 2000, 8192, 5, 90.0)
-        got = receiving.wait()
-        t.want("2000 messages in order and right", got[:2] if isinstance(got, list) else got,
-               [2000, None])
-        t.note(f"sent {sent}, received {got}")
+    for one, other, to in ((t.a, t.b, (t.b_addr, t.pb)), (t.b, t.a, (t.a_addr, t.pa))):
+        all_arrive(t, one, other, to, 2000, 8192)
 
 
 @test("basic", slow=True)
@@ -912,12 +918,7 @@ def to_another_address(t):
     with second_address(t) as other:
         port = t.a.open("r", other, 0, transport=TRANS_IB, rcvbuf=8192)[1]
         t.a.open("s", t.a_addr, 0, transport=TRANS_IB)
-        receiving = Later(t.a.sink, "r", 500, 4096, 3, 60.0)
-        sent = t.a.blast("s", other, port, 500, 4096, 3, 60.0)
-        got = receiving.wait()
-        t.want("500 messages in order and right", got[:2] if isinstance(got, list) else got,
-               [500, None])
-        t.note(f"sent {sent}, received {got}")
+        all_arrive(t, t.a, t.a, (other, port), 500, 4096, seed=3, seconds=60.0, reader="r")
 
 
 @test("basic", slow=True)
@@ -1665,12 +1666,7 @@ def loss(t):
         status, text = node.shell(t.options.lose)
         t.want(f"{t.options.lose}: {text}", status, 0)
     try:
-        receiving = Later(t.b.sink, "s", 500, 8192, 5, 100.0)
-        sent = t.a.blast("s", t.b_addr, t.pb, 500, 8192, 5, 100.0)
-        got = receiving.wait()
-        t.want("500 messages in order and right", got[:2] if isinstance(got, list) else got,
-               [500, None])
-        t.note(f"sent {sent}, received {got}")
+        all_arrive(t, t.a, t.b, (t.b_addr, t.pb), 500, 8192, seconds=100.0)
         for token in range(300, 310):
             t.b.poke("l", 0, pattern(token, 1 << 20).hex())
             t.rdma(cookie, 1 << 20, READWRITE | NOTIFY_ME, token=token)
