@@ -25,8 +25,17 @@ def null(xid):
     return call(xid, NULL, credential=NONE)
 
 
+def opaque(octets):
+    return word(len(octets)) + padded(octets)
+
+
 def name(text):
-    return word(len(text)) + padded(text.encode())
+    return opaque(text.encode())
+
+
+def choose(path):
+    """Returns the operations that choose a file or a directory."""
+    return [word(PUTROOTFH), *(word(LOOKUP) + name(part) for part in path.strip("/").split("/"))]
 
 
 def compound(xid, path, *operations, credential=SYS):
@@ -36,8 +45,8 @@ def compound(xid, path, *operations, credential=SYS):
 
 def body(path, *operations):
     """Returns the arguments of a compound of version 4.0 whose operations act on this file."""
-    steps = [word(PUTROOTFH), *(word(LOOKUP) + name(part) for part in path.strip("/").split("/"))]
-    return word(0, 0, len(steps) + len(operations)) + b"".join([*steps, *operations])
+    steps = [*choose(path), *operations]
+    return word(0, 0, len(steps)) + b"".join(steps)
 
 
 def write(offset, length):

@@ -5,7 +5,7 @@ import ctypes
 
 from ..env import ENV
 from ..hostile import rpc
-from ..hostile.message import CALL, numbers, padded, word
+from ..hostile.message import CALL, numbers, word
 from . import calls
 
 FLAVOUR, DATA, INIT = 6, 0, 1
@@ -80,7 +80,7 @@ class Context:
     def exchange(self, token):
         """Sends the first token. Returns the handle of the context, and the token of the server."""
         xid = self.client.next()
-        call = calls.call(xid, calls.NULL, opaque(token),
+        call = calls.call(xid, calls.NULL, calls.opaque(token),
                           credential=credential(INIT, 0, AUTHENTICATION, b""))
         self.client.send(self.client.message(payload=call, xid=xid))
         found = self.client.receive(ENV.patience(CONTEXT_SECONDS))
@@ -102,12 +102,12 @@ class Context:
         body = calls.body(path, *operations)
         if service == INTEGRITY:
             whole = word(self.sequence) + body
-            body = opaque(whole) + opaque(self.mark(whole))
+            body = calls.opaque(whole) + calls.opaque(self.mark(whole))
         elif service == PRIVACY:
-            body = opaque(self.library.made(
+            body = calls.opaque(self.library.made(
                 "gss_wrap", self.context, 1, 0,
                 ctypes.byref(Octets.of(word(self.sequence) + body)), None))
-        return header + word(FLAVOUR) + opaque(self.mark(header)) + body
+        return header + word(FLAVOUR) + calls.opaque(self.mark(header)) + body
 
     def mark(self, octets):
         """Returns the checksum of some bytes."""
@@ -136,9 +136,5 @@ class Context:
 
 
 def credential(procedure, sequence, service, handle):
-    body = word(1, procedure, sequence, service) + opaque(handle)
-    return word(FLAVOUR) + opaque(body)
-
-
-def opaque(octets):
-    return word(len(octets)) + padded(octets)
+    body = word(1, procedure, sequence, service) + calls.opaque(handle)
+    return word(FLAVOUR) + calls.opaque(body)

@@ -26,12 +26,6 @@ def compound(xid, *operations):
     return calls.call(xid, calls.COMPOUND, word(0, 1, len(operations)) + b"".join(operations))
 
 
-def choose(path):
-    """Returns the operations that choose a file or a directory."""
-    return [word(calls.PUTROOTFH),
-            *(word(calls.LOOKUP) + calls.name(part) for part in path.strip("/").split("/"))]
-
-
 class Session:
     """A session that a client has made on its connection."""
 
@@ -65,7 +59,7 @@ class Session:
 
     def delegation(self, path, name):
         """Opens a file for reading, and returns the stateid of the delegation."""
-        steps = choose(path)
+        steps = calls.choose(path)
         results = self.call(*steps, word(OPEN, 0, READ | WANT_READ_DELEGATION, 0) + self.id
                             + calls.name("owner") + word(0, 0) + calls.name(name))
         # SEQUENCE, an operation and a status for each step; then OPEN: its stateid, the change of
@@ -79,7 +73,7 @@ class Session:
 
     def give_back(self, path, delegation):
         """Returns the delegation of a file to the server."""
-        self.call(*choose(path), word(DELEGRETURN) + delegation)
+        self.call(*calls.choose(path), word(DELEGRETURN) + delegation)
 
 
 class Callback:
