@@ -175,6 +175,11 @@ def private(octets):
     return octets[at + 4:at + 8] if 0 <= at <= len(octets) - 8 else None
 
 
+def announced_size(found, index):
+    """Returns a size in bytes from private data, or the size that counts if there are none."""
+    return (found[index] + 1) * 1024 if found else INLINE
+
+
 class Client(Connection):
     """A client's connection, with its TCP connection to knfsd."""
 
@@ -182,10 +187,9 @@ class Client(Connection):
         super().__init__(proxy.device, cm_id, receive)
         self.proxy, self.short_lived, self.seen, self.calls = proxy, False, 0, 0
         theirs, ours = private(announced), private(own)
-        announced = (theirs[3] + 1) * 1024 if theirs else INLINE
-        self.inline = {wire: max(announced, floor) for wire, floor in INLINE_FLOOR.items()}
+        takes, sends = announced_size(theirs, 3), announced_size(ours, 2)
+        self.inline = {wire: max(takes, floor) for wire, floor in INLINE_FLOOR.items()}
         # In version two the client may accept more than this responder announces to send.
-        sends = (ours[2] + 1) * 1024 if ours else INLINE
         self.inline[2] = min(self.inline[2], max(sends, INLINE_FLOOR[2]))
         # The version of its last call, and whether an answer has already told the client its
         # credits.

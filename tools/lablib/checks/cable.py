@@ -258,7 +258,7 @@ def connect_requests_are_complete(capture):
     for resources, depth, private in capture.requests:
         need(resources > 0, "no responder resources are offered")
         need(depth == 0, f"initiator depth {depth}")
-        need(private[:6] == bytes.fromhex("f6ab0e180101"), f"private data {private.hex()}")
+        need(private[:6] == MAGIC + b"\x01\x01", f"private data {private.hex()}")
         need(not any(private[8:]), f"bytes behind the private data: {private.hex()}")
     return f"{len(capture.requests)} connect requests"
 
