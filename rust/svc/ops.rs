@@ -166,12 +166,11 @@ impl<S: Service> Ops<S> {
         // SAFETY: The listener is valid during the call. A request that arrives later sets the flag
         // again.
         unsafe { bindings::svcrdma_clear_flag(xprt, bindings::XPT_CONN) };
-        let place = Place::new();
         // SAFETY: The service of the listener is valid. The number does not change while the
         // service runs.
         let longest_call = unsafe { (*(*xprt).xpt_server).sv_max_mesg };
-        let accepted = match place {
-            Ok(_) => S::accept(&listener.listener, longest_call),
+        let accepted = match Place::new() {
+            Ok(place) => S::accept(&listener.listener, longest_call).map(|new| (place, new)),
             Err(_) => {
                 S::reject(&listener.listener);
                 None
@@ -182,7 +181,7 @@ impl<S: Service> Ops<S> {
             // SAFETY: The listener is valid during the call.
             unsafe { bindings::svcrdma_set_flag(xprt, bindings::XPT_CONN) };
         }
-        let (Ok(place), Some(accepted)) = (place, accepted) else {
+        let Some((place, accepted)) = accepted else {
             return core::ptr::null_mut();
         };
         let (local, peer) = (accepted.local, accepted.peer);
