@@ -218,18 +218,10 @@ impl Reads {
     /// queue pair with a limit of zero, a Read would wait for ever. If the peer serves no Reads, a
     /// Read ends the connection instead.
     #[must_use]
-    pub const fn answer(self, asked: Self) -> Self {
-        const fn min(one: u8, other: u8) -> u8 {
-            if one < other {
-                one
-            } else {
-                other
-            }
-        }
-        let own = min(self.own, asked.served);
+    pub fn answer(self, asked: Self) -> Self {
         Self {
-            own: if own == 0 { 1 } else { own },
-            served: min(self.served, asked.own),
+            own: self.own.min(asked.served).max(1),
+            served: self.served.min(asked.own),
         }
     }
 }
