@@ -13,6 +13,7 @@ pub struct Owed {
 
 impl Owed {
     /// Records that a complete message was received.
+    #[inline]
     pub fn received(&mut self, sequence: u64, ack_required: bool) {
         self.received = self.received.max(sequence);
         self.wanted |= ack_required;
@@ -20,6 +21,7 @@ impl Owed {
 
     /// Returns the sequence number to acknowledge in the header of a frame that is sent for another
     /// reason.
+    #[inline]
     pub fn piggyback(&mut self) -> u64 {
         self.wanted = false;
         self.received
@@ -27,6 +29,7 @@ impl Owed {
 
     /// Returns true if the peer needs an acknowledgement, and no frame that only acknowledges is
     /// already being sent.
+    #[inline]
     #[must_use]
     pub const fn is_due(&self) -> bool {
         self.wanted && !self.sending
@@ -67,6 +70,7 @@ impl Acknowledged {
     ///
     /// `sent` is the highest sequence number that was sent on this connection. If the
     /// peer acknowledges a higher number, `sent` counts in its place.
+    #[inline]
     pub fn heard(&mut self, ack: u64, sent: u64) {
         self.heard = self.heard.max(ack.min(sent));
     }
@@ -80,6 +84,7 @@ impl Acknowledged {
     /// Returns the sequence number up to which messages are complete, if it has increased since the
     /// last call. `under_way` is the lowest sequence number of a message whose operation has not
     /// completed.
+    #[inline]
     pub fn advance(&mut self, under_way: Option<u64>) -> Option<u64> {
         let limit = under_way.map_or(u64::MAX, |first| first.saturating_sub(1));
         let now = self.heard.min(limit);

@@ -58,6 +58,7 @@ impl Credits {
     /// # Errors
     ///
     /// Returns [`Fault::Number`] if the peer has granted more credits than the limit.
+    #[inline]
     pub fn granted(&mut self, credits: u8) -> Result<(), Fault> {
         let theirs = self.theirs.saturating_add(credits.into());
         if self.used && theirs > self.bound {
@@ -68,6 +69,7 @@ impl Credits {
     }
 
     /// Records that this end has posted Receives.
+    #[inline]
     pub fn posted(&mut self, receives: u16) {
         self.ours = self.ours.saturating_add(receives);
     }
@@ -77,6 +79,7 @@ impl Credits {
     ///
     /// Only a frame that advertises credits may use the last credit. Otherwise both ends could use
     /// their last credits, and then wait for each other.
+    #[inline]
     pub fn spend(&mut self) -> Option<u8> {
         if !self.used {
             return Some(0);
@@ -94,6 +97,7 @@ impl Credits {
     }
 
     /// Returns whether enough Receives were posted to send a frame that only advertises them.
+    #[inline]
     #[must_use]
     pub fn is_worth_a_frame(&self) -> bool {
         self.used && self.ours >= ENOUGH

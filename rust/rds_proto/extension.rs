@@ -3,10 +3,7 @@
 //! Extensions of a header. Each has a type, which determines its length (RDS-58).
 
 use crate::{
-    bytes::{
-        Fields,
-        Writer, //
-    },
+    bytes::Fields,
     header::EXTENSION_BYTES, //
 };
 
@@ -86,66 +83,68 @@ fn next(fields: &mut Fields<'_>) -> Option<Extension> {
     })
 }
 
-/// Appends an extension. Returns false, and changes nothing, if there is no space.
+/// Returns the number of bytes of an extension of this type, with the byte of the type.
+fn length(kind: u8) -> Option<usize> {
+    match kind {
+        VERSION | RDMA | GENERATION => Some(5),
+        RDMA_DEST | RDMA_BYTES => Some(9),
+        PATHS => Some(3),
+        PORT_INDEX => Some(2),
+        _ => None,
+    }
+}
+
+/// Appends an extension. Returns false, and changes nothing, if there is no space, or if an
+/// extension of unknown type precedes it.
 #[must_use]
 pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
-    let mut fields = Fields(bytes);
-    let mut rest = EXTENSION_BYTES;
-    while next(&mut fields).is_some() {
-        rest = fields.0.len();
+    let mut at = 0usize;
+    loop {
+        match bytes.get(at) {
+            Some(&END) => break,
+            None => return false,
+            Some(&kind) => match length(kind) {
+                // NO-OVERFLOW: Both numbers are small.
+                Some(len) => at = at.wrapping_add(len),
+                None => return false,
+            },
+        }
     }
-    let (kind, body, len) = encoded(extension);
-    let Some(at) = EXTENSION_BYTES.checked_sub(rest) else {
-        return false;
-    };
-    let Some(room) = bytes.get_mut(at..) else {
-        return false;
-    };
-    // An extension of unknown type follows.
-    if room.first().is_some_and(|&kind| kind != END) || room.len() <= len {
+    let (kind, body) = encoded(extension);
+    let len = length(kind).unwrap_or(EXTENSION_BYTES);
+    // NO-OVERFLOW: Both numbers are at most 16.
+    if at.wrapping_add(len) > EXTENSION_BYTES {
         return false;
     }
-    let mut writer = Writer(room);
-    writer.put(&[kind]);
-    writer.put(body.get(..len).unwrap_or(&[]));
+    // All extensions are one number, whose first byte is the most significant one.
+    let own = u128::from(kind) << 120 | u128::from(body) << 56;
+    let mask = !(u128::MAX >> bits(len));
+    let all = u128::from_be_bytes(*bytes);
+    let all = all & !(mask >> bits(at)) | own >> bits(at);
+    *bytes = all.to_be_bytes();
     true
 }
 
-/// Returns the type of an extension, its bytes, and the number of bytes.
-fn encoded(extension: Extension) -> (u8, [u8; 8], usize) {
-    let mut body = [0; 8];
-    let mut writer = Writer(&mut body);
-    let (kind, len) = match extension {
-        Extension::Version(version) => {
-            writer.put(&version.to_be_bytes());
-            (VERSION, 4)
-        }
-        Extension::Rdma { key } => {
-            writer.put(&key.to_be_bytes());
-            (RDMA, 4)
-        }
-        Extension::RdmaDest { key, offset } => {
-            writer.put(&key.to_be_bytes());
-            writer.put(&offset.to_be_bytes());
-            (RDMA_DEST, 8)
-        }
+/// Returns the number of bits in a number of bytes below 16.
+fn bits(bytes: usize) -> u32 {
+    // CAST, NO-OVERFLOW: The number of bytes is small.
+    (bytes as u32).wrapping_mul(8)
+}
+
+/// Returns the type of an extension, and the bytes behind the type: the first of them is the most
+/// significant one, and all others are zero.
+fn encoded(extension: Extension) -> (u8, u64) {
+    let high = |number: u32| u64::from(number) << 32;
+    match extension {
+        Extension::Version(version) => (VERSION, high(version)),
+        Extension::Rdma { key } => (RDMA, high(key)),
+        Extension::RdmaDest { key, offset } => (RDMA_DEST, high(key) | u64::from(offset)),
         Extension::RdmaBytes { bytes, written } => {
-            writer.put(&bytes.to_be_bytes());
-            writer.put(&[if written { WRITTEN } else { READ }]);
-            (RDMA_BYTES, 8)
+            let direction = if written { WRITTEN } else { READ };
+            (RDMA_BYTES, high(bytes) | u64::from(direction) << 24)
         }
-        Extension::Paths(paths) => {
-            writer.put(&paths.to_be_bytes());
-            (PATHS, 2)
-        }
-        Extension::Generation(number) => {
-            writer.put(&number.to_be_bytes());
-            (GENERATION, 4)
-        }
-        Extension::PortIndex(index) => {
-            writer.put(&[index]);
-            (PORT_INDEX, 1)
-        }
-    };
-    (kind, body, len)
+        Extension::Paths(paths) => (PATHS, u64::from(paths) << 48),
+        Extension::Generation(number) => (GENERATION, high(number)),
+        Extension::PortIndex(index) => (PORT_INDEX, u64::from(index) << 56),
+    }
 }

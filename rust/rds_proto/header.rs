@@ -78,6 +78,7 @@ impl Header {
     ///
     /// Returns [`Fault::Short`] or [`Fault::Checksum`]. A header with a
     /// checksum of zero was sent without a checksum, and passes.
+    #[inline]
     pub fn decode(fragment: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let (head, payload) = fragment
             .split_first_chunk::<HEADER_BYTES>()
@@ -90,12 +91,14 @@ impl Header {
     }
 
     /// Decodes a header that this host made, and that has no checksum yet.
+    #[inline]
     #[must_use]
     pub fn of_own(head: &[u8; HEADER_BYTES]) -> Self {
         Self::fields(head).map_or(Self::default(), |(header, _)| header)
     }
 
-    fn fields(head: &[u8]) -> Option<(Self, u16)> {
+    #[inline]
+    fn fields(head: &[u8; HEADER_BYTES]) -> Option<(Self, u16)> {
         let mut fields = Fields(head);
         let mut header = Self {
             sequence: fields.u64()?,
@@ -120,7 +123,7 @@ impl Header {
         self.write(&mut head);
         let checksum = !sum(&head);
         if let Some(place) = head.get_mut(CHECKSUM_AT..) {
-            Writer(place).put(&checksum.to_be_bytes());
+            Writer(place).put(&checksum.to_ne_bytes());
         }
         head
     }
@@ -148,6 +151,7 @@ impl Header {
     }
 
     /// Returns whether a flag is set.
+    #[inline]
     #[must_use]
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
@@ -155,16 +159,24 @@ impl Header {
 }
 
 /// Returns the one's complement sum of the 16-bit words, as in IPv4. The result is all ones if the
-/// words include a correct checksum.
+/// words include a correct checksum. The words are read in the byte order of this host, and so must
+/// a checksum be written (RFC 1071, section 2).
+#[inline]
 fn sum(head: &[u8; HEADER_BYTES]) -> u16 {
-    let words = head.chunks_exact(4).map(|word| match *word {
-        [a, b, c, d] => u64::from(u32::from_be_bytes([a, b, c, d])),
-        _ => 0,
+    let words = head.chunks_exact(8).map(|word| {
+        let word = word.first_chunk().copied().unwrap_or_default();
+        u64::from_ne_bytes(word)
     });
-    // NO-OVERFLOW: A header has 12 words of 32 bits, so the sum has at most 36 bits. The carry out
-    // of 16 bits is added again, so summing 32-bit words gives the same result.
-    let total = words.fold(0u64, u64::wrapping_add);
-    let once = (total & 0xffff_ffff).wrapping_add(total >> 32);
+    // The carry out of 16 bits is added again, so the sum of longer words gives the same result.
+    let (total, carries) = words.fold((0u64, 0u64), |(total, carries), word| {
+        let (total, carry) = total.overflowing_add(word);
+        // NO-OVERFLOW: A header has six words of 64 bits, so there are at most five carries.
+        (total, carries.wrapping_add(carry.into()))
+    });
+    // NO-OVERFLOW: Two numbers of 32 bits and a small one are added as 64 bits.
+    let once = (total & 0xffff_ffff)
+        .wrapping_add(total >> 32)
+        .wrapping_add(carries);
     let twice = (once & 0xffff)
         .wrapping_add((once >> 16) & 0xffff)
         .wrapping_add(once >> 32);

@@ -37,11 +37,34 @@ pub enum Part {
     },
 }
 
+/// The fields that all fragments of a message have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Common {
+    sequence: u64,
+    len: u32,
+    sport: u16,
+    dport: u16,
+    flags: u8,
+}
+
+impl Common {
+    #[inline]
+    const fn of(header: &Header) -> Self {
+        Self {
+            sequence: header.sequence,
+            len: header.len,
+            sport: header.sport,
+            dport: header.dport,
+            flags: header.flags,
+        }
+    }
+}
+
 /// The incomplete message of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assembly {
-    /// The header of the message, and the number of its bytes that have arrived.
-    begun: Option<(Header, u32)>,
+    /// The message, and the number of its bytes that have arrived.
+    begun: Option<(Common, u32)>,
     /// Whether a fragment was lost.
     ended: bool,
 }
@@ -57,6 +80,7 @@ impl Assembly {
     ///
     /// After a fault no fragment is accepted any more, because the acknowledgement of a later
     /// message would also acknowledge the lost one.
+    #[inline]
     pub fn take(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         if self.ended {
             return Err(Fault::Ended);
@@ -71,6 +95,7 @@ impl Assembly {
         self.ended = true;
     }
 
+    #[inline]
     fn sort(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         let payload = u32::try_from(payload).map_err(|_| Fault::Fragment)?;
         if (header.sport, header.dport, header.len) == (0, 0, 0) {
@@ -94,7 +119,7 @@ impl Assembly {
                 0
             }
             Some((begun, at)) => {
-                if message(begun) != message(header) {
+                if *begun != Common::of(header) {
                     return Err(Fault::Interleaved);
                 }
                 *at
@@ -110,7 +135,7 @@ impl Assembly {
         match &mut self.begun {
             begun if last => *begun = None,
             Some((_, arrived)) => *arrived = end,
-            begun => *begun = Some((*header, end)),
+            begun => *begun = Some((Common::of(header), end)),
         }
         Ok(if is_map {
             Part::Map { at, last }
@@ -118,19 +143,6 @@ impl Assembly {
             Part::Message { at, last }
         })
     }
-}
-
-/// Returns the fields that all fragments of a message have in common.
-fn message(header: &Header) -> (u64, u32, u16, u16, u8) {
-    let Header {
-        sequence,
-        len,
-        sport,
-        dport,
-        flags,
-        ..
-    } = *header;
-    (sequence, len, sport, dport, flags)
 }
 
 /// Returns the bits of a word of a congestion map that were set before and are clear now. They

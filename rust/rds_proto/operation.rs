@@ -89,6 +89,7 @@ impl Operation {
     /// Records that one work request has completed, or all remaining ones if only the last one is
     /// signalled. The program receives a report of the first failure only, because the work
     /// requests behind it are flushed.
+    #[inline]
     pub fn completed(&mut self, completion: Completion) {
         self.left = self.left.saturating_sub(1);
         if completion != Completion::Done {
@@ -103,6 +104,7 @@ impl Operation {
     }
 
     /// Returns what to report to the program. Must be called once for each operation.
+    #[inline]
     #[must_use]
     pub fn tell(&self, wishes: Wishes) -> Tell {
         let failed = match self.first {

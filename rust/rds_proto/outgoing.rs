@@ -125,6 +125,7 @@ impl Front {
 
     /// Returns the encoded header of the next fragment, with this acknowledgement and these
     /// credits.
+    #[inline]
     pub fn next(&mut self, ack: u64, credit: u8) -> &[u8; HEADER_BYTES] {
         if (self.header.ack, self.header.credit) != (ack, credit) {
             self.header.ack = ack;

@@ -22,12 +22,14 @@ pub struct Pings {
 }
 
 /// Returns true if the socket layer answers the message with this header.
+#[inline]
 #[must_use]
 pub fn is_ping(header: &Header) -> bool {
     header.dport == 0 && header.sport != 0
 }
 
 /// Returns true if this header belongs to an answer that this host sends to a ping.
+#[inline]
 #[must_use]
 pub fn is_answer(header: &Header) -> bool {
     header.sport == 0 && header.dport != 0
@@ -57,6 +59,7 @@ impl Pings {
     }
 
     /// Records that the peer has acknowledged all messages up to this sequence number.
+    #[inline]
     pub fn acknowledged(&mut self, sequence: u64) {
         if self.sent != 0 && sequence >= self.last {
             self.open = self.open.saturating_sub(self.sent);
