@@ -244,21 +244,21 @@ struct rds_message *rdsrdma_message_of(struct rm_rdma_op *op)
 
 void rdsrdma_facts(const struct rds_message *rm, struct rdsrdma_facts *to)
 {
-	*to = (struct rdsrdma_facts) {
-		.cookie = rm->m_rdma_cookie,
-		.remote_addr = rm->rdma.op_remote_addr,
-		.remote_key = rm->rdma.op_rkey,
-		.op_bytes = rm->rdma.op_bytes,
-		.op_pieces = rm->rdma.op_nents,
-		.ack_required = test_bit(RDS_MSG_ACK_REQUIRED, &rm->m_flags),
-		.retransmitted = test_bit(RDS_MSG_RETRANSMITTED, &rm->m_flags),
-		.has_op = rm->rdma.op_active,
-		.op_writes = rm->rdma.op_write,
-		.op_fence = rm->rdma.op_fence,
-		.op_notify = rm->rdma.op_notify,
-		.op_recverr = rm->rdma.op_recverr,
-		.op_silent = rm->rdma.op_silent,
-	};
+	to->cookie = rm->m_rdma_cookie;
+	to->ack_required = test_bit(RDS_MSG_ACK_REQUIRED, &rm->m_flags);
+	to->retransmitted = test_bit(RDS_MSG_RETRANSMITTED, &rm->m_flags);
+	to->has_op = rm->rdma.op_active;
+	if (!to->has_op)
+		return;
+	to->remote_addr = rm->rdma.op_remote_addr;
+	to->remote_key = rm->rdma.op_rkey;
+	to->op_bytes = rm->rdma.op_bytes;
+	to->op_pieces = rm->rdma.op_nents;
+	to->op_writes = rm->rdma.op_write;
+	to->op_fence = rm->rdma.op_fence;
+	to->op_notify = rm->rdma.op_notify;
+	to->op_recverr = rm->rdma.op_recverr;
+	to->op_silent = rm->rdma.op_silent;
 }
 
 u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,

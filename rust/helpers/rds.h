@@ -74,7 +74,10 @@ u64 rdsrdma_set_map_word(struct rds_cong_map *map, unsigned int index, u64 word)
 
 struct rds_message *rdsrdma_message_of(struct rm_rdma_op *op);
 
-/* The properties of a message that is to be sent. */
+/*
+ * The properties of a message that is to be sent. Those of the operation are
+ * not set if it has none.
+ */
 struct rdsrdma_facts {
 	u64 cookie;
 	u64 remote_addr;

@@ -13,43 +13,63 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_base::lend::{
-    Lender,
-    Table, //
+use xprtrdma_base::{
+    lend::{
+        Lender,
+        Table, //
+    },
+    list, //
 };
 use xprtrdma_bindings as bindings;
 
-/// Lent memory that is mapped for a device, together with its lender.
+/// Lent memory that is mapped for a device, together with its lender. The lists keep their memory
+/// for the next loan.
 ///
 /// # Invariants
 ///
-/// - All entries of `table` are mapped for `dir` on the device of `pd`, until `drop`.
-/// - `sges` describes the mapped bytes in their order.
-/// - `_lender` keeps the memory.
+/// - While there is a `lender`, it keeps the memory that `table` describes, and all entries of
+///   `table` are mapped for `dir` on the device of `pd`.
+/// - `sges` describes the mapped bytes in their order, and does not move before they are unmapped.
 pub(crate) struct MappedLoan {
     sges: KVVec<bindings::ib_sge>,
     // A copy of the lender's table, because each mapping has its own device addresses.
     table: KVVec<scatterlist>,
     dir: Direction,
     pd: Arc<Pd>,
-    // This field is dropped after the memory has been unmapped.
-    _lender: KBox<dyn Lender>,
+    lender: Option<KBox<dyn Lender>>,
 }
 
 impl MappedLoan {
-    /// Maps all of the memory. Returns `EINVAL` if there is no memory, `EACCES` if the device would
-    /// write to memory that may only be read, and `EIO` if the device or its IOMMU refuses the
-    /// mapping. May sleep.
-    pub(crate) fn new<T: Table + 'static>(loan: T, pd: &Arc<Pd>, dir: Direction) -> Result<Self> {
+    /// Makes an object without memory.
+    pub(crate) fn none(pd: &Arc<Pd>) -> Self {
+        // INVARIANT: There is no lender, and there are no elements.
+        Self {
+            sges: KVVec::new(),
+            table: KVVec::new(),
+            dir: Direction::ToDevice,
+            pd: pd.clone(),
+            lender: None,
+        }
+    }
+
+    /// Maps all of the memory. Returns `EINVAL` if there is no memory or if other memory is still
+    /// mapped, `EACCES` if the device would write to memory that may only be read, and `EIO` if the
+    /// device or its IOMMU refuses the mapping. May sleep.
+    pub(crate) fn map<T: Table + 'static>(&mut self, loan: T, dir: Direction) -> Result {
+        if self.lender.is_some() {
+            return Err(EINVAL);
+        }
         if dir != Direction::ToDevice && !loan.is_writable() {
             return Err(EACCES);
         }
-        let mut table = copy(loan.entries())?;
+        let Self { sges, table, .. } = self;
+        copy(loan.entries(), table)?;
         mark_end(table.last_mut().ok_or(EINVAL)?);
-        let sges = KVVec::with_capacity(table.len(), GFP_KERNEL)?;
+        sges.clear();
+        sges.reserve(table.len(), GFP_KERNEL)?;
         let lender: KBox<dyn Lender> = KBox::new(loan, GFP_KERNEL)?;
         let nents = c_int::try_from(table.len())?;
-        let dev = pd.raw_device();
+        let dev = self.pd.raw_device();
         // SAFETY: The device exists as long as `pd`. The table is complete. By the contract of
         // `Table` its bytes exist as long as `lender`.
         let mapped =
@@ -58,21 +78,73 @@ impl MappedLoan {
             return Err(EIO);
         }
         // INVARIANT: All entries were mapped above.
-        let mut this = Self {
-            sges,
-            table,
-            dir,
-            pd: pd.clone(),
-            _lender: lender,
-        };
+        self.lender = Some(lender);
+        self.dir = dir;
         // CAST: The number is positive.
-        join(&mut this.sges, &this.table, mapped as usize, pd);
-        Ok(this)
+        join(sges, table, mapped as usize, &self.pd);
+        Ok(())
     }
 
-    /// Returns the scatter/gather elements. They do not move while this object exists.
-    pub(crate) fn sges(&mut self) -> &mut [bindings::ib_sge] {
-        &mut self.sges
+    /// Makes the work requests that move all mapped bytes, each with at most `most_sges` elements,
+    /// and adds them to `wrs`. The peer's bytes begin at `offset` of the region with this key. The
+    /// work requests refer to elements of this object. Returns `EINVAL` if no memory is mapped. May
+    /// sleep.
+    pub(crate) fn requests(
+        &mut self,
+        opcode: u32,
+        most_sges: usize,
+        (handle, offset): (u32, u64),
+        wrs: &mut KVec<bindings::ib_rdma_wr>,
+    ) -> Result {
+        let most_sges = most_sges.max(1);
+        wrs.reserve(self.sges.len().div_ceil(most_sges), GFP_KERNEL)?;
+        let mut remote_addr = offset;
+        for own in self.sges.chunks_mut(most_sges) {
+            let mut wr = bindings::ib_rdma_wr {
+                remote_addr,
+                rkey: handle,
+                ..Default::default()
+            };
+            wr.wr.opcode = opcode;
+            // CAST: The number of elements is at most `most_sges`.
+            wr.wr.num_sge = own.len() as c_int;
+            wr.wr.sg_list = own.as_mut_ptr();
+            for sge in own.iter() {
+                // The address may wrap around. The peer then refuses it.
+                remote_addr = remote_addr.wrapping_add(u64::from(sge.length));
+            }
+            list::add(wrs, wr)?;
+        }
+        if wrs.is_empty() {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// Ends the device's access, and drops the lender. May sleep.
+    pub(crate) fn unmap(&mut self) {
+        // INVARIANT: Nothing is mapped any more once the lender is dropped.
+        self.sges.clear();
+        if let Some(lender) = self.lender.take() {
+            let (dev, table) = (self.pd.raw_device(), self.table.as_mut_ptr());
+            // CAST: `map` has checked that the number fits.
+            let nents = self.table.len() as c_int;
+            // SAFETY: By the type invariant the table was mapped. It is unmapped once, with the
+            // number of entries that was passed to the mapping call.
+            unsafe { bindings::xprtrdma_dma_unmap_sg(dev, table, nents, self.dir.raw()) };
+            drop(lender);
+        }
+    }
+
+    /// Returns the scatter/gather elements.
+    #[cfg(xprtrdma_kunit)]
+    pub(crate) fn sges(&self) -> &[bindings::ib_sge] {
+        &self.sges
+    }
+
+    /// Returns the number of entries for which the lists have memory.
+    pub(crate) fn capacity(&self) -> usize {
+        self.table.capacity().max(self.sges.capacity())
     }
 
     /// Returns the protection domain whose device the memory is mapped for.
@@ -81,15 +153,16 @@ impl MappedLoan {
     }
 }
 
-/// Copies the entries of a table that is not mapped.
-fn copy(entries: &[scatterlist]) -> Result<KVVec<scatterlist>> {
-    let mut table = KVVec::with_capacity(entries.len(), GFP_KERNEL)?;
+/// Replaces the content of `table` by these entries, which are not mapped.
+fn copy(entries: &[scatterlist], table: &mut KVVec<scatterlist>) -> Result {
+    table.clear();
+    table.reserve(entries.len(), GFP_KERNEL)?;
     let place: *mut scatterlist = table.spare_capacity_mut().as_mut_ptr().cast();
-    // SAFETY: The new vector has space for this number of entries.
+    // SAFETY: The vector is empty, and has space for this number of entries.
     unsafe { ptr::copy_nonoverlapping(entries.as_ptr(), place, entries.len()) };
     // SAFETY: These entries were written above.
     unsafe { table.inc_len(entries.len()) };
-    Ok(table)
+    Ok(())
 }
 
 /// Fills an empty vector with elements for the first `mapped` entries. The vector has space for one
@@ -137,11 +210,6 @@ fn mapped_bytes(entry: &scatterlist) -> u32 {
 
 impl Drop for MappedLoan {
     fn drop(&mut self) {
-        let (dev, table) = (self.pd.raw_device(), self.table.as_mut_ptr());
-        // CAST: `new` has checked that the number fits.
-        let nents = self.table.len() as c_int;
-        // SAFETY: By the type invariant the table is mapped. It is unmapped once, with the number
-        // of entries that was passed to the mapping call.
-        unsafe { bindings::xprtrdma_dma_unmap_sg(dev, table, nents, self.dir.raw()) };
+        self.unmap();
     }
 }

@@ -138,7 +138,8 @@ impl Kind {
 ///
 /// # Invariants
 ///
-/// `memory` is [`Memory::Own`] without pages. There are no work requests and no elements.
+/// `memory` is [`Memory::Own`] without pages, or [`Memory::Lent`] without a lender. There are no
+/// work requests and no elements.
 ///
 /// # Examples
 ///
@@ -221,6 +222,34 @@ impl Blank {
         sink.make(&mut this.wrs, &mut this.sges, stretches)?;
         this.memory = Memory::Sink(sink);
         this.give_elements()?;
+        Ok(self.0)
+    }
+
+    /// Makes the work requests that move all bytes of some lent memory, each with at most
+    /// `most_sges` elements. `place` is a key of the peer, and an offset in its region.
+    /// [`Transfer::end`] returns the memory to its lender. Returns `EINVAL` if there is no memory,
+    /// `EACCES` if the device would write to memory that may only be read, and `EIO` if the memory
+    /// cannot be mapped. May sleep.
+    #[cfg(xprtrdma_rds)]
+    pub fn fill_loan<T: Table + 'static>(
+        mut self,
+        kind: Kind,
+        loan: T,
+        most_sges: usize,
+        place: (u32, u64),
+    ) -> Result<KBox<Transfer>> {
+        let (opcode, dir) = kind.raw();
+        let this = &mut *self.0;
+        (this.tag, this.kind) = (0, kind);
+        if let Memory::Own(pages) = &this.memory {
+            this.memory = Memory::Lent(MappedLoan::none(pages.pd()));
+        }
+        let Memory::Lent(mapped) = &mut this.memory else {
+            return Err(EINVAL);
+        };
+        mapped.map(loan, dir)?;
+        mapped.requests(opcode, most_sges, place, &mut this.wrs)?;
+        // INVARIANT: The elements do not move, and there is a work request.
         Ok(self.0)
     }
 }
@@ -323,6 +352,15 @@ impl Transfer {
         Ok(())
     }
 
+    /// Returns the number of elements for which the lists have memory.
+    fn elements(&self) -> usize {
+        match &self.memory {
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(loan) => loan.capacity(),
+            _ => self.sges.capacity(),
+        }
+    }
+
     /// Ends a transfer that was not posted, or has completed. Returns its pages, and the empty
     /// transfer unless its lists are long. Drops references to pages that other code uses as well,
     /// and returns lent memory to its lender. May sleep.
@@ -337,60 +375,16 @@ impl Transfer {
                 core::mem::replace(&mut this.memory, none).into_pages()
             }
             #[cfg(xprtrdma_rds)]
-            Memory::Lent(_) => return (None, None),
+            Memory::Lent(loan) => {
+                loan.unmap();
+                None
+            }
         };
-        if this.wrs.capacity() > SPARE_WRS || this.sges.capacity() > SPARE_SGES {
+        if this.wrs.capacity() > SPARE_WRS || this.elements() > SPARE_SGES {
             return (pages, None);
         }
         // INVARIANT: All lists are empty.
         (pages, Some(Blank(this)))
-    }
-
-    /// Creates the work requests that move all bytes of some lent memory, each with at most
-    /// `most_sges` elements. The peer's bytes begin at `offset` of the region with this key.
-    /// Dropping the transfer returns the memory to its lender. Returns `EINVAL` if there is no
-    /// memory, and `EIO` if it cannot be mapped. May sleep.
-    #[cfg(xprtrdma_rds)]
-    pub fn of_loan<T: Table + 'static>(
-        kind: Kind,
-        loan: T,
-        pd: &Arc<Pd>,
-        most_sges: usize,
-        (handle, offset): (u32, u64),
-    ) -> Result<Self> {
-        let (opcode, dir) = kind.raw();
-        let most_sges = most_sges.max(1);
-        let mut loan = MappedLoan::new(loan, pd, dir)?;
-        let count = loan.sges().len().div_ceil(most_sges);
-        let mut wrs = KVec::with_capacity(count, GFP_KERNEL)?;
-        let mut remote_addr = offset;
-        for own in loan.sges().chunks_mut(most_sges) {
-            let mut wr = bindings::ib_rdma_wr {
-                remote_addr,
-                rkey: handle,
-                ..Default::default()
-            };
-            wr.wr.opcode = opcode;
-            // CAST: The number of elements is at most `most_sges`.
-            wr.wr.num_sge = own.len() as c_int;
-            wr.wr.sg_list = own.as_mut_ptr();
-            for sge in own.iter() {
-                // The address may wrap around. The peer then refuses it.
-                remote_addr = remote_addr.wrapping_add(u64::from(sge.length));
-            }
-            wrs.push(wr, GFP_KERNEL)?;
-        }
-        if wrs.is_empty() {
-            return Err(EINVAL);
-        }
-        // INVARIANT: The elements do not move, and there is a work request.
-        Ok(Self {
-            wrs,
-            sges: KVec::new(),
-            memory: Memory::Lent(loan),
-            kind,
-            tag: 0,
-        })
     }
 
     /// Stores a number of the driver's choice, see [`Qp::oldest_transfer`](crate::qp::Qp).

@@ -97,8 +97,7 @@ impl Message<'_> {
     /// Returns the properties of the message.
     pub fn asked(&self) -> Asked {
         let mut facts = bindings::rdsrdma_facts::default();
-        // SAFETY: The pointer is valid by the type invariant. The callee writes all fields of
-        // `facts`.
+        // SAFETY: The pointer is valid by the type invariant. The callee writes to `facts`.
         unsafe { bindings::rdsrdma_facts(self.raw.as_ptr(), &mut facts) };
         Asked {
             ack_required: facts.ack_required,
@@ -130,12 +129,20 @@ impl Message<'_> {
         }
     }
 
-    /// Takes a reference to the message, which may outlive the operation of the transport.
-    pub fn hold(&self) -> Held {
+    /// Takes a reference to the message and to the memory of its operation, which may outlive the
+    /// operation of the transport. Returns `None` if the message has no operation.
+    pub fn hold(&self) -> Option<(Held, Operation)> {
+        let operation = self.asked().operation?;
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
-        // INVARIANT: The new object owns the reference taken above.
-        Held(self.raw)
+        // INVARIANT: The new object owns the reference taken above. The number and the direction
+        // are those of the operation.
+        let held = Held {
+            raw: self.raw,
+            pieces: operation.pieces,
+            is_writable: !operation.writes,
+        };
+        Some((held, operation))
     }
 }
 
@@ -168,8 +175,14 @@ impl Payload<'_> {
 ///
 /// # Invariants
 ///
-/// The object owns a reference to the message.
-pub struct Held(NonNull<bindings::rds_message>);
+/// The object owns a reference to the message `raw`. The table of its operation has `pieces`
+/// entries. `is_writable` is false if the operation writes to the peer. Neither changes after the
+/// first send.
+pub struct Held {
+    raw: NonNull<bindings::rds_message>,
+    pieces: u32,
+    is_writable: bool,
+}
 
 // SAFETY: Any thread may use a message.
 unsafe impl Send for Held {}
@@ -178,25 +191,12 @@ unsafe impl Send for Held {}
 unsafe impl Sync for Held {}
 
 impl Held {
-    /// Lends the memory of the message's operation. A message without an operation lends no bytes.
+    /// Lends the memory of the message's operation.
     pub fn lend(&self) -> OperationMemory {
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.
-        unsafe { bindings::rds_message_addref(self.0.as_ptr()) };
-        let asked = self.operation();
-        // INVARIANT: The new object owns the reference taken above. The number and the direction
-        // are those of the operation.
-        OperationMemory {
-            held: Held(self.0),
-            // CAST: `usize` has 64 bits.
-            count: asked.map_or(0, |asked| asked.pieces as usize),
-            is_writable: asked.is_some_and(|asked| !asked.writes),
-        }
-    }
-
-    /// Returns the operation of the message.
-    fn operation(&self) -> Option<Operation> {
-        // SAFETY: By the type invariant the message is valid while `self` is borrowed.
-        unsafe { Message::from_raw(self.0) }.asked().operation
+        unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
+        // INVARIANT: The new object owns the reference taken above. The message is the same.
+        OperationMemory(Held { ..*self })
     }
 
     /// Copies from the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
@@ -205,7 +205,7 @@ impl Held {
         // SAFETY: The pointer is valid by the type invariant. The pages of the operation stay
         // pinned while the message exists. `to` may be written.
         let copied = unsafe {
-            bindings::rdsrdma_copy_from_op(self.0.as_ptr(), at, to.as_mut_ptr().cast(), to.len())
+            bindings::rdsrdma_copy_from_op(self.raw.as_ptr(), at, to.as_mut_ptr().cast(), to.len())
         };
         if copied == to.len() {
             Ok(())
@@ -217,13 +217,13 @@ impl Held {
     /// Copies to the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
     /// is too short, or may only be read because the operation writes to the peer. Does not sleep.
     pub fn copy_to_operation(&self, at: usize, from: &[u8]) -> Result {
-        if self.operation().is_none_or(|asked| asked.writes) {
+        if !self.is_writable {
             return Err(EINVAL);
         }
         // SAFETY: The pointer is valid by the type invariant. The pages of the operation stay
         // pinned while the message exists. `from` is only read.
         let copied = unsafe {
-            bindings::rdsrdma_copy_to_op(self.0.as_ptr(), at, from.as_ptr().cast(), from.len())
+            bindings::rdsrdma_copy_to_op(self.raw.as_ptr(), at, from.as_ptr().cast(), from.len())
         };
         if copied == from.len() {
             Ok(())
@@ -236,36 +236,27 @@ impl Held {
     /// closed waits for this.
     pub fn finished(&self) {
         // SAFETY: The pointer is valid by the type invariant.
-        unsafe { bindings::rds_message_unmapped(self.0.as_ptr()) };
+        unsafe { bindings::rds_message_unmapped(self.raw.as_ptr()) };
     }
 
     /// Reports this `RDS_RDMA_*` status to the program, if the program has requested such reports.
     pub fn tell(&self, status: i32) {
         // SAFETY: The pointer is valid by the type invariant, and the callee takes the locks that
         // it needs.
-        unsafe { bindings::rdsrdma_tell(self.0.as_ptr(), status) };
+        unsafe { bindings::rdsrdma_tell(self.raw.as_ptr(), status) };
     }
 
     /// Sets the `RDS_RDMA_*` status that RDS reports to the program if it discards the message.
     pub fn tell_when_dropped(&self, status: i32) {
         // SAFETY: The pointer is valid by the type invariant, and the callee takes the lock that it
         // needs.
-        unsafe { bindings::rdsrdma_set_failure(self.0.as_ptr(), status) };
+        unsafe { bindings::rdsrdma_set_failure(self.raw.as_ptr(), status) };
     }
 }
 
 /// Memory of a program that an RDMA operation accesses. The memory stays pinned while the message
 /// exists. Dropping this object may sleep.
-///
-/// # Invariants
-///
-/// The table of the operation of `held` has `count` entries. `is_writable` is false if the
-/// operation writes to the peer. Neither changes after the first send.
-pub struct OperationMemory {
-    held: Held,
-    count: usize,
-    is_writable: bool,
-}
+pub struct OperationMemory(Held);
 
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
 // dropped, and this object owns a reference. No code of this module creates a Rust reference to the
@@ -274,19 +265,20 @@ pub struct OperationMemory {
 unsafe impl Table for OperationMemory {
     fn entries(&self) -> &[scatterlist] {
         // SAFETY: The message is valid by the type invariant of `Held`.
-        let table = unsafe { bindings::rdsrdma_op_table(self.held.0.as_ptr()) };
+        let table = unsafe { bindings::rdsrdma_op_table(self.0.raw.as_ptr()) };
         if table.is_null() {
             return &[];
         }
-        // SAFETY: By the type invariant the table has this number of entries. It does not change,
-        // and the message exists while `self` is borrowed.
-        unsafe { slice::from_raw_parts(table, self.count) }
+        // CAST: `usize` has 64 bits.
+        // SAFETY: By the type invariant of `Held` the table has this number of entries. It does not
+        // change, and the message exists while `self` is borrowed.
+        unsafe { slice::from_raw_parts(table, self.0.pieces as usize) }
     }
 
     /// Returns true unless the operation writes to the peer: for such an operation RDS pins the
     /// memory for reading only.
     fn is_writable(&self) -> bool {
-        self.is_writable
+        self.0.is_writable
     }
 }
 
@@ -295,6 +287,6 @@ impl Lender for OperationMemory {}
 impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the object owns this reference. It is dropped once.
-        unsafe { bindings::rds_message_put(self.0.as_ptr()) };
+        unsafe { bindings::rds_message_put(self.raw.as_ptr()) };
     }
 }

@@ -97,7 +97,9 @@ impl Endpoint {
         let pd = device.pd(id)?;
         let handler = Handler::new(connection)?;
         let owner = Qp::create(&pd, &QUEUES, handler)?;
-        connection.data().connect(owner.handle(), credits(granted));
+        connection
+            .data()
+            .connect(owner.handle(), credits(granted))?;
         let endpoint = Self {
             _owner: owner,
             events,

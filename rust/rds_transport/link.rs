@@ -6,9 +6,12 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_rdma::qp::{
-    Qp,
-    QpHandler, //
+use xprtrdma_rdma::{
+    qp::{
+        Qp,
+        QpHandler, //
+    },
+    transfer::Blank, //
 };
 use xprtrdma_rds::message::Held;
 use xprtrdma_rds_proto::{
@@ -50,6 +53,9 @@ impl Posted {
     }
 }
 
+/// Maximum number of empty transfers that a link keeps.
+const SPARES: usize = 4;
+
 /// The state of a queue pair that serves a connection.
 pub(crate) struct Link<H: QpHandler> {
     pub(crate) qp: Arc<Qp<H>>,
@@ -64,13 +70,16 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) replaced: Option<u64>,
     /// The posted operations, in the order in which they were posted and complete.
     pub(crate) posted: KVec<Posted>,
+    /// Empty transfers to be used again. Never grows beyond its capacity.
+    spare: KVec<Blank>,
     /// The completion of the first work request that failed.
     pub(crate) failure: Option<Completion>,
 }
 
 impl<H: QpHandler> Link<H> {
-    pub(crate) fn new(qp: Arc<Qp<H>>, credits: Credits, pings: Pings) -> Self {
-        Self {
+    /// Creates the state of a new queue pair. May sleep.
+    pub(crate) fn new(qp: Arc<Qp<H>>, credits: Credits, pings: Pings) -> Result<Self> {
+        Ok(Self {
             qp,
             owed: Owed::default(),
             acknowledged: Acknowledged::default(),
@@ -79,7 +88,32 @@ impl<H: QpHandler> Link<H> {
             sent: 0,
             replaced: None,
             posted: KVec::new(),
+            spare: KVec::with_capacity(SPARES, GFP_KERNEL)?,
             failure: None,
+        })
+    }
+
+    /// Returns an empty transfer to be used again, if there is one.
+    pub(crate) fn take_spare(&mut self) -> Option<Blank> {
+        self.spare.pop()
+    }
+
+    /// Keeps an empty transfer, unless enough of them are kept: then it stays where it is. The
+    /// caller drops that one without the lock, because dropping it may sleep.
+    pub(crate) fn keep_spare(&mut self, blank: &mut Option<Blank>) {
+        if self.spare.len() < SPARES {
+            *blank = blank
+                .take()
+                .and_then(|blank| self.spare.push_within_capacity(blank).err())
+                .map(|full| full.0);
+        }
+    }
+
+    /// Removes the oldest posted operation, which has completed.
+    pub(crate) fn take_posted(&mut self) -> Option<Posted> {
+        match self.posted.len() {
+            0 | 1 => self.posted.pop(),
+            _ => self.posted.remove(0).ok(),
         }
     }
 

@@ -35,6 +35,7 @@ use xprtrdma_rdma::{
     },
     stretch::Stretch,
     transfer::{
+        Blank,
         Kind,
         Transfer, //
     }, //
@@ -81,11 +82,11 @@ fn fail(connection: &Arc<Connection<Rds>>, posted: Posted) {
 }
 
 fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
-    let asked = message.asked().operation.ok_or(EINVAL)?;
+    let (held, asked) = message.hold().ok_or(EINVAL)?;
     let header = Header::of_own(&message.header());
-    let held = message.hold();
-    let qp = connection.data().with_link(|link| link.qp.clone());
-    let qp = qp.ok_or_else(not_connected)?;
+    let begun = |link: &mut Link<_>| (link.qp.clone(), link.take_spare());
+    let begun = connection.data().with_link(begun);
+    let (qp, spare) = begun.ok_or_else(not_connected)?;
     let wishes = Wishes {
         notify: asked.notify,
         failures: asked.failures,
@@ -115,8 +116,8 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         return Err(EAGAIN);
     }
     let transfer = match is_lent {
-        true => lend(&qp, &posted.message, &asked),
-        false => copy(&qp, &posted.message, &asked),
+        true => lend(&qp, spare, &posted.message, &asked, most_sges),
+        false => copy(&qp, &posted.message, &asked, most_sges),
     };
     let transfer = match transfer {
         Ok(transfer) => transfer,
@@ -138,7 +139,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     let wrs = transfer.wrs();
     // If nothing is posted, both objects are dropped outside the lock, because dropping them may
     // sleep.
-    let mut transfer = Some(KBox::new(transfer, GFP_KERNEL)?);
+    let mut transfer = Some(transfer);
     let mut posted = Some(posted);
     let post = |link: &mut Link<_>| -> Result {
         link.posted.reserve(1, GFP_ATOMIC)?;
@@ -149,7 +150,9 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         };
         batch.post_transfer(transfer.take().ok_or(EINVAL)?, None)?;
         if let Some(posted) = posted.take() {
-            link.posted.push(posted, GFP_ATOMIC)?;
+            link.posted
+                .push_within_capacity(posted)
+                .map_err(|_| ENOMEM)?;
         }
         Ok(())
     };
@@ -160,22 +163,37 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
 }
 
 /// Creates a transfer that accesses the program's memory directly.
-fn lend<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Transfer> {
+fn lend<H: QpHandler>(
+    qp: &Qp<H>,
+    spare: Option<Blank>,
+    message: &Held,
+    asked: &Asked,
+    most_sges: u32,
+) -> Result<KBox<Transfer>> {
     let kind = match asked.writes {
         true => Kind::Write,
         false => Kind::Read,
     };
-    Transfer::of_loan(
+    let blank = match spare {
+        Some(blank) => blank,
+        None => Blank::new(qp.pd())?,
+    };
+    blank.fill_loan(
         kind,
         message.lend(),
-        qp.pd(),
-        qp.pd().max_send_sges() as usize,
+        // CAST: `usize` has 64 bits.
+        most_sges as usize,
         (asked.key, asked.address),
     )
 }
 
 /// Creates a transfer that accesses pages of this driver, and copies the bytes of a Write to them.
-fn copy<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Transfer> {
+fn copy<H: QpHandler>(
+    qp: &Qp<H>,
+    message: &Held,
+    asked: &Asked,
+    most_sges: u32,
+) -> Result<KBox<Transfer>> {
     if asked.bytes > OPERATION {
         return Err(E2BIG);
     }
@@ -194,6 +212,8 @@ fn copy<H: QpHandler>(qp: &Qp<H>, message: &Held, asked: &Asked) -> Result<Trans
         len: asked.bytes,
         at: 0,
     };
-    let most_sges = qp.pd().max_send_sges() as usize;
-    Transfer::new(kind, pages, most_sges, core::iter::once(stretch))
+    // CAST: `usize` has 64 bits.
+    let most_sges = most_sges as usize;
+    let transfer = Transfer::new(kind, pages, most_sges, core::iter::once(stretch))?;
+    Ok(KBox::new(transfer, GFP_KERNEL)?)
 }

@@ -222,12 +222,18 @@ impl QpHandler for Handler {
 
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
         let this = qp.handler();
-        let posted = this.with_link(|link| link.posted.remove(0).ok());
-        let Some(posted) = posted.flatten() else {
+        let kind = transfer.kind();
+        let (pages, mut spare) = Transfer::end(transfer);
+        // No other thread applies the news, so this may be later than the report of the status.
+        let ended = this.with_link(|link| {
+            link.keep_spare(&mut spare);
+            (link.take_posted(), link.advance())
+        });
+        let Some((Some(posted), news)) = ended else {
             return;
         };
-        let (kind, holds_message) = (transfer.kind(), posted.holds_message);
-        let copied = match (kind, KBox::into_inner(transfer).into_pages()) {
+        let holds_message = posted.holds_message;
+        let copied = match (kind, pages) {
             (Kind::Read, Some(mut pages)) => {
                 let len = posted.bytes as usize;
                 pages.change(0, len, |at, part| {
@@ -240,7 +246,9 @@ impl QpHandler for Handler {
             Ok(()) => Completion::Done,
             Err(_) => Completion::Failed,
         });
-        let news = this.with_link(Link::advance).flatten();
+        if news.is_none() && !holds_message {
+            return;
+        }
         let Some(entered) = this.connection.enter() else {
             return;
         };

@@ -95,9 +95,11 @@ impl State {
     }
 
     /// Creates the link for a new queue pair. May sleep.
-    pub(crate) fn connect(&self, qp: Arc<Qp<Handler>>, credits: Credits) {
+    pub(crate) fn connect(&self, qp: Arc<Qp<Handler>>, credits: Credits) -> Result {
         let pings = *self.pings.lock();
-        *self.link.lock() = Some(Link::new(qp, credits, pings));
+        let link = Link::new(qp, credits, pings)?;
+        *self.link.lock() = Some(link);
+        Ok(())
     }
 
     /// Returns true if a work request has failed, or no link exists.
