@@ -203,16 +203,31 @@ unsafe fn map_run(
     count: usize,
 ) -> Result {
     let len = count.checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
-    if len <= pd.max_entry() as usize {
+    let mut most = pd.max_entry() as usize;
+    if len <= most {
         // The space comes first, so that no mapping is lost.
         list::make_room(to)?;
         // SAFETY: The caller's contract guarantees the pages.
         if let Some(addr) = unsafe { map_piece(pd, dir, first, 0, len) } {
             return list::add(to, Mapping { addr, len });
         }
+        most = shorter(len)?;
     }
     // SAFETY: The caller's contract guarantees the pages.
-    unsafe { map_in_pieces(to, pd, dir, first, len) }
+    unsafe { map_in_pieces(to, pd, dir, first, len, most) }
+}
+
+/// Returns the length of the pieces to try if a piece of `len` bytes could not be mapped: bounce
+/// buffers may be fragmented, so shorter pieces may still find space. Returns `EIO` if there is
+/// none, because `len` is not longer than a page.
+#[cold]
+fn shorter(len: usize) -> Result<usize> {
+    if len <= PAGE_SIZE {
+        return Err(EIO);
+    }
+    let half = (len / 2).max(PAGE_SIZE);
+    // NO-OVERFLOW: A remainder is not greater than the number.
+    Ok(half.wrapping_sub(half % PAGE_SIZE))
 }
 
 /// Maps the first of these pages in one piece: as many as lie one behind the other and fit into one
@@ -283,7 +298,8 @@ unsafe fn map_piece(
         .then_some(addr)
 }
 
-/// Maps `all` bytes as [`map_run`] does. Called if they cannot be mapped in one piece.
+/// Maps `all` bytes as [`map_run`] does, in pieces of at most `most` bytes. Called if the bytes
+/// cannot be mapped in one piece.
 ///
 /// # Safety
 ///
@@ -295,21 +311,16 @@ unsafe fn map_in_pieces(
     dir: Direction,
     first: *mut bindings::page,
     all: usize,
+    mut most: usize,
 ) -> Result {
-    let (mut offset, mut most) = (0, pd.max_entry() as usize);
+    let mut offset = 0;
     while offset < all {
         // NO-OVERFLOW: `offset` is less than `all`.
         let len = all.wrapping_sub(offset).min(most);
         list::make_room(to)?;
         // SAFETY: The caller's contract guarantees the pages.
         let Some(addr) = (unsafe { map_piece(pd, dir, first, offset, len) }) else {
-            if len <= PAGE_SIZE {
-                return Err(EIO);
-            }
-            // Bounce buffers may be fragmented, so shorter pieces may still find space.
-            most = (len / 2).max(PAGE_SIZE);
-            // NO-OVERFLOW: A remainder is not greater than the number.
-            most = most.wrapping_sub(most % PAGE_SIZE);
+            most = shorter(len)?;
             continue;
         };
         list::add(to, Mapping { addr, len })?;
