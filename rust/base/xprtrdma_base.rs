@@ -40,14 +40,14 @@ pub const NAME: &kernel::prelude::CStr = c"svcrdma_rs";
 pub const NAME: &kernel::prelude::CStr = c"rds_rdma_rs";
 
 pub mod access_once;
-#[cfg(xprtrdma_server)]
+#[cfg(any(xprtrdma_server, xprtrdma_kunit))]
 pub mod buffer;
 pub mod compat;
 pub mod debugfs;
 pub mod holders;
 pub mod init_once;
 pub mod lend;
-#[cfg(xprtrdma_server)]
+#[cfg(any(xprtrdma_server, xprtrdma_kunit))]
 pub mod list;
 pub mod log;
 #[cfg(not(xprtrdma_rds))]

@@ -28,6 +28,7 @@
 #include "../helpers/rds.h"
 #endif
 #ifdef XPRTRDMA_KUNIT
+#include "../helpers/passive.h"
 #include "../kunit/fake_device.h"
 #include "../kunit/fake_rpc.h"
 #endif

@@ -41,11 +41,10 @@ pub use proof::{
 pub(crate) use exposed::FIRST_DOORBELL;
 pub(crate) use proof::NO_PD;
 
+#[cfg(any(xprtrdma_rds, xprtrdma_kunit))]
+pub(crate) use table::mark_end;
 #[cfg(xprtrdma_rds)]
-pub(crate) use table::{
-    mark_end,
-    Filling, //
-};
+pub(crate) use table::Filling;
 
 use crate::{
     dma::Direction,

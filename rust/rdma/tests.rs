@@ -22,6 +22,7 @@ mod fake;
 mod lent;
 mod local;
 mod log;
+mod mapped;
 mod model;
 mod mr;
 mod pd;

@@ -41,7 +41,8 @@ pub use xprtrdma_base::{
 
 #[cfg(xprtrdma_server)]
 pub mod blanks;
-#[cfg(xprtrdma_server)]
+#[cfg(any(xprtrdma_server, xprtrdma_kunit))]
+#[cfg_attr(xprtrdma_kunit, allow(dead_code, reason = "the suites use a part"))]
 mod block;
 pub mod cm;
 pub mod cq;
@@ -49,16 +50,20 @@ pub mod device;
 pub mod dma;
 pub mod events;
 pub mod failure;
-#[cfg(xprtrdma_rds)]
+#[cfg(any(xprtrdma_rds, xprtrdma_kunit))]
+#[cfg_attr(xprtrdma_kunit, allow(dead_code, reason = "the suites use a part"))]
 mod lent;
 pub mod local;
-#[cfg(xprtrdma_server)]
+#[cfg(any(xprtrdma_server, xprtrdma_kunit))]
+#[cfg_attr(xprtrdma_kunit, allow(dead_code, reason = "the suites use a part"))]
 mod mapped;
 pub mod mr;
-#[cfg(xprtrdma_server)]
+#[cfg(any(xprtrdma_server, xprtrdma_kunit))]
+#[cfg_attr(xprtrdma_kunit, allow(dead_code, reason = "the suites use a part"))]
 pub mod pages;
 pub mod pd;
-#[cfg(xprtrdma_server)]
+#[cfg(any(xprtrdma_server, xprtrdma_kunit))]
+#[cfg_attr(xprtrdma_kunit, allow(dead_code, reason = "the suites use a part"))]
 pub mod pool;
 pub mod qp;
 #[cfg(xprtrdma_rds)]

@@ -231,7 +231,7 @@ pub(super) fn unmark(first: &mut scatterlist) {
 }
 
 /// Marks the last entry of a table.
-#[cfg(xprtrdma_rds)]
+#[cfg(any(xprtrdma_rds, xprtrdma_kunit))]
 pub(crate) fn mark_end(last: &mut scatterlist) {
     last.page_link |= SG_END;
 }

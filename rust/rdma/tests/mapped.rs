@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that is mapped for a device outside of regions: lent tables, and pages of this module.
+
+use super::{
+    allocations::each_allocation,
+    ensure::Test,
+    fake::{
+        calm,
+        routed,
+        Census,
+        Verb, //
+    },
+    lent::Lent, //
+};
+use crate::{
+    dma::Direction,
+    lent::MappedLoan,
+    pages::{
+        MappedPages,
+        Pages, //
+    },
+    pd::Pd,
+};
+use core::cell::Cell;
+use kernel::{
+    bindings::scatterlist,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    },
+};
+use xprtrdma_base::{
+    buffer::PageArray,
+    lend::{
+        Lender,
+        Loan,
+        Table, //
+    }, //
+};
+use xprtrdma_bindings as bindings;
+
+/// Creates a domain without objects.
+fn domain() -> Result<Arc<Pd>> {
+    calm();
+    let (id, _log) = routed()?;
+    Pd::alloc(id)
+}
+
+const DOMAIN: Census = Census {
+    pds: 1,
+    ..Census::NOTHING
+};
+
+/// Memory with a table of its pieces, each of which is in one page.
+struct Listed {
+    lent: Lent,
+    table: KVec<scatterlist>,
+    is_writable: bool,
+}
+
+impl Listed {
+    fn new(pieces: &[(usize, usize)], is_writable: bool) -> Result<Self> {
+        let lent = Lent::new(pieces)?;
+        let mut table = KVec::new();
+        let mut listed = Ok(());
+        lent.pieces(0, |piece| {
+            let entry = scatterlist {
+                page_link: piece.page.addr(),
+                offset: piece.first as u32,
+                length: piece.len as u32,
+                ..Default::default()
+            };
+            listed = table.push(entry, GFP_KERNEL);
+            listed.is_ok()
+        });
+        listed?;
+        Ok(Self {
+            lent,
+            table,
+            is_writable,
+        })
+    }
+}
+
+// SAFETY: The table is only read.
+unsafe impl Send for Listed {}
+
+impl Lender for Listed {}
+
+// SAFETY: The table describes memory of `lent`, which the test only reads while it is mapped. Each
+// entry is in one page, has no mark, and was never mapped.
+unsafe impl Table for Listed {
+    fn entries(&self) -> &[scatterlist] {
+        &self.table
+    }
+
+    fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+}
+
+/// Returns the bytes that the device reads through these elements.
+fn read(sges: &[bindings::ib_sge]) -> Result<KVec<u8>> {
+    let mut bytes = KVec::new();
+    for sge in sges {
+        let mut part = KVec::from_elem(0u8, sge.length as usize, GFP_KERNEL)?;
+        // SAFETY: The buffer is writable and has this length.
+        let errno =
+            unsafe { bindings::fake_dma_read(sge.addr, part.as_mut_ptr().cast(), sge.length) };
+        kernel::error::to_result(errno)?;
+        bytes.extend_from_slice(&part, GFP_KERNEL)?;
+    }
+    Ok(bytes)
+}
+
+const P: usize = PAGE_SIZE;
+/// Lists of pieces. The pieces of the first three follow each other in memory.
+const LISTS: [&[(usize, usize)]; 6] = [
+    &[(0, P)],
+    &[(0, P), (P, P), (2 * P, 100)],
+    &[(100, P - 100), (P, 1), (P + 1, 5)],
+    &[(P, P), (0, P), (2 * P, P)],
+    &[(0, 10), (20, 10), (2 * P + 7, 3)],
+    &[(5, 1), (7, 1), (8, 1), (P - 1, 1), (P, 1)],
+];
+
+#[kunit_tests(xprtrdma_mapped)]
+mod suite {
+    use super::*;
+
+    /// Returns an object to which the memory of `listed` is mapped.
+    fn mapped(pd: &Arc<Pd>, listed: Listed, dir: Direction) -> Result<MappedLoan> {
+        let mut mapped = MappedLoan::none(pd);
+        mapped.map(listed, dir)?;
+        Ok(mapped)
+    }
+
+    #[test]
+    fn the_elements_of_a_loan_are_its_bytes() -> Test {
+        let pd = domain()?;
+        // The lists of one loan are used for the next.
+        let mut mapped = MappedLoan::none(&pd);
+        for list in LISTS {
+            let listed = Listed::new(list, true)?;
+            let given_back = listed.lent.given_back();
+            let mut expected = KVec::new();
+            for &(first, len) in list {
+                let piece = listed.lent.bytes().get(first..first + len);
+                expected.extend_from_slice(piece.ok_or(EINVAL)?, GFP_KERNEL)?;
+            }
+            mapped.map(listed, Direction::ToDevice)?;
+            ensure_eq!(Census::now().mappings, 1);
+            let sges = mapped.sges();
+            ensure!(read(sges)? == expected);
+            // Elements that follow each other are joined.
+            for two in sges.windows(2) {
+                ensure!(two[0].addr + u64::from(two[0].length) != two[1].addr);
+            }
+            let other = Listed::new(list, true)?;
+            ensure_eq!(mapped.map(other, Direction::ToDevice).err(), Some(EINVAL));
+            ensure_eq!(given_back.load(Relaxed), 0);
+            mapped.unmap();
+            ensure_eq!(given_back.load(Relaxed), 1);
+            ensure!(mapped.sges().is_empty());
+            ensure_eq!(Census::now(), DOMAIN);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_dropped_loan_goes_back() -> Test {
+        let pd = domain()?;
+        let listed = Listed::new(LISTS[1], true)?;
+        let given_back = listed.lent.given_back();
+        drop(mapped(&pd, listed, Direction::ToDevice)?);
+        ensure_eq!(given_back.load(Relaxed), 1);
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
+    #[test]
+    fn a_loan_that_cannot_be_mapped_goes_back() -> Test {
+        let pd = domain()?;
+        for list in LISTS {
+            let listed = Listed::new(list, true)?;
+            let given_back = listed.lent.given_back();
+            Verb::DmaMapSg.fail(1);
+            let error = mapped(&pd, listed, Direction::FromDevice).err();
+            ensure_eq!(error, Some(EIO));
+            ensure_eq!(given_back.load(Relaxed), 1);
+            ensure_eq!(Census::now(), DOMAIN);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_loan_without_memory_for_tables_goes_back() -> Test {
+        let pd = domain()?;
+        let errors = each_allocation(
+            || Listed::new(LISTS[1], true).map(|listed| Cell::new(Some(listed))),
+            |cell| {
+                let listed = cell.take().ok_or(EINVAL)?;
+                mapped(&pd, listed, Direction::ToDevice).map(drop)
+            },
+            |cell| {
+                drop(cell);
+                ensure_eq!(Census::now(), DOMAIN);
+                Ok(())
+            },
+        )?;
+        // The lender. The lists can be in memory that is allocated page by page, if the kernel has
+        // no other memory for them.
+        ensure_at_least!(errors, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_writes_only_to_memory_that_may_be_written() -> Test {
+        let pd = domain()?;
+        let listed = Listed::new(LISTS[0], false)?;
+        let error = mapped(&pd, listed, Direction::FromDevice).err();
+        ensure_eq!(error, Some(EACCES));
+        let listed = Listed::new(LISTS[0], false)?;
+        drop(mapped(&pd, listed, Direction::ToDevice)?);
+        let error = mapped(&pd, Listed::new(&[], true)?, Direction::ToDevice).err();
+        ensure_eq!(error, Some(EINVAL));
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
+    /// Returns all elements of mapped pages.
+    fn elements(mapped: &MappedPages) -> Result<KVec<bindings::ib_sge>> {
+        let (mut all, mut sges) = (mapped.elements(), KVec::new());
+        while let Some(sge) = all.next(usize::MAX) {
+            sges.push(sge, GFP_KERNEL)?;
+        }
+        Ok(sges)
+    }
+
+    /// Allocates pages in which each byte contains its offset, modulo 251.
+    fn filled(len: usize) -> Result<Pages> {
+        let mut pages = Pages::new(len)?;
+        pages.change(0, len, |at, part| {
+            for (i, byte) in part.iter_mut().enumerate() {
+                // CAST: The remainder is less than 251.
+                *byte = ((at + i) % 251) as u8;
+            }
+            Ok(())
+        })?;
+        Ok(pages)
+    }
+
+    /// Returns whether the device reads the bytes of [`filled`] for this length.
+    fn are_right(mapped: &MappedPages, len: usize) -> Result<bool> {
+        let bytes = read(&elements(mapped)?)?;
+        let mut all = bytes.iter().enumerate();
+        // The device reads whole pages. What is behind the bytes is zero.
+        Ok(bytes.len() == len.next_multiple_of(P)
+            && all.all(|(i, b)| usize::from(*b) == if i < len { i % 251 } else { 0 }))
+    }
+
+    #[test]
+    fn the_elements_of_pages_are_their_bytes() -> Test {
+        let pd = domain()?;
+        for len in [1, P - 1, P, P + 1, 5 * P] {
+            let pages = filled(len)?;
+            let runs = pages.runs().len();
+            let mut mapped = pages.map(&pd, Direction::ToDevice)?;
+            // One mapping for each piece in which the pages were allocated.
+            ensure_eq!(Census::now().mappings as usize, runs);
+            ensure!(are_right(&mapped, len)?);
+            let pages = mapped.unmap().ok_or(EINVAL)?;
+            ensure_eq!(Census::now(), DOMAIN);
+            ensure_eq!(PageArray::len(&pages), len);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_piece_that_cannot_be_mapped_is_mapped_in_shorter_ones() -> Test {
+        let pd = domain()?;
+        let pages = filled(4 * P)?;
+        ensure_eq!(pages.runs().len(), 1);
+        Verb::DmaMap.fail(1);
+        let mapped = pages.map(&pd, Direction::ToDevice)?;
+        ensure_eq!(Census::now().mappings, 2);
+        ensure!(are_right(&mapped, 4 * P)?);
+        drop(mapped);
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
+    #[test]
+    fn pages_that_cannot_be_mapped_leave_nothing() -> Test {
+        let pd = domain()?;
+        // The last piece of each is a single page, which has no shorter pieces.
+        for (count, nth) in [(1, 1), (3, 2), (7, 3)] {
+            let pages = filled(count * P)?;
+            ensure_eq!(pages.runs().len(), nth as usize);
+            Verb::DmaMap.fail(nth);
+            ensure_eq!(pages.map(&pd, Direction::FromDevice).err(), Some(EIO));
+            ensure_at_least!(Verb::DmaMap.calls(), nth);
+            ensure_eq!(Census::now(), DOMAIN);
+            calm();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn pages_without_memory_leave_nothing() -> Test {
+        let pd = domain()?;
+        let errors = each_allocation(
+            || Ok(()),
+            |()| Pages::new(3 * P)?.map(&pd, Direction::ToDevice).map(drop),
+            |()| {
+                ensure_eq!(Census::now(), DOMAIN);
+                Ok(())
+            },
+        )?;
+        // Three allocations besides those of pages: two lists, and the list of addresses.
+        ensure_at_least!(errors, 3);
+        Ok(())
+    }
+}
