@@ -64,7 +64,10 @@ impl DmaBuf {
             // An empty vector has no memory, only a dangling pointer.
             return Err(EINVAL);
         }
-        let mut mem = KVec::from_elem(0u8, len, GFP_KERNEL | __GFP_NOWARN)?;
+        // `KVec::from_elem` would write the bytes one by one.
+        let mut mem = KVec::<u8>::with_capacity(len, GFP_KERNEL | __GFP_NOWARN | __GFP_ZERO)?;
+        // SAFETY: The vector is empty and has the capacity `len`. The allocator has written zeroes.
+        unsafe { mem.inc_len(len) };
         let ptr = mem.as_mut_ptr();
         let dev = pd.raw_device();
         // SAFETY: The device exists as long as `pd`. `mem` consists of `len` bytes of kmalloc
