@@ -147,7 +147,9 @@ impl<S: Service> Ops<S> {
     /// `args` comes from the RPC client.
     unsafe fn try_setup(args: &bindings::xprt_create) -> Result<*mut bindings::rpc_xprt> {
         let xprt = NonNull::new(args.bc_xprt).ok_or(EINVAL)?.as_ptr();
-        // SAFETY: The caller holds a reference to the connection.
+        // SAFETY: nfsd, which creates the client, holds a reference to the connection. sysfs
+        // (`add_xprt`, root only) does not hold one, but has the pointer only until the first call
+        // to the client is sent, for which nfsd holds its reference.
         if !unsafe { bindings::svcrdma_is_connection(xprt) } {
             return Err(EINVAL);
         }
