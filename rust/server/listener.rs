@@ -12,6 +12,7 @@ use crate::{
 use core::{
     net::SocketAddr,
     sync::atomic::{
+        AtomicBool,
         AtomicU32,
         Ordering::Relaxed, //
     }, //
@@ -45,6 +46,8 @@ pub(crate) struct Door {
     crowd: Arc<Crowd>,
     /// The address of the listener.
     local: SocketAddr,
+    /// Whether the hardware address of `local` has changed.
+    moved: AtomicBool,
     /// The debugfs files of the listener.
     pub(crate) board: Board,
     /// The work queue that handles completions of the listener's connections.
@@ -63,10 +66,33 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
         bell,
         crowd,
         local: *addr,
+        moved: AtomicBool::new(false),
         board: Board::new(addr)?,
         queue,
     };
     Listener::new(net, addr, REQUESTS, door)
+}
+
+/// Listens again if the hardware address of the listener's address has changed. May sleep.
+pub(crate) fn follow_address(listener: &Listener) {
+    let door = listener.handler();
+    if !door.moved.swap(false, Relaxed) {
+        return;
+    }
+    match listener.listen_again() {
+        Ok(()) => pr_info!(
+            "listening at {} again: its hardware address has changed\n",
+            Show(&door.local)
+        ),
+        Err(error) => {
+            pr_warn!(
+                "cannot listen at {} after its hardware address has changed ({error:?}): nfsd \
+                 forgets the listener\n",
+                Show(&door.local)
+            );
+            door.bell.close();
+        }
+    }
 }
 
 impl Door {
@@ -108,5 +134,10 @@ impl ListenHandler for Door {
             Show(&self.local)
         );
         self.bell.close();
+    }
+
+    fn moved(&self) {
+        self.moved.store(true, Relaxed);
+        self.bell.ring();
     }
 }

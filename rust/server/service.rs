@@ -58,11 +58,12 @@ impl Service for Rdma {
 
     fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listening<Self>> {
         let listener = listener::listen(net, addr, bell)?;
-        let local = listener.local_addr().ok_or(EINVAL)?;
+        let local = listener.local_addr();
         Ok(Listening { listener, local })
     }
 
     fn accept(listener: &Listener, longest_call: u32) -> Option<Accepted<Self>> {
+        listener::follow_address(listener);
         let request = listener.take()?;
         Connection::accept(listener.handler(), request, longest_call)
     }

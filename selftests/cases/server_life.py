@@ -2,6 +2,7 @@
 """Our server's module, its listeners and its connections begin and end many times."""
 
 import collections
+import json
 import os
 import subprocess
 import time
@@ -95,6 +96,54 @@ def a_listener_at_an_address_lets_its_device_go(t):
                    "the listener has let the device go")
     t.note(f"the device went in {taken:.2f} s")
     check(taken < ENV.patience(10), f"the device went after {taken:.1f} s")
+    stage.read()
+
+
+BOND_ADDRESS = "198.51.100.1"
+# The hardware address of this bond is that of the interface in use.
+BOND = f"""\
+set -e
+modprobe bonding max_bonds=0
+ip link add bond0 type bond mode active-backup fail_over_mac active
+for slave in bond0s1 bond0s2; do
+    ip link add $slave type dummy
+    ip link set $slave master bond0
+done
+ip link set bond0 up
+ip address add {BOND_ADDRESS}/24 dev bond0
+rdma link add rxe9 type rxe netdev bond0
+"""
+UNBOND = """\
+rdma link delete rxe9
+for link in bond0 bond0s1 bond0s2; do ip link delete $link; done
+rmmod bonding
+"""
+
+
+# covers: A listener at an address of a bond listens again when the bond uses another interface.
+# The debug kernel has no bonds.
+@case(versions=(), clients=CLIENTS, server="ours", provider="rxe", stock_only=True, seconds=60)
+def a_listener_follows_its_bond(t):
+    def listening():
+        found = json.loads(t.server.run("rdma", "-j", "resource", "show", "cm_id"))
+        return [one["cm-idn"] for one in found if one["state"] == "LISTEN"
+                and one.get("src-addr") == f"{BOND_ADDRESS}:{PORT + 1}"]
+
+    stage = Stage(t)
+    t.defer(faults.restart_nfsd, t.server)
+    t.defer(t.server.run, "sh", "-c", UNBOND)
+    t.server.run("sh", "-c", BOND)
+    faults.stop_nfsd(t.server)
+    t.defer(faults.stop_nfsd, t.server)
+    t.server.run("nfsdctl", "listener", f"+rdma:{BOND_ADDRESS}:{PORT + 1}")
+    t.server.call("text", faults.PORTLIST, f"rdma {PORT}")
+    t.server.call("text", f"{faults.NFSD}/threads", str(faults.THREADS))
+    for slave in ("bond0s2", "bond0s1", "bond0s2"):
+        before = listening()
+        equal(len(before), 1, "identifiers that listen at the bond's address")
+        t.server.run("ip", "link", "set", "bond0", "type", "bond", "active_slave", slave)
+        wait.until(lambda: listening() not in ([], before), ENV.patience(10),
+                   "another identifier that listens")
     stage.read()
 
 

@@ -23,7 +23,8 @@ use kernel::{
     sync::{
         atomic::Atomic,
         new_mutex,
-        Arc, //
+        Arc,
+        Mutex, //
     }, //
 };
 use xprtrdma_base::{
@@ -78,6 +79,12 @@ pub trait ListenHandler: Send + Sync + 'static {
     /// the listener is dropped, which the handler must not do itself. A listener with a wildcard
     /// address has no device, so its handler need not implement this method.
     fn removed(&self) {}
+
+    /// Called when the hardware address that belongs to the listener's address has changed, as when
+    /// a bond uses another interface. Requests may now arrive at a device on which the listener
+    /// does not listen, until [`Listener::listen_again`] is called. The handler must not call it
+    /// itself. Not called for a listener with a wildcard address.
+    fn moved(&self) {}
 }
 
 /// A connection request that waits to be accepted. Dropping it rejects the request.
@@ -93,7 +100,7 @@ pub struct Request<H: ListenHandler> {
 ///
 /// # Invariants
 ///
-/// - `id` is valid until `drop` and its context is `context`.
+/// - `id` is valid as long as its lock is held, and until `drop`. Its context is `context`.
 /// - The object is dropped only where the thread may sleep, and not by one of its own handlers.
 ///
 /// # Examples
@@ -144,7 +151,11 @@ pub struct Request<H: ListenHandler> {
 /// }
 /// ```
 pub struct Listener<H: ListenHandler> {
-    id: NonNull<bindings::rdma_cm_id>,
+    id: Pin<KBox<Mutex<NonNull<bindings::rdma_cm_id>>>>,
+    /// The address to which the id is bound.
+    local: SocketAddr,
+    /// Maximum number of requests that wait.
+    most: c_int,
     // This field is dropped after the id has been destroyed, when no event can arrive any more. Its
     // drop rejects the waiting requests, which the CM does not destroy together with the listener.
     context: Pin<KBox<ListenContext<H>>>,
@@ -152,7 +163,7 @@ pub struct Listener<H: ListenHandler> {
 
 // SAFETY: Any thread may use an id.
 unsafe impl<H: ListenHandler> Send for Listener<H> {}
-// SAFETY: Only the creation and the drop of the object change the id.
+// SAFETY: The id is used with its lock held.
 unsafe impl<H: ListenHandler> Sync for Listener<H> {}
 
 #[pin_data]
@@ -192,35 +203,58 @@ impl<H: ListenHandler> Listener<H> {
             }),
             GFP_KERNEL,
         )?;
-        let raw: *const ListenContext<H> = &*context;
-        // SAFETY: `net` is valid by its type. The context outlives the id, because the object built
-        // below owns both and destroys the id first.
-        let id = from_err_ptr(unsafe {
-            bindings::__rdma_create_kernel_id(
-                net.as_raw(),
-                Some(listen_event::<H>),
-                raw.cast_mut().cast(),
-                bindings::rdma_ucm_port_space_RDMA_PS_TCP,
-                bindings::ib_qp_type_IB_QPT_RC,
-                NAME.as_char_ptr(),
-            )
-        })?;
-        // INVARIANT: `id` was just created with `context`.
-        let listener = Self {
-            id: NonNull::new(id).ok_or(ENOMEM)?,
+        let most = c_int::try_from(most)?;
+        // SAFETY: `net` is valid by its type. The object that is created below destroys the id
+        // before its context.
+        let id = unsafe { create_id(net.as_raw(), &*context) }?;
+        let lock = match KBox::pin_init(new_mutex!(id, "Listener::id"), GFP_KERNEL) {
+            Ok(lock) => lock,
+            Err(e) => {
+                // SAFETY: The id was created above, and is not used again.
+                unsafe { bindings::rdma_destroy_id(id.as_ptr()) };
+                return Err(e);
+            }
+        };
+        // INVARIANT: `id` was created with `context`.
+        let mut listener = Self {
+            id: lock,
+            local: *addr,
+            most,
             context,
         };
-        // SAFETY: The id is valid, and nothing else uses it.
-        to_result(unsafe { bindings::rdma_set_afonly(id, 1) })?;
-        with_raw(addr, |addr| {
-            // SAFETY: The id is valid, and nothing else uses it. `addr` is an initialised socket
-            // address of the family that it names. The callee copies it.
-            to_result(unsafe { bindings::rdma_bind_addr(id, addr.cast_mut()) })
-        })?;
-        let backlog = c_int::try_from(most)?;
-        // SAFETY: The id is valid and bound, and nothing else uses it.
-        to_result(unsafe { bindings::rdma_listen(id, backlog) })?;
+        // SAFETY: The id is valid by the type invariant, and nothing else uses it.
+        unsafe { listen(id, addr, most) }?;
+        // SAFETY: The id is valid, and its address was written before it began to listen.
+        // `sockaddr_storage` has space for either family.
+        let storage = unsafe { &raw const (*id.as_ptr()).route.addr.src_addr };
+        // SAFETY: The address is initialised, and its family says how long it is.
+        listener.local = unsafe { addr_from_raw(storage.cast()) }.ok_or(EINVAL)?;
         Ok(listener)
+    }
+
+    /// Listens at the same address again, on the device that has it now. Requests that wait stay in
+    /// the queue. For a moment no id listens, and the device rejects requests. May sleep; must not
+    /// be called by the handler.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Listener::new`]. The object does not listen any more then, and the
+    /// caller may call this method again.
+    pub fn listen_again(&self) -> Result {
+        let mut id = self.id.lock();
+        // SAFETY: The id is valid by the type invariant. It holds a reference to its namespace.
+        let net = unsafe { (*id.as_ptr()).route.addr.dev_addr.net };
+        // SAFETY: The namespace is valid as long as the old id, and the callee takes a reference to
+        // it. This object destroys the id before its context.
+        let new = unsafe { create_id(net, &*self.context) }?;
+        // INVARIANT: The id was created with `context`.
+        let old = core::mem::replace(&mut *id, new);
+        // The port belongs to the old id until that is destroyed.
+        // SAFETY: The old id is not used again. The callee waits for running handlers, which do not
+        // take the lock.
+        unsafe { bindings::rdma_destroy_id(old.as_ptr()) };
+        // SAFETY: The id is valid by the type invariant, and only this thread uses it.
+        unsafe { listen(new, &self.local, self.most) }
     }
 
     /// Returns the handler of the requests.
@@ -228,13 +262,9 @@ impl<H: ListenHandler> Listener<H> {
         &self.context.handler
     }
 
-    /// Returns the address to which the id is bound.
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        // SAFETY: The id is valid by the type invariant. Its address was written before it started
-        // to listen. `sockaddr_storage` has space for either family.
-        let storage = unsafe { &raw const (*self.id.as_ptr()).route.addr.src_addr };
-        // SAFETY: The address is initialised, and its family says how long it is.
-        unsafe { addr_from_raw(storage.cast()) }
+    /// Returns the address at which the object listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
     }
 
     /// Takes the oldest waiting request from the queue and returns it.
@@ -262,10 +292,52 @@ impl<H: ListenHandler> Listener<H> {
 
 impl<H: ListenHandler> Drop for Listener<H> {
     fn drop(&mut self) {
+        let id = self.id.lock();
         // SAFETY: `id` is valid by the type invariant and is not used again. The callee waits for
-        // running handlers, so `context` may be freed afterwards.
-        unsafe { bindings::rdma_destroy_id(self.id.as_ptr()) }
+        // running handlers, which do not take the lock, so `context` may be freed afterwards.
+        unsafe { bindings::rdma_destroy_id(id.as_ptr()) }
     }
+}
+
+/// Creates an id whose events go to `context`.
+///
+/// # Safety
+///
+/// `net` is valid. The id is destroyed before `context` is freed.
+unsafe fn create_id<H: ListenHandler>(
+    net: *mut bindings::net,
+    context: *const ListenContext<H>,
+) -> Result<NonNull<bindings::rdma_cm_id>> {
+    // SAFETY: By this function's contract `net` is valid, and the context outlives the id.
+    let id = from_err_ptr(unsafe {
+        bindings::__rdma_create_kernel_id(
+            net,
+            Some(listen_event::<H>),
+            context.cast_mut().cast(),
+            bindings::rdma_ucm_port_space_RDMA_PS_TCP,
+            bindings::ib_qp_type_IB_QPT_RC,
+            NAME.as_char_ptr(),
+        )
+    })?;
+    NonNull::new(id).ok_or(ENOMEM)
+}
+
+/// Makes an id listen at an address.
+///
+/// # Safety
+///
+/// The id is valid and new, and only the caller uses it.
+unsafe fn listen(id: NonNull<bindings::rdma_cm_id>, addr: &SocketAddr, most: c_int) -> Result {
+    let id = id.as_ptr();
+    // SAFETY: By this function's contract the id is valid, and nothing else uses it.
+    to_result(unsafe { bindings::rdma_set_afonly(id, 1) })?;
+    with_raw(addr, |addr| {
+        // SAFETY: By this function's contract the id is valid, and nothing else uses it. `addr` is
+        // an initialised socket address of the family that it names. The callee copies it.
+        to_result(unsafe { bindings::rdma_bind_addr(id, addr.cast_mut()) })
+    })?;
+    // SAFETY: By this function's contract the id is valid. It was bound above.
+    to_result(unsafe { bindings::rdma_listen(id, most) })
 }
 
 /// Returns true if a device supports Send With Invalidate.
@@ -356,8 +428,10 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
     // SAFETY: `event` is valid during the call.
     let event = unsafe { &*event };
     if event.event != bindings::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-        if event.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
-            context.handler.removed();
+        match event.event {
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => context.handler.removed(),
+            bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => context.handler.moved(),
+            _ => {}
         }
         // Zero leaves the id to its owner; any other value would make the CM destroy the id.
         return 0;
