@@ -35,6 +35,11 @@ impl Count {
         }
     }
 
+    /// Returns how often the limit was reached.
+    pub(crate) fn get(&self) -> u64 {
+        self.seen.load(Relaxed)
+    }
+
     /// Adds one to the counter.
     #[cold]
     pub(crate) fn add(&self) {
@@ -81,7 +86,8 @@ static HALF_OPEN: Count = Count::new("ended_half_open");
 /// (`served::life`).
 static SILENT: Count = Count::new("ended_silent");
 /// Connections whose oldest work request in the send queue (an RDMA Read, a Write, a message) did
-/// not complete within 30 s, even if the client continued to send (`served::life`).
+/// not complete within 30 s, even if the client continued to send; or within 60 to 120 s, if calls
+/// of other connections waited for memory that this one held (`served::life`).
 static STALLED: Count = Count::new("ended_send_queue_stalled");
 /// Connections that ended because too many of their messages were dropped or refused: 16, of which
 /// one is forgotten each minute (`served::life`).
@@ -130,7 +136,7 @@ fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
         &ANSWERS, &SHARE, &ADDRESS, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &LINES,
         &CROWDED, &HALF_OPEN, &SILENT, &STALLED, &RUDE, &OPTIONS, &OVERRUN, &LOST,
     ] {
-        writeln!(f, "{} {}", count.name, count.seen.load(Relaxed))?;
+        writeln!(f, "{} {}", count.name, count.get())?;
     }
     Ok(())
 }

@@ -415,6 +415,11 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
+    /// Returns true if the calls of the connection hold counted memory.
+    pub(crate) fn holds_memory(&self) -> bool {
+        self.queues.lock().share.pages() != 0
+    }
+
     /// Returns the regions for the data of Reads, if the device needs them.
     pub(crate) fn sinks(&self) -> Option<&Sinks> {
         self.sinks.as_deref()

@@ -275,12 +275,16 @@ impl Tended for Handler {
         let this = qp.handler();
         this.reads.trim();
         this.callbacks.tick(&this.events);
-        let (_, wrs) = qp.send_occupancy();
+        let in_flight = qp.sends_in_flight();
+        let holds_memory = this.reads.holds_memory();
         let mut grant = this.outbox.grant.lock();
         grant.pause();
         let has_calls = grant.in_process() != 0 || grant.has_unsent();
         drop(grant);
-        for act in this.watch.tick(&this.events, wrs, has_calls) {
+        for act in this
+            .watch
+            .tick(&this.events, in_flight, has_calls, holds_memory)
+        {
             match act {
                 Act::End(cause) => this.events.end(cause),
                 // If the send queue has no space for a probe, the work requests in it serve the

@@ -114,6 +114,7 @@ pub(crate) const PATIENCE: Patience = Patience {
     silence: Millis::from_secs(60),
     answer: Millis::from_secs(30),
     transfer: Millis::from_secs(30),
+    drain: Millis::from_secs(60),
     tick: Millis::from_secs(5),
     malformed: 16,
 };

@@ -14,6 +14,7 @@ use crate::{
 };
 use core::sync::atomic::{
     AtomicU32,
+    AtomicU64,
     Ordering::Relaxed, //
 };
 use kernel::{
@@ -34,7 +35,8 @@ use kernel::{
 use xprtrdma_proto::{
     served::life::{
         Act,
-        Life, //
+        Life,
+        Progress, //
     },
     time::Time, //
 };
@@ -160,6 +162,8 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
 pub(crate) struct Watch {
     /// Number of signalled work requests on the send queue that have completed.
     completed: AtomicU32,
+    /// How often a call of any connection had waited for memory at the last tick.
+    waits: AtomicU64,
     life: Pin<KBox<SpinLock<Life>>>,
 }
 
@@ -169,6 +173,7 @@ impl Watch {
         let life = Life::accepting(PATIENCE, iwarp, now());
         Ok(Self {
             completed: AtomicU32::new(0),
+            waits: AtomicU64::new(count::BUDGET.get()),
             life: KBox::pin_init(new_spinlock!(life, "Watch::life"), GFP_KERNEL)?,
         })
     }
@@ -203,11 +208,25 @@ impl Watch {
         self.life.lock().option_refused();
     }
 
-    /// Records a tick. `send_wrs` and `has_calls` say what was in flight since the last tick: work
-    /// requests of the send queue, and calls. Returns the required actions.
-    pub(crate) fn tick(&self, events: &Events, send_wrs: u32, has_calls: bool) -> [Act; 2] {
+    /// Records a tick. `(send_wrs, signalled)` are the numbers of work requests in flight of the
+    /// send queue, and of the signalled ones. `has_calls` says whether calls are in flight, and
+    /// `holds_memory` whether calls hold counted memory. Returns the required actions.
+    pub(crate) fn tick(
+        &self,
+        events: &Events,
+        (send_wrs, signalled): (u32, u32),
+        has_calls: bool,
+        holds_memory: bool,
+    ) -> [Act; 2] {
         let now = now();
-        let completed = self.completed.load(Relaxed);
+        let waits = count::BUDGET.get();
+        let others_wait = self.waits.swap(waits, Relaxed) != waits;
+        let progress = Progress {
+            under_way: send_wrs != 0,
+            signalled,
+            completed: self.completed.load(Relaxed),
+            is_in_the_way: others_wait && holds_memory,
+        };
         let heard = events.ending().ticked(has_calls);
         let mut life = self.life.lock();
         if events.is_established() {
@@ -218,7 +237,7 @@ impl Watch {
         }
         [
             life.tick(now),
-            life.send_queue(now, send_wrs != 0, completed),
+            life.send_queue(now, progress),
         ]
     }
 }

@@ -39,11 +39,29 @@ pub struct Patience {
     /// answer, and messages for which the client posts no Receive, do not complete, although the
     /// client may be alive and send Calls.
     pub transfer: Millis,
+    /// Maximum time from the post to the completion of a work request, while the connection keeps
+    /// memory from Calls of other connections. The time is measured with an error of its own
+    /// length: a work request may take up to twice as long.
+    pub drain: Millis,
     /// Longest normal time from one tick to the next, with a reserve for a busy host. If more time
     /// passes, this host stood still, and the excess does not count.
     pub tick: Millis,
     /// Number of malformed messages after which the connection is closed; see [`DiscardLimit`].
     pub malformed: u32,
+}
+
+/// The state of the send queue at a tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Whether work requests are posted and not completed.
+    pub under_way: bool,
+    /// Number of signalled work requests that are posted and not completed, probes included.
+    pub signalled: u32,
+    /// Number of signalled work requests that have completed so far, probes included.
+    pub completed: u32,
+    /// Whether the connection holds memory for which a Call of another connection has waited since
+    /// the last tick.
+    pub is_in_the_way: bool,
 }
 
 /// The next action of the driver.
@@ -84,6 +102,10 @@ pub struct Life {
     moved: Time,
     /// Number of completed work requests of the send queue at that time.
     completed: u32,
+    /// All work requests that were posted at the time `marked` have completed when the number of
+    /// completed ones reaches `mark`.
+    marked: Time,
+    mark: u32,
     /// Whether the client has sent a message.
     spoken: bool,
     malformed: DiscardLimit,
@@ -101,6 +123,8 @@ impl Life {
             ticked: now,
             moved: now,
             completed: 0,
+            marked: now,
+            mark: 0,
             spoken: false,
             malformed: DiscardLimit::new(patience.malformed, now),
             options: Refusals::default(),
@@ -194,20 +218,28 @@ impl Life {
         }
     }
 
-    /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick).
-    /// `under_way` says whether work requests are posted and not completed. `completed` counts the
-    /// signalled work requests that have completed so far, probes included. If the posted work
-    /// requests are unsignalled, [`Act::Probe`] shows progress: the completion of the probe means
-    /// that they have completed.
+    /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick). If
+    /// the posted work requests are unsignalled, [`Act::Probe`] shows progress: the completion of
+    /// the probe means that they have completed.
     ///
     /// The client's adapter acknowledged each completed request, so a completion is a sign of life.
-    pub fn send_queue(&mut self, now: Time, under_way: bool, completed: u32) -> Act {
-        let has_moved = completed != self.completed;
+    /// A client that completes one work request of many now and then has a limit as well, if its
+    /// memory is needed.
+    pub fn send_queue(&mut self, now: Time, queue: Progress) -> Act {
+        let has_moved = queue.completed != self.completed;
         if has_moved {
-            self.completed = completed;
+            self.completed = queue.completed;
             self.alive(now);
         }
-        if !under_way || has_moved {
+        // The numbers wrap. If the mark lies ahead, the difference is a large number.
+        let is_past_mark = queue.completed.wrapping_sub(self.mark) <= u32::MAX / 2;
+        if is_past_mark || !queue.under_way {
+            self.mark = queue.completed.wrapping_add(queue.signalled);
+            self.marked = now;
+        } else if queue.is_in_the_way && now.since(self.marked) >= self.patience.drain {
+            return self.end(Cause::Transfer);
+        }
+        if !queue.under_way || has_moved {
             self.moved = now;
             return Act::Nothing;
         }
@@ -250,6 +282,7 @@ impl Life {
         let lost = gap.saturating_sub(self.patience.tick.get());
         self.since = self.since.after(Millis::new(lost)).min(now);
         self.moved = self.moved.after(Millis::new(lost)).min(now);
+        self.marked = self.marked.after(Millis::new(lost)).min(now);
         self.ticked = now;
     }
 }

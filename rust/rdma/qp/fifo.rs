@@ -20,6 +20,12 @@ impl<T: Copy> Fifo<T> {
         })
     }
 
+    /// Returns the number of values in the queue.
+    #[cfg(xprtrdma_server)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     #[inline]
     pub(super) fn push(&mut self, value: T) -> Result {
         let cap = self.slots.len();

@@ -79,6 +79,15 @@ impl<H: QpHandler> Qp<H> {
         self.sq.lock().transfers.first().map(|first| first.tag())
     }
 
+    /// Returns the number of work requests of the send queue that are posted and not completed, and
+    /// the number of those that are signalled.
+    #[cfg(xprtrdma_server)]
+    pub fn sends_in_flight(&self) -> (u32, u32) {
+        let sq = self.sq.lock();
+        // CAST: The queue has fewer than 2^32 posts.
+        (sq.wrs, sq.signalled() as u32)
+    }
+
     /// Returns how many bytes of the send ring and how many work requests are in use, for
     /// statistics.
     pub fn send_occupancy(&self) -> (usize, u32) {

@@ -211,6 +211,12 @@ impl SendQueue {
         }
     }
 
+    /// Returns the number of signalled posts that have not completed.
+    #[cfg(xprtrdma_server)]
+    pub(super) fn signalled(&self) -> usize {
+        self.ops.len()
+    }
+
     /// Finds space for `len` contiguous bytes and `wrs` work requests, and for a fence if the
     /// device needs one. Returns the offset of the bytes.
     #[inline(always)]

@@ -34,7 +34,8 @@ use xprtrdma_proto::{
         life::{
             Act,
             Life,
-            Patience, //
+            Patience,
+            Progress, //
         },
         lines::{
             Lines,
@@ -264,9 +265,20 @@ const PATIENCE: Patience = Patience {
     silence: Millis::from_secs(60),
     answer: Millis::from_secs(20),
     transfer: Millis::from_secs(30),
+    drain: Millis::from_secs(60),
     tick: Millis::from_secs(5),
     malformed: 16,
 };
+
+/// The state of a send queue on which work requests are in flight, or none.
+fn progress(under_way: bool, completed: u32) -> Progress {
+    Progress {
+        under_way,
+        signalled: under_way.into(),
+        completed,
+        is_in_the_way: false,
+    }
+}
 
 fn at(seconds: u64) -> Time {
     Time::from_millis(1000 * seconds)
@@ -291,7 +303,7 @@ fn the_first_message_or_the_confirmation_begins_and_nothing_begins_twice() {
     assert_eq!(life.established(at(2)), Act::Nothing);
     assert!(life.is_up());
     let mut life = Life::accepting(PATIENCE, false, at(0));
-    assert_eq!(life.send_queue(at(1), false, 1), Act::Nothing);
+    assert_eq!(life.send_queue(at(1), progress(false, 1)), Act::Nothing);
     assert!(!life.is_up());
     assert_eq!(life.established(at(1)), Act::Begin);
     assert_eq!(life.established(at(1)), Act::Nothing);
@@ -349,7 +361,7 @@ fn a_silent_client_is_probed_and_then_ends() {
     // A client whose adapter answers is not ended.
     assert_eq!(ticked(&mut other, 5, 65), [(60, Act::Probe)]);
     // The probe has completed, which only the send queue shows.
-    assert_eq!(other.send_queue(at(65), false, 1), Act::Nothing);
+    assert_eq!(other.send_queue(at(65), progress(false, 1)), Act::Nothing);
     assert_eq!(ticked(&mut other, 70, 130), [(125, Act::Probe)]);
     other.message(at(131));
     assert_eq!(ticked(&mut other, 135, 190), []);
@@ -365,7 +377,8 @@ fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks()
         let acts = (from..=to).step_by(5).map(|second| {
             life.message(at(second));
             assert_eq!(life.tick(at(second)), Act::Nothing);
-            (second, life.send_queue(at(second), under_way, completed))
+            let queue = progress(under_way, completed);
+            (second, life.send_queue(at(second), queue))
         });
         let acts = acts.filter(|(_, act)| *act != Act::Nothing);
         acts.collect::<Vec<_>>()
@@ -387,13 +400,66 @@ fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks()
 }
 
 #[test]
+fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
+    // A hundred work requests are in flight at any time.
+    let ended_after = |is_in_the_way: fn(u64) -> bool, completed: fn(u64) -> u64| {
+        let mut life = Life::accepting(PATIENCE, false, at(0));
+        life.established(at(0));
+        (5..=2000).step_by(5).find(|second| {
+            life.tick(at(*second));
+            let queue = Progress {
+                signalled: 100,
+                is_in_the_way: is_in_the_way(*second),
+                ..progress(true, completed(*second) as u32)
+            };
+            life.send_queue(at(*second), queue) == Act::End(Cause::Transfer)
+        })
+    };
+    let slow = |second| second / 25;
+    assert_eq!(ended_after(|_| true, slow), Some(65));
+    assert_eq!(ended_after(|second| second >= 1000, slow), Some(1000));
+    // No other call waits for the memory, or none waits any more.
+    assert_eq!(ended_after(|_| false, slow), None);
+    assert_eq!(ended_after(|second| second <= 60, slow), None);
+    // A client whose hundred work requests complete within 50 seconds goes on.
+    assert_eq!(ended_after(|_| true, |second| 2 * second), None);
+}
+
+#[test]
+fn numbers_of_completions_wrap_and_a_host_that_stood_still_blames_no_slow_client() {
+    let mut life = Life::accepting(PATIENCE, false, at(0));
+    life.established(at(0));
+    // Returns when the connection ends, if it does.
+    let mut ended = |from: u64, to: u64, under_way: bool, completed| {
+        (from..=to).step_by(5).find(|second| {
+            life.tick(at(*second));
+            let queue = Progress {
+                signalled: if under_way { 100 } else { 0 },
+                is_in_the_way: true,
+                ..progress(under_way, completed)
+            };
+            life.send_queue(at(*second), queue) == Act::End(Cause::Transfer)
+        })
+    };
+    let start = u32::MAX - 50;
+    assert_eq!(ended(5, 5, false, start), None);
+    // The hundred have completed when the number is 49.
+    assert_eq!(ended(10, 25, true, start), None);
+    assert_eq!(ended(30, 40, true, u32::MAX), None);
+    assert_eq!(ended(10_000, 10_015, true, 1), None);
+    assert_eq!(ended(10_020, 10_020, true, 49), None);
+    assert_eq!(ended(10_025, 10_050, true, 50), None);
+    assert_eq!(ended(10_055, 10_200, true, 51), Some(10_080));
+}
+
+#[test]
 fn a_send_queue_is_not_blamed_for_a_host_that_stood_still() {
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(0));
     life.tick(at(5));
-    assert_eq!(life.send_queue(at(5), true, 1), Act::Nothing);
+    assert_eq!(life.send_queue(at(5), progress(true, 1)), Act::Nothing);
     life.tick(at(10_000));
-    assert_eq!(life.send_queue(at(10_000), true, 1), Act::Nothing);
+    assert_eq!(life.send_queue(at(10_000), progress(true, 1)), Act::Nothing);
 }
 
 // covers: RSP-208
