@@ -34,6 +34,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
+#[cfg(xprtrdma_server)]
+pub mod accept;
 #[cfg(xprtrdma_rds)]
 pub mod both;
 #[cfg(xprtrdma_server)]

@@ -33,9 +33,9 @@ use xprtrdma_proto::{
     served::cause::Cause, //
 };
 use xprtrdma_rdma::{
-    cm::listen::{
-        AcceptParam,
-        Request, //
+    cm::{
+        accept::AcceptParam,
+        listen::Request, //
     },
     device::DeviceInfo,
     pd::Pd,

@@ -276,25 +276,21 @@ impl Tended for Handler {
         this.reads.trim();
         this.callbacks.tick(&this.events);
         let in_flight = qp.sends_in_flight();
-        let holds_memory = this.reads.holds_memory();
         let mut grant = this.outbox.grant.lock();
         grant.pause();
         let has_calls = grant.in_process() != 0 || grant.has_unsent();
         drop(grant);
-        for act in this
-            .watch
-            .tick(&this.events, in_flight, has_calls, holds_memory)
-        {
+        let holds_memory = this.reads.holds_memory();
+        let events = &this.events;
+        for act in this.watch.tick(events, in_flight, has_calls, holds_memory) {
             match act {
-                Act::End(cause) => this.events.end(cause),
+                Act::End(cause) => events.end(cause),
                 // If the send queue has no space for a probe, the work requests in it serve the
                 // same purpose: one of them is signalled.
                 Act::Probe => {
-                    if qp
-                        .begin(0, 1)
-                        .is_ok_and(|batch| batch.post_probe().is_err())
-                    {
-                        this.events.end(Cause::Transfer);
+                    let batch = qp.begin(0, 1);
+                    if batch.is_ok_and(|batch| batch.post_probe().is_err()) {
+                        events.end(Cause::Transfer);
                     }
                 }
                 // Nothing is done for `Begin`, because calls are passed on when they arrive.
