@@ -201,14 +201,18 @@ impl Slot {
         }
     }
 
-    /// Ends the peers' access to the region if `due` returns [`Due::Revoke`]. May sleep.
+    /// Ends the peers' access to the region if `due` returns [`Due::Revoke`]. If another thread is
+    /// ending the access, waits until it has ended. May sleep.
     pub(crate) fn revoke(&self, due: impl FnOnce(&mut Life) -> Due) {
         let mut memory = self.memory.lock();
         if due(&mut memory.life) == Due::Revoke {
             memory.life.revoked();
-            let region = memory.on.take();
-            drop(memory);
+            let (region, device) = memory.on.take().unzip();
+            // The lock is held until the access has ended: the next thread finds a region that was
+            // revoked, and then for instance lets a program read the RDMA ACK.
             drop(region);
+            drop(memory);
+            drop(device);
         }
     }
 
