@@ -219,6 +219,17 @@ impl Entered<'_> {
         unsafe { bindings::rds_send_drop_acked(self.conn.as_ptr(), sequence, None) };
     }
 
+    /// Returns the sequence number that RDS expects in the next message. RDS drops a message that
+    /// was sent again and has a lower number. Must not be called while another thread delivers a
+    /// message of this connection; if it is, the result may be old.
+    pub fn next_sequence(&self) -> u64 {
+        // SAFETY: The pointer is valid by the type invariant.
+        let path = unsafe { (*self.conn.as_ptr()).c_path };
+        // SAFETY: The connection has one path, which exists as long as the connection. Other
+        // threads may write the field, which is a word.
+        unsafe { (&raw const (*path).cp_next_rx_seq).read_volatile() }
+    }
+
     /// Delivers a message with this header to RDS. If two threads deliver messages of one
     /// connection at the same time, RDS may drop a message or deliver it twice. May sleep.
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {

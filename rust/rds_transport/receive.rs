@@ -52,7 +52,8 @@ use xprtrdma_rds_proto::{
         Fault,
         Header,
         ACK_REQUIRED,
-        HEADER_BYTES, //
+        HEADER_BYTES,
+        RETRANSMITTED, //
     },
     incoming::{
         opened,
@@ -138,8 +139,11 @@ impl Handler {
                     let bytes = fragment
                         .first_chunk::<HEADER_BYTES>()
                         .ok_or_else(protocol_error)?;
+                    // RDS drops this message, so it answers no ping.
+                    let repeated =
+                        header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
                     let may_go = || self.with_link(Link::ping) != Some(false);
-                    if !is_ping(&header) || may_go() {
+                    if !is_ping(&header) || repeated || may_go() {
                         entered.deliver(bytes, message);
                     }
                     let required = header.has(ACK_REQUIRED);
@@ -204,8 +208,9 @@ impl QpHandler for Handler {
 
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
-        let taken = match message.immediate() {
-            Immediate::None => this.fragment(message.bytes()),
+        // No peer has a reason to invalidate a region: the owner of the region revokes it.
+        let taken = match (message.immediate(), message.invalidation()) {
+            (Immediate::None, None) => this.fragment(message.bytes()),
             _ => {
                 this.inflow.lock().assembly.end();
                 Err(protocol_error())

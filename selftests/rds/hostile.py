@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib.requester.row import NotAccepted
 from lib.requester.verbs import Device, PyverbsRDMAError, Requester
 
-PORT = 18634
+PORT, TRANS_IB = 18634, 0
 # The type of service of the first row's connection. Each further row uses the next number.
 FIRST_TOS = 100
 HEADER = struct.Struct("!QQIHHBB4xH16s")
@@ -311,13 +311,46 @@ def pings(judge, tos):
         return peer.answers(PINGS), peer.answers(1, 1)
 
 
+def repeated_pings(judge, tos):
+    """Sends a ping again, more often than pings are answered. Returns the answers to another ping.
+    """
+    peer = judge.peer(tos, {})
+    with contextlib.closing(peer):
+        peer.send(frame(sequence=5))
+        answers = peer.answers()
+        for _ in range(PINGS + 64):
+            peer.send(frame(sequence=5, flags=RETRANSMITTED))
+            peer.drain()
+        peer.send(frame(sequence=6))
+        return answers, peer.answers()
+
+
+def invalidation(judge, tos):
+    """Invalidates a region that was not offered to this peer. Returns whether that ends the
+    connection, and what is delivered."""
+    there = judge.t.b
+    there.open("owner", judge.t.b_addr, 0, transport=TRANS_IB)
+    there.buffer("kept", FRAGMENT)
+    cookie = there.get_mr("owner", "kept", 0, FRAGMENT)
+    peer = judge.peer(tos, {})
+    with contextlib.closing(peer):
+        peer.send(frame(b"x", dport=judge.port), invalidate=cookie & 0xffffffff)
+        ended = peer.has_ended()
+    there.close("owner")
+    return ended, there.drain("victim", 0.2)
+
+
 def attack(t):
     """Tries all rows and reports each of them to `t`."""
     judge, start = Judge(t), time.monotonic()
     for tos, row in enumerate(ROWS, FIRST_TOS):
         found = judge.row(tos, row) + judge.honest()
         t.want(row.name, found, [])
-    t.want("answers to pings, and one more", pings(judge, FIRST_TOS + len(ROWS)), (PINGS, 0))
+    tos = FIRST_TOS + len(ROWS)
+    t.want("answers to pings, and one more", pings(judge, tos), (PINGS, 0))
+    t.want("answers before and after repeated pings", repeated_pings(judge, tos + 1), (1, 1))
+    t.want("a Send that invalidates another peer's region", invalidation(judge, tos + 2),
+           (True, []))
     t.want("the honest connection after all that", judge.honest(), [])
     gone = judge.own - {qp for qp, _ in queue_pairs()}
     t.want("queue pairs of this machine that were made anew", gone, set())
