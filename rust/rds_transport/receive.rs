@@ -18,6 +18,7 @@ use kernel::{
     workqueue::Queue, //
 };
 use xprtrdma_rdma::{
+    failure::Opcode,
     mr::LocalInvalidation,
     qp::{
         Immediate,
@@ -283,8 +284,13 @@ impl QpHandler for Handler {
 
     fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
         let this = qp.handler();
+        // If a message or a Receive has failed, the operations are only flushed.
+        let failure = match qp.failure().first {
+            Some(work) if work.opcode != Opcode::RdmaWrite => Completion::Flushed,
+            _ => completion(status),
+        };
         this.with_link(|link| {
-            link.failure.get_or_insert(completion(status));
+            link.failure.get_or_insert(failure);
         });
         // While a connection is being set up, the thread that sets it up handles the failure.
         if let Some(entered) = this.connection.enter() {
