@@ -32,12 +32,42 @@ static u8 tos_map(u8 tos)
 	return tos;
 }
 
+static atomic64_t events[RDSRDMA_EVENTS];
+
+void rdsrdma_count_event(enum rdsrdma_event event)
+{
+	atomic64_inc(&events[event]);
+}
+
+static unsigned int copy_events(struct rds_info_iterator *iter,
+				unsigned int space)
+{
+	static const char *const names[RDSRDMA_EVENTS] = {
+		[RDSRDMA_CONNECT_RACED] = "ib_connect_raced",
+		[RDSRDMA_TX_RING_FULL] = "ib_tx_ring_full",
+		[RDSRDMA_RX_ALLOC_LIMIT] = "ib_rx_alloc_limit",
+		[RDSRDMA_ACK_SENT] = "ib_ack_sent",
+		[RDSRDMA_MR_ALLOC] = "ib_rdma_mr_1m_alloc",
+		[RDSRDMA_MR_FREE] = "ib_rdma_mr_1m_free",
+	};
+	u64 values[RDSRDMA_EVENTS];
+	unsigned int i;
+
+	if (space >= RDSRDMA_EVENTS) {
+		for (i = 0; i < RDSRDMA_EVENTS; i++)
+			values[i] = atomic64_read(&events[i]);
+		rds_stats_info_copy(iter, values, names, RDSRDMA_EVENTS);
+	}
+	return RDSRDMA_EVENTS;
+}
+
 struct rds_transport rdsrdma_transport = {
 	.t_name = "infiniband",
 	.t_owner = THIS_MODULE,
 	.t_type = RDS_TRANS_IB,
 	.t_unloading = is_unloading,
 	.get_tos_map = tos_map,
+	.stats_info_copy = copy_events,
 };
 
 void rdsrdma_begin_unloading(void)
@@ -167,6 +197,116 @@ void rdsrdma_node_of_peer(struct rdsrdma_node *node)
 	spin_lock_irqsave(&nodes_lock, flags);
 	node->of_peer = true;
 	spin_unlock_irqrestore(&nodes_lock, flags);
+}
+
+void rdsrdma_node_show(struct rdsrdma_node *node,
+		       const struct rdsrdma_details *details)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&nodes_lock, flags);
+	node->details = *details;
+	spin_unlock_irqrestore(&nodes_lock, flags);
+}
+
+static void make_row(const struct rdsrdma_node *node,
+		     struct rds6_info_rdma_connection *row)
+{
+	const struct rdsrdma_details *details = &node->details;
+
+	*row = (struct rds6_info_rdma_connection) {
+		.src_addr = node->conn->c_laddr,
+		.dst_addr = node->conn->c_faddr,
+		.tos = node->conn->c_tos,
+	};
+	if (rds_conn_state(node->conn) != RDS_CONN_UP)
+		return;
+	memcpy(row->src_gid, details->own_gid, sizeof(row->src_gid));
+	memcpy(row->dst_gid, details->peer_gid, sizeof(row->dst_gid));
+	row->max_send_wr = details->send_wrs;
+	row->max_recv_wr = details->receives;
+	row->max_send_sge = details->sges;
+	row->rdma_mr_max = details->regions;
+	row->rdma_mr_size = details->pages;
+}
+
+static void make_v4_row(const struct rdsrdma_node *node,
+			struct rds_info_rdma_connection *row)
+{
+	struct rds6_info_rdma_connection all;
+
+	make_row(node, &all);
+	*row = (struct rds_info_rdma_connection) {
+		.src_addr = all.src_addr.s6_addr32[3],
+		.dst_addr = all.dst_addr.s6_addr32[3],
+		.max_send_wr = all.max_send_wr,
+		.max_recv_wr = all.max_recv_wr,
+		.max_send_sge = all.max_send_sge,
+		.rdma_mr_max = all.rdma_mr_max,
+		.rdma_mr_size = all.rdma_mr_size,
+		.tos = all.tos,
+	};
+	memcpy(row->src_gid, all.src_gid, sizeof(row->src_gid));
+	memcpy(row->dst_gid, all.dst_gid, sizeof(row->dst_gid));
+}
+
+static void copy_v4(struct socket *sock, unsigned int len,
+		    struct rds_info_iterator *iter,
+		    struct rds_info_lengths *lens)
+{
+	struct rds_info_rdma_connection row;
+	struct rdsrdma_node *node;
+	unsigned long flags;
+
+	lens->nr = 0;
+	lens->each = sizeof(row);
+	spin_lock_irqsave(&nodes_lock, flags);
+	list_for_each_entry(node, &nodes, item) {
+		if (node->conn->c_isv6)
+			continue;
+		/* All rows are counted, so that the caller knows the size. */
+		lens->nr++;
+		if (len < sizeof(row))
+			continue;
+		make_v4_row(node, &row);
+		rds_info_copy(iter, &row, sizeof(row));
+		len -= sizeof(row);
+	}
+	spin_unlock_irqrestore(&nodes_lock, flags);
+}
+
+static void copy_all(struct socket *sock, unsigned int len,
+		     struct rds_info_iterator *iter,
+		     struct rds_info_lengths *lens)
+{
+	struct rds6_info_rdma_connection row;
+	struct rdsrdma_node *node;
+	unsigned long flags;
+
+	lens->nr = 0;
+	lens->each = sizeof(row);
+	spin_lock_irqsave(&nodes_lock, flags);
+	list_for_each_entry(node, &nodes, item) {
+		lens->nr++;
+		if (len < sizeof(row))
+			continue;
+		make_row(node, &row);
+		rds_info_copy(iter, &row, sizeof(row));
+		len -= sizeof(row);
+	}
+	spin_unlock_irqrestore(&nodes_lock, flags);
+}
+
+void rdsrdma_register_tables(void)
+{
+	rds_info_register_func(RDS_INFO_IB_CONNECTIONS, copy_v4);
+	rds_info_register_func(RDS6_INFO_IB_CONNECTIONS, copy_all);
+}
+
+void rdsrdma_unregister_tables(void)
+{
+	rds_info_deregister_func(RDS_INFO_IB_CONNECTIONS, copy_v4);
+	rds_info_deregister_func(RDS6_INFO_IB_CONNECTIONS, copy_all);
 }
 
 void rdsrdma_count_nodes(const struct in6_addr *laddr,

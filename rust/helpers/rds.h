@@ -22,6 +22,18 @@ int rdsrdma_flow_control(void);
  */
 unsigned long rdsrdma_max_recv_allocation(void);
 
+/* What tools show of a connection that is up. */
+struct rdsrdma_details {
+	u8 own_gid[16];
+	u8 peer_gid[16];
+	u32 send_wrs;
+	u32 receives;
+	u32 sges;
+	/* Maximum number of regions, and maximum number of pages of each. */
+	u32 regions;
+	u32 pages;
+};
+
 /*
  * A connection of this module. It is in the list of all connections until it is
  * freed.
@@ -31,6 +43,7 @@ struct rdsrdma_node {
 	struct rds_connection *conn;
 	/* Whether a peer has requested it before a program used it. */
 	bool of_peer;
+	struct rdsrdma_details details;
 };
 
 void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn);
@@ -39,6 +52,26 @@ struct rdsrdma_node *rdsrdma_first_node(void);
 /* Returns the node after this one, which must stay in the list. */
 struct rdsrdma_node *rdsrdma_next_node(struct rdsrdma_node *node);
 void rdsrdma_node_of_peer(struct rdsrdma_node *node);
+void rdsrdma_node_show(struct rdsrdma_node *node,
+		       const struct rdsrdma_details *details);
+
+/* Makes the tables of connections for tools such as rds-info. */
+void rdsrdma_register_tables(void);
+/* Tables may be read until the caller has called rdsrdma_wait_for_preempted. */
+void rdsrdma_unregister_tables(void);
+
+/* The events that are counted. Their names are those of the in-tree transport. */
+enum rdsrdma_event {
+	RDSRDMA_CONNECT_RACED,
+	RDSRDMA_TX_RING_FULL,
+	RDSRDMA_RX_ALLOC_LIMIT,
+	RDSRDMA_ACK_SENT,
+	RDSRDMA_MR_ALLOC,
+	RDSRDMA_MR_FREE,
+	RDSRDMA_EVENTS,
+};
+
+void rdsrdma_count_event(enum rdsrdma_event event);
 
 struct rdsrdma_count {
 	bool known;

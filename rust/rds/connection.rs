@@ -132,6 +132,22 @@ impl<T: Transport> Connection<T> {
         })
     }
 
+    /// Stores what tools show of the connection while it is up. Does not sleep.
+    pub fn show(&self, details: &Details) {
+        let raw = bindings::rdsrdma_details {
+            own_gid: details.gids.0,
+            peer_gid: details.gids.1,
+            send_wrs: details.send_wrs,
+            receives: details.receives,
+            sges: details.sges,
+            regions: details.regions,
+            pages: details.pages,
+        };
+        // SAFETY: The node was initialised when the object was created. The callee takes the lock
+        // that protects the field, and copies `raw`.
+        unsafe { bindings::rdsrdma_node_show(self.node.get(), &raw) };
+    }
+
     /// Drops the connection, unless it is being destroyed. RDS then calls [`Transport::shut_down`].
     /// Does not sleep.
     pub fn drop_path(&self) {
@@ -139,6 +155,23 @@ impl<T: Transport> Connection<T> {
             entered.drop_path();
         }
     }
+}
+
+/// What tools such as `rds-info` show of a connection that is up.
+#[derive(Clone, Copy, Debug)]
+pub struct Details {
+    /// The GIDs of this end and of the peer.
+    pub gids: ([u8; 16], [u8; 16]),
+    /// Number of work requests for which the send queue has space.
+    pub send_wrs: u32,
+    /// Number of Receives that are kept posted.
+    pub receives: u32,
+    /// Maximum number of elements of a work request.
+    pub sges: u32,
+    /// Maximum number of regions of all programs.
+    pub regions: u32,
+    /// Maximum number of pages of a region.
+    pub pages: u32,
 }
 
 /// The state of a connection.

@@ -110,6 +110,9 @@ impl<T: Transport> Registration<T> {
         // SAFETY: The transport is a complete static object. No other module has registered this
         // transport, because this module could register the sysctls.
         unsafe { bindings::rds_trans_register(&raw mut bindings::rdsrdma_transport) };
+        // SAFETY: The tables are not registered. No other module has registered them, because this
+        // module could register the sysctls.
+        unsafe { bindings::rdsrdma_register_tables() };
     }
 
     /// Counts connections. Returns whether there is one between these addresses, the number of
@@ -177,6 +180,10 @@ impl<T: Transport> Drop for Registration<T> {
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
         if open {
+            // A thread that is reading a table does not sleep in it. So that thread has left this
+            // module when `rdsrdma_wait_for_preempted` returns.
+            // SAFETY: `open` has registered the tables.
+            unsafe { bindings::rdsrdma_unregister_tables() };
             // SAFETY: By the type invariant this module has registered the transport.
             unsafe { bindings::rds_trans_unregister(&raw mut bindings::rdsrdma_transport) };
         }
@@ -200,7 +207,8 @@ impl<T: Transport> Drop for Registration<T> {
             pr_warn!("waiting until sockets of another transport have no message of this one\n");
         }
         DELIVERED.wait();
-        // The thread that freed the last message may not have left `inc_free` yet.
+        // The thread that freed the last message may not have left `inc_free` yet, and a thread
+        // may be reading a table.
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_wait_for_preempted() };
         loop {

@@ -12,6 +12,7 @@
 //! | `ops` | the C operations of the transport, which call the trait | `rds_transport` |
 //! | [`transport`] | the trait that a driver implements | |
 //! | [`connection`] | two addresses between which messages are sent | `rds_connection` |
+//! | [`events`] | counters that tools show | `rds_transport` |
 //! | [`incoming`] | a message that was received | `rds_incoming` |
 //! | [`memory`] | memory of a program that peers can access | `rds_mr` |
 //! | [`message`] | a message to send, and its RDMA operation | `rds_message` |
@@ -55,6 +56,7 @@ use xprtrdma_base::__LOG_PREFIX;
 
 pub mod connection;
 mod driver;
+pub mod events;
 mod gate;
 pub mod incoming;
 pub mod memory;

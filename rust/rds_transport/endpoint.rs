@@ -11,8 +11,10 @@ use crate::{
     link::Link,
     receive::Handler,
     sizes::{
+        OPERATION,
         QUEUES,
         RECEIVES,
+        REGIONS,
         RETRIES,
         STEP_MS, //
     }, //
@@ -22,6 +24,7 @@ use core::net::{
     SocketAddr, //
 };
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
@@ -36,7 +39,10 @@ use xprtrdma_rdma::{
     }, //
 };
 use xprtrdma_rds::{
-    connection::Connection,
+    connection::{
+        Connection,
+        Details, //
+    },
     registration::flow_control,
     util::{
         init_net,
@@ -94,6 +100,7 @@ impl Endpoint {
     ) -> Result<(Self, Reads)> {
         id.set_short_pause()?;
         let device = connection.driver().device(connection.local())?;
+        let gids = id.gids();
         let pd = device.pd(id)?;
         let handler = Handler::new(connection)?;
         let owner = Qp::create(&pd, &QUEUES, handler)?;
@@ -104,6 +111,15 @@ impl Endpoint {
             _owner: owner,
             events,
         };
+        connection.show(&Details {
+            gids,
+            send_wrs: QUEUES.send_wrs,
+            receives: RECEIVES.into(),
+            sges: pd.max_send_sges(),
+            regions: REGIONS,
+            // CAST: The number of pages of an operation is small.
+            pages: OPERATION / PAGE_SIZE as u32,
+        });
         let reads = Reads {
             own: pd.max_reads(),
             served: pd.max_served(),

@@ -32,6 +32,7 @@ use xprtrdma_rdma::cm::listen::{
 };
 use xprtrdma_rds::{
     connection::State,
+    events::Event,
     registration::Registration,
     util::{
         init_net,
@@ -93,6 +94,7 @@ impl WorkItem for Requests {
                 // Both ends connect at the same time. The other attempt will succeed or be
                 // repeated.
                 if error == EBUSY {
+                    Event::ConnectRaced.count();
                     continue;
                 }
                 if let (true, Some(peer)) = (may_log(), peer) {

@@ -42,6 +42,7 @@ use xprtrdma_rdma::{
 };
 use xprtrdma_rds::{
     connection::Connection,
+    events::Event,
     message::{
         Held,
         Message,
@@ -113,6 +114,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     };
     // This check comes before any memory is mapped or copied.
     if !qp.has_room(0, elements.div_ceil(most_sges)) {
+        Event::SendQueueFull.count();
         return Err(EAGAIN);
     }
     let transfer = match is_lent {
@@ -145,7 +147,10 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         link.posted.reserve(1, GFP_ATOMIC)?;
         let batch = match qp.begin(0, wrs) {
             Ok(batch) => batch,
-            Err(SendError::Full) => return Err(EAGAIN),
+            Err(SendError::Full) => {
+                Event::SendQueueFull.count();
+                return Err(EAGAIN);
+            }
             Err(SendError::Closed) => return Err(not_connected()),
         };
         batch.post_transfer(transfer.take().ok_or(EINVAL)?, None)?;

@@ -38,6 +38,7 @@ use xprtrdma_rds::{
         Entered,
         State, //
     },
+    events::Event,
     incoming::Incoming,
     util::{
         may_log,
@@ -101,11 +102,14 @@ impl Handler {
         let taken = self.take(fragment);
         if let Err(error) = taken {
             self.inflow.lock().assembly.end();
-            if error == no_buffers() && may_log() {
-                pr_warn!(
-                    "no room for messages: the connection with {} ends (max_recv_allocation)\n",
-                    Show(&self.connection.peer())
-                );
+            if error == no_buffers() {
+                Event::NoRoom.count();
+                if may_log() {
+                    pr_warn!(
+                        "no room for messages: the connection with {} ends (max_recv_allocation)\n",
+                        Show(&self.connection.peer())
+                    );
+                }
             }
         }
         taken

@@ -40,6 +40,7 @@ use xprtrdma_rdma::{
     }, //
 };
 use xprtrdma_rds::{
+    events::Event,
     memory::Memory,
     transport::Range,
     util::init_net, //
@@ -74,6 +75,7 @@ impl Drop for Region {
         // The peer's access ends even if the program did not request that, because no released
         // region may stay accessible.
         self.slot.revoke(|life| life.released());
+        Event::RegionReleased.count();
         self.driver.table.lock().remove(&self.slot);
     }
 }
@@ -215,6 +217,7 @@ impl Rds {
             Slot::new(region, device.clone(), life)
         };
         let slot = self.table.lock().open(&device, make)?;
+        Event::RegionMade.count();
         // From now on dropping the `Region` removes the slot from the table.
         let key = slot.key();
         let driver = self.clone();

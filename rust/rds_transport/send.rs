@@ -22,6 +22,7 @@ use xprtrdma_rds::{
         Connection,
         Entered, //
     },
+    events::Event,
     message::Message,
     transport::Sent,
     util::not_connected, //
@@ -70,7 +71,10 @@ impl<H: QpHandler> Link<H> {
         let frame = HEADER_BYTES.wrapping_add(len);
         let mut batch = match qp.begin(frame, 1) {
             Ok(batch) => batch,
-            Err(SendError::Full) => return Frame::Full,
+            Err(SendError::Full) => {
+                Event::SendQueueFull.count();
+                return Frame::Full;
+            }
             Err(SendError::Closed) => return Frame::Dead,
         };
         let Some(credit) = self.credits.spend() else {
@@ -207,7 +211,11 @@ pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
         let mut front = Front::new(&Header::default());
         let frame = link.frame(&mut front, 0, (true, false), |_| Ok(()));
         if owed.is_some() {
-            link.owed.frame_over(matches!(frame, Frame::Full));
+            let full = matches!(frame, Frame::Full);
+            link.owed.frame_over(full);
+            if !full {
+                Event::AckSent.count();
+            }
         }
         !matches!(frame, Frame::Dead)
     });

@@ -834,6 +834,45 @@ def congestion(t):
     t.note(f"{sent} messages until ENOBUFS, {got} drained")
 
 
+@test("basic")
+def tables(t):
+    """rds-info's tables have the connection, with the same GIDs at both ends, and counters."""
+    t.pair()
+    name, family = ("ib6", 6) if ":" in t.a_addr else ("ib", 4)
+    tos = t.options.tos or 0
+    ends = [[row for row in node.info(name)
+             if (row["src_addr"], row["dst_addr"], row["tos"]) == (own, peer, tos)]
+            for node, own, peer in ((t.a, t.a_addr, t.b_addr), (t.b, t.b_addr, t.a_addr))]
+    t.want("rows of each end", [len(rows) for rows in ends], [1, 1])
+    (here,), (there,) = ends
+    t.want("GIDs", (here["src_gid"], here["dst_gid"]), (there["dst_gid"], there["src_gid"]))
+    t.want("GIDs that are not zero", "0" * 32 in (here["src_gid"], here["dst_gid"]), False)
+    if family == 4:
+        t.want("the GID of the address", here["src_gid"][-8:], socket.inet_aton(t.a_addr).hex())
+        t.want("rows of the table with IPv6",
+               len(t.a.info("ib6")) >= len(t.a.info("ib")), True)
+    for field in ("max_send_wr", "max_recv_wr", "max_send_sge", "rdma_mr_max", "rdma_mr_size"):
+        t.want(field, here[field] > 0, True)
+    # The counters' names are those of the in-tree transport.
+    before = events(t)
+    t.a.buffer("m", PAGE, 1)
+    t.a.free_mr("s", t.a.get_mr("s", "m", 0, PAGE), INVALIDATE)
+    for event in ("ib_rdma_mr_1m_alloc", "ib_rdma_mr_1m_free"):
+        t.want(event, events(t)[event] - before[event], 1)
+    # The client's message has a handle, so the server acknowledges it at once.
+    there = events(t, t.b)["ib_ack_sent"]
+    t.offer(acked=False)
+    end = time.monotonic() + 5
+    while events(t, t.b)["ib_ack_sent"] == there and time.monotonic() < end:
+        time.sleep(0.05)
+    t.want("ib_ack_sent", events(t, t.b)["ib_ack_sent"] > there, True)
+
+
+def events(t, node=None):
+    """Returns the counters of an end, by default those of the client."""
+    return {row["name"]: row["value"] for row in (node or t.a).info("counters")}
+
+
 @test("basic", slow=True)
 def recv_memory(t):
     """A peer sends more than may wait for programs here: the rest waits at the peer, and nothing is

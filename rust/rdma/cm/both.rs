@@ -66,6 +66,21 @@ impl CmId {
         to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.as_raw(), pause) })
     }
 
+    /// Returns the GIDs of this end and of the peer. Both are zero before the id has a device. Must
+    /// be called after route resolution, or for the id of a connection request.
+    pub fn gids(&self) -> ([u8; 16], [u8; 16]) {
+        let mut own = bindings::ib_gid::default();
+        let mut peer = bindings::ib_gid::default();
+        // SAFETY: `id` is valid by the type invariant. The callee reads addresses that do not
+        // change any more, and writes both GIDs.
+        unsafe { bindings::rdma_read_gids(self.as_raw(), &mut own, &mut peer) };
+        let bytes = |gid: &bindings::ib_gid| {
+            // SAFETY: The other member of the union has plain bytes, too.
+            unsafe { *gid.raw.as_ref() }
+        };
+        (bytes(&own), bytes(&peer))
+    }
+
     /// Sends a connect request. Receives must be posted before. May sleep; must not be called by
     /// the id's handler.
     pub fn request(&self, terms: &Terms<'_>) -> Result {

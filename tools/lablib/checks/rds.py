@@ -18,9 +18,9 @@ CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notificati
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")
 # Tests of the interface, and of what regions promise. They take a minute.
-SHORT = ("ping", "datagrams", "map-and-transfer", "local-vectors", "get-mr", "get-mr-cold",
-         "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds", "use-once",
-         "close-releases", "cancel")
+SHORT = ("ping", "datagrams", "tables", "map-and-transfer", "local-vectors", "get-mr",
+         "get-mr-cold", "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds",
+         "use-once", "close-releases", "cancel")
 # Tests of faults of the link, of programs and of devices.
 FAULTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts", "loss",
           "kill-in-transfer", "kill-the-client", "kill-the-server", "device-leaves",
@@ -37,9 +37,11 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
     "rds": {
         "both ends": ("--", "--slow"),
         "both ends, each loaded anew while messages come": ("--reload", "50", "--", "ping"),
+        "both ends, each unloaded while operations are in progress": (
+            "--unload", "50", "--", "ping"),
         "both ends, with faults": ("--", *FAULTS),
         "both ends, with a hostile peer beside them": ("--", "hostile-peer"),
-        "IPv6": ("--six", "--", "ping", "datagrams", "map-and-transfer"),
+        "IPv6": ("--six", "--", "ping", "datagrams", "tables", "map-and-transfer"),
         "the client": ("--server", "intree", "--", *CLIENT),
         "the server": ("--server", "intree", "--swap", "--", *SERVER),
         "both ends, in the kernel's own test": OWN_TEST},
