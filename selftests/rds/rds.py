@@ -15,6 +15,7 @@ system call goes through libc, so the Python build need not know AF_RDS.
 """
 
 import argparse
+import collections
 import contextlib
 import ctypes
 import errno
@@ -311,6 +312,7 @@ class Node:
 
     def __init__(self):
         self.sockets, self.buffers, self.local_vectors = {}, {}, []
+        self.resting, self.statuses = threading.Event(), collections.Counter()
 
     # The next methods handle memory.
 
@@ -481,6 +483,41 @@ class Node:
         finally:
             sock.close()
         return times
+
+    def pump(self, name, host, port, cookie, size, most=4):
+        """Reads and writes the memory of a handle, a few operations at a time, until rest() is
+        called. Returns the number of operations by status."""
+        self.resting.clear()
+        self.statuses.clear()
+        sock, outstanding, end = self.sockets[name], 0, None
+        for flags in itertools.cycle((READWRITE, 0, FENCE, READWRITE | SILENT)):
+            if self.resting.is_set():
+                end = end or time.monotonic() + 60
+                if not outstanding or time.monotonic() > end:
+                    break
+            elif outstanding < most:
+                try:
+                    sock.send(host, port, b"", [self.cmsg(
+                        {"type": "args", "cookie": cookie, "local": [["l", 0, size]], "token": 1,
+                         "flags": flags | NOTIFY_ME})], socket.MSG_DONTWAIT)
+                except OSError as error:
+                    if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
+                        raise
+                else:
+                    outstanding += 1
+                    continue
+            for _, status in (sock.recv(64, 0.1) or {}).get("status", ()):
+                self.statuses[status] += 1
+                outstanding -= 1
+        return dict(self.statuses) | ({"none": outstanding} if outstanding else {})
+
+    def pumped(self):
+        """Returns what pump() would return now."""
+        return dict(self.statuses)
+
+    def rest(self):
+        """Ends pump() when all of its operations have a status."""
+        self.resting.set()
 
     # The next methods handle everything else.
 
@@ -802,38 +839,6 @@ def all_arrive(t, sender, receiver, to, count, length, seed=5, seconds=90.0, rea
     t.note(f"sent {sent}, received {got}")
 
 
-@test("basic", slow=True)
-def blast(t):
-    t.pair()
-    for one, other, to in ((t.a, t.b, (t.b_addr, t.pb)), (t.b, t.a, (t.a_addr, t.pa))):
-        all_arrive(t, one, other, to, 2000, 8192)
-
-
-@test("basic", slow=True)
-def congestion(t):
-    """A receiver does not read: the sender gets an error, and continues when there is room."""
-    t.pair(b={"rcvbuf": 32768})
-    sent = error = None
-    for sent in range(2000):
-        error = t.a.send_pattern("s", t.b_addr, t.pb, sent, 4096, socket.MSG_DONTWAIT)
-        if isinstance(error, dict):
-            if error["error"] == "ENOBUFS":
-                break
-            time.sleep(0.02)
-    t.want("sendmsg to a congested port", error, {"error": "ENOBUFS"})
-    other = t.b.open("other", t.b_addr, 0, transport=TRANS_IB)[1]
-    t.want("another port of the same host is not congested",
-           t.a.send("s", t.b_addr, other, b"x".hex(), (), socket.MSG_DONTWAIT), 1)
-    blocked = Later(t.a.send_pattern, "s", t.b_addr, t.pb, 77, 4096)
-    time.sleep(0.5)
-    t.want("a blocking sender waits", blocked.thread.is_alive(), True)
-    got = 0
-    while t.b.recv("s", 2) is not None:
-        got += 1
-    t.want("the blocked sender goes on", blocked.wait(10), 4096)
-    t.note(f"{sent} messages until ENOBUFS, {got} drained")
-
-
 @test("basic")
 def tables(t):
     """rds-info's tables have the connection, with the same GIDs at both ends, and counters."""
@@ -871,6 +876,38 @@ def tables(t):
 def events(t, node=None):
     """Returns the counters of an end, by default those of the client."""
     return {row["name"]: row["value"] for row in (node or t.a).info("counters")}
+
+
+@test("basic", slow=True)
+def blast(t):
+    t.pair()
+    for one, other, to in ((t.a, t.b, (t.b_addr, t.pb)), (t.b, t.a, (t.a_addr, t.pa))):
+        all_arrive(t, one, other, to, 2000, 8192)
+
+
+@test("basic", slow=True)
+def congestion(t):
+    """A receiver does not read: the sender gets an error, and continues when there is room."""
+    t.pair(b={"rcvbuf": 32768})
+    sent = error = None
+    for sent in range(2000):
+        error = t.a.send_pattern("s", t.b_addr, t.pb, sent, 4096, socket.MSG_DONTWAIT)
+        if isinstance(error, dict):
+            if error["error"] == "ENOBUFS":
+                break
+            time.sleep(0.02)
+    t.want("sendmsg to a congested port", error, {"error": "ENOBUFS"})
+    other = t.b.open("other", t.b_addr, 0, transport=TRANS_IB)[1]
+    t.want("another port of the same host is not congested",
+           t.a.send("s", t.b_addr, other, b"x".hex(), (), socket.MSG_DONTWAIT), 1)
+    blocked = Later(t.a.send_pattern, "s", t.b_addr, t.pb, 77, 4096)
+    time.sleep(0.5)
+    t.want("a blocking sender waits", blocked.thread.is_alive(), True)
+    got = 0
+    while t.b.recv("s", 2) is not None:
+        got += 1
+    t.want("the blocked sender goes on", blocked.wait(10), 4096)
+    t.note(f"{sent} messages until ENOBUFS, {got} drained")
 
 
 @test("basic", slow=True)

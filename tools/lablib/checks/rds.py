@@ -50,7 +50,7 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
                                 "failing-allocations", "failing-registrations",
                                 "failing-mappings", "unmapped-operations")},
     "debug-rds-faults": {"both ends, with faults": (
-        "--reload", "10", "--", *(name for name in FAULTS if name not in CUTS))},
+        "--reload", "10", "--unload", "6", "--", *(name for name in FAULTS if name not in CUTS))},
 }
 OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 

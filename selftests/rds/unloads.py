@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Unloads our module while RDMA operations are in progress in both directions.
+
+A program with a socket keeps the module loaded. So one machine's programs are killed while they
+read and write the other machine's memory, and while the other machine reads and writes theirs. The
+module is removed as soon as that is possible. The other machine's program continues all the time:
+its operations fail, and each failure ends the connection, which it then makes again.
+"""
+
+import sys
+import time
+
+from machines import HERE, LOAD, NAME
+from promises import context
+from rds import MESSAGE_SECONDS, TRANS_IB, Later  # type: ignore[attr-defined]
+
+MIB = 1 << 20
+KINDS = "qp", "mr", "pd", "cq", "cm_id"
+# Prints the number of objects of the devices, of pinned pages, and of KiB in use.
+LOOK = "\n".join((
+    f"for kind in {' '.join(KINDS)}; do rdma resource show $kind | wc -l; done",
+    "echo 1 > /proc/sys/vm/stat_refresh",
+    "awk '/^nr_foll_pin_acquired / { sum += $2 } /^nr_foll_pin_released / { sum -= $2 } "
+    "END { print sum }' /proc/vmstat",
+    "awk '/^(MemFree|Buffers|Cached):/ { sum -= $2 } /^MemTotal:/ { sum += $2 } "
+    "END { print sum }' /proc/meminfo"))
+# Kills the programs, and tries to remove the module until that works. Prints the number of tries.
+UNLOAD = f"""
+rmmod {NAME} 2> /dev/null && exit 9
+cat /sys/module/{NAME}/refcnt
+kill -KILL %s
+tries=1
+until rmmod {NAME} 2> /dev/null; do
+    [ $tries -lt 1500 ] || exit 1
+    tries=$((tries + 1))
+    sleep 0.02
+done
+echo $tries"""
+REFERENCES = f"cat /sys/module/{NAME}/refcnt"
+SECONDS = 60
+# After this number of rounds the kernel's caches have their size. From then on a machine may use so
+# many KiB more.
+SETTLED, MORE_KIB = 10, 8 << 10
+
+
+def done(node, command):
+    """Runs a shell command in the machine of a node; returns its output."""
+    status, output = node.shell(command, SECONDS)
+    if status:
+        raise RuntimeError(f"{command}: {status}, {output}")
+    return output
+
+
+def look(node):
+    """Returns the numbers of objects by kind, the number of pinned pages, and the KiB in use."""
+    *objects, pinned, used = map(int, done(node, LOOK).split())
+    return dict(zip(KINDS, objects, strict=True)), pinned, used
+
+
+def wait_until(condition, what):
+    """Waits until a condition is true."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"never: {what}")
+        time.sleep(0.05)
+
+
+class Unloads:
+    """The two machines: `ends` has the node and the address of each, by its name."""
+
+    def __init__(self, ends):
+        self.ends, self.used = ends, {name: [] for name in ends}
+        self.idle, self.empty = {}, {}
+        self.agent = ends["there"][0]
+        self.works()
+        for name, (node, _) in ends.items():
+            node.close_all()
+            self.idle[name] = look(node)[:2]
+        for name, (node, _) in ends.items():
+            done(node, f"rmmod {NAME}")
+            self.empty[name] = look(node)[:2]
+            done(node, " ".join(LOAD["ours"]))
+
+    def works(self):
+        """Checks that the manual page's client and server transfer data in both directions."""
+        t = context(self.ends["here"][1], self.ends["there"][1], self.agent.where)
+        t.pair()
+        for write in (False, True):
+            found = t.transfer(write, 123, MIB)
+            if found is not True:
+                raise RuntimeError(f"a transfer afterwards: {found}")
+        t.a.close_all()
+        t.b.close_all()
+
+    def start(self, what, node, own, other, port):
+        """Starts a program in the machine of a node; returns its process number."""
+        return done(node, f"{sys.executable} -B {HERE}/rds.py {what} --local {own} --peer {other} "
+                    f"--port {port} > /dev/null 2>&1 & echo $!").strip()
+
+    def load(self, x, own, y, other):
+        """Starts programs in the machine `x`, and makes both machines access each other's memory.
+        Returns the numbers of the processes, and the call that continues at `y`."""
+        port = y.open("s", other, 0, transport=TRANS_IB)[1]
+        own_port = y.open("o", other, 0, transport=TRANS_IB)[1]
+        y.buffer("l", MIB, 2)
+        y.buffer("m", MIB, 1)
+        processes = [self.start("offer", x, own, other, port),
+                     self.start("take", x, own, other, own_port)]
+        offered, asked = (y.recv(name, 2 * MESSAGE_SECONDS) for name in ("s", "o"))
+        y.send("o", *asked["from"], b"req".hex(), [
+            {"type": "map", "buf": "m", "off": 0, "len": MIB, "flags": 0}])
+        before = y.peek("m", 0, 8)
+        pumping = Later(y.pump, "s", *offered["from"], offered["cookie"], MIB)
+        wait_until(lambda: y.peek("m", 0, 8) != before, "the killed machine's program writes")
+        wait_until(lambda: y.pumped().get("SUCCESS"), "the other machine's operations succeed")
+        return processes, pumping
+
+    def round(self, number, victim):
+        """Unloads and loads the module of a machine once. Returns what is to be noted."""
+        (x, own), = (end for name, end in self.ends.items() if name == victim)
+        (keeper, (y, other)), = ((name, end) for name, end in self.ends.items() if name != victim)
+        processes, pumping = self.load(x, own, y, other)
+        time.sleep(0.01 * (number % 8))
+        references, tries = done(x, UNLOAD % " ".join(processes)).split()
+        *left, used = look(x)
+        if tuple(left) != self.empty[victim]:
+            raise RuntimeError(f"left behind: {left}, {self.empty[victim]} expected")
+        if int(references) < len(processes):
+            raise RuntimeError(f"{references} references with {len(processes)} sockets")
+        self.used[victim].append(used)
+        done(x, " ".join(LOAD["ours"]))
+        y.rest()
+        statuses = pumping.wait()
+        y.close_all()
+        told = sum(count for status, count in statuses.items() if status != "SUCCESS")
+        if "dead" in statuses or "none" in statuses or not told:
+            raise RuntimeError(f"statuses of the operations: {statuses}")
+        self.works()
+        wait_until(lambda: done(y, REFERENCES).strip() == "0", "no reference to the other module")
+        objects, pinned = look(y)[:2]
+        idle, idle_pinned = self.idle[keeper]
+        if (objects["mr"], pinned) != (idle["mr"], idle_pinned):
+            raise RuntimeError(f"regions and pinned pages of the other machine: {objects['mr']}, "
+                               f"{pinned}; {idle['mr']}, {idle_pinned} expected")
+        return f"statuses {statuses}, rmmod at try {tries}, {used} KiB in use"
+
+
+def unload(ends, rounds):
+    """Unloads the modules of both machines in turn; returns true if all went well."""
+    test, good = Unloads(ends), True
+    for number in range(rounds):
+        start, victim = time.monotonic(), ("here", "there")[number % 2]
+        try:
+            note, fault = test.round(number, victim), ""
+        except (RuntimeError, TypeError, KeyError) as error:
+            note, fault = "", repr(error)
+        print(f"{'not ok' if fault else 'ok'} unload-{number + 1}-{victim} "
+              f"({time.monotonic() - start:.1f} s) [basic]\n"
+              f"    {f'FAILED: {fault}' if fault else f'note: {note}'}", flush=True)
+        if fault:
+            return False
+    for name, used in test.used.items():
+        more = max(used[SETTLED:], default=0) - max(used[:SETTLED], default=0)
+        bad = len(used) > SETTLED and more > MORE_KIB
+        good &= not bad
+        print(f"{'not ok' if bad else 'ok'} unloads-memory-{name} (0.0 s) [basic]\n"
+              f"    {'FAILED' if bad else 'note'}: KiB in use: {used}", flush=True)
+    return good
