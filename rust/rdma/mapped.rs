@@ -218,8 +218,8 @@ unsafe fn map_run(
 }
 
 /// Returns the length of the pieces to try if a piece of `len` bytes could not be mapped: bounce
-/// buffers may be fragmented, so shorter pieces may still find space. Returns `EIO` if there is
-/// none, because `len` is not longer than a page.
+/// buffers may be fragmented, so shorter pieces may still find space. Returns `EIO` if `len` is not
+/// longer than a page.
 #[cold]
 fn shorter(len: usize) -> Result<usize> {
     if len <= PAGE_SIZE {
