@@ -62,8 +62,8 @@ macro_rules! access_once {
             }
 
             // ORDERING: In the memory models of both Rust and the kernel, later accesses in program
-            // order come after an acquiring load. It compiles to the same instruction as the
-            // kernel's.
+            // order come after an acquiring load. The load compiles to the same instruction as
+            // `smp_load_acquire()`.
             #[inline(always)]
             fn read_acquire(&self) -> $type {
                 // SAFETY: `as_ptr` guarantees a valid and aligned pointer. Both atomic types have

@@ -64,8 +64,8 @@ pub unsafe trait Buffer: Send {
 /// [`PageArray::len`] initialised bytes, at least one. Behind the last of these pages the array has
 /// one more element: another page of the value, or the same page again. Some readers load the next
 /// element before they know whether they need it. The array and the pages stay where they are until
-/// the value is dropped, even if it is moved. The bytes may be read and written. No method of this
-/// trait makes a reference to them, and only the value's owner uses them.
+/// the value is dropped, even if the value is moved. The bytes may be read and written. No method
+/// of this trait makes a reference to them, and only the value's owner uses them.
 pub unsafe trait PageArray: Send {
     /// Returns the address of the array.
     fn array(&self) -> NonNull<*mut page>;
@@ -82,8 +82,9 @@ pub unsafe trait PageArray: Send {
     }
 }
 
-/// Number of pages from which [`PageRefs::take`] does not check the folios. A folio holds at most
-/// two megabytes, so this number of pages is always a large enough part of their folios.
+/// If [`PageRefs::take`] takes at least this number of pages, it does not check the sizes of their
+/// folios. A folio holds at most two megabytes, so the pages are always a sufficient part of their
+/// folios.
 const MANY: usize = 64;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.
@@ -162,9 +163,9 @@ impl PageRefs {
         // the array during the call.
         let all = unsafe { slice::from_raw_parts(first, count) };
         list.0.extend_from_slice(all, GFP_KERNEL)?;
-        // With `MANY` or more pages no check is needed: see `MANY`.
+        // If there are at least `MANY` pages, no check is needed: see `MANY`.
         if count < MANY {
-            // CAST: The number is small.
+            // CAST: The number of pages is small.
             let len = count as u32;
             // SAFETY: By the caller's contract the elements are addresses of pages, which exist
             // during the call.
@@ -179,8 +180,8 @@ impl PageRefs {
 
     /// Drops the references to the pages, and returns the list, which is now empty.
     pub fn into_list(self) -> PageList {
-        // Dropping a list costs a call of the allocator, even if it has no memory. So the list that
-        // stays behind is not dropped.
+        // Dropping a list costs a call of the allocator, even if it has no memory. So the empty
+        // list that replaces the returned list is not dropped.
         let mut this = ManuallyDrop::new(self);
         this.put();
         core::mem::take(&mut this.list)
@@ -191,12 +192,12 @@ impl PageRefs {
         let pages = &mut self.list.0;
         match pages.as_mut_slice() {
             [] => {}
-            // SAFETY: By the type invariant this object owns the reference. It is not used again,
-            // because the list is emptied below.
+            // SAFETY: By the type invariant this object owns the reference. The reference is not
+            // used again, because the list is emptied below.
             [page] => unsafe { bindings::xprtrdma_put_page(*page) },
             // CAST: A message has a few hundred pages.
-            // SAFETY: By the type invariant this object owns the references. They are not used
-            // again, because the list is emptied below.
+            // SAFETY: By the type invariant this object owns the references. The references are not
+            // used again, because the list is emptied below.
             all => unsafe { bindings::xprtrdma_put_pages(all.as_mut_ptr(), all.len() as u32) },
         }
         pages.clear();

@@ -183,8 +183,8 @@ impl<T: Send + Sync> File<T> {
 
 impl<T> Drop for File<T> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the entry exists or is an error. It is not used again.
-        // `_dir` keeps the directory.
+        // SAFETY: By the type invariant the entry exists or is an error. The entry is not used
+        // again. `_dir` keeps the directory.
         unsafe { bindings::xprtrdma_debugfs_remove(self.dentry) };
         // SAFETY: The content is dropped only here. After the removal no callback uses it.
         unsafe { ManuallyDrop::drop(&mut self.content) };

@@ -22,8 +22,8 @@ const AWAITED: i32 = 1 << 30;
 ///
 /// A waiting owner sets a bit of the counter, so a leaving holder wakes the owner only if the bit
 /// is set. All changes of one atomic variable have a single order. If the last holder leaves after
-/// the bit was set, it sees that it must wake the owner. If it leaves before, the owner sees that
-/// it need not sleep.
+/// the bit was set, the holder sees that it must wake the owner. If the last holder leaves before
+/// the bit is set, the owner sees that it need not sleep.
 ///
 /// # Examples
 ///
@@ -41,7 +41,7 @@ const AWAITED: i32 = 1 << 30;
 pub struct Holders(Atomic<i32>);
 
 impl Holders {
-    /// Makes a count of zero.
+    /// Makes a counter without a holder.
     #[allow(
         clippy::new_without_default,
         reason = "it is made in constant expressions, where a default cannot be"
@@ -53,8 +53,8 @@ impl Holders {
     /// Adds a holder to the count.
     #[inline]
     pub fn add(&self) {
-        // ORDERING: `Relaxed` is enough: until this holder is counted, the caller keeps the object
-        // in another way.
+        // ORDERING: `Relaxed` is enough: the caller guarantees that the object exists until this
+        // holder is counted.
         self.0.add(1, Relaxed);
     }
 
@@ -63,8 +63,8 @@ impl Holders {
     ///
     /// # Safety
     ///
-    /// During the call no other thread adds a holder or waits. If another thread did so earlier,
-    /// that access happened before this call.
+    /// During the call no other thread adds a holder or waits. If another thread has added a holder
+    /// or waited earlier, that access happened before this call.
     #[inline]
     pub unsafe fn add_first(&self) -> bool {
         // No other thread changes the counter while it is zero.
@@ -95,15 +95,15 @@ impl Holders {
         only
     }
 
-    /// Stops counting a holder. Wakes the owner if it waits and this was the last holder.
+    /// Stops counting a holder. Wakes the owner if the owner waits and this was the last holder.
     ///
     /// # Safety
     ///
     /// `this` is valid and counts the caller. The object may be freed before the call returns.
     #[inline]
     pub unsafe fn remove(this: *const Self) {
-        // ORDERING: `Full` orders the holder's work before all that follows the wait, and the
-        // change of the counter before the check for a sleeping thread.
+        // ORDERING: `Full` orders the holder's work before everything that the owner does after the
+        // wait, and the change of the counter before the check for a sleeping thread.
         // SAFETY: `this` is valid by the caller's contract: the object is not freed before this
         // subtraction.
         if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {

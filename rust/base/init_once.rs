@@ -42,8 +42,8 @@ impl InitOnce {
         }
     }
 
-    /// Calls `init` unless another caller has done so. Returns `EBUSY` while the first caller is
-    /// still running `init`.
+    /// Calls `init` unless another caller has already called it. Returns `EBUSY` while the first
+    /// caller is still running `init`.
     pub fn call(&self, init: impl FnOnce()) -> Result {
         if !self.called.xchg(true, Full) {
             init();

@@ -14,7 +14,7 @@ pub struct Piece<'a> {
     /// The first page of the piece; not null.
     pub page: *mut page,
     /// The following pages of the piece, none of which is null. If the piece continues behind the
-    /// last listed page, it does so in physically contiguous pages.
+    /// last listed page, the further pages are physically contiguous.
     pub more: &'a [*mut page],
     /// Offset at which the piece begins in its first page.
     pub first: usize,

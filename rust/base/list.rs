@@ -7,7 +7,8 @@ use kernel::prelude::*;
 
 /// Adds an element to a list. Allocates memory, and may sleep, only if the list is full.
 ///
-/// Unlike `KVec::push` this is inlined, so that the element is made at its place in the list.
+/// Unlike `KVec::push` this is inlined, so that the element is made directly in the memory of the
+/// list.
 ///
 /// # Examples
 ///
@@ -28,12 +29,12 @@ pub fn add<T>(list: &mut KVec<T>, value: T) -> Result {
     make_room(list)?;
     let place = list.spare_capacity_mut().first_mut().ok_or(ENOMEM)?;
     place.write(value);
-    // SAFETY: The first free place was filled above.
+    // SAFETY: The first element of the spare capacity was initialised above.
     unsafe { list.inc_len(1) };
     Ok(())
 }
 
-/// Makes space for one more element, unless the list has some. May sleep.
+/// Makes space for one more element, unless the list has free space. May sleep.
 #[inline(always)]
 pub fn make_room<T>(list: &mut KVec<T>) -> Result {
     match list.len() == list.capacity() {

@@ -71,7 +71,7 @@ pub fn now_ns() -> u64 {
     ns as u64
 }
 
-/// Returns a random number, for jitter. Other code must not rely on its quality.
+/// Returns a random number, for jitter. Callers must not rely on the quality of the random number.
 pub fn random() -> u32 {
     // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_random() }

@@ -63,7 +63,7 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// One transport.
+/// The driver's state of one transport.
 #[pin_data]
 pub(crate) struct Client {
     link: Arc<Link>,
@@ -176,7 +176,8 @@ impl Transport for Rdma {
         if !request.is_owed() {
             return None;
         }
-        // The reply may arrive at this moment. `take_owed` lets only one thread count it.
+        // The reply may arrive at this moment. `take_owed` returns the connection's number to only
+        // one thread, so the call is counted only once.
         let owed_on = request.take_owed();
         xprt.data()
             .link
@@ -194,8 +195,8 @@ impl Transport for Rdma {
             let heard = link.with_current(|conn| Some(conn.heard()));
             let timer = RpcTimer {
                 span: Millis::new(call.timer_span().as_ms().into()),
-                // If the connection is gone, the machine ignores the event, so the default time
-                // does no harm.
+                // If the connection no longer exists, its state machine ignores the event. So the
+                // default value of `heard` does no harm.
                 heard: heard.unwrap_or_default(),
             };
             link.react(xprt, Event::RpcTimeout { cookie, timer });

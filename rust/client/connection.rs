@@ -95,7 +95,8 @@ use xprtrdma_sunrpc::{
     },
 };
 
-/// The connection machine, which holds the [`QpOwner`] of the established connection.
+/// The state machine of a transport's connections. It holds the [`QpOwner`] of the established
+/// connection.
 pub(crate) type Machine = machine::Machine<QpOwner<Connection>>;
 
 /// The objects that all connections of a transport share.
@@ -143,9 +144,9 @@ pub(crate) struct Connection {
     /// The thresholds that the peers agreed on. They are set, with the version, before the first
     /// call is sent.
     agreement: Agreement,
-    /// The number of the protocol version.
+    /// The number of the protocol version that the connection uses.
     version: Atomic<u32>,
-    /// The xid of the version probe, if one is sent.
+    /// The xid of the version probe, if a version probe was sent.
     probe: SetOnce<Xid>,
     probe_answered: Once,
     regions: Pools,
@@ -171,7 +172,7 @@ pub(crate) struct Connection {
     locked: Arc<Locked>,
 }
 
-/// The part of a connection that needs locks.
+/// The part of a connection's state that locks protect.
 #[pin_data]
 struct Locked {
     #[pin]
@@ -203,9 +204,9 @@ impl Connection {
     #[inline]
     pub(crate) fn version(&self) -> Version {
         const V2: u32 = Version::V2.number();
-        // A plain load suffices: the version is set before the first call is posted, and a
-        // completion handler runs only after the message whose completion or reply it handles was
-        // posted.
+        // A plain load suffices: the version is set before the first call is posted. A completion
+        // handler handles the completion of a posted message, or the reply to a posted message, so
+        // it runs later.
         match self.version.read_once() {
             V2 => Version::V2,
             _ => Version::V1,
@@ -313,8 +314,8 @@ impl Connection {
             .busy_poll(|| qp.busy_poll(alone, || waiting.is_over()));
     }
 
-    /// Reports an event to the machine. It must be an event that never produces a `Todo`: ticks and
-    /// timeouts are not allowed.
+    /// Reports an event to the state machine. The event must be of a type that never produces a
+    /// `Todo`: ticks and timeouts are not allowed.
     pub(crate) fn react(&self, event: Event) {
         self.services
             .machine
@@ -383,12 +384,13 @@ impl Connection {
         self.locked.discards.lock().discard(strikes)
     }
 
-    /// Records that a refusal is about to be sent. Returns an error if too many are unacknowledged.
+    /// Records that a refusal is about to be sent. Returns an error if too many refusals are
+    /// unacknowledged.
     pub(crate) fn begin_refusal(&self) -> Result<(), Flood> {
         self.locked.refusals.lock().begin()
     }
 
-    /// Records that the peer's device has acknowledged a refusal, or that it was not sent.
+    /// Records that the peer's device has acknowledged a refusal, or that a refusal was not sent.
     pub(crate) fn end_refusal(&self) {
         self.locked.refusals.lock().end();
     }
@@ -400,8 +402,8 @@ impl Connection {
 
     /// Defers the invalidation of a slot's regions until the send queue has space.
     pub(crate) fn defer_invalidation(&self, slot: u16) {
-        // This cannot fail: the list has capacity for every slot, and contains each slot at most
-        // once.
+        // Adding the slot cannot fail: the list has capacity for every slot, and contains each slot
+        // at most once.
         let _ = self.locked.deferred.lock().push_within_capacity(slot);
     }
 

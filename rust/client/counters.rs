@@ -175,15 +175,15 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts a call that was posted with `inline` bytes in its message and this many segments to
-    /// read.
+    /// Counts a call that was posted with `inline` bytes in its message and with `read_segments`
+    /// segments that the server reads.
     #[inline]
     pub(crate) fn sent(&mut self, inline: usize, read_segments: usize) {
         self.copied_out = self.copied_out.wrapping_add(inline as u64);
         self.read_segments = self.read_segments.wrapping_add(read_segments as u64);
     }
 
-    /// Counts a call that offered memory of `length` bytes for results, in this many segments.
+    /// Counts a call that offered memory of `length` bytes for results, in `segments` segments.
     #[inline]
     pub(crate) fn offered(&mut self, offer: Offer, segments: usize, length: u32) {
         let count = match offer {
@@ -202,7 +202,8 @@ impl Tally {
         self.placed_bytes = self.placed_bytes.wrapping_add(placed);
     }
 
-    /// Counts a region that the server invalidated; `counter` says whether this was agreed.
+    /// Counts a region that the server invalidated; `counter` says whether both peers had announced
+    /// support for this.
     #[inline]
     pub(crate) fn invalidated(&mut self, counter: Counter) {
         let count = if counter == Counter::Reminv {
@@ -213,7 +214,7 @@ impl Tally {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds the amounts of another slot.
+    /// Adds the amounts of data that another slot has counted.
     pub(crate) fn add(&mut self, other: &Self) {
         self.read_segments += other.read_segments;
         self.write_segments += other.write_segments;

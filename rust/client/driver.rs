@@ -4,6 +4,6 @@
 
 /// Marks sunrpc's generic types as this driver's: `Xprt<Rdma>`, `Pinned<Rdma>`, `Lease<Rdma>`.
 ///
-/// Every module can name this type. The module [`client`](crate::client), which is above the
-/// others, implements `Transport` for it and defines its data.
+/// Every module can name this type. The module [`client`](crate::client), which depends on all
+/// other modules, implements `Transport` for this type and defines the data of a transport.
 pub(crate) struct Rdma;

@@ -3,10 +3,10 @@
 //! The connections of a transport ([`Link`]): the present connection, and the state that outlives
 //! it.
 //!
-//! [`attempt`] makes a connection: it performs the actions of the connection machine. [`keepalive`]
-//! checks the connection periodically. [`rails`] chooses its rail, [`probe`] tests rails that
-//! failed, and [`port_events`] receives the events of its device. [`teardown`] ends the connection
-//! in this order:
+//! [`attempt`] makes a connection: it performs the actions of the connection's state machine.
+//! [`keepalive`] checks the connection periodically. [`rails`] chooses the rail of the connection,
+//! [`probe`] tests rails that failed, and [`port_events`] receives the events of the connection's
+//! device. [`teardown`] ends the connection in this order:
 //!
 //! 1. The queue pair is disconnected and drained. From then on no handler runs, nothing is
 //!    posted, and the server can access no memory.
@@ -19,10 +19,10 @@
 //! 5. The completion queue, the rings, the registration for the device's events, the protection
 //!    domain and the identifier of the connection manager are destroyed.
 //!
-//! With rails, only the end of the transport waits for the last two steps, because the device of a
-//! dead rail may take seconds.
+//! If rails are configured, only the end of the transport waits for the last two steps, because the
+//! device of a dead rail may take seconds for them.
 //!
-//! Between these steps, senders find the send queue closed, and return their mapped regions to the
+//! Between the steps, senders find the send queue closed, and return their mapped regions to the
 //! pool.
 
 mod attempt;
@@ -140,11 +140,12 @@ pub(crate) struct Link {
     /// The use of a rail by the present attempt or connection.
     #[pin]
     place: SpinLock<Option<Place>>,
-    /// Number of [`Place`]s that this link has made. It gives each of them a number.
+    /// Number of [`Place`] objects that this link has made. The link numbers the objects with this
+    /// counter.
     places: Atomic<u32>,
-    /// Whether the last attempt or connection ended because its rail died. The thread that ends it
-    /// writes the flag, and the next attempt, which waits for that thread, reads it. So no other
-    /// memory access depends on its order.
+    /// Whether the last attempt or connection ended because its rail died. The thread that ends the
+    /// attempt or connection writes this flag. The next attempt waits for that thread, and then
+    /// reads the flag. So no other memory access depends on the order of the accesses to the flag.
     rail_died: Atomic<bool>,
     /// Sizes of the largest messages sent and received without RDMA so far, in bytes. They never
     /// shrink.
@@ -162,8 +163,8 @@ pub(crate) struct Link {
     /// Checks the present connection periodically. Cancelled before the connection ends.
     #[pin]
     keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
-    /// Reports the time to the machine while the peer may be out of reach. Cancelled before the
-    /// connection ends.
+    /// Reports the time to the connection's state machine while the peer may be out of reach.
+    /// Cancelled before the connection ends.
     #[pin]
     suspicion: DelayedWork<Link, SUSPICION_WORK>,
     /// Posts a keepalive probe to a peer that may be out of reach. Cancelled before the connection
@@ -235,7 +236,7 @@ impl Link {
         &self.services
     }
 
-    /// Returns the connection machine.
+    /// Returns the state machine of the transport's connections.
     pub(crate) fn machine(&self) -> &Arc<Machine> {
         self.services.machine()
     }
@@ -245,8 +246,9 @@ impl Link {
         self.current.lock().clone()
     }
 
-    /// Calls `f` with the present connection. This takes no reference, because the last reference
-    /// to a connection must not be dropped under the locks that are held here.
+    /// Calls `f` with the present connection. The function takes no reference to the connection,
+    /// because the last reference to a connection must not be dropped under the locks that are held
+    /// here.
     pub(crate) fn with_current<R>(&self, f: impl FnOnce(&Connection) -> Option<R>) -> Option<R> {
         f(self.current.lock().as_ref()?.handler())
     }
@@ -274,9 +276,9 @@ impl Link {
     }
 
     /// Returns the sizes of the largest messages that a new connection sends and receives without
-    /// RDMA. They never shrink, because an NFSv4.1 session was promised the callbacks that its
-    /// first connection could carry. If version 2 is allowed, Receives have the size that version 2
-    /// allows a server to send. Attempts run one after the other, so there is no race.
+    /// RDMA. They never shrink, because an NFSv4.1 session relies on the maximum callback size of
+    /// its first connection. If version 2 is allowed, Receives have the size that version 2 allows
+    /// a server to send. Attempts run one after the other, so there is no race.
     fn inline_sizes(&self) -> (u32, u32) {
         let grown = |kept: &Atomic<u32>, wanted: u32| {
             let size = wanted.max(kept.load(Relaxed));
@@ -295,21 +297,23 @@ impl Link {
     /// Starts a connection attempt.
     pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Rdma>) {
         let old = self.job.lock().replace(lock);
-        // `old` is empty: an older job would still hold the send lock, without which no attempt
-        // starts.
+        // `old` is empty: an older job would still hold the send lock, and no attempt starts
+        // without that lock.
         drop(old);
-        // This cannot fail, because the previous worker ended before the send lock became free.
+        // Queueing the work item cannot fail, because the previous worker ended before the send
+        // lock became free.
         let queue = self.services.common().queue().queue();
         let _ = queue.enqueue::<Arc<Self>, CONNECT>(self.clone());
     }
 
-    /// Hands an event to the machine, and does the work that the machine leaves to its caller.
+    /// Reports an event to the connection's state machine, and does the work that the state machine
+    /// leaves to its caller.
     pub(crate) fn react(&self, xprt: &Xprt<Rdma>, event: Event) {
         let todo = self.machine().react(xprt, event);
         self.fulfil(xprt, todo);
     }
 
-    /// Does the work that the machine has returned to its caller.
+    /// Does the work that the state machine has returned to its caller.
     fn fulfil(&self, xprt: &Xprt<Rdma>, todo: Todo) {
         match todo {
             Todo::Nothing => {}
@@ -319,8 +323,8 @@ impl Link {
                 };
                 let failed = match Connection::probe(&qp) {
                     Ok(()) => return,
-                    // The queue is full of work requests. When one of them completes, that proves
-                    // that the peer is alive, as a probe would.
+                    // The send queue is full of work requests. The completion of a work request
+                    // proves that the peer is alive, as the answer to a probe would.
                     Err(SendError::Full) => Event::KeepaliveNotSent(epoch),
                     Err(SendError::Closed) => Event::Lost(epoch, Cause::PostFailed),
                 };

@@ -63,7 +63,8 @@ impl Display for Work {
     }
 }
 
-/// The reason why rxe loses a connection without a fence: see [`xprtrdma_rdma::device`].
+/// The reason why a connection over rxe may fail if registrations are not fenced: see
+/// [`xprtrdma_rdma::device`].
 const REPEATED: &str = "the device has executed a registration again";
 
 /// The details of a disconnect, in parentheses; empty if there are none.

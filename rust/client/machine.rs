@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection machine of a transport ([`Machine`]): the protocol core's machine behind a lock.
+//! The state machine of a transport's connections ([`Machine`]): the protocol core's state machine
+//! behind a lock.
 //!
-//! One worker makes a connection: it performs the machine's actions and waits for events of the
-//! connection manager. While this worker runs, all events go to its mailbox. At other times, a
-//! thread that has an event hands it to the machine directly ([`Machine::react`]).
+//! One worker makes a connection: the worker performs the actions of the state machine and waits
+//! for events of the connection manager. While this worker runs, all events go to the mailbox of
+//! the worker. At other times, a thread that has an event reports the event directly to the state
+//! machine ([`Machine::react`]).
 //!
-//! The end of a connection has two halves. In the first, [`Machine::end`] revokes the server's
-//! access to the connection and to the memory of all its calls. That needs no lock of the RPC
-//! client, so tasks may wait for it whatever locks they hold and wherever they run. The second half
+//! The end of a connection has two halves. In the first half, [`Machine::end`] revokes the server's
+//! access to the connection and to the memory of all its calls. This needs no lock of the RPC
+//! client, so any task may wait for the first half, whatever locks the task holds. The second half
 //! concerns the RPC client and needs the send lock: the RPC client drops its references, so that
-//! nothing of the old connection remains for the next one. When the machine wants to end the
-//! connection, it orders both halves: a work item for the first, and [`Xprt::force_disconnect`] for
-//! the second. The second half also does the first if that is not done yet.
+//! nothing of the old connection remains for the next connection. When the state machine wants to
+//! end the connection, it requests both halves: a work item for the first, and
+//! [`Xprt::force_disconnect`] for the second. The second half begins with the work of the first
+//! half if that work is not done yet.
 //!
-//! After that, the server can access nothing of the connection. A device may take seconds to
-//! destroy the rest. A call that can be sent over another rail does not wait for this: a separate
-//! work item destroys the rest ([`Machine::destroy_ended`]).
+//! After the first half, the server can access nothing of the connection. A device may take seconds
+//! to destroy the remaining objects of the connection. A call that can be sent over another rail
+//! does not wait for this: a separate work item destroys these objects
+//! ([`Machine::destroy_ended`]).
 //!
-//! The only item of the driver that this module needs is the marker type [`Rdma`]. It returns work
-//! for other modules as [`Todo`], and they implement the end of a connection through
-//! [`Established`].
+//! The only item of the driver that this module needs is the marker type [`Rdma`]. The module
+//! returns work for other modules as [`Todo`], and the other modules implement the end of a
+//! connection through [`Established`].
 
 use crate::driver::Rdma;
 use kernel::{
@@ -71,7 +75,8 @@ use xprtrdma_sunrpc::{
 /// Interval, in milliseconds, at which a waiting worker checks whether the transport still exists.
 const LOOK_MS: u32 = 250;
 
-/// Numbers of the work items that end a connection and that destroy the rest of it.
+/// Numbers of two work items: the first ends a connection, and the second destroys the remaining
+/// objects of an ended connection.
 const END: u64 = 0;
 const DESTRUCTION: u64 = 1;
 
@@ -90,11 +95,12 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
     /// queues.
     fn end(&mut self, machine: &Machine<Self>);
 
-    /// Destroys the rest of the connection after [`Established::end`]. Sleeps, perhaps for seconds.
+    /// Destroys the remaining objects of the connection after [`Established::end`]. Sleeps, perhaps
+    /// for seconds.
     fn destroy(self);
 }
 
-/// Work that the machine leaves to the thread that reported an event.
+/// Work that the state machine leaves to the thread that reported an event.
 #[must_use]
 pub(crate) enum Todo {
     Nothing,
@@ -108,7 +114,7 @@ impl Todo {
     pub(crate) fn expect_nothing(self) {}
 }
 
-/// The connection machine of a transport; see the module's documentation.
+/// The state machine of a transport's connections; see the module's documentation.
 #[pin_data]
 pub(crate) struct Machine<C: Established> {
     common: Arc<Common>,
@@ -118,7 +124,7 @@ pub(crate) struct Machine<C: Established> {
     #[pin]
     arrived: CondVar,
     /// The established connection, until it ends. The thread that ends it holds this lock, so
-    /// another thread that wants to end the connection waits until that is done.
+    /// another thread that wants to end the connection waits until the connection has ended.
     #[pin]
     owner: Mutex<Option<C>>,
     #[pin]
@@ -139,7 +145,7 @@ impl_has_work! {
 }
 
 impl<C: Established> Machine<C> {
-    /// Makes a machine without a connection. Sleeps.
+    /// Makes a state machine without a connection. Sleeps.
     pub(crate) fn new(common: Arc<Common>, config: Config) -> Result<Arc<Self>> {
         let conn = Conn::new(config, u64::from(random()));
         Arc::pin_init(
@@ -156,8 +162,9 @@ impl<C: Established> Machine<C> {
         )
     }
 
-    /// Hands an event to the machine: through the mailbox while a worker runs, otherwise directly.
-    /// In the second case it also carries out the resulting actions. Does not sleep.
+    /// Reports an event to the state machine: through the mailbox while a worker runs, otherwise
+    /// directly. In the second case this function also carries out the resulting actions. Does not
+    /// sleep.
     pub(crate) fn react(self: &Arc<Self>, xprt: &Xprt<Rdma>, event: Event) -> Todo {
         let handed_in = self.mailbox.lock().deliver(event, now());
         match handed_in {
@@ -169,7 +176,7 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Carries out the machine's actions while no worker runs.
+    /// Carries out the actions of the state machine while no worker runs.
     fn carry_out(self: &Arc<Self>, xprt: &Xprt<Rdma>, actions: Actions) -> Todo {
         let mut todo = Todo::Nothing;
         for action in actions.into_iter().flatten() {
@@ -183,11 +190,12 @@ impl<C: Established> Machine<C> {
         todo
     }
 
-    /// Orders both halves of the connection's end. Does not sleep.
+    /// Requests both halves of the connection's end: see the module's documentation. Does not
+    /// sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-        // The lock stays held for two reasons. If the connection has been closed since, no
-        // disconnect may be requested. And no new connection may be made before the request.
+        // The lock is held during the check and both requests. So no disconnect is requested if the
+        // connection was closed before, and no new connection is made before the requests.
         let mailbox = self.mailbox.lock();
         if mailbox.conn.is_ending(epoch) {
             xprt.force_disconnect();
@@ -204,8 +212,9 @@ impl<C: Established> Machine<C> {
         drop(old);
     }
 
-    /// Ends the connection if `is_meant` accepts it, or waits until another thread has ended it.
-    /// Before a thread ends a connection, it destroys the rest of the previous connection. Sleeps.
+    /// Ends the connection if `is_meant` returns true for the connection's number, or waits until
+    /// another thread has ended the connection. Also destroys the remaining objects of the previous
+    /// connection. Sleeps.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
         if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
@@ -218,8 +227,8 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Destroys the rest of an ended connection, or waits until another thread has done so. Sleeps,
-    /// perhaps for seconds.
+    /// Destroys the remaining objects of an ended connection, or waits until another thread has
+    /// destroyed them. Sleeps, perhaps for seconds.
     pub(crate) fn destroy_ended(&self) {
         let mut ended = self.ended.lock();
         if let Some(connection) = ended.take() {
@@ -227,8 +236,8 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Reports an event while this thread closes the connection. If the machine requests the end of
-    /// the connection, no work is queued, because this thread is already ending it.
+    /// Reports an event while this thread closes the connection. If the state machine requests the
+    /// end of the connection, no work is queued, because this thread is already ending it.
     pub(crate) fn close(&self, xprt: &Xprt<Rdma>, event: Event) {
         self.handle(event);
         while let Some(action) = self.poll_action() {
@@ -238,7 +247,7 @@ impl<C: Established> Machine<C> {
         }
     }
 
-    /// Tells the machine what is known about the server's support for version 2.
+    /// Tells the state machine what is known about the server's support for version 2.
     pub(crate) fn learn_version(&self, known: Known) {
         self.mailbox.lock().conn.learn_version(known);
     }
@@ -254,8 +263,8 @@ impl<C: Established> Machine<C> {
         self.handle(Event::Start { timeout, trial });
     }
 
-    /// Closes the mailbox when the worker leaves: from now on, events go to the machine directly.
-    /// Events that are still in the mailbox are handled first.
+    /// Closes the mailbox when the worker leaves: from now on, events go directly to the state
+    /// machine. Events that are still in the mailbox are handled first.
     pub(crate) fn leave(self: &Arc<Self>, xprt: &Xprt<Rdma>) -> Todo {
         let left = self.mailbox.lock().worker_left(now());
         self.carry_out(xprt, left)
@@ -266,8 +275,8 @@ impl<C: Established> Machine<C> {
         self.mailbox.lock().conn.poll_action()
     }
 
-    /// Hands an event to the machine directly. Only the worker and the thread that ends a
-    /// connection may call this.
+    /// Reports an event directly to the state machine. Only the worker and the thread that ends a
+    /// connection may call this function.
     pub(crate) fn handle(&self, event: Event) {
         self.mailbox.lock().conn.handle(event, now());
     }
@@ -295,13 +304,13 @@ impl<C: Established> Machine<C> {
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads receive no signals. However the wait ends, the loop checks everything
-            // again.
+            // Kernel threads receive no signals. Whatever ends the wait, the loop checks all
+            // conditions again.
             let _ = self.arrived.wait_interruptible_timeout(&mut mailbox, span);
         }
     }
 
-    /// Returns the time until the machine needs its next tick; `None` if it needs no tick.
+    /// Returns the time until the state machine needs its next tick; `None` if it needs no tick.
     pub(crate) fn until_tick(&self) -> Option<Millis> {
         let deadline = self.with_conn(Conn::deadline)?;
         Some(deadline.since(now()))
@@ -315,7 +324,8 @@ impl<C: Established> Machine<C> {
         mailbox.conn.limit_timeouts(ms(connect), ms(reconnect));
     }
 
-    /// Calls `f` with the protocol core's machine, while its lock is held.
+    /// Calls `f` with the state machine of the protocol core, while the lock of the state machine
+    /// is held.
     pub(crate) fn with_conn<R>(&self, f: impl FnOnce(&Conn) -> R) -> R {
         f(&self.mailbox.lock().conn)
     }
@@ -334,8 +344,8 @@ impl<C: Established> WorkItem<END> for Machine<C> {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // By now the connection may have ended, and another one may exist. The new one must not be
-        // ended.
+        // By now the connection may have ended, and another connection may exist. The new
+        // connection must not be ended.
         this.end(|epoch| this.with_conn(|conn| conn.is_ending(epoch)));
     }
 }

@@ -106,7 +106,7 @@ impl Check for Rdma {
             Setting::RailServers => Servers::parse(text).map(drop),
         };
         read.map_err(|refusal| {
-            // The administrator of a container can write to this file as well, so logging must be
+            // The administrator of a container can write to this sysctl as well, so logging must be
             // limited.
             if may_log() {
                 // LOG: A table of rails has a bad entry. The table stays as it was, or the module
@@ -119,7 +119,7 @@ impl Check for Rdma {
 }
 
 /// Shows the values that apply to new connections and mounts in the network namespace of the
-/// current task, by the names of the parameters. Process context, may sleep.
+/// current task, by the names of the parameters. Must be called in process context. May sleep.
 pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (out, back) = inline_sizes(version_policy());
     writeln!(f, "slots: {}", slots())?;
@@ -235,7 +235,8 @@ pub(crate) fn strict() -> bool {
     number(module_parameters::strict.value()) != 0
 }
 
-/// Returns whether servers may invalidate regions, provided that the device proves it.
+/// Returns whether servers may invalidate regions, provided that the device proves each
+/// invalidation.
 pub(crate) fn remote_invalidation() -> bool {
     // The check at module start refuses any other value, so the error cannot occur.
     settings::remote_invalidation().unwrap_or(false)

@@ -95,10 +95,10 @@ impl Shared {
         f(&mut self.rails.lock())
     }
 
-    /// Returns whether the rails must be enumerated again. This is so if they were last enumerated
-    /// at least `age` ago, or if the tables have changed since then. `changes` counts the changes
-    /// of the tables. `Relaxed` is enough, because it does no harm if two callers both receive
-    /// true.
+    /// Returns whether the rails must be enumerated again. Returns true if the rails were last
+    /// enumerated at least `age` ago, or if the tables have changed since then. `changes` counts
+    /// the changes of the tables. `Relaxed` is enough, because it does no harm if two callers both
+    /// receive true.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);
         let last = self.looked.load(Relaxed);
@@ -112,7 +112,7 @@ impl Shared {
     }
 
     /// Records the number of changes of the tables from which the rails were made. Returns whether
-    /// it is new.
+    /// this number differs from the last recorded number.
     pub(crate) fn note_tables(&self, changes: u32) -> bool {
         let number = changes.wrapping_add(1);
         self.told.xchg(number, Full) != number
@@ -125,8 +125,8 @@ impl Shared {
     }
 }
 
-/// Makes an empty list of rails. For a short time its kilobytes are on the stack. The function is
-/// not inlined, so that this stack frame is gone when the attempt continues. May sleep.
+/// Makes an empty list of rails. While the list is made, it takes kilobytes of stack. The function
+/// is not inlined, so that this stack frame is gone when the attempt continues. May sleep.
 #[inline(never)]
 fn no_rails() -> Result<KBox<Rails>> {
     let memory = KBox::<Rails>::new_uninit(GFP_KERNEL)?;
@@ -136,10 +136,12 @@ fn no_rails() -> Result<KBox<Rails>> {
 /// The use of a rail by an attempt, and afterwards by its connection.
 pub(crate) struct Place {
     server: Arc<Server>,
-    /// The seat. It is `None` only while it is being returned.
+    /// The seat, by which the policy counts this use of the rail. The field is `None` only while
+    /// the seat is being returned.
     seat: Option<Seat>,
     rail: Rail,
-    /// Distinguishes this place from other places of the same transport.
+    /// The number that distinguishes this [`Place`] from other [`Place`] objects of the same
+    /// transport.
     number: u32,
     /// Time at which the connection stopped sending new calls in order to move; `None` if it does
     /// not move.
@@ -177,13 +179,13 @@ impl Place {
         self.closing_since = since;
     }
 
-    /// Stops the use of this rail. Returns the seat, with which the caller can use another rail to
-    /// the same server.
+    /// Stops the use of this rail. Returns the seat, so that the caller can use another rail to the
+    /// same server.
     pub(crate) fn into_seat(mut self) -> Option<Seat> {
         self.seat.take()
     }
 
-    /// Calls `f` with the rails and this place's seat. `f` must not sleep.
+    /// Calls `f` with the rails and the seat of this object. `f` must not sleep.
     pub(crate) fn with<R>(&mut self, f: impl FnOnce(&mut Rails, &mut Seat) -> R) -> Option<R> {
         let seat = self.seat.as_mut()?;
         let shared = self.server.shared()?;
@@ -204,7 +206,7 @@ impl Drop for Place {
 pub(crate) struct ProbeJob {
     xprt: BackRef<Rdma>,
     server: Arc<Server>,
-    /// The probe. It is `None` only while its result is being reported.
+    /// The probe. The field is `None` only while the result of the probe is being reported.
     probe: Option<Probe>,
     rail: Rail,
 }

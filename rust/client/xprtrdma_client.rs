@@ -5,17 +5,17 @@
 //! The rules of the protocol are in `xprtrdma_proto`, and the contracts with the kernel in
 //! `xprtrdma_sunrpc` and `xprtrdma_rdma`. The driver only moves bytes between these crates.
 //!
-//! | Room | What is in it |
+//! | Module | Content |
 //! | --- | --- |
 //! | [`client`] | a transport: the operations of the RPC client |
 //! | [`observe`] | for administrators: debugfs, mountstats |
-//! | [`link`] | between connections: attempts, loss, back-off, silence |
+//! | [`link`] | connection attempts, lost connections, back-off, silent servers |
 //! | [`rpc`] | one RPC, in the order in which it happens |
 //! | [`connection`] | the state that lives as long as one queue pair |
-//! | [`driver`] | the name of the driver in sunrpc's types |
+//! | [`driver`] | the marker type for the driver in sunrpc's generic types |
 //! | [`params`] | parameters and sysctls |
-//! | [`server`] | what the transports of a server share |
-//! | [`counters`], [`log`] | counters, log lines |
+//! | [`server`] | the state that the transports of a server share |
+//! | [`counters`], [`log`] | counters, formatting of log lines |
 
 #![forbid(unsafe_code)]
 
@@ -112,7 +112,7 @@ impl kernel::Module for XprtRdma {
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;
-        // LOG: The module is ready.
+        // LOG: The module is loaded and ready for mounts.
         pr_info!(
             "RPC-over-RDMA client transport registered, version {}; while this module is loaded \
              rpcrdma and the NFS/RDMA server are not available\n",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Allocations that fail, one after the other.
+//! Runs code repeatedly, each time with a different allocation that fails.
 
 use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
@@ -9,8 +9,8 @@ use xprtrdma_bindings as bindings;
 /// run makes fewer than n allocations. Returns the number of runs that ended with an error. After
 /// each run `after` checks what is left.
 ///
-/// A run may succeed despite the failed allocation, if that is an allocation of a debugging
-/// facility, or if the code can do without it.
+/// A run may succeed although an allocation failed: the allocation may belong to a debugging
+/// facility, or the code may not depend on the allocation.
 pub(crate) fn each_allocation<T>(
     mut before: impl FnMut() -> Result<T>,
     mut attempt: impl FnMut(&T) -> Result,

@@ -6,7 +6,7 @@
 use core::panic::Location;
 use kernel::prelude::*;
 
-/// A test's result.
+/// The result of a test.
 pub(crate) type Test<T = ()> = core::result::Result<T, Failure>;
 
 /// The error of a failed test. The log shows the file and the line.

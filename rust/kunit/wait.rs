@@ -4,7 +4,8 @@
 
 use kernel::prelude::*;
 
-/// Maximum time that a test waits, in milliseconds. It is long because the debug kernel is slow.
+/// Maximum time that a test waits, in milliseconds. The time is long because the debug kernel is
+/// slow.
 const PATIENCE_MS: u32 = 60_000;
 
 /// Waits until the condition is true. Returns `ETIMEDOUT` after [`PATIENCE_MS`]. Sleeps.

@@ -3,19 +3,20 @@
 //! The connections of a transport, from the first attempt to the end. Events come in; actions and
 //! deadlines go out.
 //!
-//! [`Conn`] is the connection machine. Its documentation describes how the driver uses it.
+//! [`Conn`] is the state machine of a transport's connections. The documentation of [`Conn`]
+//! describes how the driver uses the state machine.
 //!
 //! | Module | Concept |
 //! | --- | --- |
 //! | `mailbox` | where the driver delivers events |
-//! | `api` | the machine as the driver sees it |
+//! | `api` | the state machine as the driver sees it |
 //! | `machine` | what leads from one state to the next |
 //! | `state`, `attempt`, `established` | the states |
 //! | `peer` | what is known of the peer from one connection to the next |
 //! | `backoff`, `inline_fallback`, `history` | parts of the knowledge in `peer` |
 //! | `keepalive`, `unserved` | detection of a dead peer, and of a hung server whose host lives |
 //! | `outage` | log messages about failed attempts |
-//! | `event`, `action`, `config` | input, output and settings of the machine |
+//! | `event`, `action`, `config` | input, output and settings of the state machine |
 //! | `sizes` | sizes of a connection's queues |
 //! | `cause`, `failure_details` | why a connection ended |
 //! | `queue` | a queue for events and actions that wait |

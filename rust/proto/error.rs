@@ -38,7 +38,7 @@ pub enum Error {
     BadChunk,
     /// No combination of chunks fits this call into the thresholds (V1-097).
     Unbuildable,
-    /// The device cannot map the memory of this call; a retry would fail in the same way.
+    /// The device cannot map the memory of this call; a retry would fail with the same error.
     Unmappable,
     /// The peer could not process this host's chunk lists, and sent RDMA_ERROR.
     RemoteChunk,
@@ -142,9 +142,11 @@ counters! {
     Trailing = "trailing",
     /// A length that is no multiple of four; ignored.
     OddLen = "odd_len",
-    /// Immediate data: ignored with a message, disconnected with an RDMA Write.
+    /// Immediate data: ignored if they came with a message; disconnected if they came with an RDMA
+    /// Write.
     Imm = "imm",
-    /// A request's regions were invalidated after it had moved to another connection; ignored.
+    /// A request's regions were invalidated after the request had moved to another connection;
+    /// ignored.
     StaleEpoch = "stale_epoch",
     /// The server granted zero credits; counted as a grant of one credit.
     CreditZero = "credit_zero",
@@ -168,8 +170,8 @@ counters! {
     /// with a message that was dropped; disconnected. From the third time on, the server is not
     /// asked to invalidate regions.
     ReminvWrong = "reminv_wrong",
-    /// Regions that this host invalidated, because the server did not, or because its reply did not
-    /// prove that it did. Not a fault.
+    /// Regions that this host invalidated, because the server did not invalidate them, or because
+    /// the reply did not prove that the server had done so. Not a fault.
     LocalInv = "local_inv",
     /// Connections that were lost because the device (rxe) executed a registration twice. After
     /// the first loss a fence prevents this on the device.
@@ -180,11 +182,11 @@ counters! {
     BcOverflow = "bc_overflow",
     /// The reply to a callback does not fit into a message; disconnected.
     BcReplyTooBig = "bc_reply_too_big",
-    /// Connections to a server without valid private data: messages of 1024 bytes, no remote
-    /// invalidation.
+    /// Connections to a server without valid private data. They use messages of at most 1024 bytes
+    /// and no remote invalidation.
     CmDefault = "cm_default",
-    /// Connections that send at most 1024 bytes per message. This holds for ten minutes after two
-    /// connections ended within two seconds of their first larger message.
+    /// Connections that send at most 1024 bytes per message. This limit applies for ten minutes
+    /// after two connections ended within two seconds of their first larger message.
     CmFallback = "cm_fallback",
     /// Version 2 only: unknown options arrived faster than this host could refuse them;
     /// disconnected.
@@ -194,11 +196,14 @@ counters! {
     /// The server does not support the protocol version of a request. In version 1 the request
     /// fails with `EPROTONOSUPPORT`; in version 2 a new connection is established.
     ErrVers = "err_vers",
-    /// The server could not process a request's header or chunks; `EREMOTEIO`.
+    /// The server could not process a request's header or chunks; the request failed with
+    /// `EREMOTEIO`.
     ErrChunk = "err_chunk",
-    /// Version 2 only: the server could not process a request's header or chunks; `EREMOTEIO`.
+    /// Version 2 only: the server could not process a request's header or chunks; the request
+    /// failed with `EREMOTEIO`.
     ErrBadHeader = "err_bad_header",
-    /// Version 2 only: the server could not process a request's option; `EREMOTEIO`.
+    /// Version 2 only: the server could not process a request's option; the request failed with
+    /// `EREMOTEIO`.
     ErrInvalOption = "err_inval_option",
     /// Memory regions allocated since the mount. Not a fault.
     MrsAllocated = "mrs_allocated",
@@ -213,7 +218,7 @@ const _: () = assert!(Counter::COUNT <= 64);
 pub struct Notes(u64);
 
 impl Notes {
-    /// The empty set, for which there is nothing to count.
+    /// The empty set of counters.
     pub const NONE: Self = Self(0);
 
     /// Adds `counter` to the set.

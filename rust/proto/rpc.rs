@@ -5,13 +5,13 @@
 //! | Module | Concept |
 //! | --- | --- |
 //! | [`plan`] | how a call and its reply travel |
-//! | [`defer`] | what waits for room in a queue |
-//! | [`classify`] | what a received message is |
+//! | [`defer`] | work that waits for space in a queue |
+//! | [`classify`] | the type of a received message |
 //! | [`predict`] | the Replies that nearly all calls get |
 //! | [`judge`] | whether a Reply fits its call |
-//! | [`probing`] | what comes while the version probe waits for its answer |
+//! | [`probing`] | messages that arrive while the version probe waits for its answer |
 //! | [`credit`] | how many calls may be in flight |
-//! | [`limit`] | patience with a broken peer |
+//! | [`limit`] | limits for a peer that sends useless messages |
 //! | [`latency`] | how long the stages of a call take |
 //! | [`unmapped`] | memory that the device does not map |
 

@@ -4,7 +4,7 @@
 //!
 //! | Module | Concept |
 //! | --- | --- |
-//! | [`life`] | from the accept to the end, with deadlines |
+//! | [`life`] | the states of a connection from the accept to the disconnect, with deadlines |
 //! | [`accept`] | whether a connection request is accepted, and with which parameters |
 //! | [`door`] | limits on the number of connections |
 //! | [`lines`] | limits on the lines of the log |

@@ -10,26 +10,30 @@
 pub enum WcStatus {
     /// The operation succeeded.
     Success,
-    /// The queue pair had failed before for another reason, which the log may name in parentheses
-    /// (MAL-002).
+    /// The work request was flushed because the queue pair had failed before for another reason.
+    /// The log may name that reason in parentheses (MAL-002).
     Flushed,
-    /// The server sent more than was agreed (MAL-001). A fault of the server.
+    /// The server sent a longer message than was agreed (MAL-001). This status means a fault of the
+    /// server.
     LocalLength,
-    /// A check of a local key, an access right or the queue pair failed. Report it if it repeats.
+    /// A check of a local key, of an access right or of the queue pair failed. An administrator
+    /// should report this status if it occurs repeatedly.
     LocalProtection,
-    /// The server's adapter could not receive a message, for example because its Receive is shorter
-    /// (MAL-149): see `cm_fallback`.
+    /// The server's adapter could not receive a message, for example because the server's Receive
+    /// buffer is shorter than the message (MAL-149). See the counter `cm_fallback`.
     RemoteInvalidRequest,
-    /// The server's adapter refused access to memory. Report it.
+    /// The server's adapter refused access to memory. An administrator should report this status.
     RemoteAccess,
-    /// The server's adapter could not receive a message: see `cm_fallback`.
+    /// The server's adapter could not receive a message. See the counter `cm_fallback`.
     RemoteOperation,
-    /// The server's adapter did not answer, although this host's adapter repeated the message. Look
-    /// at network and host.
+    /// The server's adapter did not answer, although this host's adapter repeated the message. An
+    /// administrator should check the network and the server's host.
     RetryExceeded,
-    /// The server granted credits without a buffer (MAL-018). A fault of the server.
+    /// The server granted credits for which it has no Receive buffers (MAL-018). This status means
+    /// a fault of the server.
     RnrExceeded,
-    /// The device reported another status. Report it, with the device's name, if it repeats.
+    /// The device reported a different status. An administrator should report the status with the
+    /// device's name if it occurs repeatedly.
     Other,
 }
 

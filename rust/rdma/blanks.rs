@@ -5,7 +5,7 @@
 use crate::transfer::Blank;
 use kernel::prelude::*;
 
-/// Maximum number of transfers that are kept.
+/// Maximum number of empty transfers that are kept to be used again.
 const MOST: usize = 16;
 
 /// Empty transfers that wait to be used again, all for the same device.

@@ -82,7 +82,8 @@ impl Block {
         while let Some(order) = count.saturating_sub(raw.len()).checked_ilog2() {
             let order = order.min(most);
             let Some(run) = Run::new(order) else {
-                // If there is no piece of this length, the later pieces are shorter.
+                // If the allocator has no contiguous memory of this length, this piece and all
+                // later pieces are shorter.
                 most = order.checked_sub(1).ok_or(ENOMEM)?;
                 continue;
             };
@@ -103,7 +104,8 @@ impl Block {
 
     /// Returns the number of pages.
     pub(crate) fn len(&self) -> usize {
-        // NO-OVERFLOW: By the type invariant the last page is there twice.
+        // NO-OVERFLOW: By the type invariant the list contains the address of the last page twice,
+        // so it is not empty.
         self.raw.len().wrapping_sub(1)
     }
 

@@ -57,7 +57,7 @@ pub enum CmEvent<'a> {
     RouteError(i32),
     /// The peer accepted the connection.
     Established {
-        /// Private data of the accept, perhaps followed by zeroes (RFC 8797 5.2).
+        /// Private data of the accept message, perhaps followed by zeroes (RFC 8797 5.2).
         private_data: &'a [u8],
         /// Maximum number of RDMA Reads that the peer may have in flight to this host. This is the
         /// peer's initiator depth. The CM reports it as the number of Reads that this host has to
@@ -252,7 +252,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Starts address resolution; ends with [`CmEvent::AddrResolved`] or
+    /// Starts address resolution, which ends with the event [`CmEvent::AddrResolved`] or
     /// [`CmEvent::AddrError`] within `timeout_ms`. May sleep; must not be called by the id's
     /// handler.
     ///
@@ -275,7 +275,7 @@ impl CmId {
         })
     }
 
-    /// Starts route resolution; ends with [`CmEvent::RouteResolved`] or
+    /// Starts route resolution, which ends with the event [`CmEvent::RouteResolved`] or
     /// [`CmEvent::RouteError`] within `timeout_ms`. May sleep.
     pub fn resolve_route(&self, timeout_ms: u32) -> Result {
         // SAFETY: `id` is valid by the type invariant.
@@ -339,7 +339,7 @@ impl CmId {
         unsafe { bindings::xprtrdma_port_is_active(self.as_raw()) }
     }
 
-    /// Claims the right to create the id's only queue pair. Fails if it was claimed before.
+    /// Claims the right to create the id's only queue pair. Fails if this right was claimed before.
     pub(crate) fn claim_qp(&self) -> Result {
         if self.has_qp.xchg(true, Full) {
             Err(EBUSY)
@@ -396,7 +396,8 @@ unsafe extern "C" fn cm_event(
         context.resolved.store(true, Release);
     }
     context.handler.event(event);
-    // Zero leaves the id to its owner; any other value would make the CM destroy the id.
+    // If a handler returns zero, the CM does not destroy the id. If it returned another value, the
+    // CM would destroy the id.
     0
 }
 

@@ -13,8 +13,8 @@
 //! ([`work`]). So no event is lost. While the thread polls, it needs no event. Before it sleeps or
 //! leaves, it requests the next event, and checks whether a completion has arrived since its last
 //! poll. A device may also report an event that was not requested: a dead device does so once for
-//! each queue. Such an event changes the thread's state ([`poller`]). A thread that sees this when
-//! it leaves queues the work item; the drain of a queue pair relies on this.
+//! each queue. Such an event changes the thread's state ([`poller`]). Then the thread queues the
+//! work item when it leaves. The drain of a queue pair relies on this.
 
 mod poller;
 
@@ -52,14 +52,14 @@ const BUDGET: c_int = 64;
 ///
 /// - `raw` is valid. Its context is this object, which does not move.
 /// - The work item polls `raw` if `poller` was `NOBODY` or `STOPPED` when the item began to run. In
-///   the states `POLLS*`, a thread polls `raw`: the one that changed `poller` from `NOBODY`, and
-///   then found the item neither queued nor running.
+///   the states `POLLS*`, one thread polls `raw`: the thread that changed `poller` from `NOBODY`,
+///   and then found that the work item was neither queued nor running.
 /// - The work queue that `raw` uses outlives `raw`.
 pub(crate) struct Cq {
     raw: NonNull<bindings::ib_cq>,
     poller: Atomic<u32>,
     closed: Atomic<bool>,
-    /// Where the polling thread sleeps.
+    /// The object on which the polling thread sleeps until it is woken.
     bed: Opaque<bindings::rcuwait>,
     /// ib_core's event handler, which queues the work item.
     usual: bindings::ib_comp_handler,
@@ -241,14 +241,14 @@ impl Cq {
         unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
     }
 
-    /// Polls until `is_over` returns true. Returns the outcome, and the state in which this thread
-    /// need not wake the work item when it leaves.
+    /// Polls until `is_over` returns true. Returns the outcome, and a state. If the queue still has
+    /// this state when the thread leaves, the thread need not queue the work item.
     #[inline]
     fn poll(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         // SAFETY: The work item is initialised.
         let item_is_busy = unsafe { bindings::work_busy(self.work()) } != 0;
-        // ORDERING: If the work item no longer runs, this thread sees what it has handled. The lock
-        // in `work_busy` has this effect too, but only if the item's worker pool still exists.
+        // ORDERING: If the work item no longer runs, this thread sees the effects of its handlers.
+        // The lock in `work_busy` orders this only if the item's worker pool still exists.
         fence(Acquire);
         if is_over() {
             return (PollOutcome::Over, poller::WAITS);
@@ -297,7 +297,7 @@ impl Cq {
                 if is_over() {
                     return (PollOutcome::Over, poller::POLLS);
                 }
-                // This comes before the request for an event, so the next event wakes this thread.
+                // The state changes before the request for an event, which then wakes this thread.
                 if !self.change(poller::POLLS, poller::WAITS) {
                     // If this thread is woken although nothing completed, it polls once more.
                     if self.change(poller::POLLS_CALLED, poller::POLLS) {
@@ -354,8 +354,8 @@ impl Cq {
         }
     }
 
-    /// Sleeps while the thread that polls waits, until a signal is pending, or until the thread
-    /// has to freeze.
+    /// Sleeps until the state of the polling thread is no longer `WAITS`, a signal is pending, or
+    /// the thread has to freeze.
     #[inline]
     fn sleep(&self) {
         // SAFETY: Only the thread that polls sleeps on it. The state outlives the call.
@@ -371,8 +371,8 @@ impl Cq {
         let was = self.advance(|is| match is {
             poller::WAITS => Some(poller::CALLED),
             poller::POLLS => Some(poller::POLLS_CALLED),
-            // A thread that polls will see the completion or leave it to the item. If none polls,
-            // the caller sees what the last one did. ORDERING: A full barrier ensures both.
+            // ORDERING: With a full barrier, a polling thread sees the completion or leaves it to
+            // the item. If no thread polls, the caller sees what the last polling thread did.
             other => Some(other),
         });
         if was == poller::WAITS {
@@ -381,7 +381,7 @@ impl Cq {
         !matches!(was, poller::NOBODY | poller::STOPPED)
     }
 
-    /// Handles an event for which no thread waits.
+    /// Handles an event that arrives while no polling thread waits for an event.
     #[cold]
     fn unexpected(&self) {
         if !self.call() {
@@ -413,16 +413,16 @@ impl Cq {
         });
         match was {
             poller::WAITS => self.wake(),
-            // The woken thread may start late, so the work item takes over.
+            // The woken thread may run late, so the work item handles the completions.
             poller::CALLED => self.wake_worker(),
             _ => {}
         }
     }
 
-    /// Forbids polling by threads from now on. A thread that polls now may leave a little later.
+    /// Forbids polling by threads. A thread that already polls may continue for a short time.
     pub(crate) fn close(&self) {
         // ORDERING: The flag is written before the barrier in `stop_polling`. A polling thread
-        // reads it at the same time as `may`.
+        // reads the flag at the same point at which it calls `may`.
         self.closed.store(true, Relaxed);
         self.stop_polling();
     }
@@ -437,7 +437,7 @@ impl Cq {
         unsafe { bindings::disable_work_sync(self.work()) };
         // If a thread handled completions when the queue was closed, the state is `POLLS_STOPPED`
         // until that thread leaves. If a thread had only arrived, the state is `STOPPED`. Neither
-        // that thread nor one that arrives later handles completions.
+        // that thread nor a thread that arrives later handles completions.
         // SAFETY: The pointer is valid as long as `self`; this may sleep.
         unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }
@@ -463,7 +463,7 @@ const WORK: usize = offset_of!(bindings::ib_cq, __bindgen_anon_1);
 ///
 /// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
 /// the item is a full barrier too, so a later item finds the thread here. If it finds no thread,
-/// the acquiring load orders the last thread's work before the item's own.
+/// the acquiring load orders the work of the last polling thread before that of the item.
 ///
 /// # Safety
 ///

@@ -41,7 +41,7 @@ use xprtrdma_bindings as bindings;
 ///
 /// All other drivers are trusted. The list below says what their source shows about the first two
 /// promises ("read"), and what was tested. The third promise depends on the adapters, so the source
-/// of their drivers does not show whether it is kept.
+/// of their drivers does not show whether the third promise is kept.
 ///
 /// * **rxe** (tested): `rxe_requester` takes one work request at a time, and `rxe_invalidate_mr`
 ///   invalidates the region. A registration is executed again when the queue is sent again, see
@@ -97,11 +97,11 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 ///
 /// Without a [fence](crate::qp) these risks remain for a moment while an old key is valid:
 ///
-/// * Until `renew`, the new memory has its DMA address, which no server knows. A packet with that
-///   address has the old key's rights.
-/// * rxe reads a region's address and writes it back. If a new address is set between the two, it
-///   is lost, and the server's access fails. An access with the old key and address would reach the
-///   new pages, at the old offset in the page.
+/// * Until `renew` sets a new address, the new memory is addressed by its DMA address, which no
+///   server knows. A packet with that address has the old key's rights.
+/// * rxe reads a region's address and writes it back. If a new address is set between the read and
+///   the write, the new address is lost, and the server's access fails. An access with the old key
+///   and address would reach the new pages, at the old offset in the page.
 /// * Processors that reorder writes may see the new length before the new pages.
 ///
 /// The list is empty with `XPRTRDMA_UPSTREAM=1`. That setting is for a kernel whose rxe does not
@@ -135,21 +135,23 @@ pub(crate) struct Repetitions(&'static Atomic<bool>);
 /// Counters that rxe keeps for one port (`rxe_hw_counters.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sendings {
-    /// Number of times that a send queue was sent again.
+    /// Number of times that the device sent the work requests of a send queue again.
     again: u64,
-    /// Number of packets that could not be sent, which also makes their queue pair fail without a
-    /// status.
+    /// Number of packets that could not be sent. Such a packet also makes its queue pair fail
+    /// without a status.
     failed: u64,
 }
 
 impl Sendings {
-    /// Returns true if a queue was sent again since `before`, and all packets could be sent.
+    /// Returns true if the device sent a queue again since `before` was read, and no packet failed
+    /// to be sent since then.
     pub(crate) fn may_have_repeated(self, before: Self) -> bool {
         self.again != before.again && self.failed == before.failed
     }
 }
 
-/// Number of entries for devices. If two devices share an entry, both get the fence.
+/// Number of entries in the table of devices. If two devices share an entry, both devices get the
+/// fence.
 const DEVICES: usize = 64;
 
 static REPEATED: [Atomic<bool>; DEVICES] = [const { Atomic::new(false) }; DEVICES];
@@ -172,7 +174,8 @@ impl Repetitions {
         REPEATED.get(index as usize % DEVICES).map(Self)
     }
 
-    /// Returns how often the device has sent again, and failed to send, on this port. May sleep.
+    /// Returns two counters of the device for this port: how often it sent a send queue again, and
+    /// how many packets it failed to send. May sleep.
     pub(crate) fn sendings(self, device: NonNull<bindings::ib_device>, port: u32) -> Sendings {
         let counter = |name: &CStr| {
             // SAFETY: The device is the one that was passed to `of`, and the caller keeps it. The

@@ -10,7 +10,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Which side writes the memory: the device or the CPU.
+/// The direction of the data transfer: it says whether the device reads or writes the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The device reads the memory.
@@ -32,7 +32,7 @@ impl Direction {
 /// A buffer of this module that stays mapped for one device.
 ///
 /// The device and the CPU share the memory, so the CPU accesses it through raw pointers only. The
-/// queues of this crate record which bytes the device may access.
+/// send queue and the receive queue of this crate record which bytes the device may access.
 ///
 /// # Invariants
 ///

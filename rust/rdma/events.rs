@@ -23,7 +23,7 @@ pub struct DeviceEvent {
 }
 
 impl DeviceEvent {
-    /// Converts an event of the RDMA core.
+    /// Converts an event that the RDMA core reports.
     fn of(raw: &bindings::ib_event) -> Self {
         let number = raw.event;
         let is_of_port = matches!(
@@ -48,8 +48,8 @@ impl DeviceEvent {
 /// Called in process context, by a work item of the RDMA core or by a thread that changes an
 /// address of the device. The list of the device's handlers is locked for reading, so two events
 /// can be handled at the same time. The handler may sleep. A thread that creates or drops a
-/// [`DeviceEvents`] of the device waits for running handlers. So the handler must neither do that
-/// itself nor wait for such a thread.
+/// [`DeviceEvents`] of the device waits for running handlers. So the handler must neither create or
+/// drop such an object nor wait for a thread that does.
 pub trait DeviceHandler: Send + Sync {
     /// Handles one event of the device or of one of its ports.
     fn event(&self, event: DeviceEvent);
@@ -94,7 +94,7 @@ struct Entry {
 /// ```
 pub struct DeviceEvents {
     // This field is dropped first. Dropping it removes the entry from the list, so that no event
-    // can arrive. The id is dropped after it, because the id keeps the device.
+    // can arrive. The field `id` is dropped after this field, because the id keeps the device.
     entry: Pin<KBox<Entry>>,
     id: Arc<CmId>,
 }
@@ -154,7 +154,8 @@ unsafe extern "C" fn event(entry: *mut bindings::ib_event_handler, event: *mut b
     let entry = Opaque::cast_from(entry);
     // SAFETY: By this function's contract the pointer refers to the `raw` field of an `Entry`.
     let entry = unsafe { container_of!(entry, Entry, raw) };
-    // SAFETY: An entry in the list exists. Only the field `raw` is written, and that is opaque.
+    // SAFETY: An entry in the list exists. Other threads write only its field `raw`, which is
+    // opaque.
     let entry = unsafe { &*entry };
     // SAFETY: The event is valid during the call.
     let event = DeviceEvent::of(unsafe { &*event });

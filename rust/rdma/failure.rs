@@ -60,7 +60,8 @@ impl FailedWork {
         }
     }
 
-    /// Packs the content into a number that is not zero. A status is less than 2^24.
+    /// Packs the content into a number that is not zero. The status fits into its 24 bits, because
+    /// every status is less than 2^24.
     fn pack(self) -> u64 {
         let low = (self.status.0 << 8) | (self.opcode as u32 + 1);
         (u64::from(self.vendor_err) << 32) | u64::from(low)
@@ -68,7 +69,7 @@ impl FailedWork {
 
     /// Unpacks a number that [`FailedWork::pack`] returned.
     fn unpack(number: u64) -> Option<Self> {
-        // CAST: The casts keep the lower and the upper half.
+        // CAST: The casts keep the lower and the upper half of the number.
         let (low, vendor_err) = (number as u32, (number >> 32) as u32);
         let opcode = match low & 0xff {
             1 => Opcode::Send,
@@ -125,7 +126,7 @@ pub(crate) struct Reports {
     repeated: Atomic<bool>,
 }
 
-/// Records a number that is not zero, unless a number was recorded before.
+/// Records a number that is not zero in `place`, unless `place` already contains a number.
 fn note(place: &Atomic<u64>, value: u64) {
     // If the exchange fails, an earlier report was recorded, which is not an error.
     let _ = place.cmpxchg(0, value, Relaxed);
@@ -157,7 +158,7 @@ impl Reports {
     }
 
     pub(crate) fn seen(&self) -> Failure {
-        // CAST: `event` contains the number of an event plus one, which fits.
+        // CAST: `event` contains the number of an event plus one, which fits into a `u32`.
         let event = self.event.load(Relaxed) as u32;
         Failure {
             first: FailedWork::unpack(self.first.load(Relaxed)),

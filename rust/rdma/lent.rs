@@ -32,7 +32,8 @@ use xprtrdma_bindings as bindings;
 /// - `sges` describes the mapped bytes in their order, and does not move before they are unmapped.
 pub(crate) struct MappedLoan {
     sges: KVVec<bindings::ib_sge>,
-    // A copy of the lender's table, because each mapping has its own device addresses.
+    // A copy of the lender's table. The lender's table cannot be used, because each mapping stores
+    // its device addresses in its table.
     table: KVVec<scatterlist>,
     dir: Direction,
     pd: Arc<Pd>,
@@ -174,7 +175,7 @@ fn join(sges: &mut KVVec<bindings::ib_sge>, table: &[scatterlist], mapped: usize
     };
     let lkey = pd.local_dma_lkey();
     let (mut start, mut length) = (first.dma_address, mapped_bytes(first));
-    // A mapping does not wrap around the address space.
+    // The addition does not overflow, because a mapping does not wrap around the address space.
     let mut end = start.wrapping_add(length.into());
     let mut places = sges.spare_capacity_mut().iter_mut();
     let mut written = 0;

@@ -52,11 +52,12 @@ const MOST: usize = 1024;
 pub struct Local {
     /// The address: IPv4, or IPv6 that is not link-local.
     pub addr: IpAddr,
-    /// Number of leading bits that all addresses on the link have in common.
+    /// Length of the address prefix in bits. All addresses on the same link have this prefix in
+    /// common.
     pub prefix_len: u8,
     /// The number of the interface.
     pub interface: u32,
-    /// The device and the number of its port.
+    /// The RDMA device to which the address belongs, with the number of the device's port.
     pub device: DeviceInfo,
     /// Whether the device reports the port as active.
     pub active: bool,

@@ -36,9 +36,9 @@ struct Mapping {
 ///
 /// # Invariants
 ///
-/// `mappings` are mapped for `dir`. They are the first pages of `memory`, in order, and together
-/// contain all its bytes once [`MappedPages::map`] has succeeded. For pages that other code uses as
-/// well, `dir` is `ToDevice`.
+/// `mappings` are mapped for `dir`. The mappings consist of the first pages of `memory`, in order.
+/// Once [`MappedPages::map`] has succeeded, the mappings contain all bytes of `memory`. For pages
+/// that other code uses as well, `dir` is `ToDevice`.
 pub struct MappedPages {
     mappings: KVec<Mapping>,
     /// `None` before [`MappedPages::map`], and after [`MappedPages::unmap`].
@@ -47,7 +47,8 @@ pub struct MappedPages {
     pd: Arc<Pd>,
     /// Maximum number of elements of a work request.
     most_sges: usize,
-    /// The empty list of shared pages that were unmapped, kept for its memory.
+    /// An empty list that earlier contained shared pages. The list is kept so that its allocated
+    /// memory can be used again.
     list: Option<PageList>,
 }
 
@@ -60,15 +61,15 @@ impl MappedPages {
             memory: None,
             dir: Direction::ToDevice,
             pd: pd.clone(),
-            // CAST: The number is small.
+            // CAST: The number of scatter/gather elements is small.
             most_sges: pd.max_send_sges() as usize,
             list: None,
         }
     }
 
-    /// Maps `memory`, after the memory that was mapped before has been unmapped. Returns `EINVAL`
-    /// if it is still mapped, or if the device would write to shared pages. Otherwise returns the
-    /// maximum number of elements of a work request. May sleep.
+    /// Maps `memory`. The memory that was mapped before must have been unmapped. Returns `EINVAL`
+    /// if the earlier memory is still mapped, or if the device would write to shared pages.
+    /// Otherwise returns the maximum number of elements of a work request. May sleep.
     pub(crate) fn map(&mut self, memory: Mappable, dir: Direction) -> Result<usize> {
         if let Mappable::Shared(_) = memory {
             if dir != Direction::ToDevice {
@@ -132,7 +133,8 @@ impl MappedPages {
         }
     }
 
-    /// Returns the list whose memory can be used for the next shared pages, if there is one.
+    /// Returns the empty list whose allocated memory can be used for the next shared pages, if
+    /// there is such a list.
     pub(crate) fn list(&mut self) -> Option<PageList> {
         self.list.take()
     }
@@ -170,7 +172,7 @@ impl MappedPages {
             len: 0,
             lkey: self.pd.local_dma_lkey(),
         };
-        // There is a byte at this offset, if there is memory.
+        // If the object has memory, a byte exists at this offset.
         let _ = elements.skip(offset);
         elements
     }
@@ -186,9 +188,9 @@ impl MappedPages {
     }
 }
 
-/// Maps pages for the device of `pd`: in one piece, or in shorter pieces if the device or its
-/// bounce buffers have no space for as much in one piece. Adds the mappings to `to`, even if a
-/// later one fails. Returns `EIO` if not even one page can be mapped.
+/// Maps pages for the device of `pd` in one piece. If the device or its bounce buffers have no
+/// space for such a long piece, maps the pages in shorter pieces. Adds the mappings to `to`, even
+/// if a later one fails. Returns `EIO` if not even one page can be mapped.
 ///
 /// # Safety
 ///
@@ -205,7 +207,7 @@ unsafe fn map_run(
     let len = count.checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
     let mut most = pd.max_entry() as usize;
     if len <= most {
-        // The space comes first, so that no mapping is lost.
+        // Space in the list is reserved before the mapping, so that no mapping is lost.
         list::make_room(to)?;
         // SAFETY: The caller's contract guarantees the pages.
         if let Some(addr) = unsafe { map_piece(pd, dir, first, 0, len) } {
@@ -226,13 +228,13 @@ fn shorter(len: usize) -> Result<usize> {
         return Err(EIO);
     }
     let half = (len / 2).max(PAGE_SIZE);
-    // NO-OVERFLOW: A remainder is not greater than the number.
+    // NO-OVERFLOW: The remainder of a division is not greater than the dividend.
     Ok(half.wrapping_sub(half % PAGE_SIZE))
 }
 
-/// Maps the first of these pages in one piece: as many as lie one behind the other and fit into one
-/// mapping of the device. Returns the address of the mapping and the number of mapped pages. The
-/// number is zero if the pages cannot be mapped.
+/// Maps the first of these pages in one piece. The piece contains as many pages as are physically
+/// contiguous and fit into one mapping of the device. Returns the address of the mapping and the
+/// number of mapped pages. The number is zero if the pages cannot be mapped.
 ///
 /// # Safety
 ///
@@ -251,7 +253,7 @@ unsafe fn map_first(pd: &Pd, dir: Direction, pages: &[*mut bindings::page]) -> (
     (addr, count as usize)
 }
 
-/// Maps the first of these pages, as many as lie one behind the other, in shorter pieces. Adds the
+/// Maps the first of these pages, as many as are physically contiguous, in shorter pieces. Adds the
 /// mappings to `to`, even if a later one fails. Returns the pages that are not mapped yet. Returns
 /// `EIO` if not even one page can be mapped.
 ///
@@ -277,12 +279,13 @@ unsafe fn map_first_in_pieces<'a>(
     Ok(pages.get(count..).unwrap_or(&[]))
 }
 
-/// Maps `len` bytes from byte `offset` of the pages on. Returns `None` if this is not possible.
+/// Maps `len` bytes of the pages, beginning at byte `offset`. Returns `None` if these bytes cannot
+/// be mapped in one piece.
 ///
 /// # Safety
 ///
-/// `first` is the address of the first of several pages that lie one behind the other. They hold
-/// these bytes, and exist until the mapping is undone.
+/// `first` is the address of the first of several pages that lie one behind the other. The pages
+/// contain these bytes, and exist until the mapping is undone.
 #[inline]
 unsafe fn map_piece(
     pd: &Pd,
@@ -334,14 +337,15 @@ unsafe fn map_in_pieces(
 pub(crate) struct Elements<'a> {
     /// The mappings behind the current one.
     rest: &'a [Mapping],
-    /// What is left of the current mapping.
+    /// The address of the bytes of the current mapping that are not used yet. The next field is the
+    /// number of these bytes.
     addr: u64,
     len: usize,
     lkey: u32,
 }
 
 impl Elements<'_> {
-    /// Skips this number of bytes. Returns `None` if there are not as many.
+    /// Skips this number of bytes. Returns `None` if fewer bytes are left.
     #[inline]
     pub(crate) fn skip(&mut self, mut count: usize) -> Option<()> {
         while count != 0 {
@@ -376,7 +380,7 @@ impl Elements<'_> {
             return None;
         }
         let addr = self.addr;
-        // NO-OVERFLOW: `len` is at most what is left.
+        // NO-OVERFLOW: `len` is at most the number of bytes that are left in the mapping.
         self.addr = addr.wrapping_add(len as u64);
         self.len = self.len.wrapping_sub(len);
         Some(bindings::ib_sge {

@@ -94,7 +94,7 @@ impl Access {
                     | bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
             }
         };
-        // CAST: Access flags fit in 31 bits.
+        // CAST: Access flags fit into 31 bits, so the number does not become negative.
         flags as c_int
     }
 }
@@ -108,7 +108,7 @@ pub struct Window {
     pub length: u32,
     /// Address of the first byte. Its lower bits are the offset in the page, its upper bits are
     /// random. So the peer learns no kernel address. And if a message repeats the offset, the peer
-    /// made it after it had learned of the region.
+    /// created the message after it had received the description of the region.
     pub offset: u64,
 }
 

@@ -42,7 +42,8 @@ use xprtrdma_bindings as bindings;
 pub struct Pages {
     block: Option<KBox<Block>>,
     len: usize,
-    /// The pool to which the pages go when they are no longer used.
+    /// The pool to which the pages return when they are no longer used. `None` means that the pages
+    /// are then freed.
     home: Option<Arc<Pool>>,
 }
 
@@ -88,7 +89,8 @@ impl Pages {
         }
     }
 
-    /// Uses pages of `home` again, for `len` bytes. Zeroes the rest of the last page.
+    /// Makes the object for `len` bytes from pages of the pool `home` that were used before. Zeroes
+    /// the bytes of the last page behind the `len` bytes.
     fn again(block: KBox<Block>, len: usize, home: Arc<Pool>) -> Result<Self> {
         let end = Self::count(len).checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
         if len == 0 || Self::count(len) > block.len() {
@@ -142,7 +144,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Returns the pages that contain the bytes, without those before the page with this index.
+    /// Returns the pages that contain the bytes of this object, beginning at the page with this
+    /// index.
     pub(crate) fn raw_from(&self, index: usize) -> &[*mut bindings::page] {
         // The bytes use the first pages only.
         let used = self.raw().get(..Self::count(self.len));
@@ -151,7 +154,7 @@ impl Pages {
 
     /// Moves the pages out of an allocation that nothing else refers to.
     pub(crate) fn from_unique(mut unique: Pin<UniqueArc<Self>>) -> Self {
-        // INVARIANT: What stays behind has no pages, and is dropped here.
+        // INVARIANT: The object that replaces the moved one has no pages, and is dropped here.
         let emptied = Self {
             block: None,
             len: 0,
@@ -173,7 +176,7 @@ impl Pages {
         self.block.as_ref().map_or(&[], |block| &block.runs)
     }
 
-    /// Returns the addresses of the pages. The address of the last page is there twice.
+    /// Returns the addresses of the pages. The list contains the address of the last page twice.
     fn raw(&self) -> &[*mut bindings::page] {
         self.block.as_ref().map_or(&[], |block| &block.raw)
     }

@@ -63,7 +63,7 @@ pub struct Pd {
     /// Maximum length in bytes of an entry in a mapped list. It is a number of whole pages, at
     /// least one.
     max_entry: u32,
-    /// Whether the domain's queue pair will never access a region again.
+    /// Whether the domain's queue pair is drained, so that it will never access a region again.
     drained: Atomic<bool>,
     /// Whether the device's reports of invalidations are trusted; the negation of
     /// [`is_distrusted`].
@@ -75,9 +75,10 @@ pub struct Pd {
     /// registrations that were posted before that invalidation. The first invalidation has the
     /// number 2.
     retired: Atomic<u64>,
-    /// The result of [`stops_in_error`] for the device.
+    /// The result of [`stops_in_error`] for the device: whether its queue pairs access no memory
+    /// any more after they have flushed a Receive.
     stops: bool,
-    /// The object that owns the `ib_pd`, if this object only shares it.
+    /// The object that owns the `ib_pd`, if this object only shares the `ib_pd`.
     #[cfg(xprtrdma_rds)]
     base: Option<Arc<Pd>>,
     // This field is dropped after the domain has been deallocated.
@@ -89,7 +90,7 @@ unsafe impl Send for Pd {}
 // SAFETY: Several threads may allocate objects in a domain at the same time.
 unsafe impl Sync for Pd {}
 
-/// Invalidations of a domain's queue pair have numbers greater than this.
+/// The numbers of the invalidations of a domain's queue pair are greater than this number.
 pub(crate) const FIRST_SEQ: u64 = 1;
 
 impl Pd {
@@ -192,8 +193,8 @@ impl Pd {
         self.repetitions.is_some_and(|of| of.are_known())
     }
 
-    /// Returns counters. A later comparison shows whether the device may have executed a
-    /// registration again. May sleep.
+    /// Returns the device's counters of repeated and failed sending. The comparison with a later
+    /// result shows whether the device may have executed a registration again. May sleep.
     pub(crate) fn sendings(&self) -> Sendings {
         let Some((of, device)) = self.repetitions.zip(self.id.raw_device()) else {
             return Sendings::default();
@@ -271,8 +272,8 @@ impl Pd {
     pub fn max_send_sges(&self) -> u32 {
         use crate::device;
 
-        /// The number is limited, because each further element makes every work request of the
-        /// queue larger.
+        /// The maximum number of elements that this crate uses. The number is limited, because each
+        /// further element makes every work request of the queue larger.
         const ENOUGH: u32 = 32;
 
         // SAFETY: The device exists as long as the domain. Its attributes are constant.

@@ -3,8 +3,8 @@
 //! Pages of one connection that wait to be used again ([`Pool`]).
 //!
 //! A page that was filled for one peer is used again only for the same peer, so it need not be
-//! zeroed. If other code took a reference to a page, that code keeps the page, and it does not
-//! return to the pool.
+//! zeroed. If other code took a reference to a page, that code keeps the page, and the page does
+//! not return to the pool.
 
 use crate::block::Block;
 use core::sync::atomic::{
@@ -57,8 +57,8 @@ struct State {
 }
 
 impl Pool {
-    /// Makes a pool that keeps at most `most` pages, and only while all pools together keep at most
-    /// `most_of_all` pages. May sleep.
+    /// Makes a pool that keeps at most `most` pages. The pool keeps no further pages if all pools
+    /// together would then keep more than `most_of_all` pages. May sleep.
     pub fn new(most: usize, most_of_all: usize) -> Result<Self> {
         let state = State {
             spare: KVec::with_capacity(BLOCKS, GFP_KERNEL)?,
@@ -174,20 +174,20 @@ impl Drop for Pool {
     }
 }
 
-/// Returns the index of the smallest suitable block: one that has at least `count` pages, and at
-/// most an eighth more. It may not have more, because the limits on memory count only `count` pages
-/// for it.
+/// Returns the index of the smallest block that has at least `count` pages, and at most an eighth
+/// more than `count`. A larger block is not used, because the limits on memory count only `count`
+/// pages for the block.
 #[inline]
 fn fitting(spare: &[KBox<Block>], count: usize) -> Option<usize> {
-    // Usually the newest block has the right length.
+    // Usually the newest block has exactly `count` pages.
     match spare.last() {
         Some(newest) if newest.len() == count => spare.len().checked_sub(1),
         _ => smallest(spare, count),
     }
 }
 
-/// Finds the smallest block that [`fitting`] may choose. Called if the newest block has not exactly
-/// the wanted length.
+/// Finds the smallest block that [`fitting`] may choose. Called if the newest block does not have
+/// exactly `count` pages.
 #[cold]
 fn smallest(spare: &[KBox<Block>], count: usize) -> Option<usize> {
     let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());

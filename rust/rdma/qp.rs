@@ -240,7 +240,7 @@ pub struct Qp<H: QpHandler> {
     down: Atomic<bool>,
     send_cqes: SendEntries,
     // The fields are in the order of teardown: the queue pair, the completion queue, then the work
-    // queue and the memory that both used.
+    // queue, and the memory that the queue pair and the completion queue used.
     raw: RawQp,
     cq: Pin<KBox<Cq>>,
     handler: H,
@@ -257,15 +257,16 @@ pub struct Qp<H: QpHandler> {
     /// The free buffers of messages whose handlers have returned.
     free: UnsafeCell<Chain>,
     /// Number of buffers in `free` that are posted together. `returned_batch` is the same number
-    /// for the receive queue's `returned`. Each list may hold back fewer buffers than this, so the
-    /// promised number of Receives stays posted even if no further message arrives.
+    /// for the receive queue's list `returned`. A list keeps fewer buffers than one batch unposted.
+    /// So the promised number of Receives stays posted even if no further message arrives.
     free_batch: u32,
     returned_batch: u32,
     /// Number of Receives that have completed, modulo 2^32.
     taken: Atomic<u32>,
     /// Whether a Receive was flushed, which shows that the queue pair is in the error state.
     flushed: Atomic<bool>,
-    /// The device's counters when the queue pair was created.
+    /// The values of the device's counters of repeated and failed sending when the queue pair was
+    /// created.
     sendings: Sendings,
     /// Number of the protection domain in which a message can prove that a region was invalidated.
     proof_pd: usize,
@@ -358,7 +359,7 @@ impl<H: QpHandler> Qp<H> {
         if self.pd.has_repeated() {
             let device = DeviceInfo::of(self.pd.id());
             let name = device.as_ref().map_or("?", DeviceInfo::name);
-            // LOG: See "rxe" on the page about reliability.
+            // LOG: See the entry about rxe in `Documentation/reliability.rst`.
             pr_info!(
                 "{name} has executed a registration again, and lost a connection by that; from now \
                  on registrations wait there for what was sent before (registration_fence)\n"

@@ -53,7 +53,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Maximum number of checks whether a registration has completed. The second constant is the time
+/// Maximum number of checks whether a registration has completed. The next constant is the time
 /// between two checks.
 const LOOKS: u32 = 20_000;
 const PAUSE: Delta = Delta::from_micros(100);
@@ -232,7 +232,7 @@ impl Loop {
 /// released. The next registration creates a new queue pair.
 #[pin_data]
 pub struct Registrar {
-    /// The queue pair; `None` after a registration has failed.
+    /// The registrar's queue pair, or `None` after a registration has failed.
     #[pin]
     own: Mutex<Option<Loop>>,
     pd: Arc<Pd>,
@@ -257,10 +257,10 @@ impl Registrar {
     }
 
     /// Registers exactly the memory of a loan for reading and writing. `pages` is the number of
-    /// pages in which the memory lies. A peer addresses a byte by its offset from the beginning of
+    /// pages that contain the memory. A peer addresses a byte by its offset from the beginning of
     /// the first page. `taken` returns true for a key that another region has. May sleep.
     ///
-    /// Returns `EINVAL` if the loan lies in more pages, has no bytes, or has a gap; `EBUSY` if the
+    /// Returns `EINVAL` if the loan covers more pages, has no bytes, or has a gap; `EBUSY` if the
     /// device cannot address the memory in this way; `EIO` if the registration failed.
     pub fn expose<L: Loan>(
         self: &Arc<Self>,
@@ -354,7 +354,8 @@ pub struct Region<L: Lender> {
     mr: NonNull<bindings::ib_mr>,
     sg: KVec<scatterlist>,
     mapped: bool,
-    /// Whether the device may use the region for ever. If so, its memory must be leaked.
+    /// Whether the device may use the region for ever. If so, the memory of the region must be
+    /// leaked.
     lost: bool,
     lender: core::mem::ManuallyDrop<L>,
     registrar: Arc<Registrar>,
@@ -438,12 +439,12 @@ impl<L: Lender> Region<L> {
     /// Chooses a key that peers cannot predict and that no other region has.
     fn choose_key(&mut self, taken: impl Fn(u32) -> bool) -> Result {
         const OURS: u32 = 0xff;
-        // CAST: The cast keeps the lowest bits.
+        // CAST: The cast keeps the lowest bits of the random number.
         let drawn = unforeseen64() as u32;
         for step in 0..=OURS {
             // SAFETY: No other thread uses the region.
             let former = unsafe { (*self.mr.as_ptr()).rkey };
-            // Only the lowest byte of a key may be chosen.
+            // Verbs allow this code to choose only the lowest byte of a key.
             let key = (former & !OURS) | (drawn.wrapping_add(step) & OURS);
             if key != 0 && !taken(key) {
                 // SAFETY: No other thread uses the region.

@@ -6,7 +6,8 @@
 //! sends the data to this tag as it sends an RDMA Write (RFC 5040, section 4.4). So the memory must
 //! be registered for remote writing, and the peer may write to it until the tag is invalidated. A
 //! transfer of this kind registers its memory, reads into it, and its last Read of each region
-//! invalidates the region. Its pages come back only with the proof of that.
+//! invalidates the region. The pages are returned only when it is proven that the regions were
+//! invalidated.
 //!
 //! The Read invalidates the region itself (`IB_WR_RDMA_READ_WITH_INV`). A local invalidation behind
 //! the Read might not wait for the data: with the flag for a fence, cxgb4 sets
@@ -84,16 +85,16 @@ pub struct Sinks {
     /// Number of pages of each region.
     pages: u32,
     pd: Arc<Pd>,
-    // The counters order no other memory accesses.
+    // The two counters are for statistics, and order no other memory accesses.
     registered: AtomicUsize,
     invalidated: AtomicUsize,
 }
 
 impl Sinks {
-    /// Makes the object for regions of `pages` pages each. They are allocated when a transfer needs
-    /// them, and `count` of them are kept for later transfers. Returns `EINVAL` if `pages` is zero,
-    /// and `EOPNOTSUPP` if the device is not for iWARP: others need not have a Read that
-    /// invalidates. May sleep.
+    /// Makes the object for regions of `pages` pages each. The regions are allocated when a
+    /// transfer needs them, and `count` of them are kept for later transfers. Returns `EINVAL` if
+    /// `pages` is zero, and `EOPNOTSUPP` if the device is not for iWARP, because such a device may
+    /// lack a Read that invalidates a region. May sleep.
     pub fn new(pd: &Arc<Pd>, pages: u32, count: usize) -> Result<Self> {
         if pages == 0 {
             return Err(EINVAL);
@@ -116,12 +117,12 @@ impl Sinks {
         self.registered.load(Relaxed)
     }
 
-    /// Returns how many regions were invalidated, and their pages returned.
+    /// Returns how many regions were invalidated so that their pages were returned.
     pub fn invalidated(&self) -> usize {
         self.invalidated.load(Relaxed)
     }
 
-    /// Deregisters all regions, and keeps no further ones. May sleep.
+    /// Deregisters all idle regions. Regions that are put back later are not kept. May sleep.
     pub fn close(&self) {
         let idle = core::mem::take(&mut *self.idle.lock());
         // The regions are dropped without the lock.
@@ -202,11 +203,11 @@ struct Region {
 /// If `has_completed` is true, `regions` were registered and then invalidated, with the number
 /// `seq`, by Reads that have completed.
 pub(crate) struct Sink {
-    /// The regions of this memory. It contains only regions that some Read needs.
+    /// The regions of this memory. The list contains only regions that at least one Read needs.
     regions: KVec<Region>,
     pages: Arc<Pages>,
     sinks: Arc<Sinks>,
-    /// The number of the invalidation on the send queue.
+    /// The number on the send queue that the Reads' invalidations of the regions have.
     seq: u64,
     has_completed: bool,
 }
@@ -295,9 +296,10 @@ impl Sink {
         let region = self.regions.get_mut(place).ok_or(EINVAL)?;
         region.last = index;
         let window = region.mr.window();
-        // NO-OVERFLOW: A remainder is not greater than the number.
+        // NO-OVERFLOW: The product is at most `at`, because `number` is the quotient of `at` and
+        // `span`.
         let skipped = at.wrapping_sub(number.wrapping_mul(span));
-        // A region that covers fewer bytes than its share was not mapped as a whole.
+        // If the region does not cover the byte at `at`, the device could not map the whole region.
         let room = (window.length as usize).checked_sub(skipped);
         let room = room.filter(|&room| room != 0).ok_or(EIO)?;
         Ok(bindings::ib_sge {
@@ -310,7 +312,7 @@ impl Sink {
         })
     }
 
-    /// Maps the region with this number. Returns its place in the list.
+    /// Maps the region with this number. Returns the index of the region in the list.
     fn map(&mut self, number: usize) -> Result<usize> {
         let place = self.regions.len();
         self.regions.reserve(1, GFP_KERNEL)?;

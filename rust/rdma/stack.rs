@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A check whether the loaded RDMA stack is the kernel's own.
+//! Checks whether the loaded RDMA stack is the kernel's own.
 //!
 //! This crate is compiled for the structures of the kernel's own `ib_core` and `rdma_cm`. If the
 //! kernel has no symbol versions (`CONFIG_MODVERSIONS`), the module loader links this code with any

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the bytes of a transfer are ([`Stretch`]).
+//! The location of the bytes of a transfer in the memory of the peer and of this host
+//! ([`Stretch`]).
 
 /// Bytes of a transfer that are contiguous in the peer's memory.
 #[derive(Clone, Copy, Debug)]

@@ -38,8 +38,8 @@ use {
     xprtrdma_base::lend::Table, //
 };
 
-/// Maximum lengths of the lists of a transfer that is kept to be used again. Longer lists are
-/// freed.
+/// Maximum numbers of work requests and of elements in the lists of a transfer that is kept to be
+/// used again. Longer lists are freed.
 const SPARE_WRS: usize = 64;
 const SPARE_SGES: usize = 512;
 
@@ -293,12 +293,13 @@ impl Transfer {
             _ => return Err(EINVAL),
         };
         let most_sges = most_sges.max(1);
-        // Usually one element for each mapping is enough.
+        // Usually each mapping needs only one scatter/gather element.
         let count = pages.count();
         let mut elements = pages.elements();
         sges.reserve(count, GFP_KERNEL)?;
         wrs.reserve(count.div_ceil(most_sges), GFP_KERNEL)?;
-        // Number of bytes, and the offset of the next element.
+        // Number of bytes in the pages, and the offset in the pages at which the next element
+        // begins.
         let (bytes, mut at) = (pages.len(), 0usize);
         for stretch in stretches {
             let (begin, mut left) = (stretch.at as usize, stretch.len as usize);
@@ -331,7 +332,7 @@ impl Transfer {
                 list::add(wrs, wr)?;
             }
         }
-        // INVARIANT: Both vectors are complete, and `give_elements` finds a work request.
+        // INVARIANT: Both vectors are complete. `give_elements` fails if there is no work request.
         self.give_elements()
     }
 
@@ -470,7 +471,7 @@ impl Transfer {
     }
 
     /// Links the work requests before `next`, and sets the same completion entry in all of them.
-    /// Returns the first work request. `last_flags` are the flags of the last one.
+    /// Returns the first work request. `last_flags` are the flags of the last work request.
     pub(crate) fn link(
         &mut self,
         cqe: *mut bindings::ib_cqe,

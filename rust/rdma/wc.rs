@@ -4,7 +4,7 @@
 
 use xprtrdma_bindings as bindings;
 
-/// The status of a work completion, for logs and policy.
+/// The status of a work completion, which is logged and determines how a failure is handled.
 ///
 /// # Examples
 ///
@@ -20,13 +20,14 @@ pub struct WcStatus(pub u32);
 impl WcStatus {
     /// The work request was flushed, because the queue pair had failed before.
     pub const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
-    /// A message was longer than its Receive.
+    /// A received message was longer than the buffer of the Receive that it used.
     pub const LOCAL_LENGTH: Self = Self(bindings::ib_wc_status_IB_WC_LOC_LEN_ERR);
     /// The peer did not acknowledge the work request.
     pub const RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
-    /// The peer had no Receive for the message.
+    /// The peer had posted no Receive for the message.
     pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
-    /// The peer has no such memory, or this host has no right to access it.
+    /// The peer has no memory region with the given key and address, or this host has no right to
+    /// access the region.
     #[cfg(any(xprtrdma_rds, xprtrdma_server))]
     pub const REMOTE_ACCESS: Self = Self(bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR);
     /// The peer's device refused the request as invalid.

@@ -10,13 +10,13 @@
 //!
 //! | Module | Concept |
 //! | --- | --- |
-//! | [`stack`] | whose RDMA stack is loaded |
+//! | [`stack`] | whether the loaded RDMA stack is the kernel's own |
 //! | [`cm`] | addresses, routes, connection events |
 //! | [`local`] | the addresses that RDMA devices have |
 //! | [`device`] | abilities of a device |
 //! | [`pd`] | protection domain |
 //! | `dma` | memory that is mapped for the device |
-//! | [`mr`] | memory regions: the peer's access to memory, and its end |
+//! | [`mr`] | memory regions, through which the peer can access memory |
 //! | [`cq`] | completion queue: where completions are handled |
 //! | [`qp`] | queue pair, its send queue and its receive ring |
 //! | [`events`] | asynchronous events of a device and its ports |
@@ -32,7 +32,7 @@
 
 use xprtrdma_base::__LOG_PREFIX;
 
-// The driver imports these names from here, because it does not depend on `base`.
+// The driver imports these names from this crate, because the driver does not depend on `base`.
 pub use xprtrdma_base::{
     access_once,
     new_spinlock,

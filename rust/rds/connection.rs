@@ -53,15 +53,16 @@ pub struct Connection<T: Transport> {
     data: T::Connection,
 }
 
-// SAFETY: The lock of the list protects `node`, whose `conn` is constant. All other fields are
-// `Send`.
+// SAFETY: The lock of the list protects `node`, except the member `conn`, which is constant. All
+// other fields are `Send`.
 unsafe impl<T: Transport> Send for Connection<T> {}
-// SAFETY: The lock of the list protects `node`, whose `conn` is constant. All other fields are
-// `Sync`.
+// SAFETY: The lock of the list protects `node`, except the member `conn`, which is constant. All
+// other fields are `Sync`.
 unsafe impl<T: Transport> Sync for Connection<T> {}
 
 impl<T: Transport> Connection<T> {
-    /// Creates the object of a connection, and adds it to the list. Does not sleep.
+    /// Creates the object that represents a connection, and adds the object to the list of
+    /// connections. Does not sleep.
     ///
     /// # Safety
     ///
@@ -88,7 +89,8 @@ impl<T: Transport> Connection<T> {
             }? Error),
             GFP_ATOMIC | __GFP_NOWARN,
         )?;
-        // SAFETY: The node is new. It stays in place, because the caller passes a reference to RDS.
+        // SAFETY: The node is not in the list yet. The node is not moved or freed, because the
+        // caller passes a reference to the object to RDS.
         unsafe { bindings::rdsrdma_node_add(this.node.get(), raw) };
         Ok(this)
     }
@@ -124,8 +126,8 @@ impl<T: Transport> Connection<T> {
         let inside = self.gate.enter()?;
         // SAFETY: `conn` has been constant since the object was added to the list.
         let conn = unsafe { (*self.node.get()).conn };
-        // INVARIANT: RDS does not free the connection before the gate is closed, which waits for
-        // `inside`.
+        // INVARIANT: RDS does not free the connection before the gate is closed. Closing the gate
+        // waits until `inside` is dropped.
         Some(Entered {
             conn: NonNull::new(conn)?,
             _inside: inside,
@@ -226,8 +228,8 @@ impl Entered<'_> {
             self.drop_path();
             return;
         }
-        // SAFETY: The pointer is valid by the type invariant. RDS leaves this field to the
-        // transport.
+        // SAFETY: The pointer is valid by the type invariant. Only the transport writes to this
+        // field.
         unsafe { (*conn).c_version = version };
         // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::rds_connect_complete(conn) };
@@ -247,8 +249,8 @@ impl Entered<'_> {
 
     /// Tells RDS that the peer has received all messages up to this sequence number. May sleep.
     pub fn acknowledged(&self, sequence: u64) {
-        // SAFETY: The connection is valid by the type invariant. `None` is allowed: RDS then
-        // compares sequence numbers.
+        // SAFETY: The connection is valid by the type invariant. The last argument may be `None`:
+        // then RDS compares sequence numbers to find the messages that the peer has received.
         unsafe { bindings::rds_send_drop_acked(self.conn.as_ptr(), sequence, None) };
     }
 
@@ -267,7 +269,7 @@ impl Entered<'_> {
     /// connection at the same time, RDS may drop a message or deliver it twice. May sleep.
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {
         let conn = self.conn.as_ptr();
-        // `inc_free` removes the message from this count.
+        // The counter includes the message until `inc_free` frees the message.
         DELIVERED.add();
         let inc: *mut bindings::rds_incoming = KBox::into_raw(message).cast();
         // SAFETY: The connection is valid by the type invariant, and its addresses are constant.
@@ -279,25 +281,26 @@ impl Entered<'_> {
         unsafe { bindings::rds_inc_init(inc, conn, from) };
         // SAFETY: `inc` was initialised above.
         let place = unsafe { &raw mut (*inc).i_hdr };
-        // SAFETY: The header in `inc` has this length, and contains no padding.
+        // SAFETY: The header in `inc` has `HEADER_BYTES` bytes, and contains no padding.
         unsafe { place.cast::<[u8; HEADER_BYTES]>().write_unaligned(*header) };
-        // SAFETY: All pointers are valid. The callee takes a reference of its own if it keeps the
-        // message. It protects its lists by locks. If other threads deliver messages of the
-        // connection too, they race only for the expected sequence number, which is a word.
+        // SAFETY: All pointers are valid. The called function takes another reference if RDS keeps
+        // the message. RDS protects its lists by locks. If several threads deliver messages of the
+        // connection, they race only for the expected sequence number, which is a single word.
         unsafe { bindings::rds_recv_incoming(conn, from, to, inc, bindings::GFP_KERNEL) };
         // SAFETY: This drops the reference that `rds_inc_init` created.
         unsafe { bindings::rds_inc_put(inc) };
     }
 
     /// Returns true if the peer's address belongs to this host too. RDS has one congestion map for
-    /// each address. So the map of such a peer is not a copy: RDS itself changes it.
+    /// each address. If the address belongs to this host, the map is not a copy of a received map:
+    /// RDS itself changes the map.
     pub fn shares_maps(&self) -> bool {
         // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::rdsrdma_is_loopback(self.conn.as_ptr()) }
     }
 
     /// Tells programs that the congestion map of this end's address has changed. Used if
-    /// [`Entered::shares_maps`] returns true: senders on this host read the same map.
+    /// [`Entered::shares_maps`] returns true, because senders on this host then read that map.
     pub fn same_congestion(&self) {
         // SAFETY: The pointer is valid by the type invariant, and the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_lcong };
@@ -307,8 +310,8 @@ impl Entered<'_> {
 
     /// Replaces the congestion map of the peer. `opened` receives the old and the new value of a
     /// word, and returns the bits of the ports that can receive again. Programs that wait for one
-    /// of these ports are woken. Does nothing if both ends share their maps: the received words are
-    /// older than the map.
+    /// of these ports are woken. Does nothing if both ends are on this host and share their maps,
+    /// because the received words are then older than the map.
     pub fn congestion(&self, words: impl Iterator<Item = u64>, opened: impl Fn(u64, u64) -> u64) {
         if self.shares_maps() {
             return;

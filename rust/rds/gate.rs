@@ -66,7 +66,8 @@ pub(crate) struct Inside<'a>(&'a Gate);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        // SAFETY: The gate is borrowed, and `enter` has counted the holder.
+        // SAFETY: The gate is valid, because it is borrowed. `enter` has counted this object in
+        // `inside`.
         unsafe { Holders::remove(&self.0.inside) };
     }
 }

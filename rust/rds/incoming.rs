@@ -22,10 +22,10 @@ const UNIT: usize = 4096;
 /// Number of units that all existing received messages use.
 static KEPT: Atomic<usize> = Atomic::new(0);
 
-/// The messages that RDS has received from this module and not freed.
+/// Counts the messages that this module has delivered to RDS and that RDS has not freed.
 ///
-/// RDS finds the socket of a message by its address and port only. So the socket may be one of
-/// another transport, which does not keep this module loaded.
+/// RDS finds the socket for a message by address and port only. So the socket may belong to another
+/// transport. Such a socket does not keep this module loaded.
 pub(crate) static DELIVERED: Holders = Holders::new();
 
 /// The units that one message uses. Dropping this object subtracts them from the total.

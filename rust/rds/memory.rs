@@ -49,13 +49,13 @@ unsafe impl Sync for Pinned {}
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // ORDERING: `owned` was set before that thread dropped its reference, and the reference
-        // count orders that drop before this one.
+        // ORDERING: The thread that set `owned` dropped its own reference afterwards. The reference
+        // count orders that drop before this load.
         if self.owned.load(Relaxed) {
             let pages = self.pages.as_mut_ptr();
             // SAFETY: By the type invariant all pages are pinned, and the table belongs to this
-            // object. Neither is used again. The call may sleep, because the drop of [`Memory`] may
-            // sleep.
+            // object. Neither the pages nor the table are used again. The call may sleep, because
+            // the drop of [`Memory`] may sleep.
             unsafe { bindings::rdsrdma_unpin(pages, self.pages.len(), self.sg.as_ptr()) };
         }
     }
@@ -75,9 +75,9 @@ pub struct Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // ORDERING: The thread that passed the memory to the driver reads this flag after the
-        // driver has returned. So if the driver dropped the memory during that call, the thread
-        // sees the flag.
+        // ORDERING: The thread that passed the memory to the driver reads `free` after the call of
+        // the driver. So if the driver dropped the memory during that call, the thread sees that
+        // `free` is set.
         self.pinned.free.store(true, Relaxed);
     }
 }
@@ -107,13 +107,14 @@ impl Claim {
 }
 
 impl Memory {
-    /// Creates the object for the `len` bytes that begin at offset `first` of the pages in a table.
+    /// Creates the object for `len` bytes of memory. The memory begins at offset `first` of the
+    /// first page in the table `sg`.
     ///
     /// # Safety
     ///
     /// The table has `count` entries with pinned pages. The pages stay pinned during the operation
-    /// of RDS that passes them. If the result is claimed, they stay pinned until this object unpins
-    /// them.
+    /// with which RDS passes the pages. After [`Claim::claim`] the pages stay pinned until the
+    /// `Pinned` object unpins them.
     pub(crate) unsafe fn new(
         sg: NonNull<scatterlist>,
         count: usize,

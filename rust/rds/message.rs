@@ -80,10 +80,10 @@ impl Message<'_> {
 
     /// Returns the header of the message, as RDS made it.
     pub fn header(&self) -> [u8; HEADER_BYTES] {
-        // SAFETY: The pointer is valid by the type invariant. Nothing writes to the header after
-        // the first send.
+        // SAFETY: The pointer is valid by the type invariant. No code writes to the header after
+        // the first attempt to send the message.
         let header = unsafe { &raw const (*self.raw.as_ptr()).m_inc.i_hdr };
-        // SAFETY: The header is valid, has this length, and contains no padding.
+        // SAFETY: The header is valid, has `HEADER_BYTES` bytes, and contains no padding.
         unsafe { header.cast::<[u8; HEADER_BYTES]>().read_unaligned() }
     }
 
@@ -135,8 +135,8 @@ impl Message<'_> {
         let operation = self.asked().operation?;
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
-        // INVARIANT: The new object owns the reference taken above. The number and the direction
-        // are those of the operation.
+        // INVARIANT: The new object owns the reference that was taken above. `count` and
+        // `is_writable` describe the operation of the message.
         let held = Held {
             raw: self.raw,
             pieces: operation.pieces,
@@ -146,7 +146,7 @@ impl Message<'_> {
     }
 }
 
-/// The rest of a message's payload, which is read in order.
+/// The part of a message's payload that was not read yet. The payload is read in order.
 pub struct Payload<'a> {
     message: &'a Message<'a>,
     place: bindings::rdsrdma_place,
@@ -157,8 +157,8 @@ impl Payload<'_> {
     /// sleep.
     pub fn copy(&mut self, to: &mut [u8]) -> Result {
         let raw = self.message.raw.as_ptr();
-        // SAFETY: The message is valid by the type invariant, and the callee may write to `to`. It
-        // accepts every place.
+        // SAFETY: The message is valid by the type invariant, and the called function may write to
+        // `to`. The function accepts every value of `place`.
         let copied = unsafe {
             bindings::rdsrdma_copy_payload(raw, &mut self.place, to.as_mut_ptr().cast(), to.len())
         };
@@ -176,8 +176,8 @@ impl Payload<'_> {
 /// # Invariants
 ///
 /// The object owns a reference to the message `raw`. The table of its operation has `pieces`
-/// entries. `is_writable` is false if the operation writes to the peer. Neither changes after the
-/// first send.
+/// entries. `is_writable` is false if the operation writes to the peer's memory. Neither `count`
+/// nor `is_writable` changes after the first attempt to send the message.
 pub struct Held {
     raw: NonNull<bindings::rds_message>,
     pieces: u32,
@@ -246,7 +246,7 @@ impl Held {
         unsafe { bindings::rdsrdma_tell(self.raw.as_ptr(), status) };
     }
 
-    /// Sets the `RDS_RDMA_*` status that RDS reports to the program if it discards the message.
+    /// Sets the `RDS_RDMA_*` status that RDS reports to the program if RDS discards the message.
     pub fn tell_when_dropped(&self, status: i32) {
         // SAFETY: The pointer is valid by the type invariant, and the callee takes the lock that it
         // needs.
@@ -260,8 +260,9 @@ pub struct OperationMemory(Held);
 
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
 // dropped, and this object owns a reference. No code of this module creates a Rust reference to the
-// pages. RDS has initialised the entries with `sg_init_table` and `sg_set_page`, and each describes
-// bytes of one page. RDS leaves the mapping to the transport, which maps copies of the table only.
+// pages. RDS has initialised the entries with `sg_init_table` and `sg_set_page`, and each entry
+// describes bytes of one page. RDS does not map the table for a device: the transport maps copies
+// of the table.
 unsafe impl Table for OperationMemory {
     fn entries(&self) -> &[scatterlist] {
         // SAFETY: The message is valid by the type invariant of `Held`.
@@ -275,8 +276,8 @@ unsafe impl Table for OperationMemory {
         unsafe { slice::from_raw_parts(table, self.0.pieces as usize) }
     }
 
-    /// Returns true unless the operation writes to the peer: for such an operation RDS pins the
-    /// memory for reading only.
+    /// Returns false if the operation writes to the peer's memory, because RDS then pins the
+    /// program's memory for reading only.
     fn is_writable(&self) -> bool {
         self.0.is_writable
     }

@@ -104,7 +104,7 @@ impl<T: Transport> Ops<T> {
         // registered.
         match unsafe { Connection::<T>::create(raw) } {
             Ok(connection) => {
-                // INVARIANT: RDS owns this reference.
+                // INVARIANT: RDS owns the reference that this pointer stands for.
                 let data = Arc::into_raw(connection).cast_mut().cast();
                 // SAFETY: RDS is creating this connection, and has allocated its only path.
                 unsafe { (*(*raw).c_path).cp_transport_data = data };
@@ -119,7 +119,8 @@ impl<T: Transport> Ops<T> {
         // function once. The gate is closed, because RDS has shut the connection down or has never
         // used it.
         let connection = unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) };
-        // SAFETY: By the type invariant the node is in the list since `conn_alloc`.
+        // SAFETY: By the type invariant the node has been in the list since the call of
+        // `conn_alloc`.
         unsafe { bindings::rdsrdma_node_del(connection.node.get()) };
     }
 
@@ -173,7 +174,8 @@ impl<T: Transport> Ops<T> {
         let Sent::Some(payload) = T::transmit(&connection, &message, at, begun) else {
             return ENOMEM.to_errno();
         };
-        // RDS walks the scatterlist of the payload by this number, so it must not exceed the rest.
+        // RDS advances in the scatterlist of the payload by this number. So the number must not
+        // exceed the remaining length of the payload.
         let payload = payload.min(message.len().saturating_sub(at));
         let header = if begun { 0 } else { HEADER_BYTES as u32 };
         // CAST: NO-OVERFLOW: The length of a message is at most a mebibyte.

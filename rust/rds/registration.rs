@@ -65,12 +65,12 @@ pub fn flow_control() -> bool {
 ///
 /// Peers can connect as soon as this object exists. Programs find the transport after
 /// [`Registration::open`], which must be the last step of loading the module. A program with a
-/// socket holds a reference to the module. But if the module fails to load, the kernel frees it
-/// even if references to it exist.
+/// socket holds a reference to the module. But if loading fails, the kernel frees the module even
+/// if references to the module exist.
 ///
 /// Dropping this object destroys all connections. After [`Registration::open`] it must be dropped
-/// only when the module is unloaded: then no program has a socket of the transport. If it is
-/// dropped earlier, the kernel stops the thread.
+/// only when the module is unloaded: then no program has a socket of the transport. If this object
+/// is dropped earlier, the kernel stops the thread that drops it.
 ///
 /// # Invariants
 ///
@@ -85,8 +85,8 @@ pub struct Registration<T: Transport> {
 impl<T: Transport> Registration<T> {
     /// Prepares the transport for InfiniBand with this driver. May sleep.
     ///
-    /// Returns `EBUSY` if another module provides this transport. RDS itself would not report that
-    /// error.
+    /// Returns `EBUSY` if another module provides this transport, because RDS itself would report
+    /// no error.
     pub fn new(driver: Arc<T>) -> Result<Self> {
         let sysctls = Sysctls::register()?;
         let raw = &raw mut bindings::rdsrdma_transport;
@@ -115,9 +115,10 @@ impl<T: Transport> Registration<T> {
         unsafe { bindings::rdsrdma_register_tables() };
     }
 
-    /// Counts connections. Returns whether there is one between these addresses, the number of
-    /// connections that this peer has requested, and the number that all peers have requested.
-    /// Connections that exist because of a program on this host are not counted.
+    /// Counts connections. Returns three values: whether a connection between these addresses
+    /// exists, the number of connections that this peer has requested, and the number of
+    /// connections that all peers have requested. The numbers do not include connections that RDS
+    /// created for a program on this host.
     pub fn count(&self, local: IpAddr, peer: IpAddr, tos: u8) -> (bool, usize, usize) {
         let (local, peer) = (raw_address(local), raw_address(peer));
         let mut count = bindings::rdsrdma_count::default();
@@ -127,8 +128,8 @@ impl<T: Transport> Registration<T> {
     }
 
     /// Returns the connection between these addresses, with its gate open. Creates the connection
-    /// if it does not exist. If `known` is false, the peer has requested the connection, and none
-    /// existed when [`Registration::count`] was called. May sleep.
+    /// if it does not exist. If `known` is false, the peer has requested the connection, and
+    /// [`Registration::count`] has found no connection between these addresses. May sleep.
     ///
     /// No connection is destroyed while the registration is borrowed.
     pub fn find(
@@ -152,7 +153,7 @@ impl<T: Transport> Registration<T> {
         // SAFETY: Only the drop of this object destroys connections, and the object is borrowed.
         let trans = unsafe { (*conn).c_trans };
         if trans != &raw mut bindings::rdsrdma_transport {
-            // The peer is this host, and another transport carries its messages.
+            // The peer is this host, and another transport carries the messages within this host.
             return Err(compat::not_supported());
         }
         // SAFETY: Only the drop of this object destroys connections, and the object is borrowed.
@@ -191,18 +192,20 @@ impl<T: Transport> Drop for Registration<T> {
         let mut node = unsafe { bindings::rdsrdma_first_node() };
         while !node.is_null() {
             // SAFETY: A node is in the list until RDS frees its connection. From now on no
-            // connection is created, so only the next loop frees connections.
+            // connection is created, and only the second loop of this function frees connections.
             let conn = unsafe { (*node).conn };
-            // SAFETY: The connection exists, as the comment above says. It has one path.
+            // SAFETY: The connection exists, because its node is in the list. The connection has
+            // one path.
             let data = unsafe { (*(*conn).c_path).cp_transport_data };
             // SAFETY: `conn_alloc` created this reference. It stays with RDS.
             let connection = unsafe { &*data.cast::<Connection<T>>().cast_const() };
             connection.gate.close();
-            // SAFETY: The node stays in the list, as the comment above says.
+            // SAFETY: The node stays in the list, because only the second loop of this function
+            // frees connections.
             node = unsafe { bindings::rdsrdma_next_node(node) };
         }
-        // From now on no message is delivered. A message refers to its connection and to the
-        // operations of the transport.
+        // From now on no message is delivered. But messages that wait to be read still refer to
+        // their connections and to the operations of the transport.
         if !DELIVERED.is_none() {
             pr_warn!("waiting until sockets of another transport have no message of this one\n");
         }

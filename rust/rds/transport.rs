@@ -17,7 +17,7 @@ use kernel::{
 /// The memory that a program makes accessible to peers, and how the access ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
-    /// The address of the first byte in the program's address space.
+    /// The address of the first byte of the memory, in the program's address space.
     pub start: u64,
     /// The length of the memory, in bytes.
     pub len: u64,
@@ -53,7 +53,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Creates the driver's state of a connection. Must not sleep.
     fn create() -> impl PinInit<Self::Connection, Error>;
 
-    /// Returns true if a device of the driver has this address in the namespace.
+    /// Returns true if a device that the driver can use has this address in the network namespace.
     fn is_local(net: &Net, addr: IpAddr, scope: u32) -> bool;
 
     /// Connects to the peer. After an error RDS tries again, with longer and longer pauses.
@@ -76,7 +76,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// try again soon.
     fn operate(connection: &Arc<Connection<Self>>, message: &Message<'_>) -> bool;
 
-    /// Called when RDS has nothing more to send for now.
+    /// Called when RDS stops sending on the connection for now.
     fn sent(connection: &Arc<Connection<Self>>);
 
     /// Makes memory of a program accessible to peers, for a socket with this local address. Returns

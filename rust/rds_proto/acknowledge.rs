@@ -19,24 +19,24 @@ impl Owed {
         self.wanted |= ack_required;
     }
 
-    /// Returns the sequence number to acknowledge in the header of a frame that is sent for another
-    /// reason.
+    /// Returns the sequence number to acknowledge in a frame that is sent anyway. The peer then
+    /// needs no other acknowledgement.
     #[inline]
     pub fn piggyback(&mut self) -> u64 {
         self.wanted = false;
         self.received
     }
 
-    /// Returns true if the peer needs an acknowledgement, and no frame that only acknowledges is
-    /// already being sent.
+    /// Returns true if the peer needs an acknowledgement, and no frame that contains only an
+    /// acknowledgement is being sent.
     #[inline]
     #[must_use]
     pub const fn is_due(&self) -> bool {
         self.wanted && !self.sending
     }
 
-    /// Returns the sequence number for a frame that only acknowledges. Returns `None` if the peer
-    /// needs no acknowledgement, or if such a frame is already being sent.
+    /// Returns the sequence number for a frame that contains only an acknowledgement. Returns
+    /// `None` if the peer needs no acknowledgement, or if such a frame is already being sent.
     pub fn frame(&mut self) -> Option<u64> {
         if !self.is_due() {
             return None;
@@ -45,9 +45,9 @@ impl Owed {
         Some(self.piggyback())
     }
 
-    /// Records that a frame that only acknowledges was sent or has failed, so that another may
-    /// follow. `again` says that the frame was not sent and the peer still needs the
-    /// acknowledgement.
+    /// Records that a frame that contains only an acknowledgement was sent or has failed, so that
+    /// another such frame may follow. `again` says that the frame was not sent and that the peer
+    /// still needs the acknowledgement.
     pub fn frame_over(&mut self, again: bool) {
         self.sending = false;
         self.wanted |= again;
@@ -68,22 +68,23 @@ pub struct Acknowledged {
 impl Acknowledged {
     /// Records that the peer has acknowledged all messages up to `ack`.
     ///
-    /// `sent` is the highest sequence number that was sent on this connection. If the
-    /// peer acknowledges a higher number, `sent` counts in its place.
+    /// `sent` is the highest sequence number that was sent on this connection. If `ack` is higher
+    /// than `sent`, only the messages up to `sent` count as acknowledged.
     #[inline]
     pub fn heard(&mut self, ack: u64, sent: u64) {
         self.heard = self.heard.max(ack.min(sent));
     }
 
-    /// Returns the sequence number up to which messages are complete, including their operations.
+    /// Returns the sequence number up to which all messages were acknowledged and all their
+    /// operations have completed.
     #[must_use]
     pub const fn applied(&self) -> u64 {
         self.applied
     }
 
-    /// Returns the sequence number up to which messages are complete, if it has increased since the
-    /// last call. `under_way` is the lowest sequence number of a message whose operation has not
-    /// completed.
+    /// Returns the sequence number up to which all messages were acknowledged and all their
+    /// operations have completed, if this number has increased since the last call. `under_way` is
+    /// the lowest sequence number of a message whose operation has not completed.
     #[inline]
     pub fn advance(&mut self, under_way: Option<u64>) -> Option<u64> {
         let limit = under_way.map_or(u64::MAX, |first| first.saturating_sub(1));

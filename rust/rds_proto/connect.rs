@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The private data of connection requests, and of the messages that accept them.
+//! The private data of connection requests, and of the answers that accept connection requests.
 
 use crate::bytes::{
     Fields,
@@ -12,9 +12,9 @@ use core::net::IpAddr;
 pub const PORT_V4: u16 = 18634;
 /// The port of the connection manager for IPv6.
 pub const PORT_V6: u16 = 16385;
-/// Length in bytes of the private data between IPv6 addresses, which is the maximum.
+/// Length in bytes of private data that contains IPv6 addresses: the maximum length.
 pub const LONGEST: usize = 56;
-/// Length in bytes of the private data between IPv4 addresses, which is the minimum.
+/// Length in bytes of private data that contains IPv4 addresses: the minimum length.
 const SHORTEST: usize = 32;
 
 /// A version of the protocol.
@@ -45,9 +45,10 @@ pub struct Hello {
     pub from: IpAddr,
     /// The address of the end that receives the private data.
     pub to: IpAddr,
-    /// The version of the protocol. In a request it is the highest offered version.
+    /// The version of the protocol. In a connection request, this field is the highest offered
+    /// version.
     pub version: Version,
-    /// The offered minor versions, one bit for each.
+    /// The offered minor versions, with one bit for each minor version.
     pub minors: u16,
     /// The type of service.
     pub tos: u8,
@@ -65,8 +66,8 @@ pub enum Refusal {
     Nothing,
     /// The two ends have no common version.
     Version,
-    /// The addresses differ from those of the connection. Without this check a host could connect
-    /// in the name of another address.
+    /// The addresses in the private data differ from the addresses of the connection. Without this
+    /// check a host could connect under the address of another host.
     Addresses,
 }
 
@@ -173,9 +174,10 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
 
 /// The numbers of connections that peers have requested from this host.
 ///
-/// Connections are objects of the socket layer. It keeps them until the module is unloaded, even if
-/// the peer used them only for a short time. Connections that exist because of a program on this
-/// host are not counted: otherwise a program could use up what peers may have.
+/// Connections are objects of the socket layer. The socket layer keeps them until the module is
+/// unloaded, even if the peer used them only for a short time. Connections that were created for a
+/// program on this host are not counted. Otherwise a program could use up the number of connections
+/// that peers may request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Crowd {
     /// Whether the requested connection already exists.
@@ -193,7 +195,7 @@ impl Crowd {
     /// Maximum number of connections with all peers.
     pub const IN_ALL: usize = 4096;
 
-    /// Returns whether a connection may be created because a peer requests it. A connection for a
+    /// Returns whether a connection may be created when a peer requests it. A connection for a
     /// program on this host may always be created.
     #[must_use]
     pub const fn has_room(&self) -> bool {
@@ -211,12 +213,12 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Returns the numbers with which the end that can handle `self` accepts a connection request.
-    /// `asked` are the numbers of the end that made the request.
+    /// Returns the numbers with which this end accepts a connection request. `self` contains the
+    /// numbers that this end can handle, and `asked` the numbers that the peer has requested.
     ///
-    /// Neither number exceeds what an end can handle. The number of own Reads is at least one: on a
-    /// queue pair with a limit of zero, a Read would wait for ever. If the peer serves no Reads, a
-    /// Read ends the connection instead.
+    /// Neither number exceeds what either end can handle, with one exception: the number of this
+    /// end's own Reads is at least one. On a queue pair with a limit of zero, a Read would wait for
+    /// ever. With a limit of one, a Read ends the connection if the peer serves no Reads.
     #[must_use]
     pub fn answer(self, asked: Self) -> Self {
         Self {
@@ -231,7 +233,8 @@ impl Reads {
 /// # Errors
 ///
 /// Returns a [`Refusal`] if the connection must not be used. The addresses in the data are not
-/// checked: the connection manager has connected this end to the right peer.
+/// checked, because the connection manager has connected this end to the peer that this end has
+/// chosen.
 pub fn accepted(data: &[u8], v6: bool) -> Result<Hello, Refusal> {
     let hello = Hello::decode(data, v6).ok_or(Refusal::Nothing)?;
     match hello.version {

@@ -2,8 +2,8 @@
 
 //! Flow control by credits. Each credit corresponds to a Receive that the peer has posted.
 //!
-//! Both ends offer credits in the private data of the connection. Without credits, a sender relies
-//! on the retries of its device.
+//! Both ends offer credits in the private data of the connection. Without credits, the sender's
+//! device sends a message again if the receiver has no Receive for the message.
 
 use crate::header::Fault;
 
@@ -27,8 +27,8 @@ pub struct Credits {
 impl Credits {
     /// Returns the credits of a connection. `granted` is the number in the peer's private data.
     /// Zero means that the peer uses no credits. `wanted` says whether this end uses credits.
-    /// `posted` is the number of Receives that this end has posted, and `told` the number of them
-    /// that were advertised to the peer.
+    /// `posted` is the number of Receives that this end has posted. `told` is the number of these
+    /// Receives that were advertised to the peer.
     #[must_use]
     pub fn new(wanted: bool, granted: u32, posted: u16, told: u16) -> Self {
         let granted = granted.min(1 << 16);
@@ -53,7 +53,8 @@ impl Credits {
         self.used
     }
 
-    /// Adds credits: the peer has posted this number of Receives.
+    /// Adds the credits that the peer has advertised in a header. Each credit stands for a Receive
+    /// that the peer has posted.
     ///
     /// # Errors
     ///
@@ -77,8 +78,9 @@ impl Credits {
     /// Takes a credit for a frame. Returns the number of credits that the frame's header
     /// advertises, or `None` if the frame must wait.
     ///
-    /// Only a frame that advertises credits may use the last credit. Otherwise both ends could use
-    /// their last credits, and then wait for each other.
+    /// Only a frame that advertises credits may use the last credit. Otherwise each end could use
+    /// its last credit for a frame without new credits, and the two ends would then wait for each
+    /// other.
     #[inline]
     pub fn spend(&mut self) -> Option<u8> {
         if !self.used {
@@ -96,7 +98,8 @@ impl Credits {
         Some(told as u8)
     }
 
-    /// Returns whether enough Receives were posted to send a frame that only advertises them.
+    /// Returns whether enough new Receives were posted to justify a frame that only advertises
+    /// credits.
     #[inline]
     #[must_use]
     pub fn is_worth_a_frame(&self) -> bool {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Extensions of a header. Each has a type, which determines its length (RDS-58).
+//! Extensions of a header. Each extension has a type, which determines the length of the extension
+//! (RDS-58).
 
 use crate::{
     bytes::Fields,
@@ -42,8 +43,8 @@ pub enum Extension {
     RdmaBytes {
         /// The number of bytes.
         bytes: u32,
-        /// Whether the bytes were written to the memory of the message's receiver. If not, they
-        /// were read from it.
+        /// Whether the operation has written to the memory of the message's receiver. If false, the
+        /// operation has read from that memory.
         written: bool,
     },
     /// The number of paths that the peer has. RDMA connections have one.

@@ -40,7 +40,7 @@ pub enum Fault {
     TooLong,
     /// The length of the fragment does not fit its position in the message.
     Fragment,
-    /// The fragment belongs to another message than the incomplete one.
+    /// A message is incomplete, and the fragment does not belong to that message.
     Interleaved,
     /// The length of a congestion map is not [`MAP_BYTES`].
     Map,
@@ -53,9 +53,9 @@ pub enum Fault {
 /// The header of a fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The sequence number of the message; meaningless in acknowledgements and congestion maps.
+    /// The sequence number of the message. Meaningless in acknowledgements and in congestion maps.
     pub sequence: u64,
-    /// The sequence number up to which all messages were received.
+    /// The sequence number up to which the sender of this header has received all messages.
     pub ack: u64,
     /// Length of the whole message in bytes.
     pub len: u32,
@@ -65,7 +65,8 @@ pub struct Header {
     pub dport: u16,
     /// Flag bits, see the constants of this module.
     pub flags: u8,
-    /// Number of Receives that were posted since the last header that advertised Receives.
+    /// Number of Receives that the sender of this header has posted but not advertised in earlier
+    /// headers.
     pub credit: u8,
     /// The extensions, see [`crate::extension`].
     pub extensions: [u8; EXTENSION_BYTES],
@@ -76,8 +77,8 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// Returns [`Fault::Short`] or [`Fault::Checksum`]. A header with a
-    /// checksum of zero was sent without a checksum, and passes.
+    /// Returns [`Fault::Short`] or [`Fault::Checksum`]. A header with a checksum of zero was sent
+    /// without a checksum, and is accepted.
     #[inline]
     pub fn decode(fragment: &[u8]) -> Result<(Self, &[u8]), Fault> {
         let (head, payload) = fragment
@@ -140,7 +141,7 @@ impl Header {
         writer.put(&self.extensions);
     }
 
-    /// Returns the header of a fragment that only acknowledges.
+    /// Returns the header of a fragment that contains only an acknowledgement and credits.
     #[must_use]
     pub fn acknowledgement(ack: u64, credit: u8) -> Self {
         Self {

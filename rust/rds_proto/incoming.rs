@@ -3,8 +3,8 @@
 //! Assembly of a peer's fragments into messages.
 //!
 //! The fragments of a message arrive in order, and no other message comes between them. Each
-//! fragment has the whole header. The acknowledgement and the credits in it may differ from
-//! fragment to fragment.
+//! fragment begins with the complete header of the message. The acknowledgement and the credits may
+//! differ between the headers of the fragments.
 
 use crate::header::{
     Fault,
@@ -79,7 +79,7 @@ impl Assembly {
     /// more than [`MESSAGE_BYTES`].
     ///
     /// After a fault no fragment is accepted any more, because the acknowledgement of a later
-    /// message would also acknowledge the lost one.
+    /// message would also acknowledge the lost message.
     #[inline]
     pub fn take(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         if self.ended {
@@ -90,7 +90,8 @@ impl Assembly {
         part
     }
 
-    /// Records that a fragment was lost for another reason. No fragment is accepted any more.
+    /// Records that a fragment was lost for a reason that [`Self::take`] cannot see. No fragment is
+    /// accepted any more.
     pub fn end(&mut self) {
         self.ended = true;
     }
@@ -99,8 +100,8 @@ impl Assembly {
     fn sort(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         let payload = u32::try_from(payload).map_err(|_| Fault::Fragment)?;
         if (header.sport, header.dport, header.len) == (0, 0, 0) {
-            // An acknowledgement may come between the fragments of a message, and does not belong
-            // to it.
+            // An acknowledgement may arrive between the fragments of a message. It does not belong
+            // to the message.
             return if payload == 0 {
                 Ok(Part::Acknowledgement)
             } else {
@@ -145,8 +146,8 @@ impl Assembly {
     }
 }
 
-/// Returns the bits of a word of a congestion map that were set before and are clear now. They
-/// stand for the ports that can receive again.
+/// Returns the bits of a congestion map's word that are set in `before` and clear in `after`. These
+/// bits stand for the ports that can receive again.
 #[must_use]
 pub fn opened(before: u64, after: u64) -> u64 {
     before & !after

@@ -27,19 +27,19 @@ impl Status {
     }
 }
 
-/// The status of a completed work request, or of an operation that posted none.
+/// The status of a completed work request, or of an operation that posted no work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The work request succeeded.
     Done,
-    /// The work request was flushed: the connection had failed before.
+    /// The work request was flushed, because the connection had failed before.
     Flushed,
     /// The peer refused access: remote access error, or remote invalid request.
     Refused,
     /// The work request failed in any other way.
     Failed,
     /// The operation did not begin, because the device could not map the program's memory. The
-    /// connection goes on without its message.
+    /// connection continues, but the message of the operation is not sent.
     Unmapped,
 }
 
@@ -53,8 +53,8 @@ pub enum Tell {
     Later,
     /// This status is reported now.
     Now(Status),
-    /// If the socket layer discards the message, it reports this status in place of "dropped". The
-    /// reason is that the program asked for reports of failures only (RDS-15, RDS-18).
+    /// If the socket layer discards the message, it reports this status in place of "dropped". Used
+    /// if the program has requested reports of failures only (RDS-15, RDS-18).
     WhenDropped(Status),
 }
 
@@ -86,9 +86,9 @@ impl Operation {
         }
     }
 
-    /// Records that one work request has completed, or all remaining ones if only the last one is
-    /// signalled. The program receives a report of the first failure only, because the work
-    /// requests behind it are flushed.
+    /// Records that one work request has completed. If only the last work request of the operation
+    /// is signalled, the call stands for all remaining work requests. Only the status of the first
+    /// failure is kept, because the work requests behind the failed work request are flushed.
     #[inline]
     pub fn completed(&mut self, completion: Completion) {
         self.left = self.left.saturating_sub(1);
@@ -112,7 +112,8 @@ impl Operation {
             None | Some(Completion::Done | Completion::Flushed) => return Tell::Later,
             Some(Completion::Refused) => Status::RemoteError,
             Some(Completion::Failed) => Status::OtherError,
-            // The socket layer does not discard the message, so it would never report the failure.
+            // The failure is reported now. The socket layer does not discard the message, so it
+            // would never report the failure.
             Some(Completion::Unmapped) if wishes.notify || wishes.failures => {
                 return Tell::Now(Status::OtherError)
             }

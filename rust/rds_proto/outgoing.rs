@@ -24,7 +24,8 @@ pub struct Chased {
     pub key: u32,
     /// Number of bytes that the operation moves.
     pub bytes: u32,
-    /// Whether the operation writes to the receiver's memory. If not, it reads from it.
+    /// Whether the operation writes to the receiver's memory. If false, the operation reads from
+    /// that memory.
     pub written: bool,
     /// Whether the program receives a report when the operation has completed (RDS-35).
     pub notify: bool,
@@ -44,12 +45,12 @@ pub struct Facts {
 }
 
 /// Completes the header that the socket layer has made for a message. May be called again before
-/// the message is retransmitted: an existing extension is not added twice.
+/// the message is retransmitted. The second call adds no extension that the header already has.
 ///
 /// A message with a handle requests an acknowledgement. So the socket layer drops its reference to
-/// the region after one round trip, and FREE_MR then drops the last reference (RDS-47). A message
-/// whose operation is reported requests an acknowledgement as well, because success is reported
-/// only when the acknowledgement arrives (RDS-05).
+/// the region after one round trip, and FREE_MR can then drop the last reference (RDS-47). A
+/// message also requests an acknowledgement if the program wants a report about its operation,
+/// because success is reported only when the acknowledgement arrives (RDS-05).
 pub fn complete(header: &mut Header, facts: &Facts) {
     let reported = facts.operation.is_some_and(|operation| operation.notify);
     if facts.ack_required || facts.cookie.is_some() || reported {
@@ -84,29 +85,30 @@ pub fn complete(header: &mut Header, facts: &Facts) {
     }
 }
 
-/// A port that no socket can have. The socket layer keeps it for itself.
+/// A port that no socket can have, because the socket layer reserves it for itself.
 pub const NO_PORT: u16 = 1;
 
 /// Returns the header of the frame that replaces a message whose operation could not begin.
 ///
-/// The peer must not take the frame for the proof that the bytes have moved (RDS-05). So the frame
-/// has no payload and no extension, and no socket receives it. The frame requests the
-/// acknowledgement of its sequence number, because other messages do not always request one.
+/// The peer must not conclude from the frame that the bytes of the operation were moved (RDS-05).
+/// So the frame has no payload and no extension, and no socket receives it. The frame requests the
+/// acknowledgement of its sequence number, because a later message may request none.
 #[must_use]
 pub fn substitute(header: &Header) -> Header {
     Header {
         sequence: header.sequence,
-        // Port zero would make the frame the answer to a ping.
+        // If the source port were zero, the peer would take the frame for the answer to a ping.
         sport: header.sport,
-        // Port zero would make the frame a ping, which the peer answers.
+        // If the destination port were zero, the peer would take the frame for a ping, and answer
+        // it.
         dport: NO_PORT,
         flags: ACK_REQUIRED,
         ..Header::default()
     }
 }
 
-/// The encoded header of the fragments of a message. It is encoded again only when the
-/// acknowledgement or the credits in it change.
+/// The encoded header of the fragments of a message. The header is encoded again only if its
+/// acknowledgement or its credits change.
 #[derive(Clone, Copy, Debug)]
 pub struct Front {
     header: Header,
@@ -114,7 +116,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Returns the front of the fragments that have this header.
+    /// Creates the object for the fragments of the message with this header.
     #[must_use]
     pub const fn new(header: &Header) -> Self {
         Self {

@@ -15,13 +15,13 @@ pub const MOST: u32 = 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pings {
     open: u32,
-    /// Number of these pings whose answer was sent. The next field is the sequence number of the
-    /// last such answer.
+    /// Number of answers that were sent and not acknowledged. The next field is the sequence number
+    /// of the last sent answer.
     sent: u32,
     last: u64,
 }
 
-/// Returns true if the socket layer answers the message with this header.
+/// Returns true if this header belongs to a ping, which the socket layer answers.
 #[inline]
 #[must_use]
 pub fn is_ping(header: &Header) -> bool {

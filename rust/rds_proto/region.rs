@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory that a handle covers, the time during which the peer can access it, and the limit on
-//! the number of regions.
+//! The memory that a handle covers, the time during which the peer can access that memory, and the
+//! limit on the number of regions.
 
-/// Page size of the protocol, in bytes. The offset in a handle is less than this.
+/// Page size of the protocol, in bytes. The offset in a handle is less than the page size.
 pub const PAGE_BYTES: u64 = 4096;
 /// Maximum length of a region in bytes (RDS-55).
 pub const REGION_BYTES: u64 = 1 << 20;
@@ -44,7 +44,8 @@ pub enum Refusal {
     Range,
 }
 
-/// The bytes that a region covers: exactly those that the program named (RDS-01, RDS-20).
+/// The bytes that a region covers. These are exactly the bytes that the program has specified
+/// (RDS-01, RDS-20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Offset of the first byte in the first page. The peer addresses the first byte by this
@@ -57,13 +58,13 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Returns the extent of a program's range that lies in `pages` pages.
+    /// Returns the extent of a range of the program's memory. The range lies in `pages` pages.
     ///
     /// # Errors
     ///
     /// Returns [`Refusal::Range`] if the range is empty, not inside the pages, or longer than
-    /// [`REGION_BYTES`]. A range of the maximum length may begin anywhere in a page, so it may need
-    /// one page more.
+    /// [`REGION_BYTES`]. A range of the maximum length may begin anywhere in a page. So it may
+    /// touch one page more than a range that begins at a page boundary.
     pub fn new(start: u64, len: u64, pages: u64) -> Result<Self, Refusal> {
         if len == 0 || len > REGION_BYTES {
             return Err(Refusal::Range);
@@ -92,7 +93,7 @@ pub struct Wanted {
     pub invalidate: bool,
 }
 
-/// The driver's required action before it returns to the socket layer.
+/// The action that the driver must take before it returns to the socket layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// No action is required.
@@ -118,9 +119,10 @@ impl Life {
         }
     }
 
-    /// Records that the RDMA ACK has arrived, which the program can soon read. A region that is
-    /// used once and invalidated must be revoked before the program reads the ACK, because a
-    /// message may hold the last reference for longer.
+    /// Records that the RDMA ACK has arrived. The program can soon read the ACK. If `use_once` and
+    /// `invalidate` are set, the region must be revoked before the program reads the ACK. Revoking
+    /// the region with its last reference could be too late, because a message may hold that
+    /// reference for longer.
     #[must_use]
     pub const fn acknowledged(&self) -> Due {
         self.due(self.wanted.use_once && self.wanted.invalidate)

@@ -9,14 +9,14 @@
 //! | Module | Concept |
 //! | --- | --- |
 //! | [`connect`] | the private data of a connection request, and the version that both ends speak |
-//! | [`outgoing`] | what the first fragment of a message says about its RDMA operation |
+//! | [`outgoing`] | what the header of a message says about its RDMA operation |
 //! | [`incoming`] | which message the fragments of a peer belong to |
-//! | [`acknowledge`] | sequence numbers that were received, and that the peer has received |
+//! | [`acknowledge`] | sequence numbers that each end has received |
 //! | [`credit`] | flow control |
-//! | [`ping`] | pings that are answered |
+//! | [`ping`] | which pings are answered |
 //! | [`operation`] | how an RDMA operation ends, and which status a program is told |
-//! | [`region`] | what a handle covers, how long, and how many exist |
-//! | [`header`], [`extension`] | what is on the wire |
+//! | [`region`] | the memory that a handle covers, for how long, and the limit on regions |
+//! | [`header`], [`extension`] | the format of headers and extensions on the wire |
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![forbid(unsafe_code)]

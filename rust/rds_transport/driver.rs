@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The object that represents this driver ([`Rds`]). Its operations are in `service`.
+//! The object that represents this driver ([`Rds`]). The driver's operations are in the module
+//! `service`.
 
 use crate::table::Table;
 use kernel::{

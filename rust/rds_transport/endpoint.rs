@@ -85,13 +85,13 @@ fn offered() -> u32 {
 }
 
 fn credits(granted: u32) -> Credits {
-    // All Receives count as advertised: the private data of the connection offered them to the
-    // peer.
+    // All Receives count as advertised, because the private data of the connection advertises them
+    // to the peer.
     Credits::new(flow_control(), granted, RECEIVES, RECEIVES)
 }
 
 impl Endpoint {
-    /// Creates the queue pair for an id whose device is known. May sleep.
+    /// Creates the queue pair for an id that is bound to a device. May sleep.
     fn make(
         connection: &Arc<Connection<Rds>>,
         id: Arc<CmId>,
@@ -184,7 +184,7 @@ impl Endpoint {
         let reads = reads.answer(asked);
         id.grant(&Terms {
             private_data: data.get(..len).unwrap_or(&[]),
-            // The peer takes its own limits from the answer.
+            // The peer sets its limits on Reads to the numbers in this answer.
             reads: reads.own,
             serves: reads.served,
             retry_count: RETRIES,

@@ -77,7 +77,8 @@ struct Seen {
     step: Step,
     failed: bool,
     data: Data,
-    /// The connection to drop when the connection manager reports its end or a failure.
+    /// The connection, which is dropped when the connection manager reports a failure or that the
+    /// connection has ended.
     connection: Option<Arc<Connection<Rds>>>,
 }
 
@@ -91,7 +92,7 @@ pub(crate) struct Events {
     /// Whether the peer requested the connection.
     is_passive: bool,
     pub(crate) peer: Option<IpAddr>,
-    /// The numbers of RDMA Reads in the peer's connection request.
+    /// The limits on RDMA Reads in the peer's connection request.
     pub(crate) reads: Reads,
 }
 
@@ -166,7 +167,8 @@ impl Events {
         Ok(())
     }
 
-    /// Forgets the connection, so that later events have no effect. May sleep.
+    /// Drops the stored reference to the connection, so that later events have no effect. May
+    /// sleep.
     pub(crate) fn detach(&self) {
         let connection = self.seen.lock().connection.take();
         drop(connection);

@@ -65,10 +65,11 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) pings: Pings,
     /// The highest sequence number of a sent message.
     pub(crate) sent: u64,
-    /// The message that [`substitute`](xprtrdma_rds_proto::outgoing::substitute) replaces, because
-    /// its operation could not begin. RDS sends a message before it starts the next operation.
+    /// The sequence number of a message whose operation could not begin. The frame of
+    /// [`substitute`](xprtrdma_rds_proto::outgoing::substitute) replaces this message. One number
+    /// suffices, because RDS sends a message before it starts the operation of the next message.
     pub(crate) replaced: Option<u64>,
-    /// The posted operations, in the order in which they were posted and complete.
+    /// The posted operations, in the order in which they were posted. They complete in this order.
     pub(crate) posted: KVec<Posted>,
     /// Empty transfers to be used again. Never grows beyond its capacity.
     spare: KVec<Blank>,
@@ -117,8 +118,8 @@ impl<H: QpHandler> Link<H> {
         }
     }
 
-    /// Returns the sequence number up to which messages are complete, if it has increased since the
-    /// last call.
+    /// Returns the sequence number up to which all messages were acknowledged and all their
+    /// operations have completed, if this number has increased since the last call.
     pub(crate) fn advance(&mut self) -> Option<u64> {
         let first = self.posted.first().map(|posted| posted.sequence);
         let news = self.acknowledged.advance(first)?;
@@ -142,7 +143,7 @@ impl<H: QpHandler> Link<H> {
     pub(crate) fn end(self) {
         let mut completion = self.failure.unwrap_or(Completion::Flushed);
         for posted in self.posted {
-            // If an operation failed, the first operation in the list is the one that failed.
+            // If an operation has failed, it is the first operation in the list.
             posted.end(completion);
             completion = Completion::Flushed;
         }

@@ -73,7 +73,7 @@ impl ListenHandler for Door {
     }
 
     fn arrived(&self) {
-        // If this fails, the work item is already queued and has not started.
+        // The call fails only if the work item is already queued and has not started.
         let _ = self.0.driver.accepts.queue().enqueue(self.0.clone());
     }
 }
@@ -91,8 +91,8 @@ impl WorkItem for Requests {
             };
             let peer = request.events.peer;
             if let Err(error) = this.accept(request) {
-                // Both ends connect at the same time. The other attempt will succeed or be
-                // repeated.
+                // Both ends connect at the same time. The connection attempt of this end will
+                // succeed or be repeated.
                 if error == EBUSY {
                     Event::ConnectRaced.count();
                     continue;
@@ -130,15 +130,18 @@ impl Requests {
         let entered = connection.enter().ok_or_else(not_connected)?;
         if !entered.begin_connecting() {
             if entered.state() == State::Up {
-                // The peer no longer has this connection. It will send its request again.
+                // The peer's request shows that the peer no longer has this connection. The peer
+                // will send its request again.
                 entered.drop_path();
             }
             return Err(EBUSY);
         }
-        // The lock is taken only now. A thread that connects holds this lock while it waits for the
-        // peer, and the peer may wait for an answer of this thread.
+        // The lock is not taken before the state is checked. A thread that connects to the peer
+        // holds this lock while it waits for the peer's answer, and the peer may be waiting for the
+        // answer of this thread.
         let mut place = connection.data().endpoint.lock();
-        // RDS may have dropped the connection and shut it down before this thread took the lock.
+        // RDS may have dropped the connection and shut the connection down before this thread took
+        // the lock.
         let former = place.take();
         connection.data().end(former);
         if entered.state() != State::Connecting {

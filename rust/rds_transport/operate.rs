@@ -6,8 +6,9 @@
 //! program's memory has more pieces than the work requests can describe, the device accesses pages
 //! of this driver instead, and the driver copies the bytes.
 //!
-//! If the memory cannot be mapped for the device, the operation fails alone: the program is told,
-//! a frame without content replaces its message, and the connection goes on.
+//! If the memory cannot be mapped for the device, only this operation fails: the failure is
+//! reported to the program, a frame without content replaces the operation's message, and the
+//! connection continues.
 
 use crate::{
     driver::Rds,
@@ -73,7 +74,7 @@ pub(crate) fn operate(connection: &Arc<Connection<Rds>>, message: &Message<'_>) 
     }
 }
 
-/// Ends an operation whose memory cannot be mapped.
+/// Ends an operation whose memory cannot be mapped for the device.
 fn fail(connection: &Arc<Connection<Rds>>, posted: Posted) {
     let sequence = posted.sequence;
     connection
@@ -107,7 +108,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     }
     let most_sges = qp.pd().max_send_sges().max(1);
     let is_lent = asked.pieces.div_ceil(most_sges) <= LENT_WRS;
-    // CAST: A length in pages is less than the length in bytes, which is a `u32`.
+    // CAST: The number of pages is less than the number of bytes, which is a `u32`.
     let elements = match is_lent {
         true => asked.pieces,
         false => (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32,
@@ -125,7 +126,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         Ok(transfer) => transfer,
         Err(error) if error == ENOMEM => return Err(error),
         Err(_) => {
-            // Operations in flight may occupy what the device needs to map memory.
+            // Operations in flight may occupy resources that the device needs to map memory.
             let busy = |link: &mut Link<_>| !link.posted.is_empty();
             if connection
                 .data()
@@ -139,8 +140,8 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         }
     };
     let wrs = transfer.wrs();
-    // If nothing is posted, both objects are dropped outside the lock, because dropping them may
-    // sleep.
+    // If nothing is posted, `transfer` and `posted` are dropped after the lock is released, because
+    // dropping them may sleep.
     let mut transfer = Some(transfer);
     let mut posted = Some(posted);
     let post = |link: &mut Link<_>| -> Result {

@@ -132,8 +132,8 @@ impl Handler {
             }
             Part::Message { at, last } => {
                 if at == 0 {
-                    // If no memory is available, the message is neither accepted nor acknowledged,
-                    // so the peer sends it again on the next connection.
+                    // If no memory is available, the message is neither accepted nor acknowledged.
+                    // So the peer sends the message again on the next connection.
                     inflow.message = Some(Incoming::new(header.len as usize)?);
                 }
                 let message = inflow.message.as_mut().ok_or_else(protocol_error)?;
@@ -163,8 +163,9 @@ impl Handler {
         Ok(due)
     }
 
-    /// Handles the acknowledgement and the credits that each header contains, and counts the
-    /// Receive, which is about to be posted again. Returns true if an acknowledgement is due.
+    /// Handles the acknowledgement and the credits in a received header. Also counts the Receive
+    /// that the fragment has used, because it will be posted again. Returns true if an
+    /// acknowledgement is due.
     fn heard(&self, header: &Header) -> Result<bool> {
         let heard = self.with_link(|link| {
             link.credits.posted(1);
@@ -306,8 +307,8 @@ impl QpHandler for Handler {
 }
 
 /// Converts the status of the first work request that failed. If the peer refused an operation, the
-/// program receives that status. If the connection failed, RDS discards the operations that were in
-/// flight.
+/// program is told that the peer refused the operation. If the connection failed, RDS discards the
+/// operations that were in flight.
 fn completion(status: WcStatus) -> Completion {
     match status {
         WcStatus::REMOTE_ACCESS | WcStatus::REMOTE_INVALID_REQUEST => Completion::Refused,

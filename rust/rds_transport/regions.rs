@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Devices that appear and are removed, and regions that peers can access.
+//! The devices that the driver uses, their removal, and the memory regions that peers can access.
 
 use crate::{
     driver::Rds,
@@ -51,7 +51,7 @@ use xprtrdma_rds_proto::region::{
     Wanted, //
 };
 
-/// The object that RDS stores for a memory region.
+/// The object that represents a memory region. RDS stores a pointer to the object.
 pub(crate) struct Region {
     slot: Arc<Slot>,
     driver: Arc<Rds>,
@@ -72,20 +72,21 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // The peer's access ends even if the program did not request that, because no released
-        // region may stay accessible.
+        // The peer's access ends even if the program did not request the end of the access, because
+        // no released region may stay accessible.
         self.slot.revoke(|life| life.released());
         Event::RegionReleased.count();
         self.driver.table.lock().remove(&self.slot);
     }
 }
 
-/// The device that an id holds.
+/// The device to which an id of the connection manager holds a reference.
 enum Watched {
-    /// The id holds no device.
+    /// The id does not hold a device yet.
     Nothing,
-    /// The id holds the device with this number. The device holds the id, and the id holds this
-    /// object, so this object must not hold the device.
+    /// The id holds the device with this number. The device owns a reference to the id, and the id
+    /// owns a reference to this object. So this object contains only the device's number, because a
+    /// reference to the device would close a cycle.
     Device(u64),
     /// The device is being removed.
     Removed,
@@ -122,15 +123,15 @@ struct Watcher(Arc<Watch>);
 impl CmHandler for Watcher {
     fn event(&self, event: CmEvent<'_>) {
         if matches!(event, CmEvent::DeviceRemoval) {
-            // The connection manager waits until the id is destroyed, which this handler of the id
-            // cannot do.
+            // The connection manager waits until the id is destroyed. The id cannot be destroyed in
+            // its own event handler, so a work item destroys the id.
             let _ = self.0.driver.accepts.queue().enqueue(self.0.clone());
         }
     }
 }
 
-/// The event handler of an id that only finds the device of an address. The id is destroyed at
-/// once, so its events have no effect.
+/// The event handler of an id that is used only to find the device of an address. The id is
+/// destroyed soon, so the handler ignores its events.
 struct Lookup;
 
 impl CmHandler for Lookup {
@@ -143,7 +144,7 @@ impl Rds {
     fn known(&self, local: IpAddr) -> Result<Option<Arc<Device>>> {
         let id = CmId::create(init_net(), Arc::new(Lookup, GFP_KERNEL)?)?;
         id.bind_addr(&SocketAddr::new(local, 0))?;
-        // The lock is released before the id is destroyed.
+        // The lock is released at the end of this statement, before the id is destroyed.
         let found = self.table.lock().find(&id);
         found
     }
@@ -167,7 +168,7 @@ impl Rds {
         id.bind_addr(&SocketAddr::new(local, 0))?;
         let mut table = self.table.lock();
         if let Some(device) = table.find(&id)? {
-            // The lock is released first, because the new id is destroyed on return.
+            // The lock is released before the return, because the return destroys the new id.
             drop(table);
             return Ok(device);
         }
@@ -194,7 +195,8 @@ impl Rds {
     pub(crate) fn close(&self) {
         let devices = self.table.lock().close();
         drop(devices);
-        // A device that was removed may have queued a work item. The flush waits for it.
+        // The removal of a device may have queued a work item. The flush waits until the work item
+        // has finished.
         self.accepts.flush();
     }
 

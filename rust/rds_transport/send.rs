@@ -57,8 +57,8 @@ enum Frame {
 
 impl<H: QpHandler> Link<H> {
     /// Posts a frame: the header in `front`, and `len` bytes that `payload` writes. `last` says
-    /// whether the frame completes its message. If the frame `waits`, the caller must ring the
-    /// doorbell.
+    /// whether the frame completes its message. If `waits` is true, the frame is posted without
+    /// ringing the doorbell, and the caller must ring it.
     fn frame(
         &mut self,
         front: &mut Front,
@@ -82,7 +82,8 @@ impl<H: QpHandler> Link<H> {
         };
         let ack = self.owed.piggyback();
         if last {
-            // A peer may request an event for solicited frames only.
+            // The frame is sent as solicited, because the peer may have requested events for
+            // solicited frames only.
             batch.solicit();
         }
         let Some((place, rest)) = batch.buffer().split_first_chunk_mut::<HEADER_BYTES>() else {
@@ -119,7 +120,7 @@ impl<H: QpHandler> Link<H> {
             // NO-OVERFLOW: The sum is an offset in the message.
             let from = at.wrapping_add(sent);
             let len = header.len.saturating_sub(from).min(FRAGMENT_BYTES);
-            // A message without payload consists of one header.
+            // A message without payload is sent as a single frame, which contains only the header.
             if len == 0 && (any || begun) {
                 break;
             }
@@ -158,7 +159,8 @@ pub(crate) fn transmit(
     if !header.has(CONGESTION_MAP) {
         complete(&mut header, &facts(message));
     } else if let Some(entered) = connection.enter().filter(Entered::shares_maps) {
-        // A received copy would overwrite the map with an older state, so none is sent.
+        // Both ends share the congestion map. If a copy were sent, it would overwrite the map with
+        // an older state on arrival. So no copy is sent.
         entered.same_congestion();
         return Sent::Some(header.len.saturating_sub(at));
     }
@@ -168,7 +170,8 @@ pub(crate) fn transmit(
             return Ok(None);
         }
         if !header.has(CONGESTION_MAP) && link.replaced == Some(header.sequence) {
-            // RDS moves on to the next message, as if this one had been sent.
+            // The substitute frame is sent in place of the message. RDS then continues with the
+            // next message, as if this message had been sent.
             let posted = link.fragments(&substitute(&header), message, 0, false)?;
             return Ok(posted.map(|_| header.len.saturating_sub(at)));
         }

@@ -56,14 +56,15 @@ use xprtrdma_rds_proto::{
 /// between two checks.
 const LOOKS: u32 = 100;
 const PAUSE: Delta = Delta::from_millis(5);
-/// A connection that the device or the peer has ended is kept for this time.
+/// Time for which a connection is kept after the device or the peer has ended it.
 const GRACE: Delta = Delta::from_millis(50);
 
 /// Returns true if the driver can use the device of an id.
 ///
-/// A device without fast registration cannot open memory to peers. iWARP is not supported, because
-/// there the end that accepts a connection must not send first, which RDS does not ensure, and
-/// because there the registrar cannot connect its queue pair to itself.
+/// A device without fast registration cannot make memory accessible to peers. iWARP devices are not
+/// supported for two reasons. On iWARP the end that accepts a connection must not send first, and
+/// RDS does not ensure this order. The registrar also cannot connect its queue pair to itself on
+/// iWARP.
 pub(crate) fn has_usable_device(id: &CmId) -> bool {
     let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
     DeviceInfo::of(id).is_some_and(fits)
@@ -79,8 +80,8 @@ pub(crate) struct State {
     /// The link, which exists while an endpoint exists or is being created.
     #[pin]
     pub(crate) link: SpinLock<Option<Link<Handler>>>,
-    /// The ping state of the last link. It outlives the link, because answers to pings outlive it
-    /// too.
+    /// The ping state of the last link. The state is kept after the link was destroyed, because RDS
+    /// keeps unacknowledged answers to pings as well.
     #[pin]
     pings: Mutex<Pings>,
 }
@@ -107,10 +108,10 @@ impl State {
         self.with_link(|link| link.failure.is_some()) != Some(false)
     }
 
-    /// Waits for a short time until the operations in flight have completed. If the peer refused an
-    /// operation, the peer ends the connection, and this device may still have to report how the
-    /// operation failed. If this end refused an operation of the peer, this device may still have
-    /// to tell the peer's device. May sleep.
+    /// Waits for a short time until the operations in flight have completed. If the peer's device
+    /// has refused an operation, the peer ends the connection, and this host's device may not have
+    /// reported yet how the operation failed. If this host's device has refused an operation of the
+    /// peer, it may not have told the peer's device yet. May sleep.
     fn settle(&self) {
         let flushed = |link: &mut Link<Handler>| link.failure == Some(Completion::Flushed);
         if self.with_link(flushed) == Some(true) {
@@ -161,8 +162,8 @@ impl Transport for Rds {
 
     fn connect(connection: &Arc<Connection<Self>>) -> Result {
         let mut place = connection.data().endpoint.lock();
-        // If there is an endpoint already, it belongs to a request of the peer: the connection was
-        // dropped while that request was being accepted.
+        // If an endpoint exists already, it was created for a connection request of the peer, and
+        // the connection was dropped while that request was being accepted.
         let former = place.take();
         connection.data().end(former);
         match Endpoint::connect(connection) {

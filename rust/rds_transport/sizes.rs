@@ -16,8 +16,8 @@ pub(crate) const RECEIVES: u16 = 128;
 const RECV_BATCH: u16 = 16;
 /// Maximum number of frames in the send queue.
 const FRAMES: usize = 64;
-/// Number of work requests in the send queue. It suffices for all frames and for the longest
-/// operation, even if the device takes only one SGE for each work request.
+/// Number of work requests in the send queue. The number suffices for all frames and for the
+/// longest operation, even if the device supports only one SGE per work request.
 const SEND_WRS: u32 = 512;
 /// Maximum number of work requests for an operation that accesses the program's memory directly.
 pub(crate) const LENT_WRS: u32 = 400;

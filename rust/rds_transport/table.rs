@@ -45,8 +45,8 @@ impl Device {
         self.number
     }
 
-    /// Returns the protection domain for a connection of this id, or `ENODEV` if the id is on
-    /// another device.
+    /// Returns the protection domain for a connection that uses this id, or `ENODEV` if the id is
+    /// bound to another device.
     pub(crate) fn pd(&self, id: Arc<CmId>) -> Result<Arc<Pd>> {
         self.pd.share(id)
     }
@@ -54,7 +54,7 @@ impl Device {
 
 /// All devices and regions of the driver.
 pub(crate) struct Table {
-    /// The number for the next new device.
+    /// The number that the next new device receives.
     next: u64,
     devices: KVec<Arc<Device>>,
     regions: KVec<Arc<Slot>>,
@@ -114,10 +114,10 @@ impl Table {
         core::mem::take(&mut self.devices)
     }
 
-    /// Adds the region that `make` creates on a device. RDS finds regions by their keys, whatever
-    /// device they are on. So `make` receives a function that returns whether a key is in use. The
-    /// error `ENODEV` means that the device was removed: its regions have been revoked, and a new
-    /// region would never be revoked.
+    /// Adds the region that `make` creates on a device. RDS finds a region by its key alone, so the
+    /// keys must differ between devices as well. Therefore `make` receives a function that returns
+    /// whether a key is in use. The error `ENODEV` means that the device was removed. The regions
+    /// of the device were revoked at that time, and a new region would never be revoked.
     pub(crate) fn open(
         &mut self,
         device: &Arc<Device>,
@@ -162,8 +162,8 @@ pub(crate) struct Slot {
 }
 
 struct Opened {
-    /// The region and its device; `None` after the peers' access has ended. The removal of the
-    /// device waits until the field is `None`.
+    /// The region and its device, or `None` after the peers' access has ended. The removal of the
+    /// device waits until this field is `None`.
     on: Option<(Region<Memory>, Arc<Device>)>,
     life: Life,
 }

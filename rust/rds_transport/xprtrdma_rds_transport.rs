@@ -3,7 +3,7 @@
 //! The RDS driver, which carries the messages of RDS sockets over RDMA.
 //!
 //! The rules of the protocol are in `xprtrdma_rds_proto`. The interfaces to the kernel are in
-//! `xprtrdma_rds` and `xprtrdma_rdma`. This crate moves the bytes.
+//! `xprtrdma_rds` and `xprtrdma_rdma`. This crate connects the protocol with these interfaces.
 //!
 //! | Module | Concept |
 //! | --- | --- |
@@ -14,7 +14,7 @@
 //! | [`send`] | messages and acknowledgements |
 //! | [`operate`] | RDMA operations |
 //! | [`link`] | the state of a connection while it has a queue pair |
-//! | [`regions`] | devices that appear and are removed, and regions that peers can access |
+//! | [`regions`] | the devices in use, their removal, and the regions that peers can access |
 //! | [`events`] | the events that the connection manager reports |
 //! | [`driver`], [`table`] | the driver, its devices and regions |
 //! | [`sizes`] | sizes and limits |
@@ -79,7 +79,7 @@ struct RdsRdma {
     _v4: Doorway,
     _v6: Option<Doorway>,
     _registration: Arc<Registration<Rds>>,
-    // The devices are dropped last, when no connection exists any more.
+    // The devices are dropped after the registration, when no connection exists any more.
     _devices: Devices,
 }
 
@@ -100,10 +100,10 @@ impl kernel::Module for RdsRdma {
         let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT_V4));
         let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_V6));
         let v4 = Doorway::open(&v4, &registration, &driver)?;
-        // This port does not exist in a kernel without IPv6, so an error is ignored.
+        // In a kernel without IPv6 the driver cannot listen at this port, so an error is ignored.
         let v6 = Doorway::open(&v6, &registration, &driver).ok();
-        // The transport is opened last: from now on programs hold references to the module, so no
-        // later step may fail.
+        // The transport is opened in the last step of loading. From now on programs may hold
+        // references to the module, so no step after this call may fail.
         registration.open();
         pr_info!("RDS over RDMA registered, version {}\n", version());
         Ok(Self {

@@ -32,21 +32,22 @@ use xprtrdma_svc::util::{
     Show, //
 };
 
-/// The debugfs files of a listener, and the numbers of connections that ended in each way.
+/// The debugfs files of a listener, and the counters of its accepted, rejected and ended
+/// connections.
 pub(crate) struct Board {
     dir: Option<Arc<Dir>>,
     fates: Arc<Fates>,
     _file: Option<File<Arc<Fates>>>,
 }
 
-/// Counts of the accepted, rejected and ended connections of a listener.
+/// Counters of the accepted, rejected and ended connections of a listener.
 pub(crate) struct Fates {
     accepted: Atomic<u32>,
     rejected: Atomic<u32>,
     ended: [Atomic<u32>; Cause::ALL.len()],
 }
 
-/// The debugfs file of a connection. It exists as long as the connection.
+/// The debugfs file of a connection. The file exists as long as the connection's queue pair.
 pub(crate) type OfConnection = File<Seen>;
 
 /// The data that the file of a connection shows.
@@ -78,7 +79,7 @@ impl Board {
         })
     }
 
-    /// Returns the numbers of connections that ended in each way.
+    /// Returns the counters of the accepted, rejected and ended connections.
     pub(crate) fn fates(&self) -> &Arc<Fates> {
         &self.fates
     }
@@ -156,12 +157,14 @@ impl Seen {
             Some(version) => writeln!(f, "version: {}", version.number())?,
             None => writeln!(f, "version: no call yet")?,
         }
-        // Longest message from the client, in bytes: the smaller number that the ends announced.
+        // Longest message from the client, in bytes: the smaller of the two lengths that the client
+        // and this host announced.
         writeln!(f, "inline from client: {}", agreed.thresholds.call)?;
-        // Longest message to the client, in bytes: the smaller number that the ends announced.
+        // Longest message to the client, in bytes: the smaller of the two lengths that the client
+        // and this host announced.
         writeln!(f, "inline to client: {to_client}")?;
-        // Whether answers may invalidate a key of their call: the client announced it, and the
-        // device can do it.
+        // Whether answers may invalidate a key of their call. True if the client announced support,
+        // and the device supports remote invalidation.
         writeln!(f, "remote invalidation: {invalidation}")?;
         // Number of calls that the client may have in flight.
         writeln!(f, "grant: {granted}")?;
@@ -185,7 +188,8 @@ impl Seen {
         writeln!(f, "answers: {}", answers.sent)?;
         // Number of answers that wrote to the client's memory.
         writeln!(f, "answers with Writes: {}", answers.writes)?;
-        // Number of answers that found the send queue full, because the client takes them slowly.
+        // Number of answers that found the send queue full, because the client receives answers
+        // slowly.
         writeln!(f, "answers that waited: {}", answers.waits)?;
         // Number of answers that invalidated a key of the client.
         writeln!(f, "keys invalidated: {}", answers.invalidations)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The record of Calls that broke connections, for all clients of a listener.
+//! The record of Calls whose failed RDMA operations broke connections, for all clients of a
+//! listener.
 
 use core::{
     net::{
@@ -61,7 +62,7 @@ impl Breakers {
         self.any.store(true, Relaxed);
     }
 
-    /// Returns a Call of the client unchanged, unless it must be refused because it broke
+    /// Returns a Call of the client unchanged, unless the Call must be refused because it broke
     /// connections.
     #[inline(always)]
     pub(crate) fn check<'a>(

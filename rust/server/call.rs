@@ -38,7 +38,7 @@ pub(crate) struct Fetched<H: QpHandler> {
     pub(crate) since: Since,
 }
 
-/// Results of a reply that may be in Write chunks. Most replies have at most one.
+/// Results of a reply that may be sent in Write chunks. Most replies have at most one such result.
 pub(crate) enum Marks {
     None,
     One(Span),
@@ -55,7 +55,8 @@ impl Marks {
         }
     }
 
-    /// Replaces each result by the data of its item in the finished reply.
+    /// Replaces the range of each marked result by the range of the result's data in the finished
+    /// reply.
     #[inline]
     pub(crate) fn correct(&mut self, reply: &Reply<'_>) {
         let correct = |span: &mut Span| *span = results::data_of(*span, |at| reply.word(at));
@@ -89,7 +90,7 @@ pub(crate) struct Call {
     pub(crate) ticket: Option<Ticket>,
     /// The pages that are counted for the call; `None` if the call is too small to be counted.
     pub(crate) counted: Option<Counted>,
-    /// Results that may be in Write chunks.
+    /// Results that may be sent in Write chunks.
     pub(crate) marks: Marks,
     pub(crate) since: Since,
 }
@@ -110,7 +111,8 @@ impl Call {
         }
     }
 
-    /// Marks a result of the reply. Returns `E2BIG` if the result is longer than its Write chunk.
+    /// Marks a result of the reply as one that may be sent in a Write chunk. Returns `E2BIG` if the
+    /// result is longer than its Write chunk.
     pub(crate) fn mark(&mut self, front: &[u8], from: u32, length: u32) -> Result {
         let parked = self.parked.as_ref().ok_or(EINVAL)?;
         let room = parked.room(front, self.marks.spans().len());

@@ -108,7 +108,7 @@ impl Connection {
     ) -> Result<(Accepted<Rdma>, DeviceInfo)> {
         let Request { id, events } = request;
         if events.ending().has_ended() {
-            // The client has disconnected while its request waited.
+            // The client has disconnected while its connection request waited to be accepted.
             return Err(connection_reset());
         }
         let id = Arc::new(id, GFP_KERNEL)?;
@@ -128,9 +128,9 @@ impl Connection {
             reply_threshold_v2: events.agreed.reply_v2,
             longest_call,
         };
-        // A device refuses to connect if the number of Reads is larger than it can have in flight.
-        // If the number is zero, the first call with a Read chunk would block all later work
-        // requests.
+        // A device refuses to connect if the number of Reads is larger than the number that the
+        // device can have in flight. If the number is zero, the first call with a Read chunk would
+        // block all later work requests.
         let reads = events.agreed.reads.min(pd.max_reads());
         if reads == 0 {
             return Err(EINVAL);

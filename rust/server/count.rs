@@ -20,8 +20,7 @@ use xprtrdma_svc::util::{
     files, //
 };
 
-/// The counter of a limit: how often the limit was reached. The counters order no other memory
-/// accesses.
+/// A counter of how often a limit was reached. The counters order no other memory accesses.
 pub(crate) struct Count {
     name: &'static str,
     seen: AtomicU64,
@@ -47,40 +46,44 @@ impl Count {
     }
 }
 
-/// Answers that waited because the send queue was full. Each counts as a call of its client until
-/// it is posted (`responder::grant`).
+/// Answers that waited because the send queue was full. Such an answer counts as a call of its
+/// client until the answer is posted (`responder::grant`).
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
-/// Calls that waited because the calls and results of a connection may take at most a quarter of
-/// the memory of all (`responder::budget`).
+/// Calls that waited because the calls and results of one connection may use at most a quarter of
+/// the memory that all connections together may use (`responder::budget`).
 pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
-/// Calls that waited because the connections of a client's address may take at most half of the
-/// memory of all, and never more than they leave to others (`responder::budget`).
+/// Calls that waited because the connections of one client address may together use at most half of
+/// the memory that all connections may use, and at most as much memory as then remains free for
+/// other clients (`responder::budget`).
 pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
-/// Calls that waited because the calls and results of all connections may take at most an eighth of
-/// the host's memory, from 16 to 128 MiB (`responder::budget`). A call of at most two pages is not
-/// counted (`server::memory`).
+/// Calls that waited because the calls and results of all connections may use at most an eighth of
+/// the host's memory. This limit is at least 16 MiB and at most 128 MiB (`responder::budget`). A
+/// call of at most two pages is not counted (`server::memory`).
 pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
-/// Calls that waited because as many RDMA Reads were in flight as both ends support, at most 16. A
-/// call that needs more has them to itself (`responder::budget`).
+/// Calls that waited because the maximum number of RDMA Reads was in flight: the number that client
+/// and host support, at most 16. A call that needs more Reads is processed when no other Reads are
+/// in flight (`responder::budget`).
 pub(crate) static READS: Count = Count::new("reads_waited");
 /// Messages that were dropped or refused, including calls with more than 16 Write chunks or 64
 /// segments (`responder::admit`).
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
-/// Connection requests that were rejected because 64 of the listener waited for a thread
-/// (`rdma::cm::listen`).
+/// Connection requests that were rejected because 64 requests of the listener already waited for a
+/// thread (`rdma::cm::listen`).
 pub(crate) static WAITING: Count = Count::new("requests_rejected");
-/// Connection requests that were rejected because the listener had 512 connections or the address
-/// 128, and no idle one could be closed; or because 32 of the address waited (`served::door`).
+/// Connection requests that were rejected for one of two reasons. Either the listener had 512
+/// connections, or the client address had 128, and no idle connection could be closed. Or 32
+/// requests of the client address already waited to be accepted (`served::door`).
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
-/// Lines of the log that were left out because in five seconds there were 20 about a client
-/// address, or 200 about all; 64 addresses are distinguished (`served::lines`).
+/// Lines that were not written to the log because too many lines were written within five seconds:
+/// 20 about one client address, or 200 about all clients. At most 64 client addresses are counted
+/// separately (`served::lines`).
 pub(crate) static LINES: Count = Count::new("log_lines_left_out");
 
-/// Idle connections, the newest ones first, that were closed to make room for another one
-/// (`served::door`).
+/// Idle connections that were closed to make room for a new connection. The newest idle connections
+/// are closed first (`served::door`).
 static CROWDED: Count = Count::new("ended_for_another");
-/// Connections that were not confirmed within 10 s (`served::life`).
+/// Connections that the client did not confirm within 10 s (`served::life`).
 static HALF_OPEN: Count = Count::new("ended_half_open");
 /// Connections whose client was silent for 60 s, and then did not answer a probe within 30 s
 /// (`served::life`).
@@ -89,15 +92,17 @@ static SILENT: Count = Count::new("ended_silent");
 /// not complete within 30 s, even if the client continued to send; or within 60 to 120 s, if calls
 /// of other connections waited for memory that this one held (`served::life`).
 static STALLED: Count = Count::new("ended_send_queue_stalled");
-/// Connections that ended because too many of their messages were dropped or refused: 16, of which
-/// one is forgotten each minute (`served::life`).
+/// Connections that ended because 16 of their messages were dropped or refused. The count of such
+/// messages decreases by one each minute (`served::life`).
 static RUDE: Count = Count::new("ended_malformed");
-/// Connections with more than 8 refused options of version two in flight (`served::life`).
+/// Connections that ended because more than 8 refusals of version two options were in flight
+/// (`served::life`).
 static OPTIONS: Count = Count::new("ended_unknown_options");
-/// Connections whose client had more than 16 calls in flight above its grant of 64
-/// (`responder::grant`).
+/// Connections that ended because the client exceeded its grant of 64 calls in flight by more than
+/// 16 calls (`responder::grant`).
 static OVERRUN: Count = Count::new("ended_above_grant");
-/// Connections of which nfsd dropped as many calls as half of the grant (`responder::grant`).
+/// Connections that ended because the number of calls that nfsd dropped reached half of the grant
+/// (`responder::grant`).
 static LOST: Count = Count::new("ended_calls_lost");
 
 /// Counts the end of a connection, if a limit was the cause.

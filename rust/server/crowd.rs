@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connections of a listener, beginning with the connection request, and how each of them ends.
+//! The connections of a listener, from the connection request on, and the causes for which
+//! connections end.
 
 use crate::{
     breakers::Breakers,
@@ -84,8 +85,8 @@ impl Ending {
         &self.address
     }
 
-    /// Stores the inbox of an accepted connection. If the connection was ended before, closes it
-    /// now.
+    /// Stores the inbox of an accepted connection. If the connection has already ended, closes the
+    /// inbox at once.
     pub(crate) fn accepted(&self, inbox: Inbox<Rdma>) {
         let mut state = self.state.lock();
         state.inbox = Some(inbox.clone());
@@ -129,7 +130,8 @@ impl Ending {
     }
 
     /// Records a tick. Returns whether a message arrived since the last tick. Marks the connection
-    /// as idle if no message arrived and nothing is in flight (`under_way`).
+    /// as idle if no message arrived and `under_way` is false. `under_way` says whether calls are
+    /// in flight.
     pub(crate) fn ticked(&self, under_way: bool) -> bool {
         let heard = self.heard.swap(false, Relaxed);
         self.is_idle.store(!heard && !under_way, Relaxed);
@@ -156,7 +158,8 @@ pub(crate) struct Crowd {
     log: Log,
 }
 
-/// The membership of a connection in the crowd. Dropping it removes the connection.
+/// The membership of a connection in the crowd. Dropping this object removes the connection from
+/// the crowd.
 pub(crate) struct Seat {
     crowd: Arc<Crowd>,
     pub(crate) ending: Arc<Ending>,
@@ -164,7 +167,8 @@ pub(crate) struct Seat {
 
 impl Crowd {
     pub(crate) fn new() -> Result<Arc<Self>> {
-        // The list has extra space, because connections that have ended may still be in it.
+        // The list has extra capacity, because connections that have ended may still be in the
+        // list.
         let most = (DOORWAY.connections as usize).saturating_mul(2);
         let all = KVec::with_capacity(most, GFP_KERNEL)?;
         let lock = new_spinlock!(all, "Crowd::all");
@@ -181,8 +185,8 @@ impl Crowd {
         self.log.may_write(peer.ip())
     }
 
-    /// Adds a connection for a request. May end an idle connection to make room. Returns `None` if
-    /// too many connections exist.
+    /// Adds the connection of a connection request. May end an idle connection to make room.
+    /// Returns `None` if too many connections exist.
     pub(crate) fn enter(self: &Arc<Self>, peer: &SocketAddr) -> Option<Seat> {
         let peer = peer.ip();
         let mut ending = Ending::new(peer).ok()?;
@@ -252,7 +256,7 @@ impl Seat {
         &self.crowd
     }
 
-    /// Returns the record of Calls that broke connections of the listener.
+    /// Returns the listener's record of Calls that broke connections.
     pub(crate) fn breakers(&self) -> &Breakers {
         &self.crowd.breakers
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The type that stands for this driver in the types of the RPC server's contract.
+//! The type that represents this driver in the interface to the RPC server.
 
-/// The type of this driver. Its operations are in `service`.
+/// The type of this driver. The driver's operations are in the module `service`.
 pub(crate) struct Rdma;

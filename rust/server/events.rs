@@ -50,8 +50,8 @@ use xprtrdma_rdma::cm::{
     CmHandler, //
 };
 
-/// The part of a connection's state that the connection manager reports, from the connection
-/// request on.
+/// The state of a connection that follows from the reports of the connection manager. The state
+/// exists from the connection request on.
 pub(crate) struct Events {
     pub(crate) peer: SocketAddr,
     /// The parameters that were negotiated with the client.
@@ -106,8 +106,8 @@ impl Events {
         self.ending().end(cause);
     }
 
-    /// Ends the connection because the client's device has refused a transfer of the Call with this
-    /// xid. Remembers the Call.
+    /// Ends the connection because the client's device has refused an RDMA Read or Write of the
+    /// Call with this xid. Remembers that the Call broke a connection.
     #[cold]
     pub(crate) fn refused(&self, xid: Xid) {
         self.seat.breakers().broke(self.peer.ip(), xid);
@@ -131,7 +131,8 @@ impl CmHandler for Events {
     fn event(&self, event: CmEvent<'_>) {
         match event {
             CmEvent::Established { .. } => self.is_established.store(true, Relaxed),
-            // The client's hardware address has changed.
+            // The connection manager reports an established connection as unreachable if the
+            // client's hardware address has changed.
             CmEvent::Unreachable(_) if self.is_established() => self.end(Cause::Address),
             CmEvent::ConnectError(_) | CmEvent::Unreachable(_) | CmEvent::Rejected { .. } => {
                 self.end(Cause::HalfOpen);

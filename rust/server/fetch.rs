@@ -53,7 +53,8 @@ pub(crate) struct Reading<H: QpHandler> {
 
 /// How far the processing of a call has come.
 pub(crate) enum Stage {
-    /// The call was admitted. After its Reads its message must be assembled and checked.
+    /// The call was admitted. When its Reads have completed, the message of the call must be
+    /// assembled and checked.
     Admitted(Parked<Admitted>),
     /// The Reads fetch a single chunk, which is inserted into a message that was checked.
     Split {
@@ -62,23 +63,24 @@ pub(crate) enum Stage {
         start: usize,
         /// Offset in the RPC message at which the chunk is inserted.
         at: u32,
-        /// The bytes behind the chunk that no Read writes.
+        /// The bytes behind the data of the chunk that no Read writes.
         fill: Option<Fill>,
     },
 }
 
-/// A call in the queue of those that wait.
+/// A call in the queue of waiting calls.
 pub(crate) struct Waiting<H: QpHandler> {
     pub(crate) reading: Reading<H>,
-    /// Number of bytes to read. If it is zero, the call waits for memory only.
+    /// Number of bytes to read from the client. If the number is zero, the call waits only for
+    /// memory.
     pub(crate) bytes: u32,
     /// Number of pages that are still to be counted for the call.
     pub(crate) pages: u32,
-    /// The transfer, after it was prepared and before it is posted.
+    /// The transfer with the Reads, if the Reads were prepared and are not posted yet.
     pub(crate) transfer: Option<KBox<Transfer>>,
 }
 
-/// A call whose Reads could be prepared when it arrived, or which must wait.
+/// A call that has just arrived. Either its Reads are prepared, or the call must wait.
 pub(crate) struct Begun {
     pub(crate) stage: Stage,
     pub(crate) counted: Option<Counted>,
@@ -111,8 +113,8 @@ impl From<Error> for Failed {
 }
 
 impl Stage {
-    /// Checks as much of the call as is possible before its Reads. `len` is the length of the
-    /// received message.
+    /// Checks the call as far as possible before its Reads have completed. `len` is the length of
+    /// the received message.
     #[inline(always)]
     pub(crate) fn of(call: Call<'_, Admitted>, len: usize) -> Result<Self, Refusal> {
         let Assembly::Split { at } = call.assembly() else {
@@ -131,9 +133,9 @@ impl Stage {
 }
 
 impl<H: QpHandler> Reading<H> {
-    /// Assembles the message of the call, which no longer waits. `pages` are those that its Reads
-    /// have filled, if it has Reads. If the call is refused, passes the counted pages to
-    /// `give_back`.
+    /// Assembles the message of the call, which no longer waits. `pages` are the pages that the
+    /// Reads of the call have filled, or `None` if the call has no Reads. If the call is refused,
+    /// passes the counted pages to `give_back`.
     #[inline(always)]
     pub(crate) fn finish(
         self,
@@ -183,7 +185,7 @@ impl<H: QpHandler> Reading<H> {
     }
 }
 
-/// A call whose message is complete, and where the message is.
+/// A call whose message is complete, and the location of the message in memory.
 type Assembled = (Parked<Ready>, Place<Pages>);
 
 /// Returns the byte offset in a received message of `len` bytes at which the RPC message begins.

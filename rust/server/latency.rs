@@ -49,7 +49,8 @@ pub(crate) enum Stage {
     /// The stage until the reply is posted, or is stored because the send queue is full.
     Reply,
     /// The stage until the client's device has acknowledged the RDMA Writes of the reply. Replies
-    /// without RDMA Writes are not counted here, because several of their Sends complete at once.
+    /// without RDMA Writes are not counted in this stage, because one completion stands for several
+    /// of their Sends.
     Write,
 }
 
@@ -96,14 +97,14 @@ impl Since {
     /// Returns a tag for a transfer whose stage began at this time.
     #[inline(always)]
     pub(crate) fn tag(self, xid: Xid) -> Tag {
-        // CAST: The upper half holds the time in units of 1024 ns, which wraps after an hour. It is
-        // zero if latency is not measured.
+        // CAST: The upper half of the tag is the time in units of 1024 ns, which wraps after an
+        // hour. The upper half is zero if latency is not measured.
         Tag((self.0 / 1024) << 32 | u64::from(xid.0))
     }
 }
 
-/// The tag of a transfer: the xid of its call, and the time at which the stage of the transfer
-/// began, if that is measured.
+/// The tag of a transfer: the xid of its call, and, if latency is measured, the time at which the
+/// stage of the transfer began.
 #[derive(Clone, Copy)]
 pub(crate) struct Tag(u64);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The limits on lines of the log about the clients of a listener.
+//! Limits on the number of log lines about the clients of a listener.
 
 use crate::count;
 use core::net::IpAddr;
@@ -19,7 +19,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_svc::util::now_ms;
 
-/// The lines about the clients of a listener.
+/// The counts of recent log lines about the clients of a listener.
 pub(crate) struct Log(Pin<KBox<SpinLock<State>>>);
 
 struct State {
@@ -37,7 +37,8 @@ impl Log {
         Ok(Self(KBox::pin_init(lock, GFP_KERNEL)?))
     }
 
-    /// Returns whether a line about this client may be written now. Counts lines that may not.
+    /// Returns whether a line about this client may be written to the log now. If not, counts the
+    /// line as left out.
     pub(crate) fn may_write(&self, client: IpAddr) -> bool {
         let now = Time::from_millis(now_ms());
         let state = &mut *self.0.lock();

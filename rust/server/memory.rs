@@ -2,10 +2,11 @@
 
 //! Accounting of the memory that the calls of all connections hold.
 //!
-//! Pages are counted before they are allocated: the pages that the Reads of a call fill, and the
-//! pages that its results may need. The pages of a call stay counted until the RPC server has
-//! finished the call. The pages of its RDMA Writes stay counted until these have completed. A call
-//! that needs only a few pages is not counted, because the number of calls is limited as well.
+//! For each call two kinds of pages are counted before they are allocated: the pages that the
+//! call's Reads fill, and the pages that the call's results may need. The pages of a call stay
+//! counted until the RPC server has finished the call. The pages of the call's RDMA Writes stay
+//! counted until the Writes have completed. A call that needs only a few pages is not counted,
+//! because the number of calls is limited as well.
 
 use crate::sizes::{
     LEAST_MEMORY,
@@ -30,8 +31,8 @@ use xprtrdma_proto::responder::budget::{
 /// A call that needs at most this number of pages does not count towards the limits.
 const SMALL: u32 = 2;
 
-/// Number of pages below the limit that no call holds. The atomic variable orders no other memory
-/// accesses.
+/// Number of pages that calls may still take before the memory limit of all calls is reached. The
+/// atomic variable orders no other memory accesses.
 static FREE: AtomicU32 = AtomicU32::new(0);
 /// Maximum number of pages for the calls of one connection. `OF_ADDRESS` is the maximum for the
 /// calls of all connections of one client address.
@@ -51,14 +52,14 @@ pub(crate) fn set(host_pages: usize) {
 
 /// The account of one client address. The atomic variables order no other memory accesses.
 pub(crate) struct Account {
-    /// Number of pages that all connections hold together.
+    /// Number of pages that all connections of the client address hold together.
     pages: AtomicU32,
-    /// Number of connections, with those that wait to be accepted.
+    /// Number of connections of the client address, including connections that wait to be accepted.
     connections: AtomicU32,
 }
 
 impl Account {
-    /// Creates the account of a client address without connections.
+    /// Creates the account of a client address that has no connections yet.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let account = Self {
             pages: AtomicU32::new(0),
@@ -67,7 +68,8 @@ impl Account {
         Ok(Arc::new(account, GFP_KERNEL)?)
     }
 
-    /// Returns the number of connections, with those that wait to be accepted.
+    /// Returns the number of connections of the client address, including connections that wait to
+    /// be accepted.
     pub(crate) fn connections(&self) -> u32 {
         self.connections.load(Relaxed)
     }
@@ -103,7 +105,7 @@ pub(crate) fn of_one() -> u32 {
     OF_ONE.load(Relaxed)
 }
 
-/// Creates the share of a connection that may have this number of RDMA Reads in flight.
+/// Creates the memory share of a connection that may have this number of RDMA Reads in flight.
 pub(crate) fn share(reads: u8) -> Share {
     Share::new(of_one(), reads.into())
 }
@@ -131,7 +133,8 @@ pub(crate) fn counted_writes(bytes: usize) -> u32 {
     }
 }
 
-/// Takes pages for a call from the budget, the share and the account.
+/// Counts pages of a call in the budget of all calls, the share of the connection and the account
+/// of the client address.
 pub(crate) fn take(share: &mut Share, address: &Account, pages: u32) -> Result<Counted, Wait> {
     address.take(pages)?;
     take_free(share, pages).inspect_err(|_| address.give_back(pages))
@@ -152,7 +155,8 @@ fn take_free(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
     }
 }
 
-/// Returns the pages of a call to the budget, the share and the account.
+/// Returns the pages of a call to the budget of all calls, the share of the connection and the
+/// account of the client address.
 pub(crate) fn give_back(share: &mut Share, address: &Account, pages: Counted) {
     address.give_back(pages.count());
     let mut budget = Budget::of(0);
@@ -160,12 +164,14 @@ pub(crate) fn give_back(share: &mut Share, address: &Account, pages: Counted) {
     FREE.fetch_add(budget.free(), Relaxed);
 }
 
-/// Returns the number of pages that no call holds.
+/// Returns the number of pages that calls may still take before the memory limit of all calls is
+/// reached.
 pub(crate) fn free() -> u32 {
     FREE.load(Relaxed)
 }
 
-/// Returns the pages of a connection that ends.
+/// Returns all pages of a connection that ends to the budget of all calls and to the account of the
+/// client address.
 pub(crate) fn end(share: &Share, address: &Account) {
     address.give_back(share.pages());
     FREE.fetch_add(share.pages(), Relaxed);

@@ -2,9 +2,9 @@
 
 //! Responses that wait until they can be sent to the client.
 //!
-//! No thread waits for space in the send queue. If a response finds no space, it is stored, and the
-//! completion handler that frees space posts it. The client's grant limits the number of stored
-//! responses, see [`Grant::wait`].
+//! No thread waits for space in the send queue. If the send queue has no space for a response, the
+//! response is stored. The completion handler that frees space then posts the stored response. The
+//! client's grant limits the number of stored responses, see [`Grant::wait`].
 //!
 //! Lock order (outer first): the lock of the stored responses, the lock of the grant, the lock of
 //! the send queue.
@@ -57,10 +57,10 @@ struct Waiting {
 pub(crate) struct Along {
     /// RDMA Writes that are posted before the response.
     pub(crate) transfer: Option<KBox<Transfer>>,
-    /// A key from the call. The client's device invalidates it when the response arrives.
+    /// A key from the call. The client's device invalidates the key when the response arrives.
     pub(crate) invalidate: Option<u32>,
-    /// Whether the handler is called when the client's device has received the response. Used only
-    /// for a response without RDMA Writes.
+    /// Whether the connection's handler is called when the client's device has received the
+    /// response. Used only for a response without RDMA Writes.
     pub(crate) confirmed: bool,
 }
 
@@ -102,9 +102,9 @@ impl Outbox {
     /// Posts the stored responses in the order of their grants, until the send queue is full.
     /// Returns true if the send queue still has space. Does not sleep.
     ///
-    /// Another thread may have taken a grant for its response and not stored the response yet. The
-    /// responses behind it then wait until that thread has stored it. That thread calls this
-    /// function as well.
+    /// Another thread may have taken a grant for its response and not stored the response yet.
+    /// Later responses then wait until that thread has stored its response. Afterwards that thread
+    /// calls this function, too.
     pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
         let mut waiting = self.waiting.lock();
         while !waiting.is_empty() {
@@ -189,8 +189,8 @@ impl Outbox {
             along,
             unsent,
         })?;
-        // Space may have become free before the response was stored, and then no completion may
-        // follow.
+        // Space may have become free before the response was stored. No later completion may follow
+        // in that case, so this thread tries to post the response.
         self.pump(qp).map(|_| ())
     }
 }

@@ -3,9 +3,9 @@
 //! Calls that wait for memory, and calls whose data are still in the client's memory.
 //!
 //! A call waits in its Receive buffer until three conditions hold: memory is available for its data
-//! and its results, its RDMA Reads can be posted, and these have completed. No thread waits. Calls
-//! continue in the order of their arrival. The completion handlers, or a thread that finishes
-//! another call, process them.
+//! and its results, its RDMA Reads can be posted, and its RDMA Reads have completed. No thread
+//! waits. Waiting calls continue in the order of their arrival. They are processed further by
+//! completion handlers, or by a thread that finishes another call.
 
 use crate::{
     call::Fetched,
@@ -107,8 +107,8 @@ enum Next<H: QpHandler> {
 /// Why [`Reads::pump`] has stopped.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// Every call that could be processed further was processed. If calls remain, a later event of
-    /// this connection continues with them.
+    /// Every call that could be processed further was processed. If calls still wait, a later event
+    /// of this connection causes their processing.
     All,
     /// The first waiting call needs memory that other connections hold.
     Short,
@@ -121,7 +121,8 @@ impl<H: QpHandler> Reads<H> {
         let most = sizes.inbox();
         let queues = Queues {
             waiting: KVec::with_capacity(most, GFP_KERNEL)?,
-            // Each of them has at least one Read in flight.
+            // Each posted call has at least one Read in flight, so the number of Reads limits the
+            // number of posted calls.
             posted: KVec::with_capacity(reads.into(), GFP_KERNEL)?,
             share: memory::share(reads),
             blanks: Blanks::new()?,
@@ -148,8 +149,9 @@ impl<H: QpHandler> Reads<H> {
     }
 
     /// Prepares the Reads of a call that has just arrived, unless the call must wait. `bytes` is
-    /// the number of bytes to read, `pages` the number of pages to count, and `len` the length of
-    /// the received message. The caller must pass the result to [`Reads::add`]. May sleep.
+    /// the number of bytes to read, `pages` is the number of pages to count, and `len` is the
+    /// length of the received message. The caller must pass the result to [`Reads::add`]. May
+    /// sleep.
     #[inline(always)]
     pub(crate) fn begin(
         &self,
@@ -183,9 +185,9 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Posts the Reads of a call that [`Reads::begin`] has prepared, or adds the call to those that
-    /// wait. `bytes` and `pages` must be those that were passed to [`Reads::begin`]. Returns
-    /// whether the caller must call [`Reads::pump`].
+    /// Posts the Reads of a call that [`Reads::begin`] has prepared, or adds the call to the queue
+    /// of waiting calls. `bytes` and `pages` must be the numbers that were passed to
+    /// [`Reads::begin`]. Returns whether the caller must call [`Reads::pump`].
     #[inline(always)]
     pub(crate) fn add(
         &self,
@@ -242,8 +244,8 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Posts the Reads of a call. Returns false if it must wait for space in the send queue or for
-    /// other Reads.
+    /// Posts the Reads of a call. Returns false if the call must wait for space in the send queue
+    /// or for the completion of other Reads.
     #[inline(always)]
     fn post(
         &self,
@@ -294,8 +296,8 @@ impl<H: QpHandler> Reads<H> {
         Ok(true)
     }
 
-    /// Removes the first call from the queue if it can be processed further. Its memory is then
-    /// counted.
+    /// Removes the first call from the queue of waiting calls, if the call can be processed
+    /// further. The memory of the returned call is counted.
     fn next(&self) -> Next<H> {
         let mut queues = self.queues.lock();
         let Queues { waiting, share, .. } = &mut *queues;
@@ -350,8 +352,8 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Prepares the Reads of a call. Returns the refusal of the call if it must not be processed,
-    /// or if the Reads do not fit into the send queue.
+    /// Prepares the Reads of a call. Returns a refusal if the call must not be processed, or if its
+    /// Reads do not fit into the send queue.
     #[inline(always)]
     fn prepare(
         &self,
@@ -361,7 +363,7 @@ impl<H: QpHandler> Reads<H> {
         blank: Option<Blank>,
     ) -> Result<Result<(Stage, KBox<Transfer>), Refusal>> {
         let blank = Self::or_new(blank, qp)?;
-        // The pages may contain old data, because the Reads and the fills write all bytes.
+        // The pages need not be cleared, because the Reads and the fills write all bytes.
         let pages = Pages::of(&self.pool, bytes as usize)?;
         let reads = call.reads().map(|read| Stretch {
             handle: read.handle.0,

@@ -179,8 +179,8 @@ impl Handler {
         Ok(ticket)
     }
 
-    /// Adds Receives, so that there are `receives`. Without memory for them the grant does not
-    /// grow, and the next call tries again.
+    /// Adds Receives until the connection has `receives` Receives. If memory is short, the grant
+    /// does not grow, and the next received call tries again.
     #[cold]
     fn grow(qp: ArcBorrow<'_, Qp<Self>>, receives: u32) {
         let this = qp.handler();
@@ -285,15 +285,15 @@ impl Tended for Handler {
         for act in this.watch.tick(events, in_flight, has_calls, holds_memory) {
             match act {
                 Act::End(cause) => events.end(cause),
-                // If the send queue has no space for a probe, the work requests in it serve the
-                // same purpose: one of them is signalled.
+                // If the send queue has no space for a probe, the work requests in the queue serve
+                // the same purpose, because at least one of them is signalled.
                 Act::Probe => {
                     let batch = qp.begin(0, 1);
                     if batch.is_ok_and(|batch| batch.post_probe().is_err()) {
                         events.end(Cause::Transfer);
                     }
                 }
-                // Nothing is done for `Begin`, because calls are passed on when they arrive.
+                // Nothing is done for `Begin`, because each call is passed on when it arrives.
                 Act::Begin | Act::Nothing => {}
             }
         }
@@ -317,8 +317,8 @@ impl QpHandler for Handler {
         this.arrivals.messages.add(1);
         Counter::Received.add(1);
         let ending = this.events.ending();
-        // Until a thread of the RPC server closes the connection, the client could keep this host
-        // busy with further messages.
+        // No further messages are received. Otherwise the client could keep this host busy with
+        // messages until a thread of the RPC server closes the connection.
         if ending.has_ended() {
             qp.stop_receiving();
             return;
@@ -329,7 +329,8 @@ impl QpHandler for Handler {
             return;
         }
         let bytes = message.bytes();
-        // Each branch that ends the processing returns at once, so that the call is not moved.
+        // Each branch that ends the processing returns directly. So the compiler need not move the
+        // call in memory.
         let call = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => call,
             Arrival::Refuse(refusal) => {
@@ -412,7 +413,7 @@ impl QpHandler for Handler {
             0 => Ok(Ok(Begun::waiting(call))),
             _ => {
                 this.arrivals.reads.add(1);
-                // CAST: A `usize` is at least as wide.
+                // CAST: A `usize` is at least as wide as a `u32`.
                 this.arrivals.read_bytes.add(bytes as usize);
                 this.reads.begin(&qp, call, (bytes, pages, len))
             }
@@ -450,7 +451,8 @@ impl QpHandler for Handler {
             Tag::of(&transfer).end();
             this.reads.written(transfer)
         };
-        // If a message found no space in the send queue, `send_space` is called anyway.
+        // This call is needed only for waiting calls. If a message waits for space in the send
+        // queue, the queue pair calls `send_space` when space becomes free.
         if may_go_on {
             Self::send_space(qp);
         }
@@ -475,7 +477,8 @@ impl QpHandler for Handler {
 
     fn send_space(qp: ArcBorrow<'_, Qp<Self>>) {
         let this = qp.handler();
-        // Reads may use only the send queue space that the responses leave.
+        // Waiting responses are posted first. Reads may use only the remaining space of the send
+        // queue.
         let pumped = match this.outbox.pump(&qp) {
             Ok(true) => Self::pump_reads(&qp),
             Ok(false) => Ok(()),

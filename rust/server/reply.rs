@@ -119,8 +119,8 @@ impl Connection {
         answered
     }
 
-    /// Prepares the RDMA Writes of a reply that has some. The device reads the RPC server's own
-    /// pages, or a copy of the bytes if the pages cannot be taken.
+    /// Prepares the RDMA Writes of a reply that has RDMA Writes. The device reads the RPC server's
+    /// own pages, or a copy of the bytes if the pages cannot be taken over.
     fn write(&self, plan: &Plan<'_>, reply: &mut Reply<'_>, tag: Tag) -> Result<KBox<Transfer>> {
         let written = Written::of(plan).ok_or(EINVAL)?;
         let mut blank = self.qp.handler().reads.blank(&self.qp)?;
@@ -161,16 +161,17 @@ impl Connection {
         if let Err(why) = lost {
             handler.events.end(why.into());
         }
-        // If no page is left in `counted`, the Writes of the reply hold all pages of the call.
+        // If `counted` is empty, all counted pages of the call were moved to the Writes of the
+        // reply.
         if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }
 }
 
-/// Moves the count of the pages for RDMA Writes from the call to the Writes. The pages are returned
-/// when the Writes have completed. Returns false if the reply needs more pages than were counted: a
-/// reply of NFSv4.0 may be longer than the longest call.
+/// Moves the counted pages for RDMA Writes from the call to the Writes. These pages are returned
+/// when the Writes have completed. Returns false if the Writes need more pages than were counted
+/// for the call, because a reply of NFSv4.0 may be longer than the longest call.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     match memory::counted_writes(writes.bytes()) {
         0 => true,
@@ -183,7 +184,7 @@ fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
 /// The bytes of a reply that its RDMA Writes carry.
 struct Written {
     bytes: usize,
-    /// The range of these bytes in the reply, if they are contiguous there.
+    /// The range of these bytes in the reply, if the bytes are contiguous in the reply.
     whole: Option<Span>,
 }
 
@@ -207,8 +208,8 @@ impl Written {
     }
 
     /// Takes over the pages of the bytes that the Writes carry. Returns `None` if the bytes are not
-    /// contiguous, if they are not all in pages, or if the inline part of the reply needs these
-    /// pages.
+    /// contiguous, if some of the bytes are not in pages, or if the inline part of the reply needs
+    /// the same pages.
     fn take(
         &self,
         plan: &Plan<'_>,
@@ -240,7 +241,7 @@ fn copy(plan: &Plan<'_>, reply: &Reply<'_>, bytes: usize) -> Result<Pages> {
     Ok(pages)
 }
 
-/// Writes the message of a reply, and returns its length. Does not sleep.
+/// Writes the message of a reply, and returns the length of the message. Does not sleep.
 fn encode(
     plan: &Plan<'_>,
     granted: Granted,

@@ -50,13 +50,13 @@ use xprtrdma_svc::{
 
 /// The backchannel of one connection: calls from the server to the client.
 pub(crate) struct Callbacks {
-    /// The line that passes replies to the calls that wait for them.
+    /// The object that passes replies to the calls that wait for replies.
     pub(crate) line: Line<Rdma>,
     credits: Pin<KBox<SpinLock<Reverse>>>,
-    /// The version number of the client's first call; zero until that call arrives. Completion
-    /// handlers change the field, one handler at a time.
+    /// The protocol version number of the client's first call, or zero until that call arrives.
+    /// Completion handlers change the field, one handler at a time.
     version: AtomicU32,
-    /// Number of calls that were sent. Changes with the lock of the credits held.
+    /// Number of calls that were sent to the client. Changed only with the lock of `credits` held.
     pub(crate) sent: Count,
     /// Number of replies for which a call waited. Only completion handlers change this counter.
     pub(crate) answered: Count,
@@ -76,7 +76,8 @@ impl Callbacks {
         })
     }
 
-    /// Records the version of a call from the client. Completion handlers call this, one at a time.
+    /// Records the protocol version of a call from the client. Only completion handlers call this
+    /// function, one handler at a time.
     #[inline]
     pub(crate) fn heard(&self, version: Version, events: &Events) {
         if self.version.load(Relaxed) == 0 {
@@ -84,7 +85,7 @@ impl Callbacks {
         }
     }
 
-    /// Sets the version for calls to the client.
+    /// Sets the protocol version for calls to the client.
     #[cold]
     fn begin(&self, version: Version, events: &Events) {
         self.version.store(version.number(), Relaxed);
@@ -95,7 +96,7 @@ impl Callbacks {
         }
     }
 
-    /// Returns the version of the client's first call; `None` until that call arrives.
+    /// Returns the protocol version of the client's first call, or `None` until that call arrives.
     pub(crate) fn version(&self) -> Option<Version> {
         Spoken::Both.find(self.version.load(Relaxed))
     }
@@ -107,8 +108,8 @@ impl Callbacks {
         }
     }
 
-    /// Allows calls to the client, because the client has requested them from nfsd on this
-    /// connection.
+    /// Allows calls to the client. Called when the client has requested such calls from nfsd on
+    /// this connection.
     pub(crate) fn allow(&self) {
         self.credits.lock().allow(true);
     }
@@ -171,8 +172,8 @@ impl Callbacks {
         if expected {
             self.answered.add(1);
         } else {
-            // The reply may have arrived after the call has timed out. The client no longer works
-            // on the call.
+            // No call waits for the reply, perhaps because the call has timed out. The client no
+            // longer processes the call.
             self.credits.lock().ended();
         }
         expected

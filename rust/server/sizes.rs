@@ -50,40 +50,41 @@ pub(crate) const SHOWN: sysctl::Sizes = sysctl::Sizes {
     reads: READS as u32,
 };
 
-/// Maximum length of a message from a client that does not announce longer ones, in bytes.
+/// Maximum length in bytes of a message from a client that does not announce longer messages.
 pub(crate) const INLINE: u32 = 4096;
-/// Maximum length of a message in either direction, in bytes, if the client announces as much: one
-/// with the data of a READ or WRITE of 4 KiB.
+/// Maximum length of a message in either direction, in bytes, if the client announces this length
+/// or more. Such a message can contain the data of a READ or WRITE of 4 KiB.
 pub(crate) const LONGEST_INLINE: u32 = 8192;
 
 // In version two both ends must accept messages of this length.
 const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
 
-/// Size of the send ring in bytes for a client that announces no longer messages than `INLINE`. A
-/// response that finds no space waits. Most responses are short.
+/// Size of the send ring in bytes for a client that does not announce messages longer than
+/// `INLINE`. A response that finds no space in the ring waits. Most responses are short.
 const RING: usize = 16 * INLINE as usize;
-/// The same for a client that announces longer messages, which carry the data of small READs.
+/// Size of the send ring in bytes for a client that announces messages longer than `INLINE`. Such
+/// messages contain the data of small READs.
 const LONGER_RING: usize = CALLS as usize * INLINE as usize;
 /// Minimum size of the send ring in bytes: four of the longest messages.
 const LEAST_RING: usize = 4 * LONGEST_INLINE as usize;
 
 /// Maximum number of calls that a client may have in flight.
 const CALLS: u16 = 64;
-/// The same for a client that makes few calls. The number grows with use, and the connection then
-/// gets more Receives.
+/// Number of calls that a client may have in flight at first. The number grows if the client makes
+/// many calls, and the connection then gets more Receives.
 const FIRST_CALLS: u16 = 8;
-/// A client may exceed its grant by this number of calls before its connection ends. This is also
-/// the number of additional Receives for calls that have a reply but are not finished.
+/// A client may exceed its grant by this number of calls before its connection ends. A connection
+/// also has this number of additional Receives, for calls that were answered but are not finished.
 const SPARE: u16 = 16;
 /// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
 pub(crate) const CALLBACKS: u16 = 8;
-/// Number of ticks for which calls to a client may wait while it answers none: a minute. The RPC
-/// client gives a call up earlier.
+/// Number of ticks, one minute in total, for which calls to a client may wait while the client
+/// answers no call. The RPC client gives up a single call earlier.
 pub(crate) const CALLBACK_TICKS: u32 = 12;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
-/// Number of bytes that a connection holds for messages before it makes many calls, in its Receives
-/// and its send ring, if the client does not announce longer messages.
+/// Number of bytes in the Receives and the send ring of a connection whose client makes few calls
+/// and does not announce messages longer than `INLINE`.
 // NO-OVERFLOW: All factors are small constants.
 pub(crate) const IDLE: usize =
     (FIRST_CALLS + SPARE + CALLBACKS + RECV_BATCH) as usize * INLINE as usize + RING;
@@ -95,8 +96,8 @@ pub(crate) const LEAST_MEMORY: usize = 16 << 20;
 /// Number of bytes of pages that a connection keeps for later calls. All connections together keep
 /// at most as many pages as the calls of one connection may hold.
 pub(crate) const KEPT: usize = 4 << 20;
-/// Maximum number of pieces of the client's memory in a transfer. Each segment is one piece, and a
-/// result that is sent separately may divide a piece in two.
+/// Maximum number of pieces of the client's memory in a transfer. Each segment is one piece. A
+/// result that is sent separately may divide a segment into two pieces.
 // CAST: Both constants are small.
 const PIECES: u32 = (MAX_SEGMENTS + MAX_WRITES) as u32;
 /// Limits on the connections of a listener.
@@ -118,10 +119,10 @@ pub(crate) const PATIENCE: Patience = Patience {
     tick: Millis::from_secs(5),
     malformed: 16,
 };
-/// A call that waits for memory of other connections is tried again after this number of
-/// milliseconds.
+/// Number of milliseconds after which calls that wait for memory of other connections are tried
+/// again.
 pub(crate) const RETRY_MS: u64 = 100;
-/// Maximum number of work requests per signalled work request.
+/// At least one of this number of consecutive work requests is signalled.
 const SIGNAL_EVERY: u32 = 16;
 
 /// The sizes of a connection, adapted to its device.
@@ -143,8 +144,8 @@ struct Regions {
 }
 
 impl Regions {
-    /// Maximum number of pages of a region, as in the kernel's own code for such Reads
-    /// (`drivers/infiniband/core/rw.c`).
+    /// Maximum number of pages of a region. The kernel's own code for Reads on iWARP has the same
+    /// limit (`drivers/infiniband/core/rw.c`).
     const MOST: u32 = 256;
 
     /// Returns the regions for calls of `pages` pages, or `None` if the device cannot register
@@ -160,8 +161,8 @@ impl Regions {
 
 impl Sizes {
     /// Returns the sizes that fit the device, for calls and replies of `longest` bytes and Receives
-    /// of `receive` bytes. The device's work requests have at most `elements` elements. Returns
-    /// `None` if the device is too small.
+    /// of `receive` bytes. A work request of the device has at most `elements` SGEs. Returns `None`
+    /// if the device is too small.
     pub(crate) fn on(
         device: &DeviceInfo,
         elements: u32,
@@ -193,14 +194,14 @@ impl Sizes {
         })
     }
 
-    /// Makes the regions for the data of RDMA Reads, of which `reads` may be in flight. Returns
-    /// `None` if the device needs no regions. May sleep.
+    /// Creates the regions for the data of RDMA Reads. At most `reads` Reads may be in flight.
+    /// Returns `None` if the device needs no regions. May sleep.
     pub(crate) fn sinks(&self, pd: &Arc<Pd>, reads: u8) -> Result<Option<Arc<Sinks>>> {
         let Some(Regions { pages, longest }) = self.regions else {
             return Ok(None);
         };
-        // Reads in flight have at most one region each, or all regions belong to one long call. A
-        // further call may be prepared.
+        // Either each Read in flight uses at most one region, or all regions in use belong to one
+        // long call. In addition the regions of the next call may already be prepared.
         // CAST, NO-OVERFLOW: All these numbers are small.
         let count = longest.max(reads.into()).wrapping_add(longest) as usize;
         let sinks = Sinks::new(pd, pages, count)?;
@@ -223,7 +224,7 @@ impl Sizes {
             recv_count: self.first_receives() as u16,
             recv_batch: RECV_BATCH,
             // CAST: The number is at most `CALLS`.
-            // NO-OVERFLOW: The first Receives are a part of all.
+            // NO-OVERFLOW: The number of all Receives includes the first Receives.
             recv_more: self.receives().wrapping_sub(self.first_receives()) as u16,
             recv_size: self.receive as usize,
         }
@@ -254,8 +255,8 @@ impl Sizes {
         self.receive as usize
     }
 
-    /// Returns the maximum number of Receives of a connection, without those that wait to be posted
-    /// again.
+    /// Returns the maximum number of Receives of a connection, without the Receives that wait to be
+    /// posted again.
     fn receives(&self) -> u32 {
         // NO-OVERFLOW: `receives` includes `RECV_BATCH`.
         self.queues.receives().wrapping_sub(RECV_BATCH.into())

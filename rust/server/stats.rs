@@ -15,7 +15,8 @@ impl Count {
         Self(Atomic::new(0))
     }
 
-    /// Adds to the counter. The caller ensures that no other thread does so at the same time.
+    /// Adds to the counter. The caller ensures that no other thread changes the counter at the same
+    /// time.
     pub(crate) fn add(&self, more: usize) {
         // NO-OVERFLOW: This is a statistic, which may wrap.
         self.0.write_once(self.0.read_once().wrapping_add(more));
@@ -52,7 +53,7 @@ impl Arrivals {
     }
 }
 
-/// Counters of sent replies. They change only with the lock of the grant held.
+/// Counters of sent replies. The counters are changed only with the lock of the grant held.
 pub(crate) struct Answers {
     /// Replies, and errors that are sent in place of replies.
     pub(crate) sent: Count,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Periodic checks of connections. A check detects a client that is silent, does not confirm its
-//! connection, or does not let the send queue progress. It also retries calls that wait for memory
-//! of other connections.
+//! Periodic checks of connections. A check detects a client that is silent, that does not confirm
+//! its connection, or that keeps the send queue from making progress. The ticker also retries calls
+//! that wait for memory of other connections.
 
 use crate::{
     count,
@@ -85,7 +85,8 @@ impl_has_delayed_work! {
 }
 
 impl<H: Tended> Ticker<H> {
-    /// Creates a ticker that runs on this work queue. It is not started yet.
+    /// Creates a ticker that runs on this work queue. The ticker does not run before
+    /// [`Ticker::start`].
     pub(crate) fn new(queue: Arc<WorkQueue>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -126,7 +127,7 @@ impl<H: Tended> Ticker<H> {
         if target.is_some() {
             // CAST: The time is a few seconds.
             let delay = Jiffies::from_ms(ms as u32).count();
-            // If this fails, the work item is already queued.
+            // The call fails only if the work item is already queued.
             let queue = self.queue.queue();
             let _ = queue.enqueue_delayed::<Arc<Self>, ID>(self.clone(), delay);
         }
@@ -235,10 +236,7 @@ impl Watch {
         if heard {
             life.message(now);
         }
-        [
-            life.tick(now),
-            life.send_queue(now, progress),
-        ]
+        [life.tick(now), life.send_queue(now, progress)]
     }
 }
 

@@ -3,7 +3,7 @@
 //! The server's driver, which carries RPCs over RDMA for the kernel NFS server.
 //!
 //! The rules of the protocol are in `xprtrdma_proto`. The interfaces to the kernel are in
-//! `xprtrdma_svc` and `xprtrdma_rdma`. This crate moves the bytes.
+//! `xprtrdma_svc` and `xprtrdma_rdma`. This crate connects the protocol with these interfaces.
 //!
 //! | Module | Concept |
 //! | --- | --- |
@@ -12,22 +12,22 @@
 //! | [`connection`] | an accepted connection, and how it is created |
 //! | [`receive`] | messages from the client, until they are passed to the RPC server |
 //! | [`read`] | calls that wait for memory, or whose data are still in the client's memory |
-//! | [`fetch`] | such a call, and the assembly of its message |
+//! | [`fetch`] | a call that waits for memory or its RDMA Reads, and the assembly of its message |
 //! | [`memory`] | the memory that calls of all connections hold |
 //! | [`call`] | a call that was passed to the RPC server |
 //! | [`reply`] | replies of the RPC server |
 //! | [`outbox`] | responses that wait until they can be sent to the client |
 //! | [`reverse`] | calls of nfsd to the client |
 //! | [`events`] | the events that the connection manager reports for a connection |
-//! | [`crowd`] | the connections of a listener, and how each of them ends |
-//! | [`breakers`] | calls that broke connections |
+//! | [`crowd`] | the connections of a listener, and the causes of their end |
+//! | [`breakers`] | calls whose failed RDMA operations broke connections |
 //! | [`ticker`] | periodic checks of connections |
 //! | [`count`] | counts how often each limit was reached |
 //! | [`latency`] | how long calls spend in each stage |
 //! | [`stats`] | statistics of a connection |
 //! | [`log`] | limits on lines of the log |
 //! | [`board`] | the debugfs files of listeners and connections |
-//! | [`driver`] | the type that stands for this driver in the types of the contract |
+//! | [`driver`] | the type that represents this driver in the interface to the RPC server |
 //! | [`sizes`] | sizes and limits |
 
 #![forbid(unsafe_code)]
@@ -114,9 +114,9 @@ impl kernel::Module for SvcRdma {
                 pr_err!("cannot register the \"rdma\" transport: {e:?}\n");
             }
         })?;
-        // The last step that may fail comes before this line. From now on a listener may exist. If
-        // the initialisation failed now, the kernel would free the module although the listener
-        // holds a reference to it.
+        // No step after this line may fail. From now on a listener may exist. If the initialisation
+        // failed now, the kernel would free the module although the listener holds a reference to
+        // the module.
         let bounds = count::file().ok();
         pr_info!(
             "RPC-over-RDMA server transport registered, version {}\n",

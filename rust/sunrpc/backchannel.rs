@@ -4,11 +4,11 @@
 //! (RFC 8167). Delivery and replies are in [`callback`](crate::callback).
 //!
 //! A callback occupies a slot from its delivery until the callback service frees it. The slots are
-//! made when the upper layer sets up its callback service, and live as long as the transport. There
-//! are twice as many slots as one connection may use, for two reasons. The server's credits begin
-//! again with each connection (BC-19), while callbacks of the previous connection may still be
-//! served. And the server gets its credit back with the reply, before the callback service frees
-//! the slot.
+//! created when the upper layer sets up its callback service, and exist as long as the transport. A
+//! transport has twice as many slots as one connection may use, for two reasons. First, each new
+//! connection grants the server all credits again (BC-19), while callbacks of the previous
+//! connection may still occupy slots. Second, the server receives its credit back with the reply,
+//! before the callback service frees the slot.
 
 use crate::{
     common::Common,
@@ -50,7 +50,7 @@ use xprtrdma_bindings as bindings;
 #[repr(C)]
 pub(crate) struct BcSlot {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
-    /// Cookie of the connection on which the callback arrived. It is kept here because the RPC
+    /// Cookie of the connection on which the callback arrived. This copy is needed because the RPC
     /// client overwrites the cookie in the request.
     pub(crate) cookie: u32,
     /// Whether `Slots::served` includes this callback. Changed only under the lock of the slots.
@@ -72,7 +72,8 @@ impl BcSlot {
         Ok(slot)
     }
 
-    /// Returns one page for the call and one page for the reply, and allocates both at first use.
+    /// Returns one page for the call and one page for the reply. Allocates the two pages at the
+    /// first use.
     pub(crate) fn buffers(&mut self) -> Result<(*mut c_void, *mut c_void)> {
         let call = self.call.ensure(PAGE_SIZE, |_| ())?;
         Ok((call, self.reply.ensure(PAGE_SIZE, |_| ())?))
@@ -82,7 +83,7 @@ impl BcSlot {
 // SAFETY: A slot owns its memory, and only one thread uses the slot at a time.
 unsafe impl Send for BcSlot {}
 
-/// The free slots, and the number of callbacks that the latest connection has in service.
+/// The free slots, and the number of unanswered callbacks of the latest connection.
 struct Slots {
     free: KVec<KBox<BcSlot>>,
     put_work: Option<Arc<PutWork>>,
@@ -102,12 +103,12 @@ impl Slots {
     }
 }
 
-/// Drops the last reference to a transport from a work item, because dropping it may have to wait
-/// for holders of the send lock.
+/// A work item that drops the last reference to a transport. A work item is needed because dropping
+/// the last reference may have to wait for holders of the send lock.
 ///
 /// # Invariants
 ///
-/// While the work is queued, it owns a reference to the transport.
+/// While the work item is queued, it owns a reference to the transport.
 #[pin_data]
 pub(crate) struct PutWork {
     #[pin]
@@ -130,13 +131,13 @@ impl PutWork {
     ///
     /// # Safety
     ///
-    /// `xprt` is a transport. Before it is freed, it waits for work on the queues of `common` that
-    /// owns a reference to it.
+    /// `xprt` is a transport. Before the transport is freed, it waits for all work items on the
+    /// queues of `common` that own a reference to the transport.
     pub(crate) unsafe fn new(
         xprt: NonNull<bindings::rpc_xprt>,
         common: Arc<Common>,
     ) -> Result<Arc<Self>> {
-        // INVARIANT: The new work is not queued, so it needs no reference.
+        // INVARIANT: The new work item is not queued, so it owns no reference.
         Arc::pin_init(
             pin_init!(Self {
                 work <- new_work!("PutWork::work"),
@@ -153,8 +154,9 @@ impl PutWork {
     ///
     /// The caller owns the last reference to the transport and passes it to this function.
     pub(crate) unsafe fn put_last(self: Arc<Self>) {
-        // INVARIANT: The caller's reference becomes the reference that the work owns. It is the
-        // last one, so the work is not queued already: queued work would own another reference.
+        // INVARIANT: The caller's reference becomes the reference that the work item owns. The
+        // caller's reference is the last reference. So the work item is not queued already, because
+        // a queued work item owns a reference.
         let queue = self.common.clone();
         let _ = queue.queue().queue().enqueue(self);
     }
@@ -164,8 +166,8 @@ impl WorkItem for PutWork {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        // SAFETY: By the type invariant the work owns a reference, and it runs once for that
-        // reference.
+        // SAFETY: By the type invariant the work item owns a reference. The work item runs once for
+        // that reference.
         unsafe { bindings::xprt_put(this.xprt.as_ptr()) };
     }
 }
@@ -204,7 +206,7 @@ impl<T: Transport> Backchannel<T> {
         self.slots.lock().put_work.clone()
     }
 
-    /// Makes the slots unless they exist already. Sleeps.
+    /// Creates the slots unless they exist already. Sleeps.
     pub(crate) fn setup(&self, put_work: impl FnOnce() -> Result<Arc<PutWork>>) -> Result {
         if self.is_ready() {
             return Ok(());
@@ -216,7 +218,8 @@ impl<T: Transport> Backchannel<T> {
         }
         let mut put_work = Some(put_work()?);
         let mut guard = self.slots.lock();
-        // Another RPC client that shares the transport may have made the slots by now.
+        // Another RPC client that shares the transport may have created the slots since the first
+        // check.
         if !self.is_ready() {
             core::mem::swap(&mut guard.free, &mut slots);
             core::mem::swap(&mut guard.put_work, &mut put_work);
@@ -246,7 +249,7 @@ impl<T: Transport> Backchannel<T> {
         Some(slot)
     }
 
-    /// Records that the reply to a callback is about to be sent: the reply returns the server's
+    /// Records that the reply to a callback is about to be sent. The reply returns the server's
     /// credit.
     pub(crate) fn answering(&self, slot: &BcSlot) {
         self.slots.lock().uncount(slot);

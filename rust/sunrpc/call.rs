@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Three views of a request: while it is sent ([`Call`], with [`Encoded`] for reading it), while
-//! its task waits for the reply ([`Waiting`]), and while its reply is processed ([`Pinned`]).
+//! Views of a request in three phases: while the request is sent ([`Call`], with the read-only view
+//! [`Encoded`]), while its task waits for the reply ([`Waiting`]), and while its reply is processed
+//! ([`Pinned`]).
 
 mod encoded;
 mod memory;
@@ -49,9 +50,9 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A request that the holder of the send lock sends, perhaps on behalf of another task. Its methods
-/// show what [`Transport::send`] may do with the request. The reply can arrive and end the request
-/// while it is still being sent.
+/// A request that the holder of the send lock sends, perhaps on behalf of another task. The methods
+/// of this type are the operations that [`Transport::send`] may use on the request. The reply can
+/// arrive and end the request while the request is still being sent.
 ///
 /// # Invariants
 ///
@@ -92,8 +93,9 @@ impl<'a, T: Transport> Call<'a, T> {
         xprt.inner.xids.include(procedure);
     }
 
-    /// Takes one credit for the request unless it has one already. Returns `false` if no credit is
-    /// left; the RPC client then sends the request again as soon as a credit is free.
+    /// Takes one credit for the request unless the request has a credit already. Returns `false` if
+    /// no credit is left. The RPC client then tries to send the request again as soon as a credit
+    /// is free.
     #[inline]
     pub fn take_credit(&self, xprt: &Xprt<T>) -> bool {
         // SAFETY: The caller holds the send lock, as a `Call` exists only under that lock.
@@ -101,7 +103,7 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 
     /// Lends a part of the call, or of the memory prepared for the reply. Returns `None` if another
-    /// part is lent already and a reply is being processed at the same time; the caller may try
+    /// part is lent already and a reply is being processed at the same time. The caller may try
     /// again later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
@@ -117,14 +119,15 @@ impl<'a, T: Transport> Call<'a, T> {
         unsafe { Loan::new(self.slot(), message, part) }
     }
 
-    /// Delays the release of the call's pages. They belong to the security flavour, which frees
-    /// them with `release` when the request is encoded again. After this call, `release` waits
-    /// until the leases have ended.
+    /// Delays the release of the call's pages. The pages belong to the security flavour, which
+    /// frees them with the function `release` when the request is encoded again. After this method
+    /// was called, `release` is not called before the leases have ended.
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
         // SAFETY: Only this thread sends the request, and its task does not encode it now.
         let before = unsafe { &mut *self.slot().release.get() };
-        // If `before` is set, `release` is already `release_call`.
+        // If `before` is set, this method has already replaced the release function by
+        // `release_call`.
         if before.is_none() {
             *before = Some(release);
             // SAFETY: The request is being sent, so its task does not encode it at the same time.
@@ -133,9 +136,9 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 
     /// Zeroes the bytes that [`Pinned::placed_start`] reads, so that old bytes cannot be mistaken
-    /// for a reply (V1-070). Returns `EBUSY` while memory of the request is lent: the device owns
-    /// that memory, and the zeroes could overwrite the reply. Returns `EAGAIN` if a reply arrived
-    /// before the request was sent.
+    /// for a reply (V1-070). Returns `EBUSY` while memory of the request is lent, because the
+    /// device may then write the reply into that memory, and the zeroes could overwrite the reply.
+    /// Returns `EAGAIN` if a reply arrived before the request was sent.
     #[inline(never)]
     pub fn clear_reply(&self) -> Result {
         // No other thread can lend memory of this request now.
@@ -150,15 +153,15 @@ impl<'a, T: Transport> Call<'a, T> {
         }
         if self.reply().head_len() >= START_LEN {
             // SAFETY: The head has at least `START_LEN` bytes. While the queue lock is held no
-            // thread looks the request up. So no thread writes a reply there, and none wakes the
-            // task, which would read the bytes.
+            // other thread looks the request up. So no other thread writes a reply into the head,
+            // and no thread wakes the task, which would read the bytes.
             unsafe { memory::clear_start(&raw mut (*self.rqst()).rq_rcv_buf) };
         }
         Ok(())
     }
 
-    /// Ends the request with an error, as [`Pinned::fail`] does. Returns `EBUSY` while its memory
-    /// is lent.
+    /// Ends the request with an error, as [`Pinned::fail`] does. Returns `EBUSY` while memory of
+    /// the request is lent.
     #[cold]
     pub fn fail(&self, error: Error) -> Result {
         if self.slot().is_leased() {
@@ -218,8 +221,8 @@ unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
     unsafe {
         (*(*rqst).rq_task).tk_status = error.to_errno();
         // If the task does not sleep yet, it takes this error for the loss of a connection, and
-        // closes the connection that the cookie names. So the cookie is changed to that of an
-        // earlier connection, and the current one stays open.
+        // closes the connection that the cookie identifies. So the cookie is changed to the cookie
+        // of an earlier connection, and the current connection stays open.
         (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
         bindings::xprt_complete_rqst((*rqst).rq_task, 0);
     }

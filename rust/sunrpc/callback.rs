@@ -30,7 +30,7 @@ use xprtrdma_bindings as bindings;
 struct Delivery<'a, T: Transport>(&'a Xprt<T>);
 
 impl<'a, T: Transport> Delivery<'a, T> {
-    /// Takes a reference. Returns `None` if the last user of the transport has gone.
+    /// Takes a reference. Returns `None` if no user holds a reference to the transport any more.
     fn new(xprt: &'a Xprt<T>) -> Option<Self> {
         // SAFETY: The transport's memory is valid. The callee takes no reference if the count is
         // zero.
@@ -41,14 +41,14 @@ impl<'a, T: Transport> Delivery<'a, T> {
 }
 
 impl<T: Transport> Drop for Delivery<'_, T> {
-    /// Drops the reference. Does not sleep. If this is the last reference, because the last user of
-    /// the transport has gone since, [`PutWork`] drops it instead. Dropping it here could deadlock:
-    /// the drop waits for the send lock, whose holder may be waiting for the completion handler
-    /// that runs this code.
+    /// Drops the reference. Does not sleep. If this is the last reference, because all users of the
+    /// transport have dropped theirs, [`PutWork`] drops it instead. Dropping the last reference in
+    /// this function could deadlock: the drop waits for the send lock, and the holder of that lock
+    /// may be waiting for the completion handler that runs this code.
     fn drop(&mut self) {
         let raw = self.0.as_raw();
-        // SAFETY: By the type invariant `self` owns a reference. The callee drops it unless it is
-        // the last.
+        // SAFETY: By the type invariant `self` owns a reference. The called function drops the
+        // reference unless it is the last reference.
         if unsafe { bindings::xprtrdma_put_unless_last(raw) } {
             return;
         }
@@ -60,9 +60,9 @@ impl<T: Transport> Drop for Delivery<'_, T> {
 }
 
 impl<T: Transport> Xprt<T> {
-    /// Makes the slots for callbacks unless they exist. Sleeps.
+    /// Creates the slots for callbacks unless they exist. Sleeps.
     pub(crate) fn setup_callbacks(&self) -> Result {
-        // SAFETY: The pointer is to this transport, which is not freed while references to it
+        // SAFETY: The pointer points to this transport, which is not freed while references to it
         // exist.
         self.inner.backchannel.setup(|| unsafe {
             PutWork::new(NonNull::new_unchecked(self.as_raw()), self.common().clone())
@@ -83,24 +83,25 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: `deliver_callback` made this pointer from the box with `KBox::into_raw`.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };
         xprt.inner.backchannel.put(slot);
-        // The caller is usually the callback service, for which this may be the last reference. If
-        // the caller is `deliver_callback`, its `Delivery` owns another reference.
+        // The dropped reference may be the last reference if the caller is the callback service,
+        // which is the usual case. If the caller is `deliver_callback`, its `Delivery` owns another
+        // reference.
         // SAFETY: This drops the reference that `xprt_enqueue_bc_request` took.
         unsafe { bindings::xprt_put(raw) };
     }
 
     /// Returns whether callbacks can be delivered to the transport.
     pub fn has_callbacks(&self) -> bool {
-        // Both conditions are needed: a delivery must not become the only user of a transport, and
-        // without users no task waits for callbacks. The result may be outdated at once, because
-        // the last user may go at any time.
+        // Callbacks also need a transport that has users, because a delivery must not become the
+        // only user of a transport, and without users no task waits for callbacks. The result may
+        // be outdated at once, because the last user may drop its reference at any time.
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 
-    /// Hands a request of the server to the callback service. Returns `EBUSY` if the connection
+    /// Passes a request of the server to the callback service. Returns `EBUSY` if the connection
     /// already has the maximum number of requests in service (MAL-111), `EMSGSIZE` if the request
-    /// is longer than a page or shorter than 8 bytes, and `ENODEV` if callbacks are not set
-    /// up or the transport is being destroyed. Does not sleep.
+    /// is longer than a page or shorter than 8 bytes, and `ENODEV` if callbacks are not set up or
+    /// the transport is being destroyed. Does not sleep.
     pub fn deliver_callback(&self, message: &[u8]) -> Result {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
@@ -109,7 +110,8 @@ impl<T: Transport> Xprt<T> {
         if !self.inner.backchannel.is_ready() {
             return Err(ENODEV);
         }
-        // Held until this function returns, so that the RPC client's own reference is not the last.
+        // This reference is held until the function returns, so that the reference that the RPC
+        // client takes is not the last reference.
         let _delivery = Delivery::new(self).ok_or(ENODEV)?;
         let mut slot = self
             .inner
@@ -128,8 +130,8 @@ impl<T: Transport> Xprt<T> {
             rqst.rq_xid = ptr::read_unaligned(message.as_ptr().cast());
             rqst.rq_bc_pa_state = 1 << bindings::RPC_BC_PA_IN_USE;
             // For the RPC client, this field means that the request has a forward credit. So the
-            // RPC client queues the reply before requests that wait for a credit, and the send
-            // queue moves on even while they wait (BC-03). `release_request` resets the field.
+            // RPC client queues the reply before requests that wait for a credit. The reply is sent
+            // even while such requests wait (BC-03). `release_request` resets the field.
             rqst.rq_cong = 1;
             rqst.rq_rcv_buf.head[0].iov_base = call;
             rqst.rq_rcv_buf.head[0].iov_len = message.len();
@@ -140,8 +142,8 @@ impl<T: Transport> Xprt<T> {
             rqst.rq_snd_buf.buflen = PAGE_SIZE as u32;
         }
         let rqst = KBox::into_raw(slot).cast::<bindings::rpc_rqst>();
-        // SAFETY: The callback request is complete. The callee takes a reference to the transport,
-        // and later passes the request to `bc_free_rqst`.
+        // SAFETY: The callback request is complete. The RPC client takes a reference to the
+        // transport, and later passes the request to `bc_free_rqst`.
         unsafe {
             bindings::xprtrdma_count_callback(self.as_raw());
             bindings::xprt_enqueue_bc_request(rqst);
@@ -158,7 +160,7 @@ impl<T: Transport> Xprt<T> {
 #[inline]
 pub(crate) unsafe fn is_callback(rqst: *const bindings::rpc_rqst) -> bool {
     // SAFETY: `rqst` is valid by the caller's contract. The flag is constant while the request
-    // lives.
+    // exists.
     let state = unsafe { (*rqst).rq_bc_pa_state };
     state & (1 << bindings::RPC_BC_PA_IN_USE) != 0
 }
@@ -167,8 +169,8 @@ pub(crate) unsafe fn is_callback(rqst: *const bindings::rpc_rqst) -> bool {
 ///
 /// # Invariants
 ///
-/// The callback was delivered, and its reply is encoded. Callback and reply do not change during
-/// `'a`.
+/// The callback was delivered, and its reply is encoded. Neither the callback nor the reply changes
+/// during `'a`.
 pub struct Callback<'a>(&'a BcSlot);
 
 impl Callback<'_> {

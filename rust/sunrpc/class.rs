@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The transport class, registered while a [`Registration`] lives; creation of transports.
+//! The transport class, which is registered while a [`Registration`] exists, and the creation of
+//! transports.
 
 use crate::{
     common::{
@@ -67,9 +68,9 @@ impl<T: Transport> Registration<T> {
     pub fn new() -> Result<Self> {
         let common = common::Owner::new::<T>()?;
         let class = &raw mut bindings::xprtrdma_class;
-        // SAFETY: The class belongs to this module and is not registered. If it were, registering
-        // it below would fail with `EEXIST`, and this store would write the value that `setup`
-        // already has.
+        // SAFETY: The class belongs to this module and is not registered. If the class were
+        // registered already, this store would write the value that `setup` already has, and the
+        // registration below would fail with `EEXIST`.
         unsafe { (*class).setup = Some(setup::<T>) };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(class) })?;
@@ -107,7 +108,7 @@ unsafe extern "C" fn setup<T: Transport>(
     }
 }
 
-/// Makes a transport. May sleep.
+/// Creates a transport. May sleep.
 ///
 /// # Safety
 ///
@@ -120,7 +121,7 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
     }
     // SAFETY: The RPC client passes an address that is valid for `addrlen` bytes.
     let Some(peer) = (unsafe { addr_from_raw(args.dstaddr) }) else {
-        // LOG: The mount asked for another kind of address.
+        // LOG: The mount has requested a kind of address that this transport does not support.
         pr_err!("only IPv4 and IPv6 servers are supported\n");
         return Err(Error::from_errno(compat::EAFNOSUPPORT));
     };
@@ -164,14 +165,14 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         xprt.addrlen = args.addrlen;
         xprt.ops = &Ops::<T>::OPS;
         xprt.xprt_class = &raw const bindings::xprtrdma_class;
-        // The lock managers choose their own transport protocol by this field.
+        // The kernel's NFS lock manager chooses its own transport protocol by this field.
         xprt.prot = compat::IPPROTO_TCP;
         xprt.max_payload = limits.max_payload;
         xprt.bind_timeout = ms(60_000);
         xprt.reestablish_timeout = ms(5_000);
-        // With an idle timeout the RPC client would start a timer after every call that leaves no
-        // other call in flight, and stop it at the next call. So drivers check `Xprt::unused` from
-        // time to time.
+        // If an idle timeout were set, the RPC client would start a timer after every call that
+        // leaves no other call in flight, and stop the timer at the next call. So no idle timeout
+        // is set, and drivers check `Xprt::unused` from time to time.
         xprt.idle_timeout = 0;
         xprt.connect_timeout = ms(limits.connect_timeout_ms);
         xprt.max_reconnect_timeout = ms(limits.reconnect_timeout_ms);
@@ -181,9 +182,9 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         }
     }
 
-    // SAFETY: `raw` was allocated above. `inner` is uninitialised memory of its own type that no
-    // other thread reaches. The `'static` reference is used in this block only, while the memory is
-    // valid.
+    // SAFETY: `raw` was allocated above. `inner` is uninitialised memory of the right type, and no
+    // other thread can access it. The `'static` reference is used only in this block, in which the
+    // memory is valid.
     unsafe {
         let inner = &raw mut (*raw.cast::<Xprt<T>>()).inner;
         let place: &'static mut MaybeUninit<Inner<T>> = &mut *inner.cast();

@@ -33,8 +33,8 @@ use xprtrdma_base::{
     queue::WorkQueue, //
 };
 
-/// The work queues, the debugfs directory, the state that is kept for each server, and the settings
-/// of namespaces.
+/// The state that all transports share: the work queues, the debugfs directory, the shared state
+/// for each server, and the settings of network namespaces.
 #[pin_data]
 pub struct Common {
     queue: WorkQueue,
@@ -50,8 +50,8 @@ pub struct Common {
 }
 
 impl Common {
-    /// Returns the work queue for all work that needs no queue of its own. Safe under memory
-    /// reclaim.
+    /// Returns the work queue for all work that needs no special queue. The queue makes progress
+    /// even under memory reclaim.
     pub fn queue(&self) -> &WorkQueue {
         &self.queue
     }
@@ -66,7 +66,7 @@ impl Common {
     /// waits for the device and for [`Common::completions`], but never for memory that a request
     /// holds or for the RPC client.
     ///
-    /// Tasks wait until their connection is closed. They may do so on the RPC client's queues, and
+    /// Tasks wait until their connection is closed. Tasks may wait on the RPC client's queues and
     /// with the send lock held. When memory is short, the rescuer may be the only worker of a
     /// queue. So connections are not closed on
     ///
@@ -81,10 +81,10 @@ impl Common {
 
     /// Returns the work queue that checks connections periodically. It has its own rescuer.
     ///
-    /// A connection that is about to move to another path takes no calls until such a check ends
-    /// this state. The check must not wait behind connection attempts on [`Common::queue`], each of
-    /// which may take a minute. It must not run on [`Common::ends`] either, because it allocates
-    /// memory.
+    /// A connection that is about to move to another network path accepts no calls until such a
+    /// check ends this state. The check must not wait behind connection attempts on
+    /// [`Common::queue`], each of which may take a minute. It must not run on [`Common::ends`]
+    /// either, because it allocates memory.
     pub fn looks(&self) -> &WorkQueue {
         &self.looks
     }
@@ -99,8 +99,8 @@ impl Common {
         Server::new(&self.servers, net.number(), peer, fresh)
     }
 
-    /// Calls `f` with the present text of a setting of the namespace; `f` must not read a setting.
-    /// The text is empty if the class is no longer registered. May sleep.
+    /// Calls `f` with the current text of a setting of the network namespace. `f` must not read a
+    /// setting. The text is empty if the class is no longer registered. May sleep.
     pub fn setting<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
         match &*self.settings.lock() {
             Some(settings) => settings.read(net, setting, f),
@@ -108,7 +108,8 @@ impl Common {
         }
     }
 
-    /// Returns a number that differs after each change of a setting of the namespace. May sleep.
+    /// Returns a number that changes with each change of a setting of the network namespace. May
+    /// sleep.
     pub fn setting_changes(&self, net: &Net) -> u32 {
         let settings = self.settings.lock();
         settings
@@ -116,15 +117,16 @@ impl Common {
             .map_or(0, |settings| settings.changes(net))
     }
 
-    /// Returns the module's debugfs directory. In a kernel without debugfs no files are made in it.
+    /// Returns the module's debugfs directory. In a kernel without debugfs no files are created in
+    /// the directory.
     pub fn debugfs(&self) -> &Arc<Dir> {
         &self.debugfs
     }
 }
 
 global_lock! {
-    // SAFETY: `Owner::new` initialises it before `READY` is done, and `get` checks that `READY` is
-    // done.
+    // SAFETY: `Owner::new` initialises the variable before `READY` is done, and `get` checks that
+    // `READY` is done.
     unsafe(uninit) static COMMON: Mutex<Option<Arc<Common>>> = None;
 }
 
@@ -133,8 +135,8 @@ static READY: InitOnce = InitOnce::new();
 /// Returns the shared state for a new transport, or `ENODEV` if the class is not registered. May
 /// sleep.
 ///
-/// The RPC client passes no private pointer to the set-up function of a class, so the state has to
-/// be a global variable for that function. No other code uses this variable.
+/// The RPC client passes no private pointer to the function that sets up a transport. So that
+/// function must find the shared state in a global variable. No other code uses the variable.
 pub(crate) fn get() -> Result<Arc<Common>> {
     if !READY.is_done() {
         return Err(ENODEV);
@@ -146,7 +148,7 @@ pub(crate) fn get() -> Result<Arc<Common>> {
 pub(crate) struct Owner(Arc<Common>);
 
 impl Owner {
-    /// Makes the shared state. Returns `EBUSY` if it exists already. Sleeps.
+    /// Creates the shared state. Returns `EBUSY` if the shared state exists already. Sleeps.
     pub(crate) fn new<C: Check>() -> Result<Self> {
         // SAFETY: `READY` runs this function only once, and before `READY` is done.
         READY.call(|| unsafe { COMMON.init() })?;
@@ -177,13 +179,14 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         drop(COMMON.lock().take());
-        // The settings are unregistered here, not with the last reference to `Common`, because the
-        // next class registers settings again.
+        // The settings are unregistered now and not when the last reference to `Common` is dropped,
+        // because the next registration of a class registers the settings again.
         let settings = self.0.settings.lock().take();
         drop(settings);
         // All transports are gone, so no work is enqueued any more. But the last work item of a
-        // transport may still be returning, with a reference to `Common`. Its code must not be
-        // unloaded before it returns, and it must not destroy the queue that it runs on.
+        // transport may still be returning, with a reference to `Common`. The code of that work
+        // item must not be unloaded before the work item returns. Also the work item must not drop
+        // the last reference, because it would then destroy the queue that it runs on.
         self.0.queue.flush();
         self.0.ends.flush();
         self.0.looks.flush();

@@ -30,22 +30,24 @@ pub use xprtrdma_base::measuring::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// When the RPC task was created.
+    /// The time at which the RPC task was created.
     pub begun: u64,
-    /// When the request was last passed to [`Transport::send`].
+    /// The time at which the request was last passed to [`Transport::send`].
     pub given: u64,
-    /// When [`Xprt::lookup`](crate::xprt::Xprt::lookup) last found this request for a reply.
+    /// The time at which [`Xprt::lookup`](crate::xprt::Xprt::lookup) last found this request for a
+    /// reply.
     pub answered: u64,
 }
 
 impl<T: Transport> Pinned<T> {
-    /// Returns the time stamps of the call. They might be out of order if the call is sent again.
+    /// Returns the time stamps of the call. The time stamps might be out of order if the call is
+    /// sent again.
     #[inline]
     pub fn times(&self) -> Times {
         let rqst = self.rqst();
         // SAFETY: A task waits until its request is unpinned before it releases the request, so a
-        // pinned request has a task. If the request is sent again, the words may be written at the
-        // same time; each word is read once, as a whole.
+        // pinned request has a task. If the request is sent again, another thread may write the
+        // time stamps at the same time. Each time stamp is read with a single access.
         let [begun, given, taken] = unsafe {
             let task = (*rqst).rq_task;
             [

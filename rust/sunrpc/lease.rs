@@ -3,14 +3,15 @@
 //! Memory of a request that is lent to the peer: first a [`Loan`], then a [`Lease`].
 //!
 //! While a lease exists, the request can be neither completed nor released:
-//! [`Pinned::complete`](crate::call::Pinned::complete) refuses, and the release path waits. So an
-//! RPC never ends while the server can still access its memory (V1-103, V1-105), whatever the
-//! driver does.
+//! [`Pinned::complete`](crate::call::Pinned::complete) returns an error, and the code that releases
+//! the request waits. So an RPC never ends while the server can still access its memory (V1-103,
+//! V1-105), whatever the driver does.
 //!
 //! The RPC client may encode a request again while its memory is lent, without asking the
-//! transport. Then head and pages hold other bytes of the same request. Pages that the security
-//! flavour had allocated for the previous encoding would be freed;
-//! [`Call::lend`](crate::call::Call::lend) delays this until the leases have ended.
+//! transport. Then the head and the pages contain other bytes of the same request. The encoding
+//! would also free the pages that the security flavour had allocated for the previous encoding.
+//! [`Call::lend`](crate::call::Call::lend) delays the release of these pages until the leases have
+//! ended.
 
 use crate::{
     slot::Slot,
@@ -39,7 +40,7 @@ use xprtrdma_base::{
 pub enum Message {
     /// The call.
     Call,
-    /// The memory prepared for the reply.
+    /// The reply, which arrives in the memory that was prepared for it.
     Reply,
 }
 
@@ -62,22 +63,23 @@ impl<'a, T: Transport> Loan<'a, T> {
     ///
     /// This thread holds the send lock for `'a`.
     ///
-    /// The request in the slot is encoded; if a reply is expected, it is also queued. During `'a`
-    /// it is neither encoded again nor released, and its task does not wait for its leases.
+    /// The request in the slot is encoded. If a reply is expected, the request is also queued.
+    /// During `'a` the request is neither encoded again nor released, and its task does not wait
+    /// for the request's leases.
     #[inline]
     pub(crate) unsafe fn new(slot: &'a Slot<T>, message: Message, part: Part) -> Option<Self> {
         let rqst = slot.rqst.get();
         let raw = match message {
             // SAFETY: By the caller's contract the slot has a request.
             Message::Call => unsafe { &raw const (*rqst).rq_snd_buf },
-            // This copy belongs to the RPC client and does not change when the reply is decoded. It
-            // is empty if no reply is expected.
+            // This copy of the buffer structure belongs to the RPC client and does not change when
+            // the reply is decoded. The copy is empty if no reply is expected.
             // SAFETY: The slot has a request by the caller's contract.
             Message::Reply => unsafe { &raw const (*rqst).rq_private_buf },
         };
         Some(Self {
-            // SAFETY: The caller's contract covers that of `Lease::new`, and only this function
-            // makes leases of requests.
+            // SAFETY: The caller's contract includes the contract of `Lease::new`, and only this
+            // function creates leases of requests.
             lease: unsafe { Lease::new(slot) }?,
             // SAFETY: By the caller's contract the message is valid for `'a`.
             buf: unsafe { XdrBuf::from_raw(raw) },
@@ -92,8 +94,9 @@ impl<'a, T: Transport> Loan<'a, T> {
 // SAFETY: Each byte has a page, as `prepare_reply` has allocated missing pages. The memory stays
 // allocated until the lease is dropped: head and tail lie in the slot or in the last page of the
 // security flavour. `release_call` frees the flavour's pages, and the upper layer frees all other
-// pages after the request has ended. Both wait for the count of leases. No Rust reference to the
-// memory exists: replies are placed through raw pointers, and only while the count is zero.
+// pages after the request has ended. `release_call` and the end of the request wait until the count
+// of leases is zero. No Rust reference to the memory exists: replies are placed through raw
+// pointers, and only while the count is zero.
 unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     type Lender = Lease<T>;
 
@@ -118,8 +121,8 @@ unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     }
 }
 
-/// A lease on a part of a request's memory. The value does not record which part it is, because the
-/// request may be encoded again at any time.
+/// A lease on a part of a request's memory. The value does not record which part is lent, because
+/// the request may be encoded again at any time.
 ///
 /// # Invariants
 ///
@@ -152,17 +155,17 @@ unsafe impl<T: Transport> Send for Lease<T> {}
 impl<T: Transport> lend::Lender for Lease<T> {}
 
 impl<T: Transport> Lease<T> {
-    /// Counts a lease. Returns `None` if the request has a lease already and is pinned: the thread
-    /// that pinned the request may be ending that lease with
+    /// Counts a lease. Returns `None` if the request has a lease already and is pinned, because the
+    /// thread that pinned the request may be ending that lease with
     /// [`Pinned::end_lease`](crate::call::Pinned::end_lease).
     ///
     /// # Safety
     ///
-    /// The slot has a request. During the call no other thread makes a lease of the request or
-    /// waits until its leases end.
+    /// The slot has a request. During the call no other thread creates a lease of the request or
+    /// waits for the end of the request's leases.
     #[inline]
     pub(crate) unsafe fn new(slot: &Slot<T>) -> Option<Self> {
-        // SAFETY: The contract of `Lease::new` covers that of both functions.
+        // SAFETY: The contract of `Lease::new` includes the contracts of the two called functions.
         if unsafe { slot.leases.add_first() || Self::add_another(slot) } {
             // INVARIANT: The lease has just been counted. A slot with leases is neither reused nor
             // freed.
@@ -184,8 +187,8 @@ impl<T: Transport> Lease<T> {
         // SAFETY: By the caller's contract the slot has a request, and a request keeps its
         // transport.
         let _queue = unsafe { xprt_of::<T>(slot.rqst.get()) }.queue_lock().lock();
-        // SAFETY: The queue lock is held. A thread that pins the request later sees this lease
-        // counted.
+        // SAFETY: The queue lock is held. If a thread pins the request later, the count that it
+        // sees includes this lease.
         let pinned = unsafe { *slot.pinned.get() };
         if !pinned {
             slot.leases.add();
@@ -193,7 +196,7 @@ impl<T: Transport> Lease<T> {
         !pinned
     }
 
-    /// Ends the lease. Needs no atomic instruction if it is the request's only lease.
+    /// Ends the lease. Needs no atomic instruction if the request has no other lease.
     ///
     /// # Safety
     ///
@@ -203,13 +206,13 @@ impl<T: Transport> Lease<T> {
     pub(crate) unsafe fn end_while_pinned(self, slot: &Slot<T>) {
         // SAFETY: The counter includes this lease. The request's task does not wait for leases now:
         // a task waits only after its request is unpinned, and the caller has pinned the request.
-        // While `Slot::pinned` is set and a lease exists, `add_another` makes no other lease.
+        // While `Slot::pinned` is set and a lease exists, `add_another` creates no other lease.
         if unsafe { slot.leases.remove_only() } {
             mem::forget(self);
         }
     }
 
-    /// Returns whether this is a lease of the request in `slot`.
+    /// Returns whether this lease belongs to the request in `slot`.
     #[inline]
     pub(crate) fn is_of(&self, slot: &Slot<T>) -> bool {
         ptr::eq(self.slot.as_ptr(), slot)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of C operations for a [`Transport`]. Each operation turns its pointers into references
-//! and calls one method.
+//! The table of C operations for a [`Transport`]. Each operation converts its pointers to
+//! references, and calls one method of the driver.
 
 mod request;
 mod step;
@@ -159,7 +159,7 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn enable_swap(_xprt: *mut bindings::rpc_xprt) -> c_int {
         // Establishing a connection allocates memory in rdma_cm and in the device's driver. Neither
-        // promises progress while memory is being swapped out over this very transport.
+        // of them promises progress while memory is being swapped out over the same transport.
         // LOG: `swapon` was refused.
         pr_warn!("swap files on NFS over RDMA are not supported\n");
         compat::EOPNOTSUPP

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! State of the driver that all transports to the same server share ([`Server`]).
+//! The driver's state that all transports to the same server share ([`Server`]).
 
 use core::{
     any::Any,
@@ -40,7 +40,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Makes an empty list. May sleep.
+    /// Creates an empty list of servers. May sleep.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -52,7 +52,8 @@ impl Servers {
 }
 
 /// A counted reference to the object of type `T` that all transports to the same server share. The
-/// object is added to the list with the first reference and removed with the last.
+/// object is added to the list of servers when the first reference is created, and removed when the
+/// last reference is dropped.
 ///
 /// # Examples
 ///
@@ -78,9 +79,9 @@ pub struct Server<T> {
 }
 
 impl<T: Any + Send + Sync> Server<T> {
-    /// Makes a reference to the object of the server at address `peer` in network namespace `net`.
-    /// The object is `fresh` if no other reference exists. Returns `ENOMEM` without memory. Does
-    /// not sleep.
+    /// Creates a reference to the object of the server at address `peer` in network namespace
+    /// `net`. The object is `fresh` if no other reference exists. Returns `ENOMEM` if no memory is
+    /// available. Does not sleep.
     pub(crate) fn new(
         servers: &Arc<Servers>,
         net: u32,
@@ -91,8 +92,8 @@ impl<T: Any + Send + Sync> Server<T> {
         let mut entries = servers.entries.lock();
         let data: Data = match entries.iter_mut().find(|entry| entry.key == key) {
             Some(entry) => {
-                // NO-OVERFLOW: Each counted `Server` occupies memory, so there are fewer than 2^64
-                // of them.
+                // NO-OVERFLOW: Each counted `Server` occupies memory, so fewer than 2^64 of them
+                // exist.
                 entry.users = entry.users.wrapping_add(1);
                 entry.data.clone()
             }

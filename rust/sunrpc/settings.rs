@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Settings of a network namespace whose values are texts ([`Setting`]). The administrator sets
-//! them.
+//! Settings of a network namespace whose values are texts ([`Setting`]). The administrator changes
+//! the settings.
 //!
 //! Each setting has a module parameter, which provides the initial value, and a file in
 //! `/proc/sys/sunrpc` of each network namespace. Writing the file requires `CAP_NET_ADMIN` in the
@@ -94,7 +94,7 @@ pub fn check_parameters<C: Check>() -> Result {
     Ok(())
 }
 
-/// Decides which texts are valid.
+/// The check of the texts of settings, which the driver implements.
 pub trait Check {
     /// Checks a text before it is set. If the text is invalid, logs the reason and returns the
     /// error for the write to the file. Process context, may sleep.
@@ -112,16 +112,17 @@ pub(crate) struct Settings(PhantomData<()>);
 static REGISTERED: Atomic<bool> = Atomic::new(false);
 
 impl Settings {
-    /// Registers the settings for all present and future network namespaces. Their initial values
-    /// are the module parameters.
+    /// Registers the settings for all present and future network namespaces. The initial values of
+    /// the settings are the module parameters.
     ///
-    /// Returns `EBUSY` if the settings are registered already, and `ENOMEM` without memory. Sleeps.
+    /// Returns `EBUSY` if the settings are registered already, and `ENOMEM` if no memory is
+    /// available. Sleeps.
     pub(crate) fn register<C: Check>() -> Result<Self> {
         if REGISTERED.xchg(true, Full) {
             return Err(EBUSY);
         }
-        // SAFETY: `REGISTERED` keeps other threads out until the previous registration has ended.
-        // The function is part of this module, which outlives the registration.
+        // SAFETY: Because of `REGISTERED`, no thread gets here before the previous registration has
+        // ended. The function is part of this module, which outlives the registration.
         let result = to_result(unsafe { bindings::xprtrdma_register_settings(Some(may_be::<C>)) });
         if let Err(e) = result {
             REGISTERED.store(false, Release);
@@ -131,7 +132,7 @@ impl Settings {
         Ok(Self(PhantomData))
     }
 
-    /// Calls `f` with the present text of a setting. May sleep; `f` must not set or read a setting.
+    /// Calls `f` with the current text of a setting. May sleep. `f` must not set or read a setting.
     ///
     /// The reference `net` keeps the namespace, and the namespace keeps its settings.
     pub(crate) fn read<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
@@ -146,8 +147,8 @@ impl Settings {
         f(from_utf8(text).unwrap_or_default())
     }
 
-    /// Returns a number that differs after each change of a setting of this namespace. May be
-    /// called in any context.
+    /// Returns a number that changes with each change of a setting of this network namespace. May
+    /// be called in any context.
     pub(crate) fn changes(&self, net: &Net) -> u32 {
         // SAFETY: The texts are registered by the type invariant, and the namespace is referenced.
         unsafe { bindings::xprtrdma_settings_changes(net.as_raw()) }
@@ -171,11 +172,11 @@ impl Settings {
 
 impl Drop for Settings {
     fn drop(&mut self) {
-        // SAFETY: The settings are registered by the type invariant. The callee waits for readers
-        // and writers of the files.
+        // SAFETY: The settings are registered by the type invariant. The called function waits
+        // until no thread reads or writes the files.
         unsafe { bindings::xprtrdma_unregister_settings() };
-        // ORDERING: Pairs with the exchange in `register`, so that the next registration comes
-        // after the end of this one.
+        // ORDERING: Pairs with the exchange in `register`, so that the next registration begins
+        // after the end of this registration.
         REGISTERED.store(false, Release);
     }
 }
@@ -185,8 +186,8 @@ struct Held<'a>(&'a Net);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // SAFETY: Only `Settings::read` makes this value, after this thread has locked the
-        // settings.
+        // SAFETY: Only `Settings::read` creates this value, and this thread has locked the settings
+        // before.
         unsafe { bindings::xprtrdma_release_settings(self.0.as_raw()) };
     }
 }
@@ -196,7 +197,7 @@ fn check<C: Check>(setting: Setting, text: &[u8]) -> Result {
     let text = from_utf8(text).ok().filter(|text| text.len() <= LONGEST);
     let Some(text) = text else {
         if may_log() {
-            // LOG: The text of a table of rails is longer, or not in UTF-8.
+            // LOG: The text of a setting is too long, or is not in UTF-8.
             pr_err!(
                 "{} refused: not a text of at most {LONGEST} bytes\n",
                 setting.parameter()

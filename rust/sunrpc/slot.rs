@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Request slots. A [`Slot`] embeds a `struct rpc_rqst`, and a [`Pool`] hands out free slots.
+//! Request slots. A [`Slot`] contains a `struct rpc_rqst`, and a [`Pool`] provides free slots.
 
 use crate::{
     transport::Transport,
@@ -24,7 +24,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Memory for a message of a request. The slot keeps it from one request to the next.
+/// Memory for a message of a request. The slot keeps the memory for later requests.
 pub(crate) struct TaskBuf {
     ptr: *mut c_void,
     len: usize,
@@ -71,15 +71,16 @@ impl Drop for TaskBuf {
     }
 }
 
-/// The message buffers of a slot. Only the task that owns the slot accesses them, or the pool while
-/// the slot is free.
+/// The message buffers of a slot. Only the task that owns the slot accesses the buffers. While the
+/// slot is free, only the pool accesses them.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
     /// The memory for the next encoding of a call whose head may be lent; see
     /// [`part_encodings`](crate::call::part_encodings).
     pub(crate) next_call: TaskBuf,
     pub(crate) reply: TaskBuf,
-    /// Two pages. A reply's head ends, and its tail begins, at the boundary between these pages.
+    /// Two pages for a reply. The reply's head ends at the boundary between the two pages, and the
+    /// reply's tail begins at this boundary.
     pub(crate) bordered: TaskBuf,
 }
 
@@ -120,18 +121,18 @@ pub struct Slot<T: Transport> {
     /// Counts the [`Lease`](crate::lease::Lease)s of the request's memory. Before the request ends,
     /// its task waits until the count is zero.
     pub(crate) leases: Holders,
-    /// A negative errno with which the request must end, if it failed before its task slept;
-    /// otherwise 0.
+    /// The negative errno with which the request must end, if the request failed before its task
+    /// slept. Otherwise 0.
     pub(crate) verdict: Atomic<i32>,
-    /// The request's original `rq_release_snd_buf`, while
-    /// [`release_call`](crate::call::release_call) replaces it; otherwise `None`.
+    /// The original `rq_release_snd_buf` of the request, while
+    /// [`release_call`](crate::call::release_call) replaces that function. Otherwise `None`.
     pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
     /// Whether a [`Pinned`](crate::call::Pinned) of the request exists. Protected by the queue
     /// lock.
     pub(crate) pinned: UnsafeCell<bool>,
     index: u16,
-    /// Whether the slot has not been taken since the last [`Pool::trim`]. Only the owner of the
-    /// slot writes it.
+    /// Whether the slot was not taken since the last [`Pool::trim`]. Only the owner of the slot
+    /// writes this field.
     rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
     /// Accessed only with the send lock held.
@@ -168,8 +169,8 @@ impl<T: Transport> Slot<T> {
     ///
     /// `rqst` is embedded in a slot of a transport of type `T` that outlives `'a`.
     pub(crate) unsafe fn from_rqst<'a>(rqst: *mut bindings::rpc_rqst) -> &'a Self {
-        // SAFETY: By the caller's contract the request is in a slot. It is at offset 0 of the
-        // `repr(C)` slot.
+        // SAFETY: By the caller's contract the request is in a slot. The request is at offset 0 of
+        // the `repr(C)` slot.
         unsafe { &*rqst.cast() }
     }
 
@@ -206,14 +207,14 @@ pub(crate) struct Pool<T: Transport> {
 }
 
 /// Number of idle slots that keep their buffers. If no memory is left, requests in these slots can
-/// still be sent, and so free memory.
+/// still be sent, and these requests can free memory.
 pub(crate) const RESERVE: usize = 8;
 
 /// Number of bits in a word of the bitmap.
 const BITS: usize = usize::BITS as usize;
 
 impl<T: Transport> Pool<T> {
-    /// Makes a pool of `count` slots. Returns `EINVAL` if `count` is zero. Sleeps.
+    /// Creates a pool of `count` slots. Returns `EINVAL` if `count` is zero. Sleeps.
     pub(crate) fn new(count: u16) -> Result<Self> {
         if count == 0 {
             return Err(EINVAL);
@@ -271,13 +272,13 @@ impl<T: Transport> Pool<T> {
         Some(slot)
     }
 
-    /// Takes this very slot if it is free. Returns whether it was free.
+    /// Takes exactly this slot if the slot is free. Returns whether the slot was free.
     fn pop_this(&self, slot: &Slot<T>) -> bool {
         // SAFETY: By the type invariant the bitmap has a bit for this slot.
         unsafe { bindings::xprtrdma_take_this_bit(self.bits(), slot.index.into()) }
     }
 
-    /// Returns a slot to the pool. This is a full barrier before all later accesses.
+    /// Returns a slot to the pool. This function is a full barrier before all later accesses.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<T>) {
         // SAFETY: By the type invariant the bitmap has a bit for this slot.
@@ -294,7 +295,8 @@ impl<T: Transport> Pool<T> {
         self.buffered.load(Relaxed)
     }
 
-    /// Returns the number of slots that are not free. Only a hint: it may have changed already.
+    /// Returns the number of slots that are not free. The result is only a hint, because the number
+    /// may change at any time.
     pub(crate) fn in_use(&self) -> usize {
         let free = self.free.iter().map(|word| word.read_once().count_ones());
         // CAST: `usize` is wider than `u32`.
@@ -302,9 +304,9 @@ impl<T: Transport> Pool<T> {
     }
 
     /// Frees the buffers of free slots that were not taken since the last call, except for the
-    /// first [`RESERVE`] such slots. This function takes each free slot for a moment, in which a
-    /// task may find no free slot. So the function is a full barrier, and the caller must call
-    /// `feed_backlog` afterwards.
+    /// first [`RESERVE`] such slots. This function takes each free slot for a moment. During this
+    /// time a task may find no free slot and wait. So the caller must call `feed_backlog`
+    /// afterwards. The function is a full barrier, as `feed_backlog` requires.
     pub(crate) fn trim(&self) {
         let mut resting = 0;
         for slot in self.iter().filter(|slot| self.pop_this(slot)) {

@@ -33,8 +33,8 @@ impl Sysctl {
     }
 
     /// Sets the initial value, the permitted range, and `unit`. The initial value, and each value
-    /// that is written to the file, is rounded down to a multiple of `unit`. Called once, before
-    /// the table is registered. Afterwards only the administrator changes the value.
+    /// that is written to the file, is rounded down to a multiple of `unit`. Called once for each
+    /// sysctl, before the table is registered. Afterwards only the administrator changes the value.
     pub fn preset(self, value: u32, range: &RangeInclusive<u32>, unit: NonZero<u32>) {
         let (least, most) = (*range.start(), *range.end());
         // SAFETY: The index is an index of the table, and the unit is not zero.
@@ -43,7 +43,7 @@ impl Sysctl {
         }
     }
 
-    /// Returns the present value. May be called in any context.
+    /// Returns the current value. May be called in any context.
     pub fn get(self) -> u32 {
         // SAFETY: The index is an index of the table.
         unsafe { bindings::xprtrdma_read_sysctl(self.index()) }
@@ -74,11 +74,11 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 impl Table {
-    /// Makes the files. Returns `None` without memory, or if another module has files of the same
-    /// names. In that case the preset values stay in force. May sleep.
+    /// Creates the files. Returns `None` if no memory is available, or if another module has files
+    /// with the same names. The initial values then remain valid. May sleep.
     pub fn register() -> Option<Self> {
-        // SAFETY: The table is a complete static object. The callee refuses to register it a second
-        // time.
+        // SAFETY: The table is a complete static object. The called function refuses to register
+        // the table a second time.
         let header = NonNull::new(unsafe { bindings::xprtrdma_register_sysctls() })?;
         // INVARIANT: The table has just been registered.
         Some(Self(header))
@@ -87,8 +87,8 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: The table is registered by the type invariant. The callee waits for readers and
-        // writers of the files.
+        // SAFETY: The table is registered by the type invariant. The called function waits until no
+        // thread reads or writes the files.
         unsafe { bindings::xprtrdma_unregister_sysctls(self.0.as_ptr()) };
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit suites of this crate. They run the kernel's own RPC client on top of a test driver
+//! KUnit suites of this crate. The suites run the kernel's own RPC client with a test driver
 //! (`driver`), which answers calls itself.
 //!
-//! The suites are compiled only into `xprtrdma_rs_kunit.ko`. See also the suites in `rust/rdma`.
+//! The suites are compiled only into `xprtrdma_rs_kunit.ko`. Other suites are in `rust/rdma`.
 
 #[path = "../kunit/ensure.rs"]
 #[macro_use]

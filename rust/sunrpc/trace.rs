@@ -14,7 +14,8 @@ use xprtrdma_bindings as bindings;
 macro_rules! trace {
     ($point:ident, |$args:pat_param| $all:expr, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
-        // SAFETY: See the other arm of this macro, which has the same operands.
+        // SAFETY: The operands are the same as in the other arm of this macro, and satisfy the same
+        // requirements.
         unsafe {
             if static_branch_unlikely!(bindings::$point, bindings::tracepoint, key) {
                 let $args = $all;
@@ -48,7 +49,7 @@ pub fn connected(xprt: u32, epoch: u32, call_max: u32, reply_max: u32, credits: 
     );
 }
 
-/// Records that a connection attempt failed, and the reason as in the log.
+/// Records that a connection attempt failed, and the reason with the same text as in the log.
 #[inline(always)]
 pub fn connect_failed(xprt: u32, epoch: u32, reason: &str) {
     trace!(
@@ -62,7 +63,7 @@ pub fn connect_failed(xprt: u32, epoch: u32, reason: &str) {
     );
 }
 
-/// Records that a connection is given up, and the cause as in the log.
+/// Records that a connection ends, and the cause with the same text as in the log.
 #[inline(always)]
 pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
     trace!(
@@ -84,8 +85,8 @@ pub fn call(what: impl FnOnce() -> (u32, u32, u32, u32, u32, u32)) {
 }
 
 /// Records that memory of a call is about to be registered. The arguments are the transport, the
-/// xid, the handle, the offset, the length, and whether the server may write to the memory (else it
-/// may read).
+/// xid, the handle, the offset, the length, and whether the server may write to the memory. If
+/// false, the server may read from it.
 #[inline(always)]
 pub fn register(what: impl FnOnce() -> (u32, u32, u32, u64, u32, bool)) {
     trace!(
@@ -116,7 +117,7 @@ pub fn invalidate(xprt: u32, slot: u32, regions: u32) {
 }
 
 /// Records that an answered call ends. The arguments are the transport, the xid, and 0 or a
-/// negative errno. A call that was killed or could not be carried has no such event.
+/// negative errno. A call that was killed, or that the transport could not send, has no such event.
 #[inline(always)]
 pub fn complete(what: impl FnOnce() -> (u32, u32, i32)) {
     trace!(

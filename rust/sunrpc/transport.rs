@@ -46,7 +46,7 @@ pub struct Create {
 /// Sizes and timeouts of a new transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of requests at a time.
+    /// Maximum number of requests in flight at the same time.
     pub slots: u16,
     /// Maximum number of bytes of data in one request.
     pub max_payload: usize,
@@ -65,7 +65,7 @@ pub enum NotSent {
     Wait,
     /// No credit is left: [`Call::take_credit`] returned `false`.
     NoCredit,
-    /// Memory is short: the RPC client sends the request again after a moment.
+    /// Memory is short. The RPC client tries to send the request again after a short time.
     NoBuffers,
     /// The transport has no connection.
     NotConnected,
@@ -73,8 +73,8 @@ pub enum NotSent {
 
 impl NotSent {
     pub(crate) fn errno(self) -> c_int {
-        // All these are errors after which the RPC client tries again. Any other error could end
-        // the request of another task.
+        // After each of these errors the RPC client tries again. Any other error could end the
+        // request of another task.
         match self {
             Self::Wait => EAGAIN.to_errno(),
             // In the RPC client, EBADSLT means "no credit".
@@ -205,20 +205,20 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     type Data: Send + Sync;
     /// State protected by the send lock.
     type Locked: Default + Send;
-    /// The driver's data for a request. A slot keeps it from one request to the next.
+    /// The driver's data for a request. A slot keeps the data for later requests.
     type SlotData: Send + Sync;
 
     /// Returns the sizes of a new transport. Process context, may sleep.
     fn limits(create: &Create) -> Result<Limits>;
 
-    /// Makes the driver's data of a transport. All transports share `common`. Process context, may
-    /// sleep.
+    /// Creates the driver's data of a transport. All transports share `common`. Process context,
+    /// may sleep.
     fn new(create: &Create, common: &Arc<Common>) -> impl PinInit<Self::Data, Error>;
 
-    /// Makes the driver's data of one slot. Process context, may sleep.
+    /// Creates the driver's data of one slot. Process context, may sleep.
     fn new_slot_data() -> impl PinInit<Self::SlotData, Error>;
 
-    /// Called after the transport was made and before its first request. If it fails,
+    /// Called after the transport was created and before its first request. If this method fails,
     /// [`Transport::stop`] is called and the transport is destroyed. Process context, may sleep.
     fn start(xprt: &Xprt<Self>) -> Result;
 
@@ -230,8 +230,8 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// (after 250 ms). Any other error ends the request.
     fn connect(lock: ConnectLock<Self>);
 
-    /// Closes the connection. When it returns, the driver has released all resources of the
-    /// connection. May sleep, under NOFS.
+    /// Closes the connection. When this method returns, the driver has released all resources of
+    /// the connection. May sleep, under NOFS.
     fn close(lock: &mut SendLock<'_, Self>);
 
     /// Sends a request. May sleep briefly, under NOFS, perhaps in a thread that reclaims memory.
@@ -256,28 +256,29 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// the request. Task context, may sleep.
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result;
 
-    /// Revokes the peer's access to the request's memory, or begins to do so. Called if the request
-    /// ends, or if it is encoded again after it was passed to `send`. The caller then waits until
-    /// no [`Lease`](crate::lease::Lease) is left. Before the driver revokes the access, it may wait
-    /// for the reply for some time with [`Leaving::wait_for_reply`].
+    /// Revokes the peer's access to the request's memory, or starts to revoke it. Called if the
+    /// request ends, or if it is encoded again after it was passed to `send`. The caller then waits
+    /// until no [`Lease`](crate::lease::Lease) is left. Before the driver revokes the access, it
+    /// may wait for the reply for some time with [`Leaving::wait_for_reply`].
     ///
     /// Task context, may sleep. The request is not pinned and will not be looked up any more. The
     /// task may hold the send lock or block the RPC client's queues. So if the connection is
-    /// broken, closing it must return the memory without the send lock and without these queues.
+    /// broken, closing the connection must end the leases without the send lock and without the RPC
+    /// client's queues.
     fn revoke(xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving);
 
     /// Called when a request returns its credit. If the request was sent and its reply has not
-    /// arrived, the server is still working on it. In that case this function returns the new
-    /// congestion window, in units of 1/256 request. Called under the transport's lock; must not
-    /// sleep.
+    /// arrived, the server may still be processing the request. In that case this function returns
+    /// the new congestion window, in units of 1/256 request. Called under the transport's lock;
+    /// must not sleep.
     fn abandon(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Option<u32>;
 
     /// Called when the request's timeout has passed without a reply. Task context, may sleep.
     fn timed_out(xprt: &Xprt<Self>, call: &Encoded<'_, Self>);
 
     /// Lowers the maximum duration of a connection attempt and the maximum pause between attempts.
-    /// Neither ever increases. pNFS uses this to give up a data server sooner. Called under RCU,
-    /// must not sleep.
+    /// Neither limit ever increases. pNFS uses this method to give up a data server sooner. Called
+    /// under RCU, must not sleep.
     fn lower_timeouts(xprt: &Xprt<Self>, connect: Jiffies, reconnect: Jiffies);
 
     /// Ends everything that could call back into the transport, or that holds a
@@ -285,13 +286,14 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     fn stop(lock: &mut SendLock<'_, Self>);
 
     /// Writes the transport's line of `/proc/self/mountstats`. May sleep. The connection may be
-    /// made or closed at the same time.
+    /// established or closed at the same time.
     fn show_stats(xprt: &Xprt<Self>, m: &SeqFile);
 
     /// Returns this host's address on the current or latest connection. May sleep.
     fn local_addr(xprt: &Xprt<Self>) -> Option<SocketAddr>;
 
-    /// Prepares for callbacks: at least [`Transport::CALLBACK_SLOTS`] of them at a time. May sleep.
+    /// Prepares the transport for callbacks. At least [`Transport::CALLBACK_SLOTS`] callbacks must
+    /// be possible at the same time. May sleep.
     fn start_callbacks(xprt: &Xprt<Self>) -> Result;
 
     /// Maximum number of callbacks that are in service at a time on one connection.

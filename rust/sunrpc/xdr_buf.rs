@@ -25,7 +25,7 @@ use xprtrdma_bindings as bindings;
 pub enum Part {
     /// Only the pages: a data item that is sent separately from the message.
     Pages,
-    /// Head, pages and tail: the whole message.
+    /// The whole message: head, pages and tail.
     Whole,
 }
 
@@ -39,7 +39,8 @@ pub enum Part {
 /// # Invariants
 ///
 /// The structure, its vectors and its pages stay valid while the view exists, and no length grows.
-/// This holds between the encoding and the release of a request, and views are made only then.
+/// These conditions hold between the encoding and the release of a request. Views are created only
+/// during this time.
 #[derive(Clone, Copy)]
 pub struct XdrBuf<'a>(NonNull<bindings::xdr_buf>, PhantomData<&'a ()>);
 
@@ -64,25 +65,29 @@ impl<'a> XdrBuf<'a> {
         Self(raw, PhantomData)
     }
 
-    /// Returns the length of the head: exact in a call, the maximum in a reply.
+    /// Returns the length of the head. For a call the length is exact. For a reply the length is
+    /// the maximum.
     #[inline]
     pub fn head_len(&self) -> usize {
         look!(self, head[0].iov_len)
     }
 
-    /// Returns the number of bytes in the pages: exact in a call, the maximum in a reply.
+    /// Returns the number of bytes in the pages. For a call the number is exact. For a reply the
+    /// number is the maximum.
     #[inline]
     pub fn page_len(&self) -> usize {
         look!(self, page_len) as usize
     }
 
-    /// Returns the length of the tail: exact in a call, the maximum in a reply.
+    /// Returns the length of the tail. For a call the length is exact. For a reply the length is
+    /// the maximum.
     #[inline]
     pub fn tail_len(&self) -> usize {
         look!(self, tail[0].iov_len)
     }
 
-    /// Returns the length of the whole message in bytes, if it is to be sent.
+    /// Returns the length of the whole message in bytes, if the message is a call that is to be
+    /// sent.
     #[inline]
     pub fn len(&self) -> usize {
         look!(self, len) as usize
@@ -156,7 +161,7 @@ impl<'a> XdrBuf<'a> {
         };
     }
 
-    /// Returns the only piece of `part`, if it has only one; see
+    /// Returns the only piece of `part`, if `part` has only one piece; see
     /// [`Loan::only_piece`](xprtrdma_base::lend::Loan::only_piece).
     #[inline(always)]
     pub(crate) fn only_piece(&self, part: Part, known: &KnownPage) -> Option<Piece<'_>> {
@@ -222,7 +227,7 @@ impl<'a> XdrBuf<'a> {
     }
 }
 
-/// A message that is to be sent, so its bytes do not change.
+/// A message that is to be sent. The bytes of such a message do not change.
 ///
 /// # Invariants
 ///
@@ -285,7 +290,8 @@ impl XdrBytes<'_> {
 
     #[inline(never)]
     fn read_any(self, from: usize, out: &mut [u8]) -> Result {
-        // SAFETY: The view is valid; the callee checks the range and writes `out.len()` bytes.
+        // SAFETY: The view is valid. The called function checks the range, and writes `out.len()`
+        // bytes.
         let err = unsafe {
             bindings::read_bytes_from_xdr_buf(
                 self.0 .0.as_ptr(),
@@ -299,9 +305,10 @@ impl XdrBytes<'_> {
 }
 
 /// A cache of one entry: the last translated address, and its page. A slot keeps its buffers, so
-/// the cache usually hits, which saves 10 instructions per RPC. The page of an address does not
-/// change while the memory is allocated. On machines whose memory cannot be unplugged, it never
-/// changes (on x86 and arm64 the map of all pages is one virtual array).
+/// the cache usually contains the needed page, which saves 10 instructions per RPC. The page of an
+/// address does not change while the memory is allocated. On machines whose memory cannot be
+/// unplugged, the page of an address never changes (on x86 and arm64 the map of all pages is one
+/// virtual array).
 ///
 /// # Invariants
 ///
@@ -353,8 +360,8 @@ fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> b
 #[inline]
 fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
     let addr = vector.iov_base.cast::<u8>().wrapping_add(skipped);
-    // SAFETY: The vectors of an RPC message lie in the linear mapping: they are allocated by
-    // `buf_alloc`, or are parts of pages that the security flavour allocated.
+    // SAFETY: The vectors of an RPC message lie in the linear mapping, because they were allocated
+    // by `buf_alloc`, or are parts of pages that the security flavour allocated.
     let page = unsafe { bindings::xprtrdma_virt_to_page(addr.cast()) };
     // NO-OVERFLOW: By the caller's contract the vector has more than `skipped` bytes.
     piece_at(addr, vector.iov_len.wrapping_sub(skipped), page)

@@ -4,17 +4,17 @@
 //!
 //! The RPC client increments its xid for each call, so a server knows the next xid in advance. A
 //! reply with such an xid does not prove that the server has received the call. A reply with an xid
-//! from this module does.
+//! from this module proves that the server has received the call.
 //!
 //! The xids come from a bag. A call puts the xid that the RPC client assigned to it into a random
 //! slot of the bag, and takes the xid that was in the slot. So each xid is used once, at a random
 //! time. Each of the [`NUMBERS`] xids in the bag is equally likely, whichever xids were used
 //! before.
 //!
-//! Only calls of certain procedures take part: those that the driver selects with
+//! Only calls of certain procedures use the bag: the driver selects these procedures with
 //! [`Call::wants_secret_xid`](crate::call::Call::wants_secret_xid). One bit distinguishes xids from
-//! the bag from the RPC client's own, so the two sets are disjoint. No xid is used twice within
-//! 2^30 calls.
+//! the bag from the xids that the RPC client assigns, so the two sets are disjoint. No xid is used
+//! twice within 2^30 calls.
 
 use kernel::{
     prelude::*,
@@ -28,17 +28,18 @@ use xprtrdma_base::{
     random::unforeseen16, //
 };
 
-/// Number of xids in the bag, from which calls draw at random: a server has to guess 14 bits.
+/// Number of xids in the bag, from which calls draw at random. A server has to guess 14 bits to
+/// predict a drawn xid.
 pub(crate) const NUMBERS: u32 = 1 << 14;
 
-/// This bit is set in each xid from the bag. It refers to host byte order, as do all xids in this
-/// file.
+/// This bit is set in each xid from the bag. In this file all xids are in host byte order.
 const SECRET: u32 = 1 << 31;
 
 /// Marks a slot of the bag that holds no xid. A slot with an xid has the [`SECRET`] bit.
 const EMPTY: u32 = 0;
 
-/// Number of calls after which an xid is discarded, because the RPC client's counter wraps around.
+/// Number of calls after which an xid in the bag is discarded. An older xid could be used twice,
+/// because the RPC client's counter wraps around.
 pub(crate) const OLD: u32 = 1 << 30;
 
 /// The xids of a transport that a server cannot foresee.
@@ -54,7 +55,7 @@ pub(crate) struct Xids {
 
 impl Xids {
     /// Fills a bag with [`NUMBERS`] xids, beginning with `counter`. Advances `counter`, which
-    /// belongs to the RPC client, past them. May sleep.
+    /// belongs to the RPC client, past these xids. May sleep.
     pub(crate) fn new(counter: &mut u32) -> Result<Self> {
         let mut bag = KVVec::with_capacity(NUMBERS as usize, GFP_KERNEL)?;
         for _ in 0..NUMBERS {
@@ -78,8 +79,8 @@ impl Xids {
     #[cold]
     pub(crate) fn include(&self, procedure: u32) {
         let bits = self.procedures.load(Relaxed);
-        // If two threads include two procedures at the same time, one of them may be lost. The next
-        // call of the lost procedure includes it again.
+        // If two threads include two procedures at the same time, one of the two bits may be lost.
+        // The next call of that procedure includes the procedure again.
         self.procedures.store(bits | bit(procedure), Relaxed);
     }
 
@@ -98,7 +99,7 @@ impl Xids {
     }
 
     /// Puts `plain` into a random slot of the bag, and returns the xid that was in the slot.
-    /// Returns `plain` itself if the slot was empty or its xid too old.
+    /// Returns `plain` itself if the slot was empty or the xid in the slot was too old.
     #[inline]
     pub(crate) fn draw(&self, plain: u32, random: u32) -> u32 {
         // CAST: `usize` is wider than `u32`.
@@ -123,7 +124,8 @@ impl Xids {
         for place in &self.bag {
             let number = place.load(Relaxed);
             if !is_usable(number, counter) {
-                // If a call has just taken the old xid, the slot holds a new xid, which stays.
+                // If a call has just taken the old xid, the slot contains a new xid, which is not
+                // removed.
                 let _ = place.cmpxchg(number, EMPTY, Relaxed);
             }
         }

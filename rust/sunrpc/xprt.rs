@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One transport: [`Xprt`] embeds a `struct rpc_xprt` and the driver's data.
+//! A transport ([`Xprt`]), which consists of a `struct rpc_xprt` and the driver's data.
 
 pub(crate) mod address;
 mod back_ref;
@@ -69,8 +69,8 @@ pub(crate) struct Inner<T: Transport> {
     pub(crate) timeout: Opaque<bindings::rpc_timeout>,
     back_refs: Holders,
     locked: UnsafeCell<T::Locked>,
-    // The field order is the teardown order: the driver's data first, then the slots, to which the
-    // data may refer.
+    // The fields are dropped in this order: the driver's data is dropped before the slots, because
+    // the data may refer to the slots.
     #[pin]
     pub(crate) data: T::Data,
     pub(crate) pool: Pool<T>,
@@ -160,7 +160,7 @@ impl<T: Transport> Xprt<T> {
     /// Returns the server's address. The administrator can change it between connections.
     pub fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: The address is written only with the send lock held. A caller that connects holds
-        // that lock; any other caller may see a mixture of two addresses.
+        // that lock. Any other caller may see a mixture of two addresses, which does no harm.
         unsafe { addr_from_raw((&raw const (*self.as_raw()).addr).cast()) }
     }
 
@@ -175,8 +175,8 @@ impl<T: Transport> Xprt<T> {
         self.pool().iter()
     }
 
-    /// Returns the number of slots that tasks own, whether they wait or not. Only a hint: it may
-    /// have changed already.
+    /// Returns the number of slots that tasks own. Tasks that wait with a slot are included. The
+    /// result is only a hint, because the number may change at any time.
     pub fn slots_in_use(&self) -> usize {
         self.pool().in_use()
     }
@@ -219,7 +219,8 @@ impl<T: Transport> Xprt<T> {
         state & (1 << bindings::XPRT_CONNECTED) != 0
     }
 
-    /// Returns whether no task waits for a slot. Only a hint: it may have changed already.
+    /// Returns whether no task waits for a slot. The result is only a hint, because it may be
+    /// outdated at once.
     #[inline]
     pub(crate) fn is_backlog_empty(&self) -> bool {
         // SAFETY: The word is read once, as the RPC client does with `READ_ONCE()`.
@@ -228,12 +229,12 @@ impl<T: Transport> Xprt<T> {
 
     /// Returns the maximum duration of a connection attempt.
     pub fn connect_timeout(&self) -> Jiffies {
-        // SAFETY: The field is one word of a valid transport, and an outdated value does no harm.
+        // SAFETY: The field is a single word of a valid transport, and an outdated value does no
+        // harm.
         Jiffies(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).connect_timeout) })
     }
 
-    /// Returns whether the request with this xid has been looked up and its [`Pinned`] still
-    /// exists.
+    /// Returns true if a [`Pinned`] of the request with this xid exists.
     #[cold]
     pub fn is_pinned(&self, xid: u32) -> bool {
         let _queue = self.queue_lock().lock();
@@ -243,22 +244,23 @@ impl<T: Transport> Xprt<T> {
         })
     }
 
-    /// Asks the RPC client to close the connection: it will call [`Transport::close`]. Does not
-    /// sleep.
+    /// Requests that the RPC client close the connection. The RPC client then calls
+    /// [`Transport::close`]. Does not sleep.
     pub fn force_disconnect(&self) {
         // SAFETY: The transport is valid.
         unsafe { bindings::xprt_force_disconnect(self.as_raw()) }
     }
 
-    /// Returns whether the last user of the transport has gone. In that case the RPC client
-    /// destroys the transport, perhaps later.
+    /// Returns whether the transport has no users any more. In that case the RPC client destroys
+    /// the transport at once or later.
     pub fn is_dying(&self) -> bool {
-        // SAFETY: The transport's memory is valid; the count is read as an atomic.
+        // SAFETY: The transport's memory is valid, and the count of users is read as an atomic
+        // variable.
         unsafe { bindings::xprtrdma_is_dying(self.as_raw()) }
     }
 
-    /// Returns the time since the last request ended, or since the connection was made if that was
-    /// later. The result has no meaning while [`Xprt::is_busy`] returns true.
+    /// Returns the time since the last request ended, or since the connection was established,
+    /// whichever is shorter. The result has no meaning while [`Xprt::is_busy`] returns true.
     pub fn unused(&self) -> Jiffies {
         // SAFETY: The field is one word of a valid transport, and is read once.
         Jiffies::since(unsafe { ptr::read_volatile(&raw const (*self.as_raw()).last_used) })
@@ -274,7 +276,8 @@ impl<T: Transport> Xprt<T> {
             }
             if connect < (*xprt).connect_timeout {
                 (*xprt).connect_timeout = connect;
-                // The RPC client reads these timeouts without a lock. Each is one word.
+                // The RPC client reads these timeouts without a lock. Each timeout is a single
+                // word.
                 let timeout = self.inner.timeout.get();
                 let floor = Jiffies::from_ms(10_000).0;
                 (*timeout).to_initval = connect.max(floor);

@@ -9,19 +9,19 @@
 //!
 //! | Module | Concept | C structure |
 //! | --- | --- | --- |
-//! | [`class`] | a transport class, registered while it lives | `xprt_class` |
+//! | [`class`] | a transport class, registered while the object exists | `xprt_class` |
 //! | [`transport`] | the trait behind the class: the contract with a driver | |
 //! | `ops` | the operations of the class, made from the trait | `rpc_xprt_ops` |
 //! | [`xprt`] | one transport, its locks and back references | `rpc_xprt` |
 //! | [`slot`] | the pool of request slots | `rpc_rqst` |
-//! | [`call`] | a request on its way out, and pinned on its way in | `rpc_rqst`, `rpc_task` |
+//! | [`call`] | a request that is sent or whose reply is processed | `rpc_rqst`, `rpc_task` |
 //! | [`xdr_buf`] | the memory of a message | `xdr_buf` |
 //! | `xids` | transaction ids that a server cannot foresee | |
-//! | [`lease`] | memory lent to the peer, and waited for | |
-//! | [`latency`] | when a call began, was sent and was answered | |
+//! | [`lease`] | memory that is lent to the peer | |
+//! | [`latency`] | the times at which a call began, was sent and was answered | |
 //! | [`callback`] | requests of the server | `rpc_rqst` |
 //! | [`common`] | the state that all transports share | |
-//! | [`servers`] | what the transports of one server share | |
+//! | [`servers`] | the state that the transports to one server share | |
 //! | [`sysctl`] | numbers in `/proc/sys/sunrpc` | `ctl_table` |
 //! | [`settings`] | texts in `/proc/sys/sunrpc`, for each network namespace | `pernet_operations` |
 //! | [`trace`] | tracepoints | `tracepoint` |
@@ -33,7 +33,7 @@
 
 use xprtrdma_base::__LOG_PREFIX;
 
-// Re-exported for the driver, which names them through this crate.
+// These items are re-exported, because the driver imports them from this crate.
 pub use xprtrdma_base::{
     debugfs,
     queue, //

@@ -16,8 +16,8 @@ use xprtrdma_bindings as bindings;
 /// Tells the RPC server that connection requests wait at a listener, or that the listener's device
 /// is being removed.
 ///
-/// The bell may be rung before the RPC server knows the listener, and after it has forgotten the
-/// listener.
+/// The bell may be rung before the RPC server knows the listener, and after the RPC server has
+/// forgotten the listener.
 #[derive(Clone)]
 pub struct Bell(Arc<Shared>);
 
@@ -33,7 +33,7 @@ struct Shared {
 enum Wire {
     /// The RPC server does not know the listener yet.
     Loose {
-        /// The bell was rung.
+        /// The bell was rung, and the RPC server does not know the listener yet.
         rung: bool,
         /// The listener must be closed.
         closing: bool,
@@ -62,8 +62,8 @@ impl Bell {
             Wire::Connected(xprt) => {
                 // SAFETY: By the type invariant the transport is valid as long as the lock is held.
                 unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CONN) };
-                // SAFETY: By the type invariant the transport is valid. The callee may be called in
-                // any context.
+                // SAFETY: By the type invariant the transport is valid. The called function may be
+                // used in any context.
                 unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
             }
             Wire::Cut => {}
@@ -78,7 +78,7 @@ impl Bell {
             Wire::Loose { closing, .. } => *closing = true,
             Wire::Connected(xprt) => {
                 // SAFETY: By the type invariant the transport is valid as long as the lock is held.
-                // The callee may be called in any context.
+                // The called function may be used in any context.
                 unsafe { bindings::svc_xprt_deferred_close(xprt.as_ptr()) };
             }
             Wire::Cut => {}

@@ -38,13 +38,13 @@ impl<S: Service> Registration<S> {
     pub fn new() -> Result<Self> {
         let files = files::Owner::new()?;
         let reverse = &raw mut bindings::svcrdma_reverse_class;
-        // SAFETY: The class belongs to this module and is not registered. If it were registered,
-        // the next call would fail, and only this pointer would have been written, with its old
-        // value.
+        // SAFETY: The class belongs to this module and is not registered. If the class were
+        // registered already, the next call would fail, and this store would not have changed the
+        // pointer.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
         // This class is registered before the first connection exists. Otherwise another module
-        // might register a class with the same number, and take this module's connections for its
-        // own.
+        // could register a class with the same number, and would take this module's connections for
+        // its own connections.
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(reverse) })?;
         let guard = ScopeGuard::new(|| {
@@ -52,9 +52,9 @@ impl<S: Service> Registration<S> {
             unsafe { bindings::xprt_unregister_transport(reverse) };
         });
         let class = &raw mut bindings::svcrdma_class;
-        // SAFETY: The class belongs to this module and is not registered. If it were registered,
-        // the next call would fail with `EEXIST`, and only this pointer would have been written,
-        // with its old value.
+        // SAFETY: The class belongs to this module and is not registered. If the class were
+        // registered already, the next call would fail with `EEXIST`, and this store would not have
+        // changed the pointer.
         unsafe { (*class).xcl_ops = &Ops::<S>::LISTENER };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::svc_reg_xprt_class(class) })?;

@@ -59,7 +59,8 @@ pub(crate) struct Context<S: Service> {
 }
 
 impl<S: Service> Context<S> {
-    /// Creates the context of a call in `memory`, field by field, so that it is not moved.
+    /// Creates the context of a call in `memory`. Writes the fields one by one, so that the context
+    /// is not moved.
     #[inline(always)]
     pub(crate) fn write(
         memory: KBox<MaybeUninit<Self>>,
@@ -79,8 +80,8 @@ impl<S: Service> Context<S> {
         unsafe { KBox::from_raw(this) }
     }
 
-    /// Finishes a call: passes the driver's data to `over`, and then drops the whole value. Returns
-    /// the memory of the context.
+    /// Finishes a call. Passes the driver's data to `over`, and then drops all fields of the
+    /// context. Returns the memory of the context.
     pub(crate) fn end(
         mut this: KBox<Self>,
         over: impl FnOnce(&mut S::Call),
@@ -89,8 +90,8 @@ impl<S: Service> Context<S> {
         KBox::drop_contents(this)
     }
 
-    /// Returns the offset at which the RPC server's part of the message begins. It is at most the
-    /// length of the message.
+    /// Returns the offset at which the RPC server's part of the message begins. The offset is at
+    /// most the length of the message.
     fn start(&self) -> usize {
         let (Place::Message { start } | Place::Split { start, .. } | Place::Pages { start, .. }) =
             self.place;
@@ -101,13 +102,13 @@ impl<S: Service> Context<S> {
     pub(crate) fn front(&mut self) -> (&[u8], &mut S::Call) {
         let start = self.start();
         // SAFETY: The contract of `Buffer` guarantees these bytes. The RPC server uses only the
-        // memory behind them, and no other code uses them.
+        // memory behind these bytes, and no other code uses these bytes.
         let front = unsafe { slice::from_raw_parts(self.message.start().as_ptr(), start) };
         (front, &mut self.call)
     }
 
-    /// Passes the call to a thread of the RPC server, which borrows it. Returns the length of the
-    /// RPC message in bytes.
+    /// Lends the call to a thread of the RPC server. Returns the length of the RPC message in
+    /// bytes.
     ///
     /// # Safety
     ///
@@ -130,8 +131,8 @@ impl<S: Service> Context<S> {
             Place::Pages { pages, .. } => {
                 let first = pages.len().min(PAGE_SIZE);
                 // NO-OVERFLOW: `first` is at most the length. The SYMLINK decoder of NFSv3 reads
-                // `pages[0]` even if there is no second page. `array` is valid in that case too,
-                // because an array of pages has one element more than it needs.
+                // `pages[0]` even if no second page exists. `array` is valid in that case, too,
+                // because the array of pages has one element more than the number of pages.
                 let rest = pages.len().wrapping_sub(first);
                 let array = pages.array().as_ptr().wrapping_add(1);
                 let head = pages.first().as_ptr();
@@ -145,7 +146,8 @@ impl<S: Service> Context<S> {
         arg.tail[0].iov_base = tail.cast();
         arg.tail[0].iov_len = tail_len;
         if let Some(pages) = pages {
-            // The RPC server sets this pointer again for the thread's next call.
+            // The changed pointer affects only this call, because the RPC server sets the pointer
+            // again for the thread's next call.
             arg.pages = pages;
         }
         arg.page_base = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queue of a connection's calls that wait for a thread of the RPC server ([`Inbox`]).
+//! The queue of the calls of a connection that wait for a thread of the RPC server ([`Inbox`]).
 
 pub use crate::context::Place;
 use crate::{
@@ -28,8 +28,8 @@ const SPARE: usize = 16;
 
 /// The queue for the calls that arrive on a connection.
 ///
-/// The inbox accepts calls before the RPC server knows the connection. It refuses calls after the
-/// RPC server has forgotten the connection.
+/// The inbox accepts calls even before the RPC server knows the connection. The inbox refuses calls
+/// after the RPC server has forgotten the connection.
 pub struct Inbox<S: Service>(Arc<Shared<S>>);
 
 impl<S: Service> Clone for Inbox<S> {
@@ -38,7 +38,7 @@ impl<S: Service> Clone for Inbox<S> {
     }
 }
 
-/// The owner of an [`Inbox`]. Dropping it drops the waiting calls.
+/// The owner of an [`Inbox`]. Dropping the owner drops the waiting calls.
 ///
 /// A call may hold a reference to the connection's queue pair, whose handler holds a reference to
 /// the inbox. Dropping the owner breaks this cycle of references.
@@ -119,8 +119,9 @@ impl<S: Service> InboxOwner<S> {
         let mut state = self.0 .0.state.lock();
         let call = list::take_first(&mut state.calls);
         if let (Xprt::Open(xprt), true) = (state.xprt, state.calls.is_empty()) {
-            // The flag is changed under the lock, so that it is set whenever a call waits. It is
-            // cleared with the last call, so that no thread is woken without a call.
+            // `XPT_DATA` is changed under the lock, so that the flag is set whenever a call waits.
+            // The flag is cleared when the last call is taken, so that no thread is woken without a
+            // call.
             // SAFETY: By the type invariant the transport is valid as long as the lock is held.
             unsafe { bindings::svcrdma_clear_flag(xprt.as_ptr(), bindings::XPT_DATA) };
         }
@@ -130,7 +131,7 @@ impl<S: Service> InboxOwner<S> {
     /// Keeps the memory of a finished call for a later call, or frees it.
     pub(crate) fn recycle(&self, memory: KBox<MaybeUninit<Context<S>>>) {
         let pushed = self.0 .0.state.lock().spare.push_within_capacity(memory);
-        // If the memory was not kept, it is freed here, without the lock.
+        // If the memory was not kept, it is freed now, when the lock is not held.
         drop(pushed);
     }
 
@@ -154,7 +155,7 @@ impl<S: Service> Drop for InboxOwner<S> {
 }
 
 impl<S: Service> Inbox<S> {
-    /// Adds a call, and makes a thread of the RPC server take it. May sleep for memory.
+    /// Adds a call, and makes a thread of the RPC server take the call. May sleep for memory.
     ///
     /// Fails if there is no memory, if the inbox is full, or if the RPC server has forgotten the
     /// connection. The call and its message are then dropped, and no reply is sent.
@@ -186,8 +187,8 @@ impl<S: Service> Inbox<S> {
             // INVARIANT: A call waits, and the flag is set.
             // SAFETY: By the type invariant the transport is valid as long as the lock is held.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
-            // SAFETY: By the type invariant the transport is valid. The callee may be called in any
-            // context.
+            // SAFETY: By the type invariant the transport is valid. The called function may be used
+            // in any context.
             unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
         }
         Ok(())
@@ -199,7 +200,7 @@ impl<S: Service> Inbox<S> {
         state.closing = true;
         if let Xprt::Open(xprt) = state.xprt {
             // SAFETY: By the type invariant the transport is valid as long as the lock is held. The
-            // callee may be called in any context.
+            // called function may be used in any context.
             unsafe { bindings::svc_xprt_deferred_close(xprt.as_ptr()) };
         }
     }

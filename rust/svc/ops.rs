@@ -35,7 +35,7 @@ use xprtrdma_bindings as bindings;
 
 /// The driver's listener, as part of a transport of the RPC server.
 struct Listener<S: Service> {
-    // The listener is dropped before the bell, because it rings the bell.
+    // The listener is dropped before the bell, because the listener rings the bell.
     listener: S::Listener,
     bell: Bell,
 }
@@ -62,8 +62,8 @@ impl<S: Service> Ops<S> {
         xpo_accept: Some(Self::accept),
         xpo_detach: Some(Self::detach_listener),
         xpo_free: Some(Self::free_listener),
-        // A thread calls this function at the end of each pass, even if the pass has served a
-        // listener.
+        // After each transport that a thread of the RPC server has handled, the thread calls this
+        // function, even if the transport was a listener.
         xpo_release_ctxt: Some(Self::release_none),
         ..Self::COMMON
     };
@@ -192,8 +192,8 @@ impl<S: Service> Ops<S> {
             line: accepted.line,
             connection: accepted.connection,
         };
-        // SAFETY: The listener, its namespace and its service are valid. The RPC server gets the
-        // result, and calls these operations for a `Connection<S>`. It has taken a reference to
+        // SAFETY: The listener, its namespace and its service are valid. The RPC server receives
+        // the result, and calls these operations for a `Connection<S>`. It has taken a reference to
         // this module for the connection.
         let new = unsafe {
             let (net, serv) = ((*xprt).xpt_net, (*xprt).xpt_server);
@@ -236,8 +236,8 @@ impl<S: Service> Ops<S> {
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         let context = connection.inbox.take();
         // From now on other threads may take calls of this connection.
-        // SAFETY: The RPC server calls this for a transport that is busy, and only this call ends
-        // that state.
+        // SAFETY: The RPC server calls this function for a transport that is marked busy, and only
+        // this call removes the mark.
         unsafe { bindings::svc_xprt_received(xprt) };
         // No page has been used for a reply yet. So if no call waits, the thread keeps all its
         // pages.
@@ -293,14 +293,16 @@ impl<S: Service> Ops<S> {
         let pages = unsafe { (*rqstp).rq_next_page.offset_from((*rqstp).rq_respages) };
         if pages == 1 {
             // The reply was copied, so the thread may keep its first page, which never belongs to a
-            // file. If the reply used more pages, the RPC server replaces all used pages.
+            // file. If the reply has used more pages, the RPC server replaces all pages that the
+            // reply has used.
             // SAFETY: The thread owns its request.
             unsafe { (*rqstp).rq_next_page = (*rqstp).rq_respages };
         }
         match sent {
             Ok(()) => 0,
             Err(error) => {
-                // The client must notice that its reply is lost (RFC 8166 4.5).
+                // The connection is closed, because the client must notice that its reply is lost
+                // (RFC 8166 4.5).
                 of_us.inbox.handle().close();
                 error.to_errno()
             }

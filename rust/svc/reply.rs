@@ -18,10 +18,11 @@ use xprtrdma_bindings as bindings;
 /// # Invariants
 ///
 /// - `message` is the reply in `request`, which belongs to the current thread, and fulfils the
-///   invariant of [`Encoded`]. Its middle part is in pages, the other parts are not.
-/// - `taken` are indices in the array of the middle part. The references of these elements were
-///   given up. The elements are also in the thread's own array of pages. If `taken` is not empty,
-///   nothing uses the middle part.
+///   invariant of [`Encoded`]. The middle part of the message is in pages. The head and the tail
+///   are not in pages of this array.
+/// - `taken` is a range of indices in the page array of the middle part. The references to the
+///   pages of these elements were passed to another object. The elements are also elements of the
+///   thread's own page array. If `taken` is not empty, no code uses the middle part.
 pub struct Reply<'a> {
     message: Encoded<'a>,
     request: *mut bindings::svc_rqst,
@@ -55,7 +56,8 @@ impl<'a> Reply<'a> {
         self.message.is_empty()
     }
 
-    /// Returns whether at least one of these bytes is in the middle part, which is in pages.
+    /// Returns whether at least one of these bytes is in the middle part of the message, which is
+    /// in pages.
     #[inline]
     pub fn is_in_pages(&self, from: u32, len: u32) -> bool {
         let (begin, end) = self.middle();
@@ -83,8 +85,8 @@ impl<'a> Reply<'a> {
     }
 
     /// Takes over the pages of `len` bytes from offset `from` on, which must be in the middle part.
-    /// Stores the addresses of the pages in `list`, if there is one. Afterwards no byte of the
-    /// middle part can be copied. Returns `None` if the pages cannot be taken. May sleep for
+    /// Stores the addresses of the pages in `list`, unless `list` is `None`. Afterwards no byte of
+    /// the middle part can be copied. Returns `None` if the pages cannot be taken. May sleep for
     /// memory.
     pub fn take_pages(&mut self, from: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
         let (begin, end) = self.middle();
@@ -107,8 +109,9 @@ impl<'a> Reply<'a> {
             return None;
         }
         // SAFETY: The elements are in the part of the thread's array that it uses for this reply.
-        // So each is a page to which the thread has a reference. The thread gives these references
-        // up: `end` removes the pages from the array, and until then nothing uses the middle part.
+        // So the thread has a reference to the page of each element. The thread passes these
+        // references on: `end` removes the pages from the array, and until then no code uses the
+        // middle part.
         let refs = unsafe { PageRefs::take(raw.pages, offset, len as usize, list) }.ok()?;
         // INVARIANT: The references of these elements were taken above.
         self.taken = offset / PAGE_SIZE..count;

@@ -5,8 +5,9 @@
 //! nfsd creates an RPC client whose transport uses an existing connection. Such a transport cannot
 //! connect, and closes when the connection ends.
 //!
-//! nfsd holds references to the transport and to the connection, so either may be freed first.
-//! Therefore neither refers to the other directly: both refer to the [`Line`].
+//! nfsd holds references to the transport and to the connection, so either of the two may be freed
+//! first. Therefore neither of the two refers to the other directly. Instead the transport and the
+//! connection refer to the [`Line`].
 
 mod ops;
 
@@ -37,9 +38,9 @@ pub enum NotSent {
     /// The send queue has no space, or the client accepts no more calls at present. The RPC client
     /// retries the call.
     Busy,
-    /// The call is longer than the limit for calls to this client. It fails.
+    /// The call is longer than the limit for calls to this client. The call fails.
     TooLong,
-    /// The connection is lost. Calls on it fail.
+    /// The connection is lost. All calls on the connection fail.
     Closed,
 }
 
@@ -72,7 +73,8 @@ struct Shared<S: Service> {
 /// `xprt` holds a reference to the transport.
 struct State<S: Service> {
     xprt: Option<NonNull<bindings::rpc_xprt>>,
-    /// The sender of calls. `None` before the transport is made, and after the connection closes.
+    /// The sender of calls. `None` before the transport was created, and after the connection has
+    /// ended.
     sender: Option<S::Sender>,
     /// Whether the connection has ended, so that no calls can be sent any more.
     ended: bool,
@@ -141,8 +143,8 @@ impl<S: Service> Line<S> {
         drop(guard);
 
         // SAFETY: The request is pinned and waits for its reply, so its memory exists. Only this
-        // function completes requests, under the lock of the line, so no other thread completes
-        // this one.
+        // function completes requests, and it does so under the lock of the line. So no other
+        // thread completes this request.
         let copied = unsafe { take_reply(rqst, message) };
         let calls = window();
         let guard = transport.lock();
@@ -174,7 +176,7 @@ impl<S: Service> Line<S> {
             unsafe { bindings::xprt_disconnect_done(xprt.as_ptr()) };
         }
         drop(state);
-        // The lock is not held here, because this drop may free other objects as well.
+        // The lock is not held during this drop, because the drop may free other objects as well.
         drop(sender);
     }
 
@@ -193,8 +195,8 @@ impl<S: Service> Line<S> {
     }
 }
 
-/// The RPC client's congestion window is 256 for each call. A number of calls is shifted by this
-/// number of bits to get the window.
+/// Number of bits by which a number of calls is shifted to obtain the RPC client's congestion
+/// window, which is 256 for each call.
 const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 
 /// Copies a reply to the buffer in which the RPC client decodes it. Returns the number of copied
@@ -204,7 +206,8 @@ const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 ///
 /// `rqst` is pinned and waits for its reply, and no other thread completes it.
 unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
-    // The RPC client compares the two buffers, so every transport must copy one to the other.
+    // The RPC client compares the two buffer structures, so every transport must copy `rq_rcv_buf`
+    // to `rq_private_buf`.
     // SAFETY: By this function's contract both buffers exist, and no other code uses the private
     // one.
     unsafe {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver's side of a transport class: [`Service`].
+//! The interface that a driver of a transport class implements ([`Service`]).
 
 use crate::{
     bell::Bell,
@@ -50,9 +50,9 @@ pub struct Accepted<S: Service> {
 /// All methods are called in process context and may sleep. Several methods may run at the same
 /// time for one connection, even during `detach`.
 pub trait Service: Sized + Send + Sync + 'static {
-    /// A listener. Dropping it must release everything that belongs to it.
+    /// A listener. Dropping the listener must release all resources of the listener.
     type Listener: Send + Sync;
-    /// A connection. It is dropped when the RPC server does not use it any more.
+    /// A connection. The connection is dropped when the RPC server does not use it any more.
     type Connection: Send + Sync;
     /// The buffer in which a call arrives.
     type Message: Buffer;
@@ -60,8 +60,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     type Pages: PageArray;
     /// The driver's data for a call.
     type Call: Send;
-    /// The object that sends calls to the client of a connection. It does not keep the connection
-    /// open.
+    /// The object that sends calls to the client of a connection. The object does not keep the
+    /// connection open.
     type Sender: Clone + Send + Sync + Unpin;
 
     /// Maximum number of calls in flight to one client.
@@ -77,7 +77,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// calls of more than `longest_call` bytes.
     fn accept(listener: &Self::Listener, longest_call: u32) -> Option<Accepted<Self>>;
 
-    /// Rejects a connection request that waits, because its connection finds no memory.
+    /// Rejects a waiting connection request, because no memory is available for the connection.
     fn reject(listener: &Self::Listener);
 
     /// Returns true if another connection request waits.
@@ -96,8 +96,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     ) -> Result;
 
     /// Marks `len` bytes of the reply, from offset `from` on, as a result that may be sent in a
-    /// Write chunk. `front` is what [`Service::reply`] receives, too. After an error the RPC server
-    /// fails the operation.
+    /// Write chunk. `front` contains the same bytes as in [`Service::reply`]. After an error the
+    /// RPC server fails the NFS operation.
     fn result(call: &mut Self::Call, front: &[u8], from: u32, len: u32) -> Result;
 
     /// Finishes a call, whether or not a reply was sent. The call and the buffer in which it
@@ -105,7 +105,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     fn over(connection: &Self::Connection, call: &mut Self::Call);
 
     /// Ends a connection. When this method returns, the device no longer accesses memory of the
-    /// connection. Calls may still be in process; their replies then fail.
+    /// connection. Calls may still be in process. Sending their replies then fails.
     fn detach(connection: &Self::Connection);
 
     /// Returns the object that sends calls to the client, and allows such calls from now on.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The files in `/proc/sys/sunrpc/svc_rdma`. They have the names of the in-tree server's files.
+//! The files in `/proc/sys/sunrpc/svc_rdma`. The files have the same names as the files of the
+//! in-tree server.
 
 use xprtrdma_bindings as bindings;
 
@@ -86,8 +87,8 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: `register` has registered the files. The callee waits for their readers and
-        // writers.
+        // SAFETY: `register` has registered the files. The called function waits until no thread
+        // reads or writes the files.
         unsafe { bindings::svcrdma_unregister_sysctls() };
     }
 }

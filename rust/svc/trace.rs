@@ -15,8 +15,8 @@ use kernel::{
 use xprtrdma_base::net::with_raw;
 use xprtrdma_bindings as bindings;
 
-/// Calls the C function of a tracepoint if the tracepoint is on. The peer's address is its first
-/// argument.
+/// Calls the C function of a tracepoint if the tracepoint is on. The first argument of the function
+/// is the peer's address.
 macro_rules! trace {
     ($point:ident, $peer:expr, $values:pat_param = $all:expr, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
@@ -45,7 +45,8 @@ pub fn accepted(peer: &SocketAddr, device: &str, call_max: u32, reply_max: u32, 
 }
 
 /// Records that a connection request is rejected by a rule (status 0), or that the connection could
-/// not be accepted because of an error. A request that comes while 64 wait is only counted.
+/// not be accepted because of an error. A request that arrives while 64 requests wait is only
+/// counted.
 #[inline(always)]
 pub fn rejected(peer: &SocketAddr, error: Option<Error>) {
     trace!(
@@ -56,7 +57,7 @@ pub fn rejected(peer: &SocketAddr, error: Option<Error>) {
     );
 }
 
-/// Records that a connection is closed, and the cause as in the log.
+/// Records that a connection is closed, and the cause with the same text as in the log.
 #[inline(always)]
 pub fn closed(peer: &SocketAddr, cause: &str) {
     trace!(

@@ -41,8 +41,8 @@ impl<T> Place<T> {
     /// # Safety
     ///
     /// `net` and `serv` are valid. The caller passes the result to the RPC server. From then on
-    /// `ops` may be called for `T`. The caller holds a reference to this module, which belongs to
-    /// the transport from then on.
+    /// `ops` may be called for `T`. The caller holds a reference to this module, and the reference
+    /// belongs to the transport from then on.
     pub(crate) unsafe fn make(
         self,
         net: *mut bindings::net,
@@ -57,8 +57,8 @@ impl<T> Place<T> {
         // SAFETY: The memory was allocated for this type, and nothing else uses it. `Opaque` is
         // transparent.
         let raw: *mut bindings::svc_xprt = unsafe { (&raw mut (*place).raw).cast() };
-        // SAFETY: The callee initialises all fields. The class is a static object, and the other
-        // arguments are valid by this function's contract.
+        // SAFETY: The called function initialises all fields. The class is a static object, and the
+        // other arguments are valid by this function's contract.
         unsafe { bindings::svc_xprt_init(net, &raw mut bindings::svcrdma_class, raw, serv) };
         // SAFETY: The transport was initialised above, and no other code has it yet.
         unsafe { (*raw).xpt_ops = ops };

@@ -8,12 +8,12 @@
 //!
 //! | Module | Concept | C structure |
 //! | --- | --- | --- |
-//! | [`class`] | the transport classes, registered | `svc_xprt_class`, `xprt_class` |
+//! | [`class`] | the transport classes and their registration | `svc_xprt_class`, `xprt_class` |
 //! | [`service`] | the trait behind the class: the contract with a driver | |
 //! | `ops` | the operations of the class, made from the trait | `svc_xprt_ops` |
 //! | [`bell`] | tells the RPC server what happens to a listener | `svc_xprt` |
 //! | [`inbox`] | calls that wait for a thread of the RPC server | `svc_xprt` |
-//! | `context` | a call from the time when it arrives until it is over | `svc_rqst` |
+//! | `context` | a call from its arrival until it is finished | `svc_rqst` |
 //! | [`reply`] | a message that is to be sent | `xdr_buf` |
 //! | [`sysctl`] | files in `/proc/sys`, for sizes and counters | `ctl_table` |
 //! | [`reverse`] | calls to the client of a connection | `rpc_xprt` |
@@ -30,8 +30,8 @@
 #![deny(clippy::undocumented_unsafe_blocks)]
 
 /// Errors, lists, logging, measurements, debugfs files, memory, pages, network namespaces, locks,
-/// time and work queues. Driver crates import these from here, because they do not depend on
-/// `base`.
+/// time and work queues. Driver crates import these items from this module, because the driver
+/// crates do not depend on `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A machine that is client and server at the same time: of another machine, or of itself."""
+"""A machine is client and server at the same time. The other side is another machine or the same
+machine."""
 
 import os
 import pathlib
@@ -11,7 +12,7 @@ from lib.case import case, check, equal, wait
 from lib.env import ENV
 
 KIB, MIB = 1 << 10, 1 << 20
-# Number of slots of the mount that many programs share.
+# Number of slots of a mount that many programs share.
 FEW, PROGRAMS = 4, 16
 COPIES = f"""\
 for number in $(seq 0 {PROGRAMS - 1}); do
@@ -19,7 +20,7 @@ for number in $(seq 0 {PROGRAMS - 1}); do
 done
 wait
 """
-# The programs run on after this script has ended.
+# The programs continue to run after this script has ended.
 CHANGES = f"""\
 for number in $(seq 0 {PROGRAMS - 1}); do
     chmod 600 $1/copy-$number >/dev/null 2>&1 &
@@ -46,7 +47,8 @@ def each_machine_mounts_the_other(t):
     size = ENV.pick(small=2, full=64) * MIB
     ours, theirs = pattern.data(1, 0, size), pattern.data(2, 0, size)
     t.server.write(f"{top.there}/theirs", theirs)
-    # Each machine writes as a client while the other machine writes to it as a server.
+    # Each machine writes to an export of the other machine. The two machines write at the same
+    # time.
     copied = t.server.send("run", ["cp", f"{top.there}/theirs", f"{there.where}/theirs"])
     pathlib.Path(f"{top.here}/ours").write_bytes(ours)
     equal(t.server.take(copied), [0, ""], "copy by the other machine")
@@ -142,7 +144,8 @@ def a_mount_with_few_slots_is_exported_again(t):
         return modes == ["600"] * PROGRAMS
 
     wait.until(changed, ENV.patience(40), "changes by the other machine")
-    # The export is asynchronous. So the data may have been in this machine alone until this point.
+    # The export is asynchronous. So until now the data may have been only in the memory of this
+    # machine.
     serving.local("sync")
     for number in range(PROGRAMS):
         t.server.expect(f"{top.there}/copy-{number}", content)

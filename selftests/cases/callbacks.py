@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Calls of the server to the client: the client returns delegations on request."""
+"""Calls of the server to the client. The server requests that the client return delegations."""
 
 import os
 import pathlib
@@ -17,21 +17,22 @@ CREDITS = 4
 
 
 def delegations(t, names):
-    """Returns how many files with names of this test the server has delegated. It delegates
-    directories, too, but opening a file does not recall those."""
+    """Returns how many files with names of this test the server has delegated. The server delegates
+    directories, too, but opening a file does not recall delegations of directories."""
     return len(re.findall(rf'type: deleg,.*/(?:{names})"', t.server.call("client_states")))
 
 
 def recall(t, path):
-    """Opens a file for writing as a process of the server; returns the seconds that it took."""
+    """Opens a file for writing as a process of the server. Returns the duration in seconds."""
     return t.server.call("open_for_write", path, seconds=60)
 
 
 def wait_delegated(t, path):
-    """Opens a file until the server delegates it.
+    """Opens a file repeatedly until the server delegates the file.
 
-    The server first checks its path back to a 4.0 client. It also delegates nothing for half a
-    minute after a recall of files with similar handles.
+    The server may delegate nothing at first, for two reasons. Before it delegates files to an
+    NFSv4.0 client, it checks that it can send calls to the client. And for half a minute after a
+    recall, it delegates no files with similar handles.
     """
     name = re.escape(os.path.basename(path))
 
@@ -89,8 +90,8 @@ def many_recalls_under_load_lose_nothing(t):
 
 
 def recalls_under_load(t, mount, count):
-    """Makes the server recall `count` delegations in bursts while files are written; compares all
-    data."""
+    """Makes the server recall `count` delegations in bursts while files are written. Then compares
+    all data."""
     top = t.directory(mount)
     t.server.call("create", top.there, count, "f")
     fds = [os.open(f"{top.here}/f{number}", os.O_RDONLY) for number in range(count)]
@@ -107,7 +108,7 @@ def recalls_under_load(t, mount, count):
     with Crew(ENV.patience(60)) as crew:
         for number in range(3):
             crew.start(busy, number)
-        # Each helper recalls one file at a time; together they recall in bursts.
+        # Each helper recalls one file at a time. All helpers together recall in bursts.
         helpers = [t.another_server() for _ in range(4)]
         for turn in range(count // 4):
             asked = [(h, h.send("open_for_write", f"{top.there}/f{turn * 4 + n}"))
@@ -154,15 +155,15 @@ def callbacks_are_answered_while_every_credit_is_used(t):
             t.on_failure(lambda: f"delegations: {t.server.call('client_states')}\n"
                                  f"{xprt.info(xprt.directories()[0])} {xprt.states()}")
             opened = helper.send("open_for_write", there)
-            # The client can send no call now. So if another Send is counted, it is the answer to
-            # the recall.
+            # The client can send no call now. So if another Send is counted, this Send is the
+            # answer to the recall.
             wait.until(lambda: mount.xprts()[0]["sends"] > sends, ENV.patience(5),
                        "the callback is answered")
             equal(xprt.info(xprt.directories()[0])["cur_cong"], CREDITS * xprt.CREDIT,
                   "credits in use")
         helper.take(opened, 60)
     equal(mount.connects(), 1, "connections")
-    # The mount ends before the server's old number of credits is restored.
+    # The file system is unmounted before the server's former number of credits is restored.
     frozen.remove()
     mount.remove()
 

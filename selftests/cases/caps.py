@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Data integrity on a weaker device: parameters of the module lower the limits of the device."""
+"""Data integrity on a device with lower limits. Parameters of the module lower the limits of the
+device."""
 
 import errno
 import os
@@ -13,10 +14,11 @@ from lib.workers import Worker, together
 KIB, MIB = 1 << 10, 1 << 20
 # Maximum number of times that a call waits for regions while other calls take them.
 WAITS = 10
-# Number of failures to map memory with which a call ends: nine for attempts that the RPC client
-# repeats, and one for the last attempt.
+# Number of failed attempts to map memory after which a call ends with an error: nine attempts that
+# the RPC client repeats, and the last attempt.
 MAPPING_TRIES = 9 + 1
-# The calls of this number of threads, ten work requests each, exceed the send queue.
+# Number of threads. Their calls, with ten work requests each, need more entries than the send queue
+# has.
 THREADS = 64
 SIZES = (1, 3, 1000, 3800, 4096, 4097, 8191, 32768, 32771, 130001, 300003, MIB, MIB + 4097)
 
@@ -49,7 +51,8 @@ def carry(t, mount, number):
 
 
 def again_and_again(t, mount, turns, size=64 * KIB, threads=1):
-    """Reads the same data again and again, each time into other memory, never at a page border."""
+    """Reads the same data again and again. The memory is different each time, and never begins at a
+    page border."""
     here, there = t.directory(mount, "again").path("file")
     data = pattern.data(31, 0, size)
     t.server.write(there, data)
@@ -102,8 +105,8 @@ def a_call_that_cannot_be_carried_is_named(t):
     t.server.write(there, b"x")
     t.server.setxattr(there, "user.long", b"y")
     try:
-        # The reply may need more pages than one chunk has segments. No attribute can be longer than
-        # this one.
+        # The memory for the reply may need more pages than one chunk has segments. The attribute
+        # has the maximum length of an attribute.
         attribute(here, "user.long", 64 * KIB)
     except OSError as error:
         equal(error.errno, errno.EIO, "the error")

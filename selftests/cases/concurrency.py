@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Many processes at once, and mounts that are removed while processes use them."""
+"""Many processes at the same time, and file systems that are unmounted while processes use them."""
 
 import os
 import pathlib
@@ -33,7 +33,7 @@ def write_blocks(stopped, path, number, generation, count, direct):
 
 
 def read_whole(_stopped, path, number, generation, size):
-    """Reads a file of the server in odd pieces and compares its content."""
+    """Reads a file of the server in pieces of odd lengths, and compares its content."""
     fd, buffer, at = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(MIB), 0
     expected = pattern.data(number, 0, size, generation)
     while at < size:
@@ -112,7 +112,7 @@ def parallel_mounts_come_and_go(t):
 
 
 def stat_all(stopped, top, names):
-    """Looks up the names until told to stop; returns the number of rounds."""
+    """Looks up the names until the caller sets `stop`. Returns the number of rounds."""
     turns = 0
     while not stopped():
         for name in names:

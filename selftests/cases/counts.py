@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Work per operation, counted at the RDMA device and not by the transport."""
+"""The work that the RDMA device does per operation. The tests count at the device and not in the
+transport."""
 
 import os
 import pathlib
@@ -11,12 +12,12 @@ from lib.case import ENV, case, check, equal
 
 KIB, MIB = 1 << 10, 1 << 20
 # Counts are averages over 32 operations. Two extra work requests are possible: a lease renewal, and
-# the request after which rxe has no old registration in its queue. The latter is posted once in
+# the request after which rxe has no old registration in its queue. This request is posted once in
 # half a minute (`Qp::retire_registrations`).
 SLACK = 1.04
 COMPLETIONS = 1.04
-# Number of regions of the first calls of a mount that send data in chunks. There is one such call
-# for each procedure.
+# Number of regions of a mount's first calls with a Read chunk. Each procedure that sends data has
+# one such first call.
 FIRST = 4
 # Lengths of transfers, and offsets in a page at which their memory begins. Some lengths are odd,
 # some memory crosses page borders, and one length is the largest possible.
@@ -32,13 +33,15 @@ def at_most(found, operation, counter, most):
     check(value <= most * SLACK, f"{operation}: {value:.2f} {counter}, at most {most} wanted")
 
 
-# The numbers of work requests, posts and completions of an RPC. On siw an invalidation by the
-# server proves nothing, so the client invalidates each region itself (rust/rdma/device.rs).
+# The minimum numbers of work requests, posts and completions of an RPC, for each kind of device. On
+# siw an invalidation by the server proves nothing, so the client invalidates each region itself
+# (rust/rdma/device.rs).
 FLOORS = {"rxe": (2, 1, COMPLETIONS), "siw": (3, 2, 2 * COMPLETIONS)}
 
 
 def at_the_floor(found):
-    """Checks that each RPC takes the least that this device allows."""
+    """Checks that each RPC needs only the minimum number of work requests, posts and completions
+    that this device allows."""
     floors = list(FLOORS.get(ENV.provider, FLOORS["rxe"]))
     if xprt.fenced():
         # Each registration needs a fence before it (rust/rdma/qp/fence.rs).
@@ -54,8 +57,9 @@ def at_the_floor(found):
 def a_mebibyte_takes_two_work_requests_and_one_post(t):
     mount = t.mount()
     top = t.directory(mount)
-    # The first WRITE shows that WRITEs need another kind of xid. Calls that wait to be sent at that
-    # moment already have an ordinary xid. On a busy machine there can be many such calls.
+    # After the first WRITE the client knows that WRITEs need xids that the server cannot predict.
+    # Calls that wait to be sent at that moment already have an ordinary xid. On a busy machine many
+    # such calls can exist.
     pathlib.Path(top.here, "first").write_bytes(bytes(8 * KIB))
     with count.Probe() as probe:
         found = count.measure(mount.where, probe)
@@ -63,15 +67,16 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
         t.note(f"{operation}: " + ", ".join(f"{v:.2f} {c}" for c, v in numbers.items()))
     check(pathlib.Path(top.here).is_dir(), "the mount is gone")
     at_the_floor(found)
-    # The server invalidated the region of every transfer, except for the first calls with a Read
-    # chunk. After these the client knows that calls with a Read chunk need another kind of xid.
+    # The server has invalidated the region of every transfer, except for the first calls with a
+    # Read chunk. After the first calls the client knows that calls with a Read chunk need another
+    # kind of xid.
     numbers = mount.xprts()[0]
     check(numbers["local_inv_needed"] <= FIRST,
           f"{numbers['local_inv_needed']} regions invalidated locally")
 
 
-# Many calls at a time share posts. Fences make calls wait, so that fewer calls share a post. The
-# NFS version makes no difference.
+# Calls that are sent at the same time share a post to the send queue. If calls must wait for
+# fences, fewer calls share a post. The NFS version makes no difference.
 @case(versions=("4.2",), clients=("ours",), stock_only=True, seconds=180)
 def calls_at_a_time_share_posts(t):
     mount = t.mount()
@@ -123,7 +128,7 @@ def regions_are_invalidated_where_it_is_proven(t):
             buffer.write(fd, data, 0)
 
         if ENV.debug:
-            # The debug kernel cannot run the program that counts.
+            # The debug kernel cannot run the BPF program that counts.
             for number in range(TIMES):
                 read(number)
                 write(number)
@@ -182,7 +187,8 @@ def odd_shapes_cost_no_more(t):
     t.server.call("create", top.there, 100, "name")
 
     def listing(number):
-        """Lists a directory. The server adds a file each time, so the client has to ask."""
+        """Lists a directory. Before each listing the server adds a file, so that the client must
+        ask the server."""
         t.server.call("create", top.there, 1, f"more{number}-")
         os.listdir(top.here)
 
@@ -195,8 +201,8 @@ def odd_shapes_cost_no_more(t):
                     mount, probe, lambda _, n=size, s=shift: buffer.read(fd, n, 0, s))
                 found[f"WRITE {size} at {shift}"] = per_call(
                     mount, probe, lambda _, d=data, s=shift: buffer.write(fd, d, 0, s))
-        # This is not tested with NFSv4: the NFSv4 client adds two entries to a listing, so the
-        # answer begins inside a page.
+        # NFSv4 is not tested. The NFSv4 client adds two entries to a listing, so the answer begins
+        # inside a page.
         if t.version == "3":
             found["a directory"] = per_call(mount, probe, listing)
     for operation, numbers in found.items():
@@ -205,8 +211,9 @@ def odd_shapes_cost_no_more(t):
     at_the_floor(found)
 
 
-# The reply of a single call is handled in the thread that waits for it, and no work is queued.
-# Several calls at a time need a worker, and so do calls for which no system call waits.
+# The reply of a single call is handled in the thread that waits for the reply, and no work item is
+# queued. A worker is needed for several calls at the same time, and for calls for which no system
+# call waits.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=60)
 def a_call_alone_needs_no_worker(t):
     mount = t.mount()
@@ -228,6 +235,7 @@ def a_call_alone_needs_no_worker(t):
     t.note(", ".join(f"{name}: {number:.2f} works for each call"
                      for name, number in queued.items()))
     # Completions of Sends, credits and callbacks do not belong to a call. On a busy host some
-    # replies come after the thread has stopped polling. A worker handles them: 0.28 were seen.
+    # replies come after the thread has stopped polling. A worker handles such replies: up to 0.28
+    # per call were measured.
     check(queued["GETATTR"] < 0.5, "calls alone were answered by a worker")
     check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

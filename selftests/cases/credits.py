@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Credits: more requests than the server grants, small grants, and one credit at the start."""
+"""Credits. The tests send more requests than the server grants, use small grants, and check that a
+connection starts with one credit."""
 
 import contextlib
 import os
@@ -16,7 +17,8 @@ CALLBACKS = 16  # number of credits that our client grants the server
 
 
 def read_and_write(top, number, threads, turns):
-    """The work of one of many threads: makes direct transfers at offsets that no other thread uses.
+    """Makes direct transfers at offsets that no other thread uses. Each of many threads runs this
+    function.
     """
     fd = os.open(f"{top.here}/file", os.O_RDWR | os.O_DIRECT)
     buffer = Buffer(BLOCK)
@@ -30,7 +32,7 @@ def read_and_write(top, number, threads, turns):
 
 
 def crowd(t, mount, threads, turns, watch=lambda: None):
-    """Makes many threads write and read one file, then compares it on the server."""
+    """Makes many threads write and read one file. Then compares the file on the server."""
     top = t.directory(mount)
     here, there = top.path("file")
     os.close(os.open(here, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644))
@@ -39,7 +41,8 @@ def crowd(t, mount, threads, turns, watch=lambda: None):
 
 
 class Watch:
-    """Records the most requests in flight, and checks that they stay within the grant."""
+    """Records the maximum number of requests in flight, and checks that the number never exceeds
+    the grant."""
 
     def __init__(self):
         self.most, self.window, self.waiting = 0, 0, 0
@@ -53,8 +56,8 @@ class Watch:
             self.window = max(self.window, numbers["cong_win"] // xprt.CREDIT)
             self.waiting = max(self.waiting, numbers["sending_q_len"]
                                + numbers["backlog_q_len"])
-            # The window may shrink below the number of requests in flight. Therefore only the
-            # largest window seen is a bound.
+            # The window may become smaller than the number of requests in flight. Therefore the
+            # test compares with the largest window that was seen.
             check(self.most <= self.window,
                   f"{self.most} requests in flight, at most {self.window} granted")
 
@@ -77,7 +80,7 @@ def all_credits_are_used_and_none_exceeded(t):
         watch()
         return watch.most == watch.window and watch.waiting > 0
 
-    # The disk continues when every credit is used and a call waits for one.
+    # The disk continues when every credit is used and a call waits for a credit.
     with contextlib.ExitStack() as still:
         still.enter_context(faults.frozen(t.server))
         watch.waiting = 0
@@ -106,7 +109,7 @@ def four_credits_are_enough(t):
     check(watch.window <= 4, f"window {watch.window} although the server grants 4")
     if ENV.ours:
         equal(mount.connects(), 2, "connections, of which one was broken here")
-    # Unmounted before the server's old number of credits is restored.
+    # The file system is unmounted before the server's former number of credits is restored.
     mount.remove()
 
 
@@ -141,7 +144,8 @@ def every_message_finds_a_receive(t):
     top = t.directory(mount)
     t.server.call("create", top.there, 1, "f")
     fewest = None
-    # Receives are posted in batches of at most 32, so one of the samples meets the end of a batch.
+    # Receives are posted in batches of at most 32. So one of the samples is taken at the end of a
+    # batch.
     for _ in range(64):
         os.stat(f"{top.here}/f0")
         posted = xprt.numbers_of("state", "receives posted")[0]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Data integrity: each byte that was written can be read again.
 
-One file receives many pieces. A copy in memory follows every write. At the end the server's own
-file must equal the copy.
+A test writes many pieces to one file. Every write also changes a copy in memory. At the end the
+server's own file must be equal to the copy.
 """
 
 import hashlib
@@ -17,8 +17,9 @@ from lib.case import ENV, case, check, equal
 KIB, MIB = 1 << 10, 1 << 20
 OP_GETATTR = 9
 SMALL = tuple(range(71))
-# Sizes of data with which a message just fits or just does not fit. They are near the inline
-# thresholds, less the headers in front of the data, and near multiples of a page.
+# Sizes of data with which a message is at a limit: it just fits, or is slightly too long. The sizes
+# are near the inline thresholds minus the length of the headers in front of the data, and near
+# multiples of the page size.
 EDGES = sorted({*range(1016, 1033), *range(4088, 4105), *range(PAGE - 8, PAGE + 9),
                 *range(2 * PAGE - 4, 2 * PAGE + 5)})
 LARGE = tuple(base + delta for base in (64 * KIB, MIB) for delta in (-1, 0, 1, 2, 3))
@@ -26,10 +27,11 @@ HUGE = (MIB - PAGE, MIB + PAGE, MIB + 5000, 2 * MIB, 2 * MIB + 1)
 
 
 def threshold_sizes():
-    """Returns sizes that leave a Call or a Reply just below, at or above 4096 bytes.
+    """Returns sizes of data with which a Call or a Reply is slightly shorter than 4096 bytes,
+    exactly 4096 bytes long, or slightly longer.
 
-    Headers and credentials differ by version and client, so the whole range of possible borders is
-    tested, with every remainder modulo four.
+    The lengths of headers and credentials depend on the NFS version and the client. So the sizes
+    cover the whole range of possible limits, with every remainder modulo four.
     """
     return range(3500, 4100, ENV.pick(small=5, full=1, debug=13))
 
@@ -43,7 +45,7 @@ class Model:
         self.content = bytearray()
 
     def piece(self, offset, length):
-        """Returns new data for a place in the file, and stores them in the copy."""
+        """Returns new data for a range of the file, and stores the data in the copy."""
         self.generation += 1
         data = pattern.data(self.number, offset, length, self.generation)
         if len(self.content) < offset:
@@ -52,7 +54,8 @@ class Model:
         return data
 
     def compare(self, found, offset, length, what):
-        """Compares the result of a read, which may have met the end of the file, with the copy."""
+        """Compares the result of a read with the copy. The read may have reached the end of the
+        file."""
         expected = bytes(self.content[offset:offset + length])
         problem = pattern.difference(found, expected, offset)
         check(problem is None, f"{what} of {length} bytes at {offset}: {problem}")
@@ -74,8 +77,8 @@ def direct(model):
 def round_trips(model, sizes, shift, odd):
     """Writes and reads each size with direct I/O, one after the other.
 
-    User buffers begin `shift` bytes after the start of a page. `odd` leaves gaps, so that file
-    offsets have every remainder modulo four.
+    User buffers begin `shift` bytes after the start of a page. If `odd` is true, the transfers
+    leave gaps in the file, so that file offsets have every remainder modulo four.
     """
     fd, buffer = direct(model), Buffer(3 * MIB)
     offset = odd

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections that break: no acknowledged data are lost, and no record is torn."""
+"""Connections that break. No acknowledged data are lost, and no record is written only in part."""
 
 import contextlib
 import ctypes
@@ -19,16 +19,16 @@ from lib.workers import Crew, Worker, together
 
 KIB = 1 << 10
 INLINE, BULK = 512, 256 * KIB
-# A timer of one second: `timeo` counts tenths of a second.
+# A value of `timeo` for a timer of one second: `timeo` counts tenths of a second.
 TIMER = "timeo=10,retrans=2"
 # A hardware address that no host has.
 NO_HOST = "02:00:00:00:09:09"
 # Time limit that is shorter than the interval of keepalives.
 NOTICED_SECONDS = 10
 LIBC = ctypes.CDLL(None, use_errno=True)
-# If this number is added to the server's address, the sum is an address that no machine has.
+# Difference between the server's IP address and an IP address that no machine has.
 NOBODY = 75
-# Number of connection attempts, which run one after the other and take five seconds each. The
+# Number of connection attempts. The attempts run one after the other, for five seconds each. The
 # second constant is the number of attempts that must still be running or waiting when the idle
 # connection is closed.
 ATTEMPTS, LEFT = 3, 2
@@ -36,7 +36,7 @@ WIDTH = pathlib.Path("/sys/devices/virtual/workqueue/xprtrdma_rs/max_active")
 
 
 def break_again_and_again(t, size, rounds):
-    """Forces disconnects, each of them after the mount has reconnected."""
+    """Forces disconnects. Each disconnect is forced after the mount has reconnected."""
     mount = t.mount()
     with Load(t, mount, size) as load:
         for _ in range(rounds):
@@ -79,15 +79,15 @@ def forced_disconnects_with_nconnect(t):
 
 
 def restart_again_and_again(t, export, size, rounds):
-    """Restarts the server again and again: all connections and the listener end."""
+    """Restarts the server again and again. Each restart ends all connections and the listener."""
     mount = t.mount(export=export)
     with Load(t, mount, size) as load:
         for _ in range(rounds):
             faults.restart_nfsd(t.server)
             faults.end_grace(t.server)
-            # Calls that complete now used a new connection. The statistics must not be used for
-            # this check. While the client of an NFSv4.1 mount identifies the server again, the
-            # kernel prints the server's name from freed memory.
+            # A call that completes now has used a new connection. The statistics must not be used
+            # to check for a new connection: while the client of an NFSv4.1 mount identifies the
+            # server again, the kernel prints the server's name from freed memory.
             load.wait_progress(RECOVERY_SECONDS, 2)
     found = mount.connects()
     check(found > rounds, f"{found} connections after {rounds} restarts")
@@ -206,8 +206,8 @@ def what_happened_to_the_port_is_named(t):
         faults.remove_client_device()
     finally:
         faults.add_client_device()
-    # The test reads the file, not the log, because the log limits the number of lines in a few
-    # seconds.
+    # The test reads the debugfs file and not the log, because the number of log lines within a few
+    # seconds is limited.
     wait.until(xprt.disconnects, ENV.patience(10), "an end in state")
     os.statvfs(mount.where)
     cause, details = xprt.disconnects()[0]
@@ -315,7 +315,7 @@ def a_connection_for_callbacks_is_kept(t):
     module.insmod("idle_timeout=1")
     mount = t.mount()
     os.statvfs(mount.where)
-    # The client uses the connection to renew its lease, but less often than every two seconds.
+    # The client uses the connection to renew its lease, but at intervals longer than two seconds.
     wait.until(lambda: mount.xprts()[0]["idle_time"] > 2, ENV.patience(40),
                "the connection is idle")
     check(xprt.connected(), "the connection was closed")
@@ -367,7 +367,8 @@ def a_neighbour_that_flips_keeps_its_connection(t):
 
 @contextlib.contextmanager
 def no_thread_free(server):
-    """Leaves the server one thread while the block runs; a slow call can then occupy it."""
+    """Leaves the server only one thread while the `with` block runs, so that a slow call can occupy
+    the only thread."""
     threads = f"{faults.NFSD}/threads"
     before = server.call("text", threads).strip()
     server.call("text", threads, "1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Two clients of one server; each takes as much as it can get."""
+"""Two clients of one server. Each client sends as many calls as it can."""
 
 import contextlib
 import itertools
@@ -15,10 +15,11 @@ from lib.workers import Crew, Worker
 
 KIB, MIB = 1 << 10, 1 << 20
 WORD = struct.Struct("=Q")
-# Number of processes of each client, number of rounds of a measurement, and length in seconds of
-# each half of a round.
+# The three constants are the number of processes of each client, the number of rounds of a
+# measurement, and the length in seconds of each half of a round.
 PROCESSES, TURNS, SECONDS = 4, 2, 1
-# Minimum share of a client, as a part of half of what the client gets alone.
+# Minimum share of a client. The share is the client's rate beside another client, divided by half
+# of its rate alone.
 LEAST = 0.4
 
 
@@ -69,7 +70,7 @@ def again_and_again(stopped, path, count, load):
 
 
 def rates(clients):
-    """Returns each client's calls per second while all clients are at work."""
+    """Returns the calls per second of each client while all clients send calls."""
     before = [client.done() for client in clients]
     wait.until(lambda: all(c.done() > was for c, was in zip(clients, before, strict=True)),
                ENV.patience(20), "every client has begun")
@@ -81,11 +82,12 @@ def rates(clients):
 
 def share(one, other, mine, others):
     """Measures the client `one` with the load `mine` beside the client `other` with the load
-    `others`. Returns two shares of `one`: its calls divided by half of the calls that it makes
-    alone, and divided by half of the calls that both clients make together."""
+    `others`. Returns two shares of `one`. The first share is the number of its calls divided by
+    half of the number of calls that it makes alone. The second share is the number of its calls
+    divided by half of the number of calls that both clients make together."""
     alone = beside = both = 0
-    # The client is measured alone and beside the other client in turn, so that other work on the
-    # machine disturbs both measurements alike.
+    # The measurement alternates between the client alone and the client beside the other client, so
+    # that other work on the machine disturbs both measurements equally.
     for _ in range(TURNS):
         with Crew(ENV.patience(60)) as crew:
             one.work(crew, mine)

@@ -86,7 +86,7 @@ def symbolic_links_of_every_length(t):
 
 
 def user_attributes(path):
-    """Returns the attributes that a user has set."""
+    """Returns the extended attributes that a user has set on a file."""
     return sorted(name for name in os.listxattr(path) if name.startswith("user."))
 
 
@@ -217,7 +217,8 @@ def errors_of_the_server_arrive(t):
     mount = t.mount(export=ENV.disk)
     top = t.directory(mount)
     here, there = top.path("file")
-    # The server creates the file: a file that was open here may be delegated, which delays chattr.
+    # The server creates the file. If this machine had opened the file, the server might have
+    # delegated it, and the delegation would delay chattr.
     t.server.write(there, bytes(100))
     t.server.run("chattr", "+i", there)
     t.defer(t.server.run, "chattr", "-i", there)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A server that breaks the rules: every call ends as it must, and nothing else is disturbed."""
+"""A server that violates the protocol. Every call ends as required, and nothing else is disturbed.
+"""
 
 import os
 import pathlib
@@ -13,9 +14,10 @@ from lib.hostile import access, chunks, headers, message, reverse
 from lib.responder import Responder, Stage
 
 KIB = 1 << 10
-# The number of wrong invalidations after which the client trusts no invalidation of a server.
+# Number of wrong invalidations after which the client accepts no more invalidations from a server.
 GUESSES = 3
-# The length of a WRITE, much longer than the queue in which TCP holds data that it has not sent.
+# Length of a WRITE in bytes. The length is much greater than the size of the queue in which TCP
+# keeps data that it has not sent.
 LONG, QUEUE = 512 * KIB, 64 * KIB
 WMEM = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
 
@@ -51,8 +53,8 @@ def odd_completions(t):
     Stage(t).play_all(headers.COMPLETIONS)
 
 
-# Pattern of a failed work request in the log: kind of work request, status as text and number, and
-# the device's own error number.
+# Pattern of a failed work request in the log. The parts are the kind of work request, its status as
+# text and number, and the device's own error number.
 FAILED = re.compile(r"\(RECV: [^;,]+, status [12], vendor error 0x[0-9a-f]+[;)]")
 
 
@@ -118,8 +120,8 @@ def wrong_remote_invalidation(t):
 
 
 def invalidations(stage, deed, call):
-    """Returns how many regions the client and the server invalidated for a call. `deed` is the
-    misbehaviour of the responder, if there is one."""
+    """Returns how many regions the client and the server have invalidated for a call. `deed` is the
+    misbehaviour of the responder, or `None`."""
     before = stage.counters()
     if deed:
         stage.responder.call("arm", deed)
@@ -178,7 +180,8 @@ def a_read_does_not_outlive_its_call(t):
     t.note(f"write() took {ended:.2f} s; {found}")
     others = int(found.rpartition(": ")[2].partition(" ")[0])
     check(others <= 3 * QUEUE, f"{others} octets came that were written behind the call")
-    # The Read may have been refused, which ends the connection. The file gets its old length again.
+    # If the Read was refused, the connection has ended. Now the file receives its previous length
+    # again.
     os.ftruncate(stage.fd, 0)
     stage.write()
     stage.undisturbed()
@@ -236,7 +239,8 @@ def bad_callbacks(t):
 
 
 def answers(log):
-    """Returns the client's answers to callbacks: before the connection ended, and on the next one.
+    """Returns two lists of the client's answers to callbacks: the answers before the connection
+    ended, and the answers on the next connection.
     """
     end = next((n for n, line in enumerate(log) if line.startswith("ended")), len(log))
     return [[message.decode(bytes.fromhex(line.split()[1])) for line in part
@@ -244,8 +248,8 @@ def answers(log):
 
 
 def handed_over(events):
-    """Returns the status of each answer to a callback, as the transport reported it on the newest
-    connection."""
+    """Returns the status of each answer to a callback on the newest connection, as the transport
+    has reported it."""
     end = max(n for n, (name, _) in enumerate(events) if name == "xprtrdma_connected")
     return [int(fields["status"]) for name, fields in events[end:] if name == "xprt_transmit"
             and 0 <= int(fields["xid"], 16) - reverse.XID < reverse.CREDITS]

@@ -11,9 +11,9 @@ from lib.responder import Responder, Stage
 from lib.workers import Worker, together
 
 MAGIC = b"\xf6\xab\x0e\x18"
-WHOLE = 196  # number of bytes of private data that every acceptance carries
+WHOLE = 196  # number of bytes of private data in every message that accepts a connection
 LATE_SECONDS = 3
-ANEW_SECONDS = 12  # number of seconds after which a call is encoded again
+ANEW_SECONDS = 12  # number of seconds after which the RPC client encodes an unanswered call again
 GOOD = MAGIC + bytes((1, 0, 3, 3))
 MINIMUM, OURS = [1024, 1024], [4096, 4096]
 # Columns: rules, name, private data of the server, the resulting sizes, and whether these sizes are
@@ -66,7 +66,7 @@ def odd_private_data(t):
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_refused_and_dropped(t):
     stage = Stage(t)
-    # The pauses are at least a quarter of a second, half a second, and one second.
+    # The first three pauses are at least a quarter of a second, half a second, and one second long.
     for plan, times, least in (({"reject": True}, 2, 0.7), ({"drop": True}, 3, 1.7)):
         stage.small()
         stage.responder.call("plan", [plan] * times)
@@ -125,7 +125,8 @@ def a_server_that_will_not_read(t):
 
 
 def write_inline(t, stage):
-    """Sends a call that is larger than the minimum size and fits into a message."""
+    """Sends a call that is longer than the minimum inline size of 1024 bytes, and fits into a
+    message."""
     here, there = stage.top.path("large")
     data = pattern.data(6, 0, 2500)
     fd = os.open(here, os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
@@ -192,7 +193,7 @@ def timers_of_calls_leave_an_attempt_alone(t):
     stage.responder.call("arm", "never answered")
     caller = stage.caller()
     wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the call is held")
-    # This time is longer than the call's timer.
+    # The pause is longer than the time after which the call's timer expires.
     stage.responder.call("plan", [{"late": LATE_SECONDS}])
     clock = wait.Clock()
     stage.disconnect()
@@ -221,7 +222,7 @@ def calls_of_an_ended_connection_wait_for_a_grant(t):
 
 
 def held_read(_, stage):
-    """Makes a read that the responder does not answer."""
+    """Starts a read that the responder does not answer."""
     stage.read()
 
 
@@ -267,7 +268,7 @@ def the_credit_of_a_call_encoded_anew(t):
     sender = stage.caller()
     stage.wait_senders(1, "a call that waits for a credit")
     with faults.stopped(sender.pid):
-        # The stopped process receives the other call's credit and the right to send.
+        # The stopped process receives the credit of the other call, and the send lock.
         stage.responder.call("release")
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")
@@ -307,8 +308,8 @@ def memory_comes_back_though_nobody_can_close_the_connection(t):
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")
         equal(stage.counters()["mrs_in_use"], 1, "regions in use")
-        # A write with a wrong key fails both queue pairs. From now on, work requests of the client
-        # are flushed.
+        # A write with a wrong key makes the queue pairs of the client and the server fail. From now
+        # on, work requests of the client are flushed.
         handle, _, offset = stage.responder.call("segments")[0]
         equal(stage.responder.call("touch", handle ^ 1, offset), "rem_access", "another key")
         wait.until(stage.is_to_be_closed, ENV.patience(20), "the end of the connection")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Failed allocations of the module: nothing is lost, and nothing is left behind."""
+"""Allocations of the client module fail: no data are lost, and no object is left behind."""
 
 import ctypes
 import errno
@@ -15,20 +15,21 @@ from lib.workers import Worker
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 KIB = 1 << 10
-# Maximum number of allocations of a mount with a few slots.
+# Maximum number of allocations that a mount with a few slots makes.
 MOST = 400
-# The case ends after this number of successful mounts in a row, although an allocation failed each
-# time. The later allocations belong to calls, which are retried.
+# The case ends after this number of successful mounts in a row, although an allocation failed
+# during each mount. The allocations that fail then belong to calls, which are retried.
 ENOUGH = 20
-# Maximum number of connections that the test breaks while too few allocations have failed.
+# Maximum number of connections that the test breaks until enough allocations have failed.
 MOST_TURNS = 60
 # Errors of a mount when memory is short; EIO is reported if there is no transport.
 SHORT = (errno.ENOMEM, errno.EIO)
 
 
 def mount_with_failure(_, where, nth):
-    """Calls mount(2) with its nth allocation failing. Returns the errno, and the allocations that
-    were left until the failure."""
+    """Calls mount(2) with its nth allocation failing. Returns the errno, and the number of
+    allocations that mount(2) would have had to make for the failure to occur: 0 if the failure
+    occurred."""
     options = (f"vers=3,nolock,proto=rdma,port={PORT},addr={ENV.server},"
                f"mountproto=tcp,mountaddr={ENV.server}")
     counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
@@ -69,7 +70,7 @@ def each_allocation_of_a_mount_may_fail(t):
             break
     else:
         raise AssertionError(f"more than {MOST} allocations")
-    # A mount has at least these allocations: the transport, its names, its slots, its lists.
+    # A mount makes at least these allocations: the transport, its names, its slots and its lists.
     check(refused >= 10 // step, f"{refused} of {tried} mounts refused")
     t.note(f"{refused} of {tried} mounts refused")
     xprt.wait_gone()
@@ -88,7 +89,8 @@ def allocations_fail_under_load(t):
     wanted = ENV.pick(small=4, full=20)
     with Load(t, mount, 64 * KIB) as load:
         before = mount.connects()
-        # A little more than the allocations of a connection, so that some attempts succeed.
+        # The interval is a little longer than the number of allocations that a connection makes, so
+        # some attempts to connect succeed.
         injection.every(499)
         for turn in range(MOST_TURNS):  # noqa: B007  # used below
             xprt.force_disconnect()

@@ -16,7 +16,8 @@ SECONDS = 120
 
 
 def run(*argv):
-    """Runs a command; if it fails, its output is the reason of the failure."""
+    """Runs a command, and returns its output. If the command fails, the case fails, and its message
+    contains the output."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=ENV.patience(SECONDS), check=False)
     check(done.returncode == 0, f"{' '.join(map(str, argv))}: {done.stdout.strip()}")
@@ -24,7 +25,8 @@ def run(*argv):
 
 
 def writable_modules(t):
-    """Creates a writable directory of modules. It need not contain modules that are loaded already.
+    """Mounts a writable file system for the kernel's modules. It need not contain modules that are
+    already loaded.
     """
     intree = next(MODULES.rglob("rpcrdma.ko*"))
     place = intree.relative_to(MODULES)
@@ -37,7 +39,8 @@ def writable_modules(t):
 
 
 def mount_and_tell(t):
-    """Mounts as a user does, with no transport loaded. Returns the client that the kernel loaded.
+    """Mounts as a user does, while no transport module is loaded. Returns which client modules the
+    kernel then loaded.
     """
     mount = t.mount(version="4.2")
     loaded = [client for client in ("ours", "intree") if module.loaded(client)]
@@ -53,7 +56,8 @@ def mount_and_tell(t):
 
 
 CONF = "xprtrdma_rs.conf"
-# The two directories for modprobe's configuration: the administrator's, and that of packages.
+# The two directories for modprobe's configuration: the first is for the administrator's files, the
+# second for files of packages.
 ETC, LIB = pathlib.Path("/etc/modprobe.d"), pathlib.Path("/usr/lib/modprobe.d")
 TOLD = ("xprtrdma_rs: not loaded, NFS over RDMA uses the in-tree rpcrdma",)
 
@@ -66,7 +70,8 @@ def put(t, source, target):
 
 
 def falls_back(t, why, *words):
-    """Checks that a mount loads the in-tree module, and that the log says so with these words."""
+    """Checks that a mount loads the in-tree module, and that the log says so and contains `words`.
+    """
     t.log.mark()
     found = mount_and_tell(t)
     check(found == ["intree"], f"{why} a mount loads {found}")
@@ -103,7 +108,7 @@ def a_mount_loads_this_module_or_falls_back(t):
         t.log.mark()
         for wanted in (name, "rpcrdma", "svcrdma"):
             run("modprobe", wanted)
-            # The module that is loaded stays, whatever name is asked for.
+            # The module that was loaded first stays loaded, whatever name modprobe is then given.
             loaded = [known for known in ("ours", "intree") if module.loaded(known)]
             check(loaded == [client], f"modprobe {wanted}, after {name}, loads {loaded}")
         if client == "ours":
@@ -113,7 +118,7 @@ def a_mount_loads_this_module_or_falls_back(t):
 
     local = ETC / "local.conf"
     t.defer(lambda: local.unlink(missing_ok=True))
-    # The administrator's settings for either module are respected.
+    # modprobe respects the administrator's settings for our module and for the in-tree module.
     for text, words in (("options xprtrdma_rs slots=1", "Invalid argument"),
                         ("blacklist xprtrdma_rs", "it is blacklisted"),
                         ("install xprtrdma_rs /bin/false", "xprtrdma_rs")):
@@ -185,8 +190,8 @@ def a_server_loads_the_module_that_was_asked_for(t):
     loads("svcrdma", "xprtrdma_rs", "svcrdma_rs")
     run("modprobe", "-r", "svcrdma_rs", "xprtrdma_rs")
 
-    # The message names the module that is in the way, whether an alias or the module itself is
-    # loaded.
+    # The message names the module that prevents svcrdma_rs from being loaded, whether modprobe was
+    # given an alias or the name svcrdma_rs.
     t.log.mark()
     run("modprobe", "-C", "/dev/null", "rpcrdma")
     loads("svcrdma", "rpcrdma")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Our server over iWARP: the memory that its RDMA Reads fill is registered."""
+"""Our server over iWARP: the server registers the memory into which its RDMA Reads put data."""
 
 import os
 import re
@@ -8,7 +8,8 @@ from lib import pattern, served, wait
 from lib.buffers import Buffer
 from lib.case import case, check, equal
 
-# Each region is used again: there are more WRITEs than a connection has regions.
+# The server uses each region several times, because there are more WRITEs than a connection has
+# regions.
 WRITES, LENGTH = 60, 64 << 10
 
 

@@ -15,9 +15,10 @@ DEBUG = pathlib.Path("/sys/kernel/debug")
 SUITES = DEBUG / "kunit"
 DMA = DEBUG / "dma-api"
 NAMED = re.compile(r"^#\[kunit_tests\((\w+)\)\]", re.MULTILINE)
-# Minimum order of page allocations that fail. No page allocation has this order, so none fails.
+# Minimum order of the page allocations that are made to fail. No page allocation has such a high
+# order, so no page allocation fails.
 NO_ORDER = 20
-# The parent of the fake device.
+# The name of the fake device's parent device.
 PARENT = "fake-rdma"
 # The parameter that makes the fake device use bounce buffers.
 BOUNCE = pathlib.Path("/sys/module/xprtrdma_rs_kunit/parameters/bounce")

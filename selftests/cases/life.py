@@ -12,11 +12,14 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-MANY = 7  # number of failures in a row; without a bound the next pause would be at least 15 seconds
+# number of failures in a row, after which the next pause would be at least 15 seconds if it had no
+# bound
+MANY = 7
 
 
 def held_up(_, path):
-    """Writes to a file system of the server that stands still; returns the seconds that it took."""
+    """Writes to a file system of the server that is frozen. Returns how many seconds the write
+    took."""
     clock = wait.Clock()
     with open(path, "r+b", buffering=0) as file:
         os.pwrite(file.fileno(), b"slow", 0)
@@ -35,7 +38,7 @@ def a_slow_server_is_left_alone(t):
     with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
         for number in range(4):
             crew.start(held_up, f"{top.here}/f{number}")
-        # The server stands still for longer than a silent peer is tolerated.
+        # The server's file system stays frozen for longer than the client tolerates a silent peer.
         clock = wait.Clock()
         wait.until(lambda: clock.seconds() > 20, 21, "twenty seconds")
         equal([worker.ended() for worker in crew.workers], [False] * 4, "writers that ended")
@@ -106,9 +109,10 @@ def pauses_between_attempts_are_as_short_as_wished_for(t):
     check(max(pauses) < 10, f"pauses: {pauses}")
 
 
-# Causes of disconnects that are not our fault. On a machine that is too busy, the server repeats a
-# Read whose data are late. rxe executes it again although the call has completed and its region is
-# invalid. It finds a wrong key and fails the queue pair, or the retries are used up.
+# Causes of disconnects that are not the fault of our client. On a machine that is too busy, the
+# server repeats an RDMA Read whose data are late. rxe executes the Read again although the call has
+# completed and the call's region is invalid. rxe then finds a wrong key and fails the queue pair,
+# or the retries are used up.
 OF_THE_FABRIC = {"flushed", "peer closed", "peer does not acknowledge"}
 
 
@@ -121,7 +125,7 @@ def suspending_with_a_live_mount(t):
     test.write_text("freezer")
     t.defer(test.write_text, "none")
     with Load(t, mount, 32 * KIB) as load:
-        # The write returns after five seconds.
+        # The write to this file returns after five seconds.
         state.write_text("freeze")
         load.wait_progress(RECOVERY_SECONDS, 2)
     lost = mount.connects() - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The module is loaded and unloaded, and leaves no trace."""
+"""The client module is loaded and unloaded, and leaves no trace in the kernel."""
 
 import contextlib
 import errno
@@ -69,8 +69,8 @@ def an_open_file_keeps_the_module(t):
         files = [opened.enter_context(open(file)) for file in mount_files]
         mount.remove()
         xprt.wait_gone()
-        # The files are open and removed: they can be closed but not read. They do not prevent
-        # unloading.
+        # The files have been removed while they are open: they can still be closed, but not read.
+        # They do not prevent the module from being unloaded.
         for file in files:
             try:
                 file.read()
@@ -86,8 +86,8 @@ def an_open_file_keeps_the_module(t):
     module.unload()
 
 
-# covers: Open files of the module in procfs and sysfs do not keep it loaded. Reading them after the
-# module is gone does no harm.
+# covers: Open files of the module in procfs and sysfs do not keep the module loaded. Reading these
+# files after the module was unloaded does no harm.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def other_open_files_do_not_keep_the_module(t):
     mount = t.mount()
@@ -123,8 +123,8 @@ def nothing_is_left_after_unmount(t):
     check(not list(xprt.DEBUGFS.parent.glob("xprtrdma_rs*")), "debugfs entries are left")
 
 
-# covers: The module is loaded, used and unloaded several times. A leak or a stale pointer shows
-# after some rounds.
+# covers: The module is loaded, used and unloaded several times. A leak or a stale pointer causes an
+# error after some rounds.
 @case(seconds=150, full_seconds=1800, loaded=False)
 def module_survives_many_lives(t):
     content = pattern.data(3, 0, 70000)
@@ -199,14 +199,16 @@ def the_version_is_told_everywhere(t):
     equal(done.stdout.strip(), version, "the file's version")
 
 
-# The modules of the RDMA stack, in an order in which each module comes before its users.
+# The modules of the RDMA stack. Each module is listed before the modules that use it.
 STACK = ("ib_core", "rdma_cm")
-# A field that modpost writes into the kernel's own modules only, and the end of a signed file.
+# The first constant is a field that modpost writes only into the kernel's own modules. The second
+# constant is the text with which the file of a signed module ends.
 OWN, SIGNED = b"\0intree=Y\0", b"~Module signature appended~\n"
 
 
 def as_if_foreign(name, where):
-    """Copies a module of the kernel so that it looks as if built elsewhere, for instance by OFED.
+    """Copies a module of the kernel, and changes the copy so that it looks as if it was built
+    outside the kernel, for instance by OFED.
     """
     path = next(pathlib.Path("/usr/lib/modules", os.uname().release).rglob(f"{name}.ko"))
     content = path.read_bytes()
@@ -222,7 +224,7 @@ def command(*argv):
 
 
 def own_stack_and_device():
-    """Loads the kernel's own modules again, and adds the device."""
+    """Loads the kernel's own RDMA modules again, and creates the RDMA device again."""
     command("modprobe", "-ra", *reversed(STACK))
     command("modprobe", "-a", "rdma_rxe", "rdma_cm")
     faults.add_client_device()
@@ -354,8 +356,8 @@ def mount_says_what_the_guide_says(t):
     finally:
         faults.add_client_device()
     equal(heard, set(guide.texts("mount")), "texts of mount")
-    # These options are accepted without a message: the last option counts, and one server has one
-    # transport.
+    # mount accepts these options without a message. If options contradict each other, the last
+    # option counts. All mounts of a server use the transport of the first mount.
     proto(where, "rdma,proto=tcp", "tcp")
     t.mount(version="4.2")
     proto(where, "proto=tcp,vers=4.2", "rdma")
@@ -401,7 +403,7 @@ def bad_parameters_are_refused(t):
             else:
                 raise AssertionError(f"insmod accepts {name}={value}")
             check(not module.loaded(), f"{name}={value}: the module stays")
-            # The kernel itself names a value that is not a number.
+            # If the value is not a number, the kernel itself logs the module and the parameter.
             t.log.expect("xprtrdma_rs", name)
 
 
@@ -466,7 +468,8 @@ def sysctls_rule_what_is_connected_next(t):
     equal(state_line("inline"), "1024 out, 2048 in", "sizes of the connection")
     check(state_line("credits").startswith("16 requested"), state_line("credits"))
     # The next connection may use larger messages, but not more requests than the mount has slots.
-    # Messages do not get smaller, because an NFSv4.1 session was promised callbacks of that size.
+    # Messages do not get smaller, because the client has promised the server of an NFSv4.1 session
+    # that callbacks may have the earlier size.
     (SYSCTLS / "rdma_slot_table_entries").write_text("64")
     for size in (4096, 1024):
         (SYSCTLS / "rdma_max_inline_read").write_text(str(size))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Locks against processes of the server, and between processes of the client."""
+"""File locks: the client's processes compete with processes of the server and with each other."""
 
 import fcntl
 import os
@@ -10,13 +10,13 @@ from lib.case import ENV, case, check, wait
 from lib.wait import Clock
 from lib.workers import Crew, Worker
 
-# Time limit in seconds. It is far less than the half minute after which a client asks again if it
-# gets no callback.
+# Time limit in seconds for a lock that became free. It is far less than the half minute after which
+# a client asks for the lock again if it gets no callback.
 PROMPT_SECONDS = 8
 
 
 def try_lock(fd, kind, length=0, start=0):
-    """Tries to lock without waiting; returns whether it got the lock."""
+    """Tries to lock a file without waiting. Returns whether the lock was obtained."""
     try:
         fcntl.lockf(fd, kind | fcntl.LOCK_NB, length, start)
     except (BlockingIOError, PermissionError):
@@ -67,7 +67,7 @@ def ranges_are_locked_apart(t):
 
 
 def wait_for_lock(_, path):
-    """Waits for a lock; returns the seconds that it took."""
+    """Waits for a lock. Returns how many seconds the wait took."""
     fd, clock = os.open(path, os.O_RDWR), Clock()
     fcntl.lockf(fd, fcntl.LOCK_EX)
     return clock.seconds()

@@ -18,8 +18,8 @@ BURST = 40
 BLOCK = 64 << 10
 # The number of regions that an idle connection keeps.
 FIRST = 8
-# The number of slots that keep their buffers for a shortage of memory, including the one that runs
-# the check.
+# The number of slots that keep their buffers, so that calls can be made when memory is short. The
+# number includes the slot that runs the check.
 KEPT = 9
 
 

@@ -67,11 +67,11 @@ def mountstats_has_the_columns_tools_expect(t):
     check(numbers["sends"] > 5, f"sends {numbers['sends']}")
     check(0 <= numbers["sends"] - numbers["recvs"] <= 1,
           f"{numbers['sends']} sends, {numbers['recvs']} receives")
-    # 200001 bytes were sent and 77777 were received, in chunks.
+    # The test has written 200001 bytes and has read 77777 bytes, in chunks.
     check(numbers["read_segments"] >= 1, f"read_segments {numbers['read_segments']}")
     check(numbers["write_segments"] >= 1, f"write_segments {numbers['write_segments']}")
     check(numbers["total_rdma_reply"] >= 77777, f"total_rdma_reply {numbers['total_rdma_reply']}")
-    # A call of one kind increases only the column of that kind.
+    # A call increases only the column for its kind of call.
     size = 64 << 10
     top, buffer = t.directory(mount), Buffer(size)
     with open(os.open(top.path("columns")[0], os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o644),
@@ -117,8 +117,8 @@ def a_connection_is_reliable_and_its_memory_closed(t):
         check("unsafe_global_rkey" not in domain, f"a key for all of the memory: {domain}")
 
 
-# Options of other vendors' NFS clients; this kernel's client knows the others, and logs nothing for
-# them.
+# Mount options of other vendors' NFS clients that this kernel's NFS client does not know. Options
+# of other vendors that this kernel's client knows are not listed: the kernel logs nothing for them.
 UNKNOWN = ("rdma,remoteports=192.0.2.1", "rdma,localports=eth0", "rdma,nosharetransport")
 IMPOSSIBLE = ("vers=3,rdma,mountproto=rdma", "vers=4.2,rdma,xprtsec=tls", "rdma,nconnect=17",
               "rdma,nconnect=0", "rdma,max_connect=17")

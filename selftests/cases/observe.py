@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What administrators look at: the tools of nfs-utils, sysfs and tracepoints."""
+"""Sources of information for administrators: the tools of nfs-utils, sysfs and tracepoints."""
 
 import collections
 import errno
@@ -19,7 +19,7 @@ LONG_US = 1 << 18
 
 
 def work(t, mount, number):
-    """Makes small and large calls, with data placed directly in both directions."""
+    """Makes small calls, and large calls whose data are placed directly, in both directions."""
     here, there = t.directory(mount).path("file")
     content, buffer = pattern.data(number, 0, MIB), Buffer(MIB)
     fd = os.open(here, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
@@ -30,7 +30,8 @@ def work(t, mount, number):
 
 
 def traced():
-    """Returns for each event of ours its occurrences, each of them a dictionary of its fields."""
+    """Returns a list of occurrences for each tracepoint of our client. Each occurrence is a
+    dictionary of the event's fields."""
     found = collections.defaultdict(list)
     for name, fields in tracing.stop():
         found[name.removeprefix("xprtrdma_")].append(fields)
@@ -95,8 +96,8 @@ def every_registration_has_a_new_key(t):
 
 
 def stages():
-    """Returns for each stage a histogram of the time that calls spent in it, by powers of two of a
-    microsecond."""
+    """Returns a histogram for each stage: how long calls spent in the stage. The classes of the
+    histogram are powers of two of a microsecond."""
     lines = next(xprt.DEBUGFS.glob("*/latency")).read_text().splitlines()
     head, *rows = (line.split() for line in lines)
     return {stage: [int(row[column]) for row in rows] for column, stage in enumerate(head)
@@ -114,7 +115,7 @@ def takes(file, text):
 
 
 def long_ones(counts, us):
-    """Returns how many calls took at least `us` microseconds, which is a power of two."""
+    """Returns how many calls took at least `us` microseconds. `us` must be a power of two."""
     return sum(counts[us.bit_length():])
 
 
@@ -145,7 +146,8 @@ def time_is_counted_in_the_stage_where_it_was_spent(t):
     equal({stage: sum(counts) for stage, counts in stages().items()},
           dict.fromkeys(("wait", "register", "answer", "complete"), answered), "calls counted")
     quick = {stage: long_ones(counts, LONG_US) for stage, counts in stages().items()}
-    # Some of these changes wait for the server, the others for credits.
+    # Some of these calls, which change file modes, wait for the server. The other calls wait for
+    # credits.
     with faults.frozen(t.server):
         users = [Worker(lambda _, name=name: os.chmod(name, 0o600)) for name in names]
         wait.until(lambda: xprt.waiting_for_credits(CREDITS), ENV.patience(10), "waiting calls")
@@ -164,20 +166,22 @@ def time_is_counted_in_the_stage_where_it_was_spent(t):
     equal(sum(stages()["answer"]), calls, "counted when it is off again")
 
 
-# covers: The counters of regions change when the client allocates, uses and invalidates regions.
+# covers: The counters of memory regions change when the client allocates, uses and invalidates
+# memory regions.
 @case(versions=("4.2",), clients=("ours",), seconds=30)
 def counters_of_regions_move(t):
     mount = t.mount()
     work(t, mount, 3)
     before = xprt.numbers_of("counters", "local_inv")[0]
-    # The answer begins inside a page, so it needs several regions, and the server invalidates only
-    # one.
+    # The memory for the answer begins inside a page, so the call needs several regions. The server
+    # invalidates only one of them.
     os.listdir(t.directory(mount).here)
     check(xprt.numbers_of("counters", "local_inv")[0] > before, "nothing was invalidated here")
     check(xprt.numbers_of("counters", "mrs_allocated")[0] > 0, "no region was allocated")
     wait.until(lambda: xprt.numbers_of("counters", "mrs_in_use")[0] == 0, ENV.patience(5),
                "no region in use")
-    # The lab's server follows our announcement.
+    # The client's private data announce support of remote invalidation, and the lab's server then
+    # invalidates regions.
     check(xprt.numbers_of("counters", "reminv_unannounced")[0] > 0, "nothing invalidated by it")
     check("remote invalidation: announced by the server: no; used by it: yes" in
           next(xprt.DEBUGFS.glob("*/state")).read_text(), "state")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What an administrator can read while a server is unreachable, and about which connection."""
+"""Log lines and debugfs files that an administrator reads while a server is unreachable, and the
+connection that each of them names."""
 
 import os
 import pathlib
@@ -11,11 +12,12 @@ from lib.env import PORT
 from lib.workers import Worker
 
 ATTEMPTS = 5
-SUSPICION_SECONDS = 150  # time for two attempts of a minute each
+SUSPICION_SECONDS = 150  # time for two connection attempts of a minute each
 
 
 def state(number):
-    """Returns the lines of a transport's debugfs file by name; the last line of a name counts."""
+    """Returns the lines of a transport's `state` file as a dictionary by the names of the lines. If
+    a name occurs several times, its last line counts."""
     text = (xprt.DEBUGFS / str(number) / "state").read_text()
     return dict(line.partition(": ")[::2] for line in text.splitlines())
 
@@ -142,7 +144,8 @@ def parameters_can_be_read_as_they_act(t):
     shown_by_mount = state(xprt.transports()[0].name)
     for key, text in (("slots", "33"), ("idle timeout", "77 s")):
         equal(shown_by_mount[key], text, f"{key} of a mount")
-    # The log names entries that match nothing here, and says that there is no redundancy.
+    # The log names the entries of the settings that match no device, address or rail of this
+    # machine. The log also says that there is no redundancy.
     for said in ("rails: nosuch0 is not here", "rails: 192.0.2.99 is not here",
                  "rail_servers: no rail leads to 198.51.100.9",
                  "only one rail to this server: no redundancy"):

@@ -17,11 +17,12 @@ from lib.workers import Crew, Worker
 
 STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
-# Maximum number of seconds until connections leave a rail: after a port event, and after silence.
-# The third constant is for a rail that works again while no other rail is live: an attempt follows
-# within the longest pause between two attempts.
+# Maximum numbers of seconds. Connections leave a rail within the first time after a port event, and
+# within the second time after packets stop arriving. The third time is for a rail that works again
+# while no other rail is live: within that time the client tries to connect over the rail, because
+# it is the longest pause between two attempts.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
-# Maximum number of seconds for a rail check, including the time until it begins.
+# Maximum number of seconds for a rail check, including the time until the check begins.
 PROBED = 12
 MINUTE = 60
 # Maximum number of seconds until connections work after a restart of the server. Clients with an
@@ -35,16 +36,18 @@ RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
 # The first number is the time in seconds for which a call may wait because its connection is about
-# to move. The second is the number of calls that may wait like that while the connection cannot
-# move. The third is the time in seconds over which these calls are counted. One more call may be
-# late for another reason.
+# to move to another rail. The second is the number of calls that may wait for this reason while the
+# connection cannot move. The third is the time in seconds over which these calls are counted. One
+# more call may be slow for another reason.
 CLOSING, LATE, SLOW = 2, 2, 15
-# With only one cable, no client is listed, so that the cases are left out.
+# The kinds of clients that run these cases. With only one cable the list is empty, so the cases are
+# left out.
 CLIENTS = ("ours",) if len(rails.DEVICES) > 1 else ()
 
 
 def with_each_number(seconds, numbers=NUMBERS):
-    """Returns a decorator that makes a case of a function for each number of connections."""
+    """Returns a decorator that makes several cases of a function, one for each number of
+    connections."""
     def decorate(function):
         for number in numbers:
             def one(t, number=number):
@@ -57,7 +60,8 @@ def with_each_number(seconds, numbers=NUMBERS):
 
 
 def mounted(t, connections=4, options="", **more):
-    """Makes a mount over both rails, and waits until each of its connections is established."""
+    """Makes a mount over both rails, and waits until all connections of the mount are established.
+    """
     rails.set_up()
     t.defer(rails.set_up, "off", "")
     mount = t.mount(f"nconnect={connections}{options}", **more)
@@ -72,20 +76,22 @@ def wait_even(mount, connections):
 
 
 def judge(t, longest, bound):
-    """Reports how long calls took, and fails if that was too long, except on a debug kernel."""
+    """Reports how long calls took. Fails if the time exceeds the limit, except on a debug kernel.
+    """
     t.note(f"longest call: {longest:.2f} s")
     check(ENV.debug or longest <= ENV.patience(bound), f"a call took {longest:.2f} s")
 
 
 def are_even(t, load):
-    """Checks that both rails carry the same amount, within 10 %. RoCE and iWARP use different
-    packets."""
+    """Checks that both rails carry the same amount of data, within 10 %. RoCE and iWARP use
+    different packets."""
     before, kinds = rails.traffic(), {name.rstrip("0123456789") for name in rails.DEVICES}
     load.wait_progress(60, WRITES)
     for what, shares in zip(("packets", "bytes"), rails.shares(before), strict=True):
         t.note(f"{what} of each rail: {shares}")
         if what == "bytes" or len(kinds) == 1:
-            # This is not checked on a debug kernel, where a difference of 10.3 % was seen once.
+            # The difference is not checked on a debug kernel, where a difference of 10.3 % was seen
+            # once.
             check(ENV.debug or max(shares) <= 1.1 * min(shares), f"{what} of each rail: {shares}")
 
 
@@ -98,7 +104,7 @@ def load_and_pulses(t, mount):
 
 
 def in_use(t):
-    """Returns a rail that has connections, at random."""
+    """Chooses a rail that has connections at random, and returns its number."""
     return t.random.choice([n for n, count in enumerate(rails.spread()) if count])
 
 
@@ -117,8 +123,9 @@ def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
             pulses.all_beat(ENV.patience(bound))
             longest = pulses.longest()
             equal(rails.spread()[number], 0, "connections on the rail that failed")
-            # A rail check decides about a rail that was only in doubt. A port that is down has no
-            # address to check.
+            # If the client only suspects that a rail has failed, a rail check decides whether the
+            # rail is dead. If the rail's port is down, the port has no address, and the rail cannot
+            # be checked.
             wait.until(lambda: rails.standing().get(rails.DEVICES[number]) in ("dead", None),
                        ENV.patience(PROBED), "it is dead")
         judge(t, longest, bound)
@@ -135,7 +142,8 @@ def connections_are_spread_over_both_rails(t, connections):
     xprt.wait_gone()
     mount = mounted(t, connections)
     equal(rails.spread(), [connections // 2] * 2, "connections on each device")
-    # No connection has moved: the connections were spread evenly from the start, and not by moving.
+    # No connection has moved from one rail to another, so the connections were spread evenly from
+    # the start.
     equal(rails.counter("rail_moves"), 0, "connections that moved to get there")
     equal(rails.standing(), dict.fromkeys(rails.DEVICES, "live"), "rails")
     with Load(t, mount, 64 * KIB, writers=4) as load:
@@ -243,9 +251,11 @@ def a_flapping_rail_is_left_alone(t, connections):
         longest = pulses.longest()
         made = mount.connects() - connects
         t.note(f"{rails.TURNS} turns in {clock.seconds():.0f} s, {made} connections were made")
-        # The connections of the rail moved once. None of them returned in such a short time.
+        # Each connection of the flapping rail moved once, and none of them returned to the rail in
+        # such a short time.
         check(moves() - moved <= share, "connections went to and fro")
-        # On the debug kernel this takes minutes, and rxe once broke a connection of the other rail.
+        # This is not checked on the debug kernel. There the flapping takes minutes, and rxe once
+        # broke a connection of the working rail.
         check(ENV.debug or made <= share, "other connections were made")
         equal(rails.spread()[number], 0, "connections on the rail")
         judge(t, longest, AT_ONCE)
@@ -256,12 +266,12 @@ def a_flapping_rail_is_left_alone(t, connections):
 def rails_of_ipv6(t):
     mount = mounted(t, netid="rdma6")
     survives(t, 4, rails.port_down, AT_ONCE, mount=mount)
-    # This is the other rail, which now has all connections.
+    # The address is that of the rail that did not fail, and that now has all connections.
     survives(t, 4, rails.silence, NOTICED, hold=10, mount=mount)
 
 
 def mount_inside(_, mount):
-    """Sets the table of rails and mounts, in a process of its own in the namespace."""
+    """Sets the table of rails and mounts, in a separate process inside the network namespace."""
     with open(namespace.FILE) as space:
         os.setns(space.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     rails.set_up()
@@ -350,8 +360,8 @@ def connections_return_within_a_minute(t):
         with rails.Pulses(top.here, PULSES) as pulses:
             out = wait.Clock()
             with rails.cable_out(t.server, 0):
-                # A minute is long enough, because the minute after the rail's death ends before the
-                # minute after its return.
+                # A time limit of a minute after the rail's return is enough, because connections
+                # may return a minute after the rail's failure.
                 wait.until(lambda: out.seconds() > 25 and not rails.spread()[0], ENV.patience(40),
                            "the rail is left")
             back = wait.Clock()
@@ -360,8 +370,8 @@ def connections_return_within_a_minute(t):
             taken, longest = back.seconds(), pulses.longest()
         t.note(f"even again {taken:.0f} s after the rail was back")
         check(taken <= MINUTE * ENV.factor, f"even again after {taken:.0f} s")
-        # The rail had worked before it failed, and might fail again. So connections return to it
-        # only after a minute.
+        # The rail had worked before it failed, and might fail again. So connections return to the
+        # rail only after a minute.
         check(out.seconds() >= MINUTE, f"moved again {out.seconds():.0f} s after the first time")
         judge(t, longest, AT_ONCE)
         equal(rails.counter("rail_moves") > 0, True, "moves were counted")
@@ -429,8 +439,8 @@ def a_call_that_takes_long_holds_up_no_other(t):
 
 
 def keeps_connections(t, calls):
-    """Checks that no rail is dead and no connection ends while many calls wait for the server's
-    disk."""
+    """Checks that the client does not declare a rail dead and that no connection ends while many
+    calls wait for the server's disk."""
     mount = mounted(t, options=",noac", export=ENV.disk)
     top = t.directory(mount)
     t.server.call("create", top.there, calls, "f")
@@ -461,7 +471,7 @@ def a_slow_call_costs_no_connection_4(t):
 
 
 # covers: The client does not mistake a busy server for a dead rail, even if all threads of the
-# server wait for the disk, so that none can accept a connection.
+# server wait for the disk, so that no thread can accept a connection.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=120)
 def a_server_that_accepts_nothing_costs_no_connection_4(t):
     keeps_connections(t, 2 * faults.THREADS)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Calls that must not be executed twice, and whose reply was lost. The client sends them again,
-from the same address or from another one."""
+"""Calls that must not be executed twice, and whose replies were lost. The client sends these calls
+again, from the same IP address or from another IP address."""
 
 import errno
 import os
@@ -46,14 +46,14 @@ def create(top):
     os.close(os.open(top / "new", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
 
-# The error of each action if the server executes it a second time. A repeated create succeeds: the
-# new file carries a mark by which the server recognizes the call.
+# The error of each action if the server executes the action a second time. A repeated create
+# succeeds, because the new file carries a mark by which the server recognises the repeated call.
 TWICE = {remove: "ENOENT", remove_directory: "ENOENT", rename: "ENOENT", link: "EEXIST",
          make_directory: "EEXIST", make_link: "EEXIST", create: ""}
 
 
 def attempt(_, action, top):
-    """Runs an action; returns the name of its error, or an empty text."""
+    """Runs an action. Returns the name of the error, or an empty text if the action succeeds."""
     try:
         action(top)
     except OSError as error:
@@ -73,7 +73,7 @@ def addresses():
 
 
 def set_address(address):
-    """Makes this the only IPv4 address of the interface."""
+    """Makes `address` the only IPv4 address of the interface."""
     for old in addresses():
         if old != address:
             ip("addr", "del", old, "dev", faults.interface())
@@ -96,7 +96,7 @@ def interrupted(t, mount, address):
         places[action] = pathlib.Path(top.path(action.__name__)[0])
         (places[action] / "directory").mkdir(parents=True)
         (places[action] / "file").write_text("text")
-        # The directory is looked up now, so that no later call asks for it.
+        # The directory is looked up now, so that no lookup of the directory is sent later.
         os.stat(places[action] / "file")
     os.sync()
     workers = {}
@@ -107,7 +107,8 @@ def interrupted(t, mount, address):
             wait.until(lambda: int(t.server.run("sh", "-c", BLOCKED)) >= len(TWICE),
                        ENV.patience(20), "every call waits for the disk")
             faults.remove_client_device()
-        # The server executes the calls now, and has no connection for the replies.
+        # The server now executes the calls, but has no connection on which it could send the
+        # replies.
         wait.until(lambda: int(t.server.run("sh", "-c", BLOCKED)) == 0,
                    ENV.patience(20), "no call waits for the disk")
     finally:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Clients that break the rules: our server reacts as it must, and other clients are not disturbed.
+"""Clients that break the rules of the protocol. The cases check that our server reacts as it must,
+and that other clients are not disturbed.
 """
 
 from lib.asking import Stage
@@ -22,8 +23,8 @@ def odd_headers(t):
     Stage(t).play_all(tables.VERSIONS + tables.TYPES)
 
 
-# covers: A client sends odd credit values, more calls than it was granted, and many messages at
-# once.
+# covers: A client sends unusual credit values, more calls than it has credits for, and many
+# messages at once.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def odd_credits(t):
     Stage(t).play_all(tables.CREDITS)
@@ -35,14 +36,14 @@ def odd_lists(t):
     Stage(t).play_all(tables.LISTS)
 
 
-# covers: A client sends odd Positions, and lengths and addresses at the limits of their ranges.
+# covers: A client sends unusual Positions, and lengths and addresses at the limits of their ranges.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_positions(t):
     Stage(t).play_all(tables.POSITIONS + tables.NUMBERS)
 
 
-# covers: The data of a call are shorter than the call says. Our server does not fill them up with
-# other bytes.
+# covers: The data of a call are shorter than the call says. Our server does not replace the missing
+# data with other bytes.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_data(t):
     Stage(t).play_all(tables.DATA)
@@ -54,7 +55,7 @@ def odd_room(t):
     Stage(t).play_all(tables.ROOM + tables.KEYS)
 
 
-# covers: A client sends odd private data with its connection request.
+# covers: A client sends unusual private data with its connection request.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def odd_announcements(t):
     Stage(t).play_all(tables.ANNOUNCEMENTS)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Bounds of our server: what a client may cost before its connection ends."""
+"""Limits of our server: how many resources a client may use before the server ends the client's
+connection."""
 
 import time
 
@@ -10,13 +11,15 @@ from lib.hostile.message import REPLY, word
 from lib.served import counters
 
 CLIENTS = "ours", "intree"
-# Number of malformed messages in a short time with which the connection ends.
+# If a client sends this number of malformed messages in a short time, the server ends the
+# connection.
 MALFORMED = 16
-# The time in seconds that a client has to confirm its connection. The second constant is the time
-# between two checks of the server for connections that were not confirmed.
+# The first constant is the time in seconds in which a client must confirm its connection. The
+# second constant is the interval in seconds at which the server looks for connections that were not
+# confirmed.
 CONFIRM, TICK = 10, 5
-# Number of calls, whose answers together exceed the send queue. The second constant is the number
-# of calls that are sent at a time.
+# The first constant is a number of calls whose answers together need more entries than the send
+# queue has. The second constant is the number of calls that are sent at a time.
 ANSWERS, BURST = 1400, 16
 
 
@@ -51,8 +54,8 @@ def a_half_open_connection_ends(t):
     stage.undisturbed()
 
 
-# covers: A client posts no Receives for answers. It occupies no thread of our server, and its
-# connection ends.
+# covers: A client posts no Receives for answers. Such a client occupies no thread of our server,
+# and the client's connection ends.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_client_that_takes_no_answers_is_ended(t):
     stage, slowest = Stage(t), 0.0

@@ -12,13 +12,15 @@ from lib.served import counters
 
 CLIENTS = "ours", "intree"
 PATH = "/srv/mem/requester"
-# Seconds within which a delegation is recalled, and after which nfsd gives a callback up.
+# The first constant is the time in seconds within which a delegation is recalled. The second
+# constant is the time in seconds after which nfsd gives up a callback.
 RECALL_SECONDS, GIVEN_UP = 10, 3
 SEGMENT = Segment((1, 64, 0))
 
 
 class Recall:
-    """A delegation that the server recalls from a client, and the answers to that."""
+    """A delegation that the server recalls from a client, and the client's answers to the recall.
+    """
 
     def __init__(self, stage, client, name):
         self.t, self.client, self.name = stage.t, client, name
@@ -37,7 +39,8 @@ class Recall:
         return found
 
     def message(self, payload=None, xid=None, **fields):
-        """Returns an answer to the callback, right but for the arguments."""
+        """Returns an answer to the callback. The answer is correct except for the parts that the
+        arguments change."""
         xid = self.callback.xid if xid is None else xid
         payload = self.callback.reply() if payload is None else payload
         return self.client.message(payload=payload, xid=xid, **fields)
@@ -114,8 +117,8 @@ ANSWERS = {
 }
 
 
-# covers: Clients answer recalls in odd ways. The connection of such a client lives, and other
-# clients notice nothing.
+# covers: Clients give wrong or unusual answers to recalls. The connections of these clients do not
+# end, and other clients are not disturbed.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def odd_answers_to_callbacks(t):
     stage = Stage(t)
@@ -132,7 +135,8 @@ def odd_answers_to_callbacks(t):
     stage.wait_gone()
 
 
-# covers: The answer to a callback comes on the connection of another client. Both connections live.
+# covers: The answer to a callback arrives on the connection of another client. Neither of the two
+# connections ends.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def answers_on_another_connection(t):
     stage = Stage(t)
@@ -149,7 +153,8 @@ def answers_on_another_connection(t):
     stage.wait_gone()
 
 
-# covers: Clients leave while the server waits for answers to callbacks. Nothing of them is left.
+# covers: Clients close their connections while the server waits for answers to callbacks. No object
+# of these clients is left in the server.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def clients_that_leave_amid_callbacks(t):
     stage, recalls = Stage(t), []

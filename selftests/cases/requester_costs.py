@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What calls cost our server: passes of nfsd's threads, and work requests."""
+"""What calls cost our server: how often nfsd's threads are woken, and how many work requests are
+posted."""
 
 from lib.asking import Client, Stage
 from lib.case import case, check, equal
@@ -8,9 +9,11 @@ from lib.served import transfers
 
 CLIENTS = "ours", "intree"
 MIB = 1 << 20
-# Number of calls, and number of additional events that the honest mount may cause.
+# The first constant is the number of calls. The second constant is the maximum number of additional
+# wakes of threads, which the honest mount may cause.
 CALLS, OTHERS = 100, 10
-# Number of elements in a work request of the software device. Each element has at least one page.
+# The first constant is the maximum number of elements in a work request of the software device. The
+# second constant is the size of a page in bytes: each element refers to at least one page.
 ELEMENTS, PAGE = 32, 4096
 PASSES = "/proc/fs/nfsd/pool_stats"
 LARGE = "/srv/mem/requester/large"
@@ -22,7 +25,7 @@ def passes(t):
     return sum(int(pool.split()[2]) for pool in pools)
 
 
-# covers: Each call wakes one thread of nfsd, once.
+# covers: Each call wakes one thread of nfsd once.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def a_call_is_one_pass_of_a_thread(t):
     stage = Stage(t)
@@ -54,7 +57,8 @@ def long_transfers_take_few_work_requests(t):
     t.defer(t.server.call, "unlink", LARGE)
     with Client(stage) as client:
         client.ping()
-        # The data of a WRITE. Its position is the end of the rest of the call.
+        # The memory holds the data of a WRITE. The Position of the data's Read chunk is the length
+        # of the call without the data.
         _, whole = client.memory(content, row.READ)
         most = int(t.server.call("text", "/proc/fs/nfsd/max_block_size"))
         length = min(MIB, most)

@@ -14,23 +14,26 @@ from lib.served import counters
 
 MIB = 1 << 20
 CLIENTS = "ours", "intree"
-# Number of calls that exceeds the Receives of a connection. The second constant is half of that
-# number, for calls without an answer.
+# The first constant is a number of calls that is larger than the number of a connection's Receives.
+# The second constant is half of that number: this number of calls gets no answer.
 CALLS, LOST = 64, 32
-# Number of connection requests, more than may wait for a thread at a time.
+# A number of connection requests that is larger than the number of requests that may wait for a
+# thread at a time.
 FLOOD = 70
 # The number of calls that a client may send before it knows the first grant.
 FIRST = 16
-# Number of silent connections, and number of 1 MiB calls on each of them. Together they request
-# more memory than one address may have for its calls.
+# The first constant is the number of silent connections, the second the number of 1 MiB calls on
+# each of these connections. Together the calls request more memory than one address may have for
+# its calls.
 SILENT, READS = 26, 4
-# The number of requests that wait at a listener without threads.
+# The number of connection requests that wait at a listener of a server that has no threads.
 WAITING = 5
 
 
 def open_many(stage, count, begin):
-    """Begins `count` connections; `begin` says how far each of them comes. Returns those that the
-    server accepts. All are closed at the end of the case."""
+    """Begins `count` connections. The function `begin` determines which steps of a connection's
+    establishment are done. Returns the connections that the server accepts. All connections are
+    closed at the end of the case."""
     opened = []
     for _ in range(count):
         client = Client(stage)
@@ -41,8 +44,8 @@ def open_many(stage, count, begin):
     return opened
 
 
-# covers: Connections that the client never confirms do not disturb our server. They end when the
-# client closes them.
+# covers: Connections that the client never confirms do not disturb our server. These connections
+# end when the client closes them.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def half_open_connections(t):
     stage = Stage(t)
@@ -55,7 +58,8 @@ def half_open_connections(t):
     stage.wait_gone()
 
 
-# covers: A client sends more connection requests than our server queues, and leaves at once.
+# covers: A client sends more connection requests than our server queues, and closes the connections
+# at once.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def a_flood_of_requests(t):
     stage = Stage(t)
@@ -72,23 +76,24 @@ def a_flood_of_requests(t):
     stage.wait_gone()
 
 
-# covers: A client posts no Receives. Our server keeps a limited number of answers for it, and
-# serves other clients as usual.
+# covers: A client posts no Receives. Our server keeps a limited number of answers for that client,
+# and serves other clients as usual.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def answers_that_nobody_takes(t):
     stage = Stage(t)
     for count in (CALLS // 4, 4 * CALLS):
         with Client(stage, receives=0) as client:
             client.connection.send_many(client.message().octets(), count)
-            # When this call is answered, the server has taken all connection requests that it
+            # When the server has answered this call, it has handled all connection requests that it
             # accepts.
             time.sleep(0.2)
             stage.undisturbed()
     stage.wait_gone()
 
 
-# covers: A client does not answer RDMA Reads on many connections. These calls occupy no thread of
-# our server. They use no more memory than one address may have.
+# covers: On many connections, a client does not answer the RDMA Reads that our server makes for
+# calls. The calls occupy no thread of our server. The calls use no more memory than one address may
+# have.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def reads_that_are_not_answered(t):
     stage, silent, before = Stage(t), [], counters(t)
@@ -134,8 +139,8 @@ def connections_that_end_amid_calls(t):
                "the memory of all calls given back")
 
 
-# covers: A client sends many calls that get no answer. After a number of them our server ends its
-# connection. Other clients are served as usual.
+# covers: A client sends many calls that get no answer. After a number of such calls our server ends
+# the client's connection. Other clients are served as usual.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def calls_that_get_no_answer(t):
     stage = Stage(t)
@@ -148,7 +153,8 @@ def calls_that_get_no_answer(t):
     stage.undisturbed()
 
 
-# covers: Our server is stopped while connections are in every state. No object of them is left.
+# covers: Our server is stopped while it has connections in every state. No object of these
+# connections is left.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def a_server_that_stops(t):
     stage = Stage(t)

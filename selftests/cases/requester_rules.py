@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rules of our server that need more than one connection."""
+"""Rules of our server whose tests need more than one connection."""
 
 import collections
 
@@ -13,17 +13,21 @@ from lib.requester import calls, tables
 from lib.served import FILES, counters, used_kib
 
 CLIENTS = "ours", "intree"
-# The number of connections that one call may break.
+# The number of connections that a single call may break. If the call is sent again after that, our
+# server refuses it.
 BROKEN = 2
-# Number of idle connections whose memory is measured, and maximum number of KiB for each. The
-# number includes the queues of a software device, which take more than the messages.
+# The first constant is the number of idle connections whose memory is measured. The second constant
+# is the maximum number of KiB for each connection. It includes the queues of a software device,
+# which take more memory than the messages.
 IDLE, MOST_KIB = 24, 1024
-# Number of calls of a client that requests as much as it can, and number of bytes of each call.
+# The first constant is the number of calls of a client that requests as much data as it can. The
+# second constant is the number of bytes that each call requests.
 GREEDY, WANTED = 48, 1 << 20
-# A program that makes every nth allocation of the server's module fail; with 0, none fails. Two
-# kinds of allocations never fail. The first are messages of the connection manager: without memory
-# it never sends its DREQ, so a client would not learn that its connection has ended. The second are
-# pages of slabs, which are shared with other modules.
+# A program that makes every nth allocation of the server's module fail. With the argument 0, no
+# allocation fails. Two kinds of allocations never fail. The first kind are messages of the
+# connection manager: without memory the connection manager never sends its DREQ, so a client would
+# not learn that its connection has ended. The second kind are pages of slabs, which the module
+# shares with other modules.
 FAIL = f"""
 import sys
 sys.path.insert(0, "{REPO}/selftests")
@@ -38,18 +42,19 @@ injection.every(every) if every else injection.stop()
 """
 # The number of connections that a noisy client makes.
 NOISY = 24
-# Intervals of failing allocations, and the number of calls that are sent with each.
+# The first constant contains intervals: with interval n every nth allocation fails. The second
+# constant is the number of calls that are sent with each interval.
 FAILING, CALLS = (1, 3), 6
 
 
 def refused_reads(client):
-    """Makes a WRITE whose memory has a wrong key."""
+    """Makes a WRITE call that offers its data with a wrong key."""
     change = tables.Writing(change=lambda segment: segment.but(handle=segment.handle ^ 0xff00))
     return change(client)
 
 
 def refused_writes(client):
-    """Makes a READ into memory that is registered for reading only."""
+    """Makes a READ call that offers memory into which the server may not write."""
     return tables.reading_into(client, tables.READ)
 
 
@@ -64,8 +69,8 @@ def a_call_that_broke_two_connections_gets_an_error(t):
                 client.xid = xid
                 client.send(deed(client))
                 client.wait_ended()
-                # Only the server has destroyed its objects of the connection. Those of the client
-                # still exist.
+                # Only the server has destroyed its objects for the connection. The client's objects
+                # for the connection still exist.
                 stage.wait_gone()
         with Client(stage) as client:
             client.xid = xid
@@ -100,8 +105,8 @@ def keys_that_a_client_wants_invalidated(t):
 def replies_that_no_call_waits_for(t):
     stage = Stage(t)
     with Client(stage) as client, Client(stage) as other:
-        # The reply has the xid of a call in progress; it comes on this connection and on the other
-        # one.
+        # The reply has the xid of a call in progress. The client sends the reply on the call's
+        # connection and on another connection.
         for _ in range(3):
             call = client.message()
             late = client.message(payload=word(call.xid, REPLY, 0, 0, 0, 0), xid=call.xid)
@@ -148,7 +153,8 @@ def a_greedy_client_starves_no_other(t):
             xid = client.next()
             rpc = calls.compound(xid, tables.PATH, calls.read(0, WANTED))
             client.send(client.message(payload=rpc, xid=xid, writes=[[memory]]))
-        # Each call of the honest client is served before the earlier calls are complete.
+        # Each call of the honest client is served before the earlier calls of the greedy client are
+        # complete.
         for _ in range(8):
             clock = wait.Clock()
             Buffer(BLOCK).read(stage.fd, BLOCK, 0)
@@ -231,7 +237,8 @@ def tracepoints_tell_what_happened(t):
     equal([e["cause"] for e in found["closed"]], ['"the client disconnected"'], "ends")
 
     def of(name, *fields):
-        """Returns (name of the call, these fields) for each event of this name."""
+        """Returns a tuple for each event with this name: the name of the call, and the values of
+        the given fields."""
         names = {f"{xid:#010x}": name for name, xid in xids.items()}
         return sorted((names.get(e["xid"], e["xid"]), *(e[field] for field in fields))
                       for e in found[name])
@@ -250,7 +257,7 @@ STAGES = "read", "serve", "reply", "write"
 
 
 def times(t):
-    """Returns how many times were counted for each stage of a call."""
+    """Returns the number of recorded durations for each stage of a call."""
     head, *rows = t.server.run("cat", f"{FILES}/latency").splitlines()
     columns = zip(*(row.split()[1:] for row in rows), strict=True)
     sums = dict(zip(head.split()[1:], (sum(map(int, one)) for one in columns), strict=True))
@@ -258,8 +265,8 @@ def times(t):
 
 
 def timed(t, stage, state, least):
-    """Makes three calls, one of them with a Write. Returns how many times were counted for each
-    stage, once these are at least `least`."""
+    """Makes three calls, one of them with an RDMA Write. Waits until at least the numbers of
+    durations in `least` were recorded, one number for each stage. Returns the recorded numbers."""
     t.server.call("text", f"{FILES}/measure_latency", state)
     before = times(t)
     found = []
@@ -282,7 +289,7 @@ def stages_of_calls_are_timed(t):
     stage = Stage(t)
     t.defer(t.server.call, "text", f"{FILES}/measure_latency", "0")
     timed(t, stage, "1", (3, 3, 3, 1))
-    # The times of earlier calls may still be added during the test.
+    # The durations of earlier calls may still be recorded during the test.
     wait.until(lambda: not any(timed(t, stage, "0", (0,) * len(STAGES))), ENV.patience(5),
                "no time is counted that is not wanted")
 
@@ -296,12 +303,13 @@ def a_noisy_client_does_not_silence_another(t):
     for _ in range(NOISY):
         with Client(stage) as client:
             client.ping()
-    # This mount is from the same host, but from another address.
+    # This mount is made from the same host, but from another address.
     t.mount(version="3", netid="rdma6")
     equal(accepted(t, "[") - before, 1, "lines about the other address")
     check(counters(t)["log_lines_left_out"] > left_out, "no line was left out")
 
 
 def accepted(t, address):
-    """Returns how many connections from addresses with this beginning the server's log shows."""
+    """Returns the number of connections in the server's log from addresses that begin with this
+    text."""
     return t.server.run("dmesg").count(f"svcrdma_rs: connection from {address}")

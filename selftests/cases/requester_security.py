@@ -14,22 +14,26 @@ CLIENTS = "ours", "intree"
 SERVICE = f"nfs@server.{kerberos.DOMAIN}"
 SERVICES = {"krb5": gss.AUTHENTICATION, "krb5i": gss.INTEGRITY, "krb5p": gss.PRIVACY}
 UNTOUCHED = b"\xee"
-# A READ whose results fit into a message, and the room for one whose results do not fit.
+# Numbers of bytes. A READ of the first number has results that fit into a message. The second
+# number is the size of the Reply chunk for a READ whose results do not fit.
 SHORT, ROOM = 512, 3 * BLOCK
 OTHER, LAST = b"\x5a", b"\x3c"
-# The number of calls during which memory changes, and seconds for the answer to each long call.
+# The first constant is the number of calls during which memory changes. The second constant is the
+# time limit in seconds for the answer to each long call.
 CHANGES, SECONDS = 12, 2
 
 
 class Protected:
-    """READs of the requester's file with offered memory that must stay as it is."""
+    """READ calls for the requester's file. Each call offers memory that the server must not change.
+    """
 
     def __init__(self, client):
         self.client = client
         self.context = gss.Context(client, SERVICE)
 
     def read(self, service, count, room=False):
-        """Makes a READ with a Write chunk. Returns the answer, and the chunk's memory."""
+        """Makes a READ call with a Write chunk. Returns the answer, and the memory of the Write
+        chunk."""
         memory, chunk = self.client.memory(UNTOUCHED * BLOCK, tables.WRITE)
         xid = self.client.next()
         call = self.context.compound(xid, service, tables.PATH, calls.read(0, count))
@@ -40,7 +44,7 @@ class Protected:
         return found, memory
 
     def results(self, found, service):
-        """Returns the results in an answer, which must be a success."""
+        """Returns the results in an answer. The answer must report success."""
         reply = found.payload
         if found.kind == "RDMA_NOMSG":
             used = sum(segment.length for segment in found.reply)
@@ -84,15 +88,16 @@ def protected_replies_use_no_write_chunk(t):
 
 
 def flip(region, contents, done, seconds):
-    """Puts contents into a region in turn, until `done()` or for this time."""
+    """Writes one content after another into a region, again and again, until `done()` is true or
+    the time is over."""
     clock, turn = wait.Clock(), 0
     while not done() and clock.seconds() < seconds:
         region.write(contents[turn % len(contents)], len(contents[0]))
         turn += 1
 
 
-# covers: A client changes the data of a WRITE while our server reads them, and afterwards. They are
-# read once. What is changed after the answer has no effect.
+# covers: A client changes the data of a WRITE while our server reads the data, and afterwards. Our
+# server reads the data only once. A change after the answer has no effect.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def data_that_change_during_a_write(t):
     stage = Stage(t)
@@ -120,8 +125,8 @@ def data_that_change_during_a_write(t):
     stage.wait_gone()
 
 
-# covers: A client changes a long call while our server reads it: it is one call or the other, or
-# no call. Other clients notice nothing.
+# covers: A client changes a long call several times while our server reads the call. The server
+# executes one version of the call, or refuses the call. Other clients are not disturbed.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_long_call_that_changes(t):
     stage, kinds = Stage(t), []

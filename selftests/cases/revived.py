@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A device that repeats a registration must not make a revoked key valid again."""
+"""If a device repeats the registration of memory, a revoked key must not become valid again."""
 
 import os
 import pathlib
@@ -12,7 +12,8 @@ from lib.case import ENV, case, check, equal
 from lib.responder import BLOCK, Stage
 from lib.workers import Crew
 
-# The opcode of RoCE's acknowledgements. The rules drop those of the server, and nothing else.
+# The opcode of RoCE's acknowledgements. The packet filter's rules drop only acknowledgements from
+# the server.
 ACKNOWLEDGE = "0x11"
 RULES = f"""
 table inet revived {{
@@ -66,7 +67,8 @@ def behind_a_fence_no_key_lives_again(t):
 
 
 def an_ended_call_is_out_of_reach(t):
-    """Checks that the server cannot write to the memory of a completed call after a retransmission.
+    """Checks that the server cannot write to the memory of a completed call after the device has
+    retransmitted packets.
     """
     t.defer(module.unload)
     stage = Stage(t)
@@ -79,7 +81,8 @@ def an_ended_call_is_out_of_reach(t):
         stage.responder.call("arm", "own region invalidated, not announced")
         hold_acknowledgements()
         start = time.monotonic()
-        # The Send of this call is not acknowledged, so rxe retransmits it and everything after it.
+        # The Send of this call is not acknowledged, so rxe retransmits the Send and all later work
+        # requests.
         stage.small()
         # The reply invalidates the region, and the call completes.
         stage.read(buffer)
@@ -87,17 +90,18 @@ def an_ended_call_is_out_of_reach(t):
             time.sleep(0.005)
         check(retries() > before, "the client's device has sent nothing again")
         time.sleep(max(0, start + HOLD - time.monotonic()))
-        # The acknowledgement of this call covers everything before it.
+        # The acknowledgement of this call also acknowledges all earlier packets.
         stage.small()
         status = stage.responder.call("probe")
         check(status != "success", "the server has written to memory of a call that was over")
         now = stage.numbers("epoch")[0]
         t.note(f"a write behind the end of the call: {status}; connection {epoch} -> {now}")
-        # The denied write ended the connection; this call needs a new one.
+        # The device denied the write and ended the connection. So this call needs a new connection.
         stage.read()
 
 
-# The number of calls that wait at a time, each after a registration.
+# The number of calls that wait for an answer at a time. Memory was registered for each of these
+# calls.
 WRITERS = 3
 
 
@@ -106,8 +110,8 @@ def write_one(_, fd, number):
 
 
 def sent_again_at_depth(t, files, count):
-    """Makes the device retransmit its queue while several calls wait for their answers; checks that
-    this costs `count` connections."""
+    """Makes the device retransmit its send queue while several calls wait for their answers. Checks
+    that the retransmission ends `count` connections."""
     before, clock = retries(), wait.Clock()
     with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
         hold_acknowledgements()
@@ -119,8 +123,8 @@ def sent_again_at_depth(t, files, count):
     equal(lost, [count], "connections lost because a registration was executed again")
 
 
-# The device fails the connection when it repeats the registration of a call that still waits. That
-# costs one connection and no call.
+# If the device repeats the registration for a call that still waits, the device fails the
+# connection. One connection ends, and no call fails.
 @case(versions=("3",), clients=("ours",), stock_only=True, loaded=False, provider="rxe", seconds=60)
 def one_lost_connection_brings_the_fence(t):
     module.insmod()
@@ -133,7 +137,7 @@ def one_lost_connection_brings_the_fence(t):
     for number in range(WRITERS):
         files.append(os.open(f"{top.here}/f{number}", os.O_WRONLY | os.O_DIRECT))
         t.defer(os.close, files[-1])
-    # A patched rxe repeats no registration.
+    # An rxe with our patch does not repeat registrations.
     lost = 0 if ENV.upstream else 1
     for _ in range(ROUNDS):
         sent_again_at_depth(t, files, lost)

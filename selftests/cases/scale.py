@@ -15,7 +15,7 @@ OTHER = "192.0.2.3"
 
 
 def other_address(t):
-    """Adds a second address to the server for the time of the case."""
+    """Adds a second address to the server until the end of the case."""
     t.server.run("ip", "addr", "add", f"{OTHER}/24", "dev", "eth0")
     t.defer(t.server.run, "ip", "addr", "del", f"{OTHER}/24", "dev", "eth0")
 
@@ -26,7 +26,7 @@ def peers():
 
 
 def exchange(t, mount, number, size=300001):
-    """Sends data both ways and compares them."""
+    """Transfers data in both directions and compares them."""
     here, there = mount.path(f"scale-{number}")
     content = pattern.data(number, 0, size)
     pathlib.Path(here).write_bytes(content)
@@ -73,7 +73,7 @@ def two_servers_stay_apart(t):
 
 
 def delete(directory):
-    """Removes a connection; returns whether the kernel allowed it."""
+    """Removes a connection. Returns whether the kernel allowed the removal."""
     try:
         (directory / "del_xprt").write_text("1")
     except OSError as error:
@@ -100,15 +100,16 @@ def connections_are_those_of_the_first_mount(t):
     equal([one["connect_count"] for one in first.xprts()], [1, 0], "connections made")
     found = xprt.directories()
     equal([delete(directory) for directory in found].count(True), 1, "connections taken away")
-    # A connection that was never established stays until the last mount is gone, and carries
-    # nothing.
+    # A connection that was never established exists until the last mount is removed, and carries no
+    # data.
     marked = [words for words in xprt.states() if {"OFFLINE", "REMOVE"} <= set(words)]
     equal((len(xprt.states()), len(marked)), (2, 1), "transports, and those to be removed")
     exchange(t, second, 2)
     equal(first.connects(), 1, "connections made")
 
 
-# covers: On a mount with nconnect, an added connection is used. It is gone after it is removed.
+# covers: A mount with nconnect uses a connection that an administrator adds. After the
+# administrator removes the connection, it no longer exists.
 @case(versions=("4.2",), seconds=60)
 def connections_come_and_go(t):
     mount = t.mount("nconnect=2")
@@ -157,7 +158,7 @@ def dstaddr_moves_the_connection(t):
 
 
 def in_namespace(_, mount):
-    """Mounts from inside the network namespace, in a process of its own."""
+    """Mounts from inside the network namespace, in a separate process."""
     with open(namespace.FILE) as space:
         os.setns(space.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     mount.make()

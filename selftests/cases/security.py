@@ -17,14 +17,15 @@ FLAVOURS = ("krb5", "krb5i", "krb5p")
 
 
 def sizes():
-    """Returns lengths from inline messages to the largest transfers, none of them round."""
+    """Returns lengths of transfers, from a length that fits into an inline message to the longest
+    transfers. Most lengths are not multiples of a power of two."""
     few = (1, 997, 5003, 200001, MIB + 3)
     return ENV.pick(small=few, debug=few[:4],
                     full=(*few, 3, 4091, 65537, 777777, MIB - 1, MIB, 3 * MIB + 1))
 
 
 def transfers(t, mount, number):
-    """Transfers by direct and buffered I/O, with large replies and long calls; all data are
+    """Transfers data by direct and buffered I/O, with large replies and long calls. All data are
     compared on the server."""
     top = t.directory(mount)
     here, there = top.path("direct")
@@ -62,9 +63,9 @@ def kerberos_carries_everything(t):
             numbers = mount.xprts()[0]
             allowed, direct = flavour == "krb5", numbers["write_segments"] > 0
             equal(numbers["nomsg_call"] == 0, direct, f"{flavour}: no long call")
-            # With sec=krb5 the kernel decides at random whether data may be placed directly:
-            # gss_create_new() does not initialise `au_flags`. A kernel that clears allocated memory
-            # always decides the same way.
+            # With sec=krb5 the kernel decides at random whether data may be placed directly,
+            # because gss_create_new() does not initialise `au_flags`. A kernel that clears
+            # allocated memory always makes the same decision.
             if not (allowed and ENV.debug):
                 equal(direct, allowed, f"{flavour}: data read directly")
             check(numbers["reply_segments"] > 0, f"{flavour}: no Reply chunk")
@@ -74,7 +75,7 @@ def kerberos_carries_everything(t):
 
 
 def as_user(_, uid, path, content):
-    """Writes and reads a file as the user `uid`, in a process of its own."""
+    """Writes and reads a file as the user `uid`, in a separate process."""
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
@@ -88,7 +89,7 @@ def as_user(_, uid, path, content):
 
 
 def write_directly(_, path, content):
-    """Makes one large write, in a process of its own."""
+    """Makes one large write, in a separate process."""
     buffer = Buffer(len(content))
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o644)
     buffer.write(fd, content, 0)
@@ -105,8 +106,8 @@ def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     t.defer(responder.close)
     mount = realm.mount("krb5p", "timeo=50", version="3", port=responder.port)
     here, there = t.directory(mount).path("file")
-    # Only page allocations fail, and none of a slab: without memory for a checksum the call would
-    # end.
+    # Only allocations of pages fail, but no allocations of pages for slabs: the call would end if
+    # there were no memory for a checksum.
     injection = Injection(t, ("fail_page_alloc",))
     injection.only_module("auth_rpcgss")
     injection.spare_slabs()

@@ -17,7 +17,7 @@ from lib.responder import ONE, TWO, forgotten, preferred, transport
 from lib.served import VERSION, connections, highest
 
 PAGE = 4096
-# The other NFS version, so that the two mounts share no connection.
+# The second mount uses another NFS version, so that the two mounts do not share a connection.
 OTHER = {"3": "4.2", "4.2": "3"}
 
 

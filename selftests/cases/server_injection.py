@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Failed allocations of our server: each call is answered, or its connection ends, and nothing is
+"""Allocations of our server fail: each call is answered or its connection ends, and no object is
 left behind.
 """
 
@@ -16,10 +16,11 @@ from lib.requester import calls, row, tables
 from lib.served import counters, ends
 
 CLIENTS = "ours", "intree"
-# A program that selects the allocations of the server's module; none of them fails yet. Two kinds
-# of allocations never fail. The first are messages of the connection manager: without memory it
-# never sends its DREQ, so a client would not learn that its connection has ended. The second are
-# pages of slabs, which are shared with other modules.
+# A program that selects the allocations of the server's module. The program itself makes no
+# allocation fail. Two kinds of allocations never fail. The first kind are messages of the
+# connection manager: without memory the connection manager never sends its DREQ, so a client would
+# not learn that its connection has ended. The second kind are pages of slabs, which the module
+# shares with other modules.
 SELECT = f"""
 import sys
 sys.path.insert(0, "{REPO}/selftests")
@@ -31,13 +32,14 @@ injection.only_module("svcrdma_rs")
 injection.spare("failslab", text("ib_cm"))
 injection.spare_slabs()
 """
-# The causes that the server shows for a connection whose call or reply found no memory, and for a
-# connection whose client has left.
+# Causes for the end of a connection, as the server shows them. The first cause means that there was
+# no memory for a call or a reply. The second cause means that the client has disconnected.
 UNANSWERED, LEFT = "an answer could not be sent", "the client disconnected"
 # Time limit for an answer, in seconds. On the debug kernel it is 45 seconds, which is less than the
 # time for which a client may be silent.
 SECONDS = 5
-# Numbers of allocations: more than one call makes, and more than one accept makes.
+# Numbers of allocations. The first is larger than the number that one call makes. The second is
+# larger than the number that one accepted connection makes.
 OF_CALL, OF_ACCEPT = 16, 64
 
 
@@ -78,8 +80,8 @@ class Failures:
 
 
 def answered(client, count):
-    """Waits for this number of answers. Returns whether they all came. Otherwise the connection
-    must have ended."""
+    """Waits for this number of answers. Returns whether all of them arrived. If an answer is
+    missing, the connection must have ended."""
     for _ in range(count):
         if client.receive(ENV.patience(SECONDS)) is None:
             check(client.connection.ended(), "a call without an answer on a connection that lives")
@@ -88,7 +90,8 @@ def answered(client, count):
 
 
 def ended(t, before, wanted):
-    """Checks why connections have ended since `before`. A connection is counted when it is gone."""
+    """Checks why connections have ended since `before`. The server counts a connection when the
+    connection is completely removed."""
     def found():
         return dict(ends(t) - before)
 
@@ -98,7 +101,7 @@ def ended(t, before, wanted):
 
 
 def as_before(t, stage, pages):
-    """Checks that the server works, and has given all memory back."""
+    """Checks that the server works, and that it has freed all memory."""
     stage.read()
     stage.tcp()
     stage.wait_gone()
@@ -127,7 +130,7 @@ def replies_that_find_no_memory_are_not_forgotten(t):
 
 
 def two_reads(client):
-    """Builds a call with two READs, each with a Write chunk."""
+    """Builds a call with two READ operations. Each READ has a Write chunk."""
     xid, half = client.next(), tables.BLOCK // 2
     rpc = calls.compound(xid, tables.PATH, calls.read(0, half), calls.read(half, half))
     chunks = [[client.memory(half, row.WRITE)[1]] for _ in range(2)]
@@ -147,8 +150,9 @@ PATHS = {
 }
 
 
-# covers: Each path of a call through our server finds no memory, at one allocation after another.
-# The call is answered, or its connection ends because of the missing memory. All memory comes back.
+# covers: In each way in which our server can handle a call, one allocation after another fails. The
+# call is answered, or its connection ends because of the missing memory. The server frees all
+# memory.
 @case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=150, full_seconds=900)
 def each_path_of_a_call_may_find_no_memory(t):
     stage, failures, pages = Stage(t), Failures(t), counters(t)["memory_free_pages"]
@@ -170,8 +174,8 @@ def each_path_of_a_call_may_find_no_memory(t):
     as_before(t, stage, pages)
 
 
-# covers: Allocations fail while our server accepts connections. A connection is rejected, or it
-# works. Nothing of a rejected one is left.
+# covers: Allocations fail while our server accepts connections. Each connection is rejected or
+# works. No object of a rejected connection is left.
 @case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=150, full_seconds=600)
 def allocations_of_an_accept_may_fail(t):
     stage, failures = Stage(t), Failures(t)

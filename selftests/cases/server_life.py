@@ -20,8 +20,9 @@ CLIENTS = "ours", "intree"
 CALLS = 8
 # Maximum number of connections that a listener accepts from one address.
 MOST = 128
-# Addresses of clients that hold idle connections at the same time, and maximum number of KiB of the
-# server's memory for each connection. The queues of the software device count, too.
+# The first constant contains the addresses of clients that hold idle connections at the same time.
+# The second constant is the maximum number of KiB of the server's memory for each connection. It
+# includes the queues of the software device.
 ADDRESSES = [f"192.0.2.{101 + number}" for number in range(4)]
 MOST_KIB = 2048
 
@@ -64,7 +65,7 @@ def many_loads(t):
         tracing.watch_server(t)
         asked(stage)
         check(tracing.of_server(t), "no event")
-        # The server calls this client on its connection.
+        # The server sends callbacks to this client on the client's connection.
         t.mount(version="4.2").remove()
         faults.stop_nfsd(t.server)
         wait.until(lambda: not t.server.run("sh", "-c", "rmmod svcrdma_rs 2>&1 || true").strip(),
@@ -142,12 +143,12 @@ def a_listener_follows_its_bond(t):
         before = listening()
         equal(len(before), 1, "identifiers that listen at the bond's address")
         t.server.run("ip", "link", "set", "bond0", "type", "bond", "active_slave", slave)
-        wait.until(lambda: listening() not in ([], before), ENV.patience(10),
+        wait.until(lambda known=before: listening() not in ([], known), ENV.patience(10),
                    "another identifier that listens")
     stage.read()
 
 
-# covers: Many connections break during calls. Nothing is left in our server.
+# covers: Many connections break during calls. No object of these connections is left in our server.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=1800)
 def many_broken_connections(t):
     stage = Stage(t)
@@ -173,7 +174,8 @@ def many_idle_connections(t):
             opened.append(client)
             count += 1
         except row.NotAccepted:
-            # No other connection has been idle for long enough.
+            # The server rejected the connection, because no other connection has been idle long
+            # enough to be ended.
             client.connection.close()
             rejected += 1
             check(clock.seconds() < ENV.patience(600), f"{count} connections")
@@ -198,11 +200,11 @@ def many_idle_connections(t):
 
 
 def hold(stop, stage, address, port, count):
-    """Holds idle connections from one address, each of which had one call. Returns how many of them
-    the server ended.
+    """Makes connections from one address, makes one call on each of them, and keeps them idle.
+    Returns how many of these connections the server ended.
     """
-    # The parent's device must stay open here, because both processes share the open file of the
-    # device.
+    # This child process opens its own RDMA device. It must not close the parent's device, because
+    # both processes share the open file of that device.
     own = types.SimpleNamespace(verbs=stage.verbs, device=stage.verbs.Device(faults.device()))
     opened = []
     for _ in range(count):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The texts that name rails. Each network namespace has its own texts, and the kernel checks them.
+"""The settings that name rails. Each network namespace has its own settings, and our kernel module
+checks them.
 """
 
 import errno
@@ -39,7 +40,7 @@ def run(*argv, okay=True):
 
 
 def there(script, okay=True):
-    """Runs a script in the other namespace."""
+    """Runs a script in another network namespace."""
     return run("ip", "netns", "exec", SPACE, "sh", "-ec", script, okay=okay)
 
 
@@ -172,7 +173,8 @@ def serve(t):
     t.defer(EXPORTS.unlink, missing_ok=True)
     t.defer(run, "sh", "-c", f"exportfs -ua; umount /proc/fs/nfsd {PIPES}")
     run("sh", "-ec", PREPARE)
-    # Daemons that the kernel's server asks about its clients and about their addresses.
+    # Daemons from which the kernel's NFS server requests information about its clients and their
+    # addresses.
     for argv in (("nfsdcld", "--foreground"), ("rpc.mountd", "--foreground")):
         daemon = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         t.defer(daemon.wait, ENV.patience(10))
@@ -198,7 +200,8 @@ def servers_are_told_apart(t):
     check("xprtrdma-rails" not in t.server.run("sh", "-c", CLIENTS), "a client is left")
     code, text = asked(f"{ENV.server}={OURS}")
     equal((code, f"{OURS}: cannot be told: connection refused" in text), (2, True), text)
-    # Another server: first with its own name, then with the first server's name.
+    # This machine acts as another server: first with its own name, then with the name of the first
+    # server.
     serve(t)
     name = socket.gethostname()
     t.defer(socket.sethostname, name)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Killed processes and silent servers: memory is returned, other processes are not disturbed, soft
-mounts fail and hard mounts wait."""
+"""Killed processes and silent servers: memory is freed, other processes are not disturbed, soft
+mounts report errors and hard mounts wait."""
 
 import contextlib
 import errno
@@ -43,7 +43,7 @@ def write_for_ever(_, path, pieces):
 
 
 def read_until(stopped, path, pieces):
-    """Reads large blocks with direct I/O and compares them; returns how many."""
+    """Reads large blocks with direct I/O and compares them. Returns the number of blocks."""
     fd, buffer, turns = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(BLOCK), 0
     while not stopped():
         at = turns % BLOCKS
@@ -56,7 +56,7 @@ def read_until(stopped, path, pieces):
 
 
 def wait_under_way(mount, more):
-    """Waits until the mount has sent `more` calls."""
+    """Waits until the mount has sent `more` additional calls."""
     start = mount.xprts()[0]["sends"]
     wait.until(lambda: mount.xprts()[0]["sends"] > start + more, ENV.patience(30),
                "transfers under way")
@@ -93,7 +93,7 @@ def killed_readers_and_writers_harm_nobody(t):
 
 
 def list_for_ever(_, path):
-    """Lists a directory, asking the server each time."""
+    """Lists a directory again and again. Each listing is requested from the server."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     while True:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -101,8 +101,8 @@ def list_for_ever(_, path):
 
 
 def longest_pause(stopped, act):
-    """Calls `act` again and again. Returns the longest time from one end to the next, and the
-    number of calls."""
+    """Calls `act` again and again. Returns the longest time between the ends of two successive
+    calls, and the number of calls."""
     last, longest, turns = time.monotonic(), 0.0, 0
     while not stopped():
         act()
@@ -121,8 +121,8 @@ def read_on(stopped, path):
 
 
 def counter(mount):
-    """Returns a function that counts what a mount of one transport does from now on, for `tools/lab
-    kills`.
+    """Returns a function that reports how many connections and RPCs a mount with one transport has
+    made since now, for `tools/lab kills`.
 
     The function writes its result at once, because the machine may crash after the next kill.
     """
@@ -140,8 +140,8 @@ def counter(mount):
 
 
 def kill_listings(t, mount, top):
-    """Kills processes while the server answers them. Returns the number of new connections that
-    this costs, and the longest pause of other processes.
+    """Kills processes while the server answers their calls. Returns the number of new connections
+    that the kills cause, and the longest pause of other processes.
 
     Whether a kill comes before the reply depends on chance.
     """
@@ -171,7 +171,8 @@ def kill_listings(t, mount, top):
 
 
 def kill_before_the_reply(t, top):
-    """Kills a listing while every thread of the server waits for its disk.
+    """Kills a process that lists a directory, while every thread of the server waits for the
+    server's disk.
 
     The disk continues at once: the connection would end if a region were revoked during the
     server's Write. Therefore a slow client may get the reply before the process has ended.
@@ -224,12 +225,13 @@ def change_mode(_, path):
 
 
 def window():
-    """Returns sunrpc's numbers about the only transport."""
+    """Returns the numbers that sunrpc shows in sysfs about the only transport."""
     return xprt.info(xprt.directories()[0])
 
 
 def few_credits(t):
-    """Mounts from a server that grants few credits. Creates files for twice as many calls."""
+    """Mounts from a server that grants few credits. Creates twice as many files as there are
+    credits."""
     faults.grant(t, CREDITS)
     mount = t.mount("noac", export=ENV.disk)
     top = t.directory(mount)
@@ -243,7 +245,8 @@ def given_up(t, top):
     """Makes calls of killed processes hold every credit while the block runs."""
     with faults.frozen(t.server):
         victims = [Worker(change_mode, f"{top.here}/f{n}") for n in range(2 * CREDITS)]
-        # No credit is used by a call that looks the file up: the server would answer such a call.
+        # The calls that hold the credits must be SETATTR calls. A call that looks a file up must
+        # not hold a credit, because the server would answer such a call.
         wait.until(lambda: xprt.waiting_for_replies("SETATTR") == CREDITS
                    and xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(20),
                    "every credit used, and calls that wait for one")
@@ -273,7 +276,7 @@ def calls_of_killed_processes_keep_their_credits(t):
     equal(xprt.numbers_of("counters", "late_replies"), [CREDITS], "late replies")
     equal(xprt.numbers_of("counters", "bad_xid"), [0], "unexplained replies")
     equal(mount.connects(), 1, "connections")
-    # Unmounted before the server's old number of credits is restored.
+    # The mount is removed here, before the server's earlier number of credits is restored.
     mount.remove()
 
 
@@ -302,7 +305,8 @@ def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
                    ENV.patience(60), "the connection is given up")
         taken = clock.seconds()
         t.note(f"noticed after {taken:.1f} s")
-        # It takes about 15 s with a call in flight, and 40 s on an idle connection.
+        # The client notices the dead server after about 15 s if a call is in flight, and after 40 s
+        # on an idle connection.
         check(taken < 30, f"noticed after {taken:.0f} s only")
     faults.speak(t.server)
     Worker(change_mode, f"{top.here}/f0").join(ENV.patience(60))
@@ -330,7 +334,7 @@ def soft_mount_fails_when_the_server_is_silent(t):
     t.note(f"gave up after {clock.seconds():.1f} s")
     check(clock.seconds() < ENV.patience(120), f"gave up after {clock.seconds():.0f} s only")
     faults.speak(t.server)
-    # The mount itself still works.
+    # The soft mount still works after its calls have failed.
     wait.until(lambda: answers(fd, buffer), ENV.patience(60), "an answer again")
     os.close(fd)
 
@@ -402,9 +406,9 @@ def a_waiting_process_gets_its_memory_back(t):
     wait.until(lambda: os.statvfs(mount.where), ENV.patience(30), "the mount works")
 
 
-# umount -f of a dead server ends waiting calls with an error. With NFSv4.x this is not tested,
-# because a successful forced unmount then sends a last call to the server and waits for its answer,
-# with every transport.
+# umount -f of a mount whose server is dead ends waiting calls with an error. With NFSv4.x this is
+# not tested, because a successful forced unmount then sends a last call to the server and waits for
+# its answer, with every transport.
 @case(versions=("3",), seconds=150)
 def forced_unmount_of_a_silent_server_ends(t):
     before = module.resources()
@@ -460,8 +464,8 @@ def force(mount):
         check(error.errno in (errno.EBUSY, errno.EINVAL), f"umount -f: {error}")
 
 
-# covers: This tests the machine itself. A program ends when it gets a signal. nfstest stops its
-# packet capture in this way.
+# covers: The case tests the machine itself: a program ends when it gets a signal. nfstest stops its
+# packet capture by a signal.
 @case(versions=None)
 def programs_can_be_told_to_end(_):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

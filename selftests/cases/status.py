@@ -29,7 +29,7 @@ def run(*argv):
 
 
 def told(mount, *argv):
-    """Returns the exit status and the report about a mount."""
+    """Returns the exit status of xprtrdma-status, and its report about a mount."""
     code, text = run("--json", *argv, mount.where)
     one, = json.loads(text)["mounts"]
     return code, one
@@ -83,8 +83,8 @@ def a_mount_that_is_well(t):
             # A call may complete while the table is read.
             check(min(counted) > 0 and max(counted) - min(counted) <= 4, stages)
             check(all(sum(times["buckets"]) == times["calls"] for times in stages.values()), stages)
-            # Calls spend most of their time in this stage, because each connection has one call at
-            # a time.
+            # Calls spend most of their time in the stage "answer", because each connection has only
+            # one call at a time.
             check(stages["answer"]["median_below_us"] > stages["complete"]["median_below_us"],
                   stages)
         equal((xprt.DEBUGFS / "measure_latency").read_text(), "0\n", "measured afterwards")
@@ -155,7 +155,7 @@ def a_cable_that_was_pulled_out(t):
         wait.until(named, ENV.patience(30), "the verdict of a link that is down")
     finally:
         faults.lab("client", "plug")
-        # rxe may be unable to send after this, so the device is made again.
+        # rxe may be unable to send after its link was down, so the RDMA device is created again.
         faults.remove_client_device()
         faults.add_client_device()
         if user:

@@ -10,12 +10,13 @@ from lib.env import REPO
 
 PAGE = REPO / "Documentation/tutorial.rst"
 TYPED = re.compile(r"^  (server|client)# (.*)$", re.MULTILINE)
-# Commands that are left out: the machines have no package archive and no compiler.
+# The beginnings of commands that are not run, because the lab's machines have no package archive
+# and no compiler.
 ELSEWHERE = ("apt-get ", "make ")
 RESTART = "systemctl restart nfs-server"
 # The command that replaces RESTART on machines without an init system.
 BY_HAND = "exportfs -ra && rpc.nfsd 0 && rpc.nfsd 8"
-# The exported directory, on a disk: knfsd needs no fsid for a file system on a disk.
+# The exported directory. It is on a disk, because knfsd needs no fsid for a file system on a disk.
 SERVED = "/exports/srv/try"
 PREPARE = f"mkdir -p {faults.DISK}/try {SERVED} && mount --bind {faults.DISK}/try {SERVED}"
 UNDO = (f"umount {SERVED} && rmdir {SERVED} && rm -rf {faults.DISK}/try && "

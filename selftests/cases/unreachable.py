@@ -12,14 +12,15 @@ from lib.mounts import Refused
 # If this number is added to the server's address, the sum is an address that no machine has.
 NOBODY = 75
 UNUSED_PORT = 20050
-# Seconds until a mount fails: if the address cannot be resolved, and if the connection request is
-# not answered. The administrator's guide has these values in its table of times.
+# Seconds until a mount fails. The first constant is for an address that cannot be resolved, the
+# second for a connection request that is not answered. The administrator's guide lists these values
+# in its table of times.
 ADDRESS_SECONDS = 5
 REQUEST_SECONDS = 15
 # Seconds added for the processes of mount(8), which are slow in an emulated machine.
 SLACK_SECONDS = 5
-RETRY_SECONDS = 120  # time for which mount(8) retries by default
-# Drops what arrives at the server's TCP port.
+RETRY_SECONDS = 120  # time in seconds for which mount(8) retries by default
+# Rules that drop all packets that arrive at the server's TCP port.
 TCP_SILENCE = """
 table inet selftests-tcp {
     chain in {
@@ -31,10 +32,10 @@ table inet selftests-tcp {
 
 
 def fails(t, options, most, *words, host=None, seconds=None):
-    """Expects a mount to fail, and notes how long that took.
+    """Expects a mount to fail, and notes how long the attempt took.
 
-    For our client, checks that it took at most `most` seconds and that the message contains
-    `words`.
+    For our client, checks that the attempt took at most `most` seconds and that the message
+    contains `words`.
     """
     clock = wait.Clock()
     try:
@@ -54,7 +55,7 @@ def fails(t, options, most, *words, host=None, seconds=None):
 @contextlib.contextmanager
 def leaving_nothing():
     """Checks that the block leaves no transport and no objects of the device behind."""
-    # The connection of the case before may still be closing.
+    # The connection of the previous case may not be closed completely yet.
     wait.until(lambda: all("cm_id 0" in line for line in module.resources() if line),
                ENV.patience(20), "no connection left")
     before = module.resources()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Version two of RPC-over-RDMA: it is negotiated, the client falls back from it, and everything of
-version one works over it.
+"""Version two of RPC-over-RDMA: client and server negotiate version two, the client falls back to
+version one, and everything that works in version one also works in version two.
 
-The only server that speaks it here is the responder of these tests.
+The only server here that supports version two is the responder of these tests.
 """
 
 import os
@@ -29,13 +29,14 @@ MAGIC = b"\xf6\xab\x0e\x18"
 INLINE_READ = pathlib.Path("/proc/sys/sunrpc/rdma_max_inline_read")
 PROBE_SIZE = 72
 CALLERS = version_two.CALLERS
-OPTIONS = 12  # number of options: more than the client refuses at a time
+OPTIONS = 12  # number of options, which is larger than the number that the client refuses at a time
 ROUND_TRIP_MS = 300
 MOST_TRIPS, MOST_MOUNTS = 1.7, 5
-# The event with which the kernel's server reports a message of another version.
+# The directory of tracing, and the event with which the kernel's own server reports a message of an
+# unknown version.
 TRACING, BAD_VERSION = "/sys/kernel/tracing", "svcrdma_decode_badvers_err"
-# In small size, version two plays only every third row of those tables that version one plays in
-# full.
+# In small size, the tests of version two use only every third row of the tables that the tests of
+# version one use completely.
 ROWS_SHARE = 3
 ONE_AND_TWO = (1, 2, 1)
 # The answers of a server without version two, in the layout of either version.
@@ -43,7 +44,7 @@ WITHOUT_TWO = ((1, 1, 1), (1, 1, 2))
 
 
 class Peer:
-    """The responder, and what it saw of each connection."""
+    """The responder, and the first messages that it received on each connection."""
 
     def __init__(self, t):
         self.t, self.responder = t, Responder()
@@ -53,7 +54,7 @@ class Peer:
         self.speak(*ONE_AND_TWO)
 
     def speak(self, *versions):
-        """Makes the responder speak these versions from now on, and forget what it saw."""
+        """Makes the responder support only these versions from now on, and clear its log."""
         self.responder.call("speak", *versions)
 
     def arm(self, row):
@@ -73,7 +74,8 @@ class Peer:
 
     @staticmethod
     def unmount(mount):
-        """Unmounts the only mount; what is known about the server is forgotten with it."""
+        """Unmounts the only mount. With the mount, the client's knowledge about the server is
+        removed."""
         mount.remove()
         forgotten()
 
@@ -87,7 +89,7 @@ class Peer:
         return [message.version(octets) for octets in self.firsts()]
 
     def judge(self):
-        """Fails if the responder has logged a mistake of the client."""
+        """Fails if the responder has logged an error of the client."""
         wrong = [line for line in self.log() if line.startswith("wrong")]
         check(not wrong, "; ".join(wrong))
 
@@ -105,20 +107,20 @@ def state(port, name):
 
 
 def waiting(procedure):
-    """Returns the number of calls of a procedure, wherever they wait."""
+    """Returns the number of calls of a procedure that exist, whatever they wait for."""
     tasks = "".join(file.read_text() for file in xprt.CLIENTS.glob("*/tasks"))
     return tasks.count(f" {procedure} ")
 
 
 def again(mount):
-    """Ends every connection; the mount connects again."""
+    """Ends every connection, and waits until the mount has connected again."""
     before = mount.connects()
     xprt.force_disconnect()
     xprt.wait_reconnected_by(mount, before, lambda: os.statvfs(mount.where))
 
 
 def probe(xid, slots):
-    """Returns the probe: a NULL call of NFS without credentials, alone in its message."""
+    """Returns the probe: a message that contains only a NULL call of NFS without credentials."""
     return message.Message(xid, 2, credit=slots, direction=message.CALL, payload=message.word(
         xid, message.CALL, 2, rpc.NFS, 3, 0, 0, 0, 0, 0)).octets()
 
@@ -254,8 +256,8 @@ def a_server_without_version_two(t):
     asked = questions(t)
     with preferred(TWO):
         mount = t.mount()
-        # One mount is of another file system and uses the same connection. The other one is of
-        # another NFS version and uses another connection.
+        # The next two mounts use the same server. The first is of another file system, and uses the
+        # existing connection. The second uses another NFS version and another connection.
         t.mount(export=ENV.disk)
         other = t.mount(version="3" if t.version != "3" else "4.2")
     port = mounts.PORT
@@ -291,7 +293,8 @@ def a_question_costs_one_round_trip(t):
 
 
 def questions(t):
-    """Returns a function that counts how often the kernel's server was asked for another version.
+    """Returns a function that counts how often the kernel's server has received messages of an
+    unknown version since now.
     """
     enable, events = f"{TRACING}/events/rpcrdma/{BAD_VERSION}/enable", f"{TRACING}/trace"
     t.server.call("text", events, "")
@@ -389,7 +392,7 @@ def odd_answers_to_the_probe(t):
         mount = peer.mount(TWO)
         found = (peer.versions(), peer.state("version"), peer.state("peer's version 2"))
         t.note(f"{row.rules}: {row.name}: {clock.seconds():.2f} s, {found}")
-        # The attempt to connect continued; it did not fail.
+        # The attempt to connect must have continued, and must not have failed.
         failed = "last failure" in (transport(peer.port) / "state").read_text()
         again(mount)
         versions = peer.versions()
@@ -421,7 +424,8 @@ def calls_wait_for_the_answer_to_the_probe(t):
                    "calls at once")
     finally:
         log = stage.responder.call("log")[1]
-        # The responder holds only the one call that was sent.
+        # This row makes the responder hold only a probe, so that the responder answers later calls
+        # at once. The calls that it already holds are then released.
         stage.responder.call("arm", "probe held")
         for _ in range(stage.responder.call("calls") - 1):
             stage.responder.call("release")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The harness of the system tests.
+"""The framework of the system tests.
 
 main     command line and selection of cases
 runner   one process for each case: limits, judgement, cleaning up

@@ -19,22 +19,25 @@ from .env import ENV, PORT
 from .hostile.message import LAYOUTS, Malformed, Message, decode, numbers, word
 from .requester import calls, row, tables
 
-# Only the lab's machines have the RDMA library. The names of the cases are needed elsewhere as
-# well.
+# This module is imported only when a case runs. Only the lab's machines have the RDMA library, but
+# the names of the cases are also needed on other machines.
 VERBS = "lib.requester.verbs"
 BLOCK = 8192
 OURS = "/sys/module/svcrdma_rs"
-# Time limit for an answer, and for the end of a connection, even on a busy machine.
+# Time limits in seconds for an answer and for the end of a connection. They are long enough for a
+# busy machine.
 ANSWER_SECONDS, END_SECONDS = 10, 20
-# Time limit in which a server with a free thread answers a call over TCP.
+# Time limit in seconds in which a server with a free thread answers a call over TCP.
 TCP_SECONDS = 2
 TCP_PORT = 2049
-# The number of bytes that a READ or WRITE may have. A call has a page more.
+# The first constant is the file with the maximum number of bytes of data in a READ or WRITE. The
+# second constant is the size of a page: a whole call may be one page longer than its data.
 MOST_DATA, PAGE = "/proc/fs/nfsd/max_block_size", 4096
 LAST = 0x80000000  # bit that marks the last fragment of a record
-# Counter of clients. Each client takes its xids from a range of its own. Otherwise the server might
-# take a call for an earlier call that it has answered, or that has broken connections. The count
-# includes the clients of other cases, which run in other processes.
+# An endless sequence of random first xids. Each client takes its xids from a separate range that
+# begins with one of these. Otherwise the server might confuse a call with an earlier call that the
+# server has answered, or that has broken connections. The first xids are random because other cases
+# run in other processes.
 XIDS = iter(lambda: random.SystemRandom().randrange(0x10, 0x70000) << 12, None)
 
 
@@ -59,7 +62,7 @@ class Client:
         return self.xid
 
     def message(self, payload=None, xid=None, **fields):
-        """Builds a valid message with a NULL call. The arguments change parts of it."""
+        """Builds a valid message with a NULL call. The arguments change parts of the message."""
         xid = xid or self.next()
         if payload is None:
             payload = calls.null(xid)
@@ -71,25 +74,26 @@ class Client:
         return self.connection.memory(*args)
 
     def send(self, message):
-        """Sends a message or bytes; returns the number of the work request."""
+        """Sends a message or bytes. Returns the number of the work request."""
         octets = message if isinstance(message, bytes) else message.octets()
         return self.connection.send(octets)
 
     def receive(self, seconds=None):
-        """Returns the next answer, or None; raises Malformed."""
+        """Returns the next answer, or None if no answer arrives. Raises Malformed if the answer
+        cannot be decoded."""
         octets = self.connection.receive_one(seconds or ENV.patience(ANSWER_SECONDS))
         if octets is None:
             return None
-        # An error repeats the version of its call. The layout of that version need not be known
-        # here.
+        # An error message has the version of its call. LAYOUTS may not contain that version, so the
+        # message is then decoded as version one.
         version, = numbers(octets, 4)
         found = decode(octets if version in LAYOUTS else octets[:4] + word(1) + octets[8:])
         found.vers = version
         return found
 
     def ping(self, answers=0):
-        """Makes a NULL call on this connection. Waits for its answer and for `answers` other
-        messages, and returns these."""
+        """Makes a NULL call on this connection. Waits for the answer to this call and for `answers`
+        other messages. Returns the other messages."""
         probe, others, answered = self.message(), [], False
         self.send(probe)
         while not answered or len(others) < answers:
@@ -105,8 +109,8 @@ class Client:
         return others
 
     def look(self):
-        """Read a few bytes of the requester's file. nfsd keeps at most 64 connections on which no
-        call with a valid file handle has arrived.
+        """Reads a few bytes of the requester's file. So nfsd does not end this connection: nfsd
+        keeps at most 64 connections on which no call with a valid file handle has arrived.
         """
         xid = self.next()
         self.send(self.message(payload=calls.compound(xid, tables.PATH, calls.read(0, 4)), xid=xid))
@@ -120,8 +124,8 @@ class Client:
 
 
 class Stage:
-    """The stage of a test: an honest mount beside the requester, a file for each of the two, and
-    the server's state."""
+    """The environment of a test: an honest mount beside the requester, a file for the mount, a file
+    for the requester, and the state of the server."""
 
     def __init__(self, t):
         if not t.server.run("sh", "-c", f"[ ! -d {OURS} ] || echo ours").strip():
@@ -142,7 +146,8 @@ class Stage:
         self.pairs = self.queue_pairs()
 
     def close(self):
-        """Closes the honest file, unless it was closed after a failed case."""
+        """Closes the file of the honest mount, unless the clean-up after a failed case has closed
+        it."""
         with contextlib.suppress(OSError):
             os.close(self.fd)
 
@@ -163,7 +168,7 @@ class Stage:
         self.t.server.run("ln", "-sfn", text, path)
 
     def grow(self, path, size):
-        """Makes a file of zeros of this size, or resizes it."""
+        """Creates a file of this size that contains zeros, or resizes the file if it exists."""
         self.t.server.run("truncate", "-s", str(size), path)
 
     def longest_call(self):
@@ -171,7 +176,7 @@ class Stage:
         return int(self.t.server.call("text", MOST_DATA)) + PAGE
 
     def unchanged(self):
-        """Complains if the content of the requester's file has changed."""
+        """Raises an error if the content of the requester's file has changed."""
         problem = pattern.difference(self.content(), self.original)
         check(problem is None, problem)
 
@@ -189,10 +194,10 @@ class Stage:
         wait.until(lambda: self.queue_pairs() <= self.pairs, ENV.patience(END_SECONDS),
                    "no connection of the requester left in the server")
 
-    # Check that other clients are not disturbed.
+    # The next methods check that other clients are not disturbed.
 
     def read(self):
-        """Makes a READ on the honest mount."""
+        """Makes a READ call on the honest mount, and checks the data."""
         found = Buffer(BLOCK).read(self.fd, BLOCK, 0)
         check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
 
@@ -219,11 +224,11 @@ class Stage:
         check(seconds < ENV.patience(TCP_SECONDS), f"NULL over TCP took {seconds:.1f} s")
         return seconds
 
-    # The next class runs one row of a table.
+    # The next methods run the rows of a table.
 
     def play(self, one):
-        """Misbehaves on a connection as one row of a table says, and complains unless the server
-        reacts as it must."""
+        """Violates the protocol on a connection as one row of a table describes. Raises an error
+        unless the server reacts as it must."""
         with self.client(private=one.private) as client:
             sent = one.deed(client)
             for message in sent if isinstance(sent, list) else [sent]:
@@ -238,7 +243,7 @@ class Stage:
         elif reaction.kind == row.DROPPED:
             equal(client.ping(), [], "answers to what is dropped")
         elif reaction.kind == row.ANY:
-            # This is the time limit until all messages are answered or the connection ends.
+            # Waits until all messages are answered or the connection ends. Either result is right.
             with contextlib.suppress(AssertionError, self.verbs.PyverbsRDMAError):
                 client.ping()
         else:

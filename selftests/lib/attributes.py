@@ -9,11 +9,12 @@ LIBC.getxattr.restype = ctypes.c_ssize_t
 
 
 def attribute(path, name, room=65536):
-    """Returns the value of an attribute; asks once, with room for the largest.
+    """Returns the value of an extended attribute. Makes only one request, with room for the longest
+    value.
 
-    os.getxattr() first asks with little room. GETXATTR has no argument for that: the server's reply
-    then exceeds the Reply chunk, and the call fails over RDMA with any client (in-tree: EIO), where
-    it would be ERANGE over TCP.
+    os.getxattr() first makes a request with little room. The GETXATTR operation cannot tell the
+    server how much room there is. So the server's reply exceeds the Reply chunk, and the call fails
+    over RDMA with any client (with EIO for the in-tree client). Over TCP it would fail with ERANGE.
     """
     value = ctypes.create_string_buffer(room)
     length = LIBC.getxattr(os.fsencode(path), name.encode(), value, room)

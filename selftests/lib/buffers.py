@@ -26,9 +26,10 @@ class Buffer:
             raise AssertionError(f"wrote {done} of {len(data)} bytes at {offset}")
 
     def read(self, fd, length, offset, shift=0):
-        """Reads up to `length` bytes into this memory; returns what came."""
+        """Reads up to `length` bytes into this memory. Returns the bytes that were read."""
         view = self.view(length, shift)
-        # The part that the transfer does not fill must not look like data.
+        # The memory is filled with a constant, so that bytes that the transfer does not write
+        # cannot be mistaken for data.
         view[:] = b"\xa5" * length
         done = os.preadv(fd, [view], offset)
         return bytes(view[:done])

@@ -18,7 +18,7 @@ KIB, MIB = 1 << 10, 1 << 20
 DIRTY, PIECE = 8 * MIB, 256 * KIB
 DIRTY_FILE, LIFE_FILE = 90, 91     # numbers of the files on the mount
 BLOCK = 16 * KIB
-# Memory that stays free, in MiB. With less, the kernel would kill some process.
+# Amount of memory that stays free, in MiB. With less free memory, the kernel would kill a process.
 LEFT_MIB = 160
 CHUNK = 16 * MIB
 LIFE_BYTES = 9000
@@ -33,8 +33,8 @@ def mortal(*args):
 
 
 class Bystander:
-    """A writer on a mount that is to be stopped, killed or cut off. No acknowledged write may be
-    lost.
+    """A writer on a mount. The test will stop or kill the writer, or cut off the mount. No
+    acknowledged write may be lost.
     """
 
     def __init__(self, server, mount, number):
@@ -49,12 +49,13 @@ class Bystander:
         return self
 
     def finish(self):
-        """Stops the writer between two writes, and compares its file."""
+        """Stops the writer between two writes, and compares the writer's file with the acknowledged
+        data."""
         self.worker.join(ENV.patience(120))
         self.compare(())
 
     def kill(self, number):
-        """Kills the writer in the middle of its work."""
+        """Kills the writer while it is working, and compares the writer's file."""
         self.worker.kill(number)
         try:
             self.worker.join(ENV.patience(60), killed=True)
@@ -63,13 +64,13 @@ class Bystander:
         self.compare_cut()
 
     def compare_cut(self):
-        """Compares after the writer was interrupted: the last write may or may not be on the
-        server."""
+        """Compares the file after the writer was interrupted: the last write may or may not be on
+        the server."""
         self.compare((self.board[Board.GENERATION] + 1,))
 
     def ended_by(self, numbers):
-        """Checks that the writer was ended by an error of the mount, and that the error is one of
-        these."""
+        """Checks that an error of the mount has ended the writer, and that its errno is in
+        `numbers`."""
         try:
             self.worker.join(ENV.patience(10))
         except AssertionError as error:
@@ -79,7 +80,8 @@ class Bystander:
             raise AssertionError("no error")
 
     def compare(self, under_way):
-        """Checks that each place on the server has its last generation, or one `under_way`."""
+        """Checks each block of the file on the server. A block must have its last acknowledged
+        generation, or a generation in `under_way`, whose write was not acknowledged."""
         for place, done in enumerate(self.board.done()):
             allowed = {done or None} | {g for g in under_way if g % PLACES == place}
             found = self.server.read(self.there, place * BLOCK, BLOCK)
@@ -87,13 +89,13 @@ class Bystander:
             check(problem is None, f"bystander {self.number}: {problem}")
 
     def close(self):
-        """Kills the process, whatever has happened."""
+        """Kills the process if it still exists, and removes its file."""
         try:
             if not self.worker.reaped():
                 self.worker.kill()
                 self.worker.join(ENV.patience(60), killed=True)
         except (AssertionError, OSError):
-            pass  # The worker hangs, which the round has reported already.
+            pass  # The worker hangs. The round has already reported this.
         self.server.call("unlink", self.there)
 
 
@@ -105,9 +107,9 @@ def in_namespace(_, space, mount):
 
 
 def hold_open(stopped, top, names):
-    """Holds files open for reading, which the server delegates. It delegates them only after it
-    knows that it can call back. So they are opened again and again, which sends nothing once
-    they are delegated.
+    """Holds files open for reading, so that the server delegates them to the client. The server
+    delegates files only after it knows that it can send callbacks to the client. So the files are
+    opened again and again. Once the files are delegated, opening them sends no call.
     """
     fds = []
     while not stopped():
@@ -126,7 +128,7 @@ def look_once(_, places):
 
 
 def until_error(_, where):
-    """Makes calls on a soft mount until one fails. Returns the number of the error."""
+    """Makes calls on a soft mount until a call fails. Returns the errno."""
     while True:
         try:
             os.statvfs(where)
@@ -135,7 +137,7 @@ def until_error(_, where):
 
 
 def until_answered(_, where):
-    """Makes calls on a soft mount until one succeeds."""
+    """Makes calls on a soft mount until a call succeeds."""
     def answered():
         try:
             return bool(os.statvfs(where))
@@ -168,7 +170,8 @@ def available_mib():
 
 
 def take_memory(stopped):
-    """Takes all memory except for a rest, and keeps using it."""
+    """Allocates almost all free memory of this machine, and allocates more when other memory
+    becomes free."""
     pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     taken = []
     while not stopped():
@@ -180,12 +183,12 @@ def take_memory(stopped):
 
 
 def life(number):
-    """Returns the content of the file of a short mount."""
+    """Returns the content of the file that is written on a short-lived mount."""
     return pattern.data(LIFE_FILE, 0, LIFE_BYTES, number + 1)
 
 
 def live(_, there, number, port):
-    """Mounts, writes a file, unmounts."""
+    """Mounts, writes a file, and unmounts."""
     # Only one address leads to the responder, so the address family is fixed.
     netids = ("rdma", "rdma6") if port == PORT else ("rdma",)
     mount = mounts.Mount(PARALLEL_VERSIONS[number % len(PARALLEL_VERSIONS)], "nosharecache",

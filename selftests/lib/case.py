@@ -13,8 +13,8 @@ SHOWN_ITEMS = 5
 
 
 class Skip(Exception):
-    """Raised to skip a case, because the environment lacks something. The text is a reason for the
-    user."""
+    """Raised to skip a case, because the environment lacks something that the case needs. The text
+    tells the user the reason."""
 
 
 @dataclasses.dataclass
@@ -23,7 +23,8 @@ class Case:
 
     function: Callable
     number: int        # number of the case in the list of all cases
-    versions: tuple    # NFS versions; if empty, the case mounts by itself
+    # NFS versions with which the case runs; if empty, the case does not depend on the version
+    versions: tuple
     seconds: float     # time limit in small size on the stock kernel
     full_seconds: float
     clients: tuple
@@ -43,7 +44,7 @@ class Case:
         return ENV.patience(self.full_seconds if ENV.full else self.seconds)
 
     def applies(self):
-        """Returns whether the case belongs to a run like this one."""
+        """Returns whether the case can run with the settings of this run."""
         return (ENV.client in self.clients and (ENV.full or not self.full_only)
                 and self.provider in (ENV.provider, None)
                 and self.server in (ENV.serving, None)
@@ -68,7 +69,7 @@ CASES = []
 def case(versions=("3", "4.0", "4.1", "4.2"), seconds=60, full_seconds=900,
          clients=("ours", "intree"), full_only=False, stock_only=False, debug_only=False,
          provider=None, server=None, loaded=True):
-    """Makes a function a test case; it gets a `Context`."""
+    """Makes a function a test case. The function is called with a `Context`."""
     def decorate(function):
         CASES.append(Case(function, len(CASES), versions or (), seconds, full_seconds, clients,
                           full_only, stock_only, debug_only, provider, server,
@@ -78,7 +79,8 @@ def case(versions=("3", "4.0", "4.1", "4.2"), seconds=60, full_seconds=900,
 
 
 class Context:
-    """The tools for one run of a case, which also undo what the case did."""
+    """The methods that a case uses during one run. They also undo the changes that the case made.
+    """
 
     def __init__(self, version, log, helper):
         self.version, self.log, self.server = version, log, helper
@@ -87,16 +89,18 @@ class Context:
         self.random = random.Random(f"{ENV.seed} {version}")
 
     def defer(self, function, *args, **named):
-        """Calls this function when the case has ended; the last one registered comes first."""
+        """Registers a function that is called when the case has ended. The function that was
+        registered last is called first."""
         self.stack.callback(function, *args, **named)
 
     def on_failure(self, tell):
-        """Prints the result of `tell()` before anything is undone, if the case fails."""
+        """If the case fails, prints the result of `tell()` before the changes of the case are
+        undone."""
         self.witnesses.append(tell)
 
     def mount(self, options="", export=None, where=None, version=None,
               seconds=mounts.MOUNT_SECONDS, **more):
-        """Mounts, and unmounts at the end of the case. Returns a `mounts.Mount`."""
+        """Mounts an export, and unmounts it at the end of the case. Returns a `mounts.Mount`."""
         mount = self.unmounted(options, export, where, version, **more)
         mount.make(seconds)
         return mount
@@ -108,11 +112,12 @@ class Context:
         return mount
 
     def directory(self, mount, name="case"):
-        """Returns an empty directory of the mount, which is removed when everything else is undone.
+        """Creates an empty directory in the mount, and returns it. The directory is removed after
+        the other changes of the case were undone.
 
-        An unmounted client has no delegation left. If the server removed a delegated directory, it
-        would first recall the delegation. Over a callback path that the case broke, it would wait
-        for the end of a lease.
+        After unmounting, a client has no delegations. If the server removed a delegated directory,
+        the server would first recall the delegation. If the case has broken the connection for
+        callbacks, the server would then wait for the end of a lease.
         """
         there = f"{mount.export}/{name}"
         self.server.call("rmtree", there)
@@ -137,7 +142,7 @@ class Context:
 
 @dataclasses.dataclass
 class Directory:
-    """A directory, with its names on the client and on the server."""
+    """A directory of a mount, with its path on the client and its path on the server."""
 
     here: str
     there: str
@@ -147,7 +152,7 @@ class Directory:
 
 
 def equal(found, expected, what):
-    """Complains if the two values differ."""
+    """Raises an error if the two values differ."""
     if found == expected:
         return
     if isinstance(found, (list, dict)) and len(found) > SHOWN_ITEMS:
@@ -159,7 +164,7 @@ def equal(found, expected, what):
 
 
 def check(condition, what):
-    """Complains unless the condition holds."""
+    """Raises an error unless the condition is true."""
     if not condition:
         raise AssertionError(what)
 

@@ -38,7 +38,7 @@ class Environment:
     disk: str = os.environ.get("NFS_EXPORT_DISK", "/srv/disk")
     size: str = "small"
     versions: tuple = ("3", "4.2")
-    # whether each case runs with one NFS version only, by turns
+    # whether each case runs with only one NFS version, and successive cases with different versions
     one_version: bool = False
     parameters: tuple = ()                                   # module parameters for insmod
     seed: int = 0
@@ -54,7 +54,8 @@ class Environment:
         return self.size == "full"
 
     def pick(self, small, full, debug=None):
-        """Returns a number by size. `debug` replaces `small` on a slow debug kernel."""
+        """Returns `small` or `full`, depending on the size of this run. On a debug kernel, returns
+        `debug` instead of `small` if `debug` is given."""
         if self.full:
             return full
         return small if debug is None or not self.debug else debug

@@ -20,8 +20,9 @@ MESSAGE_SIZE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 TABLE = "selftests"
 DISK = "/disk"  # mount point of the file system that contains ENV.disk
 DETOUR = "detour"
-# Commands for rxe and for siw. Only incoming packets are dropped: a software device whose own
-# sends are refused loses its management queue pair for good.
+# Rules of the packet filter for rxe and for siw. They drop only incoming packets: if the kernel
+# refuses packets that a software device sends, the device's management queue pair fails
+# permanently.
 SILENCE = f"""
 table inet {TABLE} {{
     chain in {{
@@ -34,12 +35,14 @@ table inet {TABLE} {{
 
 
 def interface(number=0):
-    """Returns the interface of this or the other machine at a cable."""
+    """Returns the network interface at a cable, which has the same name on this machine and on the
+    server."""
     return f"eth{number}"
 
 
 def device(number=0):
-    """Returns the RDMA device of this or the other machine at a cable."""
+    """Returns the RDMA device at a cable, which has the same name on this machine and on the
+    server."""
     return ENV.devices[number]
 
 
@@ -56,7 +59,7 @@ def silence(server):
 
 
 def speak(server):
-    """Makes the server's RDMA port receive packets again, after `silence`."""
+    """Undoes `silence`: the server's RDMA port receives packets again."""
     server.call("run", ["nft", "delete", "table", "inet", TABLE])
 
 
@@ -66,7 +69,8 @@ def stop_nfsd(server):
 
 
 def start_nfsd(server):
-    """Starts the threads again, with the RDMA listener. Grace ends when no client may reclaim."""
+    """Starts the server's threads again, with the RDMA listener. The server ends its grace period
+    when no client can reclaim state."""
     server.run("rpc.nfsd", str(THREADS))
     listeners = server.call("text", PORTLIST).split()
     if str(PORT) not in listeners:
@@ -84,7 +88,7 @@ def restart_nfsd(server, setting=None, value=None):
 
 @contextlib.contextmanager
 def serving_with(server, setting, value):
-    """Sets a setting of the server while the block runs."""
+    """Changes a setting of the server while the block runs."""
     before = server.call("text", setting).split()[0]
     restart_nfsd(server, setting, str(value))
     try:
@@ -101,7 +105,8 @@ def granting(server, count):
 def grant(t, count):
     """Makes the server grant this number of credits until the end of the case. The case must have
     no mount yet."""
-    # A client of the last case that has not said goodbye would wait for the server's grace.
+    # A client of the previous case that has not ended its lease would wait for the server's grace
+    # period.
     xprt.wait_gone()
     t.stack.enter_context(granting(t.server, count))
     end_grace(t.server)
@@ -115,7 +120,7 @@ def take_messages_of(t, octets):
 
 @contextlib.contextmanager
 def frozen(server):
-    """Makes everything that changes the server's disk wait while the block runs."""
+    """Makes all operations that change the server's disk wait while the block runs."""
     server.run("fsfreeze", "--freeze", DISK)
     try:
         yield
@@ -125,8 +130,9 @@ def frozen(server):
 
 @contextlib.contextmanager
 def stopped(pid):
-    """Stops a process of this machine while the block runs, even if it waits in a system call. It
-    keeps its locks and slots. (A signal would stop it only after the call.)
+    """Stops a process of this machine while the block runs, even if the process waits in a system
+    call. The process keeps its locks and slots. A signal would stop the process only after the
+    system call.
     """
     with tempfile.TemporaryDirectory() as top:
         subprocess.run(["mount", "-t", "cgroup", "-o", "freezer", "freezer", top], check=True)
@@ -167,12 +173,13 @@ def no_delay(server):
 
 
 def held_back(t, enough):
-    """Delays everything that the server sends, longer and longer until `enough()` is true after a
-    turn; yields the delay of each turn. A slow client needs more time to fill a queue."""
+    """Delays all packets that the server sends. Repeats this with longer delays until `enough()` is
+    true after a turn. Yields the delay of each turn. A slow client needs a longer delay to fill a
+    queue."""
     t.defer(no_delay, t.server)
-    # The delay stays below rxe's wait for an acknowledgement, 540 ms: if a message is sent again
-    # with its registrations, the connection ends (rxe's fault, Documentation/reliability.rst). A
-    # busy machine adds to the delay.
+    # The delays are shorter than the 540 ms for which rxe waits for an acknowledgement. If rxe sent
+    # a message and its registrations again, the connection would end (an error of rxe, see
+    # Documentation/reliability.rst). On a busy machine the real delay is longer.
     for milliseconds in (300, 400, 450, 450, 450, 450):
         delay(t.server, milliseconds)
         yield milliseconds
@@ -181,27 +188,30 @@ def held_back(t, enough):
             return
 
 
-# Incoming packets pass a device that the lab made for this. Outgoing packets do not: rxe takes an
-# error of the queueing discipline, or its absence during a change, for an error of the queue pair.
+# Incoming packets pass through a network device that the lab has made for this purpose, and that
+# delays or drops packets. Outgoing packets do not pass through it: rxe treats an error of the
+# queueing discipline, or its absence during a change, as an error of the queue pair.
 WORSEN = f'tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"'
 BETTER = f"tc qdisc del dev {DETOUR} root"
 
 
 def worsen(server, *words):
-    """Treats incoming packets as the `words` for tc-netem say, on the server and on this machine.
+    """Applies tc-netem with the arguments `words` to incoming packets, on the server and on this
+    machine.
     """
     for run in machines(server):
         run("sh", "-ec", WORSEN, "sh", *words)
 
 
 def better(server):
-    """Treats incoming packets normally again, after `worsen`."""
+    """Undoes `worsen`: incoming packets are treated normally again."""
     for run in machines(server):
         run("sh", "-c", BETTER)
 
 
 def machines(server):
-    """Returns the functions that run a command in each machine. A debug kernel has no tc-netem."""
+    """Returns functions that run a command, one for each machine on which tc-netem is used. A debug
+    kernel has no tc-netem, so this machine is left out on a debug kernel."""
     def here(*argv):
         subprocess.run(argv, timeout=ENV.patience(30), check=True)
 
@@ -209,8 +219,8 @@ def machines(server):
 
 
 def lab(*request):
-    """Requests an action that only the lab can perform: server off, server on, client unplug,
-    client plug."""
+    """Requests an action that only the lab can perform. The actions are "server off", "server on",
+    "client unplug" and "client plug"."""
     status, text = Remote("lab").call(request)
     if status:
         raise AssertionError(f"{' '.join(request)}: {text.decode()}")
@@ -246,11 +256,13 @@ def add_client_device(number=0):
 
 
 def repair(server):
-    """Repairs what a failed case left broken on the server; returns the complaints."""
+    """Undoes the faults that a failed case has left on the server. Returns a list of these faults.
+    """
     if server is None:
         return []
     complaints = []
-    # Check silently, because most cases do not change these settings.
+    # Errors of the next commands are ignored, because the commands fail if the case has not changed
+    # these settings.
     server.call("run", ["fsfreeze", "--unfreeze", DISK])
     no_delay(server)
     server.call("run", ["sh", "-c", BETTER])

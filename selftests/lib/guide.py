@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The error messages of commands that the administrator's guide lists."""
+"""The error messages that the administrator's guide lists for commands."""
 
 import re
 
@@ -20,7 +20,7 @@ def texts(command):
 
 
 def explained(command, said):
-    """Returns the listed message that a command's output contains."""
+    """Returns the message from the guide's list that a command's output contains."""
     found = [text for text in texts(command) if text in said]
     check(len(found) == 1, f"{command} says {said!r}; the guide has {texts(command)}")
     return found[0]

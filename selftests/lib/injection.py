@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Allocations that fail, on a debug kernel: all allocations, or those on behalf of this project's
-module.
+"""Makes allocations fail on a debug kernel: all allocations, or only those that a module causes, by
+default this project's module.
 """
 
 import pathlib
@@ -14,11 +14,12 @@ TIMES = 1 << 20
 
 
 class Injection:
-    """The switches of both types of failure. All settings are undone at the end of the case."""
+    """The settings of the kernel's two types of failing allocations (KINDS). All settings are
+    undone at the end of the case."""
 
     def __init__(self, t, kinds=KINDS):
         self.t, self.kinds = t, kinds
-        # Also fails allocations that may wait for memory, and prints no trace for each failure.
+        # Allocations that may wait for memory fail, too. The kernel prints no trace for a failure.
         self.set(ignore_gfp_wait="N", verbose=0)
         self.write("fail_page_alloc", "min-order", 0)
 
@@ -34,28 +35,32 @@ class Injection:
                 self.write(kind, name.replace("_", "-"), value)
 
     def only_module(self, name=None):
-        """Spares allocations without a function of a module (by default this project's) among their
-        callers.
+        """Limits the failures to allocations that have a function of a module among their callers.
+        By default this is this project's module.
         """
         self.only_within(text(name or module.name()))
 
     def only_within(self, functions_from_to):
-        """Spares allocations without any of these functions among their callers."""
+        """Limits the failures to allocations that have one of these functions among their callers.
+        """
         start, end = functions_from_to
-        # fail_sunrpc does not fail allocations, but counts its failures like the others.
+        # The kernel's fail_sunrpc makes calls of sunrpc fail, not allocations. It gets the same
+        # limits, because the counter of fail-nth includes its calls.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))
             self.write(kind, "require-end", hex(end))
 
     def spare(self, kind, functions_from_to):
-        """Spares allocations of a type that have one of these functions among their callers."""
+        """Excludes allocations of a type from the failures if one of these functions is among their
+        callers."""
         start, end = functions_from_to
         self.write(kind, "reject-start", hex(start))
         self.write(kind, "reject-end", hex(end))
 
     def spare_slabs(self):
-        """Spares the pages of slabs, from each of which the kernel makes many objects."""
+        """Excludes the allocation of pages for slabs from the failures. The kernel makes many
+        objects from each of these pages."""
         self.spare("fail_page_alloc", function("new_slab"))
 
     def every(self, nth):
@@ -68,15 +73,15 @@ class Injection:
         return len(self.kinds) * TIMES - left
 
     def stop(self):
-        """Stops the failures, and returns how many there were."""
+        """Makes no further allocation fail. Returns how many allocations have failed."""
         for kind in self.kinds:
             (DEBUG / kind / "probability").write_text("0")
         return self.met()
 
 
 def functions():
-    """Returns the functions of the kernel and of modules: address, name and module ("" for the
-    kernel).
+    """Returns a tuple for each function of the kernel and of modules: its address, its name and its
+    module ("" for the kernel).
     """
     for line in pathlib.Path("/proc/kallsyms").read_text().splitlines():
         address, kind, name, *owner = line.split()
@@ -88,12 +93,12 @@ def text(module_name):
     """Returns the range of a module's functions: the first address, and the address after the last.
     """
     found = [address for address, _, owner in functions() if owner == module_name]
-    # The last function is at most this long.
+    # The last function is at most 4 KiB long.
     return min(found), max(found) + (4 << 10)
 
 
 def function(wanted, of=""):
-    """Returns the address of a function of the kernel or of a module, and that of the next
+    """Returns the address of a function of the kernel or of a module, and the address of the next
     function."""
     found = sorted((address, name) for address, name, owner in functions() if owner == of)
     start = next(address for address, name in found if name == wanted)

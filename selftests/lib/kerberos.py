@@ -36,18 +36,19 @@ modprobe rpcsec_gss_krb5
 """
 LOG = "/run/krb5/log"
 KDC_PORT = 88
-# rpc.gssd prints this about a request that arrived by an old pipe.
+# rpc.gssd prints this name when a request has arrived through an old pipe.
 OLD_PIPE = "handle_krb5_upcall"
-# Commands of the daemons, each with the kernel file that the daemon holds open while it works (the
-# key server holds none). The daemons run in the foreground, so that their process ids are known and
-# they can be ended.
+# Pairs of a daemon's command and the kernel file that the daemon holds open while it works. The key
+# server holds no kernel file open. The daemons run in the foreground, so that their process ids are
+# known and the case can end them.
 SERVER_PROGRAMS = (("krb5kdc -n", None),
                    ("rpc.svcgssd -f -n -vv -rr", "auth.rpcsec.init/channel"),
                    ("rpc.idmapd -f -S", "nfs4.idtoname/channel"))
 
 
 def files(server, client):
-    """Returns the contents of the realm's files on both machines, by the names of the files."""
+    """Returns a dictionary of the files that the realm needs on both machines: from the names of
+    the files to their contents."""
     return {
         "/etc/krb5.conf": f"""\
 [libdefaults]
@@ -115,7 +116,8 @@ class Realm:
         self.t.server.run("exportfs", "-o", options, f"*:{ENV.mem}")
 
     def serve(self):
-        """Starts the key server, and the server's daemons for contexts and names."""
+        """Starts the key server, the server's daemon for GSS contexts, and the server's daemon for
+        the names of users."""
         server = self.t.server
         server.call("text", "/etc/krb5kdc/kdc.conf", KDC_CONF)
         # The realm is created once for each boot of the machine.
@@ -136,8 +138,8 @@ class Realm:
         return f"pid={pid}," in listeners
 
     def end(self, pid):
-        """Stops the program, so that the next one gets its port and no other process takes its
-        requests.
+        """Stops the program, so that a program that is started later can use the same port, and
+        receives all requests.
         """
         server = self.t.server
         server.call("run", ["kill", pid])
@@ -182,11 +184,12 @@ class Realm:
     def mount(self, flavour, options="", **more):
         """Mounts with Kerberos.
 
-        rpc.gssd looks for a client's new pipe, then for its old one. If the kernel makes both pipes
-        between the two steps, the daemon takes the old pipe. The kernel then sends requests by old
-        pipes as long as the daemon has that pipe open. These requests name no encryption types, and
-        the daemon's replacements are types that its library no longer knows (gssd_scan_clnt and
-        limit_krb5_enctypes, nfs-utils 2.8). Then a new daemon is needed.
+        rpc.gssd first looks for a client's new pipe, and then for the client's old pipe. If the
+        kernel creates both pipes between these two steps, the daemon uses the old pipe. The kernel
+        then sends requests through old pipes as long as the daemon has that pipe open. These
+        requests name no encryption types. The types that the daemon uses by default are unknown to
+        its library (gssd_scan_clnt and limit_krb5_enctypes, nfs-utils 2.8). In this case the daemon
+        is started again.
         """
         options = f"sec={flavour},{options}" if options else f"sec={flavour}"
         try:

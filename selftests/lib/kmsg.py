@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel log: the messages since some time, and whether one is a kernel report."""
+"""The kernel log: the messages since a certain time, and the reports of kernel problems among them.
+"""
 
 import os
 
@@ -30,7 +31,7 @@ class Log:
             self.lines.append(text.split("\n", 1)[0])
 
     def mark(self):
-        """Forgets all lines so far."""
+        """Discards all lines that were logged so far."""
         self.read()
         self.lines.clear()
 

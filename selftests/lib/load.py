@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Load on a mount during a fault; nothing may be lost or torn.
+"""Load on a mount during a fault. No record may be lost or torn.
 
 Writers write records that contain file, offset and generation. Data of an acknowledged write must
 be on the server in the end. A read must return a generation that was written.
@@ -22,7 +22,8 @@ WORD = struct.Struct("=Q")
 
 
 class Board:
-    """Memory shared with one writer: what it has done, and whether it must rest."""
+    """Memory that the test shares with a writer: the writer stores the writes that it has done, and
+    the test stores whether the writer must pause."""
 
     GENERATION, VERIFIED, REST, RESTING, FIRST_PLACE = range(5)
 
@@ -36,8 +37,8 @@ class Board:
         WORD.pack_into(self.memory, word * WORD.size, value)
 
     def rest(self, stopped):
-        """Rests if the test has requested that. The worker calls this; returns whether it has
-        rested."""
+        """Pauses the worker that calls this method if the test has requested a pause. Returns
+        whether the worker has paused."""
         if not self[self.REST]:
             return False
         self[self.RESTING] = 1
@@ -46,7 +47,8 @@ class Board:
         return True
 
     def done(self):
-        """Returns the acknowledged generation of each place; 0 if none was acknowledged."""
+        """Returns the generation of the last acknowledged write of each place in the file, or 0 if
+        no write of the place was acknowledged."""
         return [self[self.FIRST_PLACE + place] for place in range(PLACES)]
 
 
@@ -116,7 +118,8 @@ class Closed:
 
 
 def rewrite(stopped, path, number, kind, size, board):
-    """Writes the places of a file again and again, with reads between."""
+    """Writes the blocks of a file again and again. Reads a block after each write and checks its
+    content."""
     file, generation = kind(path, size), 0
     while not stopped():
         if board.rest(stopped):
@@ -148,9 +151,11 @@ def look(stopped, path, board):
 
 
 class Load:
-    """Writers, readers and lookers on a mount, and the check of what they did.
+    """Processes that write, read and request attributes on a mount, and the check of the written
+    data.
 
-    `kinds` holds a pair for each writer: how it writes, and how much at a time.
+    `kinds` contains a pair for each writer: the class that determines how it writes, and the number
+    of bytes of each write.
     """
 
     def __init__(self, t, mount, size=0, writers=2, kinds=None, name="case"):
@@ -159,17 +164,18 @@ class Load:
         self.boards, self.looker = [Board() for _ in self.kinds], Board()
 
     def written(self):
-        """Returns the number of acknowledged writes of each writer, and the number of checks that
-        the looker has made."""
+        """Returns the number of acknowledged writes of each writer, and how often the process that
+        requests attributes has requested them."""
         return [board[Board.GENERATION] for board in (*self.boards, self.looker)]
 
     def further(self, start, more):
-        """Returns whether each process of the load has done this many more operations than at
+        """Returns whether each process of the load has done at least `more` operations since
         `start`."""
         return all(now >= then + more for now, then in zip(self.written(), start, strict=True))
 
     def wait_progress(self, seconds, writes):
-        """Waits until every writer has done some more writes; returns how long that took."""
+        """Waits until every process of the load has done `writes` more operations. Returns how many
+        seconds the wait took."""
         start, clock = self.written(), wait.Clock()
         wait.until(lambda: self.further(start, writes), ENV.patience(seconds),
                    f"{writes} more writes by each of {len(self.kinds)} writers")
@@ -186,7 +192,7 @@ class Load:
 
     @contextlib.contextmanager
     def resting(self):
-        """Keeps the load at rest while the block runs, so that no call is in flight."""
+        """Pauses the load while the block runs, so that no call is in flight."""
         boards = (*self.boards, self.looker)
         for board in boards:
             board[Board.REST] = 1
@@ -199,7 +205,7 @@ class Load:
                 board[Board.REST] = 0
 
     def content(self, number):
-        """Returns the expected content of the file of a writer that does not write now."""
+        """Returns the expected content of a writer's file. The writer must not be writing."""
         size, done = self.kinds[number][1], self.boards[number].done()
         end = max(place + 1 for place in range(PLACES) if done[place])
         return b"".join(pattern.data(number, place * size, size, done[place]) if done[place]
@@ -223,7 +229,7 @@ class Load:
     def __exit__(self, *failure):
         if not failure[0]:
             try:
-                # The writer has written every place.
+                # After this each writer has written every block of its file.
                 self.wait_progress(RECOVERY_SECONDS, PLACES)
             except BaseException as error:
                 self.crew.__exit__(type(error), error, None)

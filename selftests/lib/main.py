@@ -13,7 +13,7 @@ import sys
 from . import case, env, runner
 
 CASES = pathlib.Path(__file__).resolve().parents[1] / "cases"
-# The order of a run: first the cases on which the others depend.
+# The modules of cases in the order of a run. The cases on which other cases depend come first.
 MODULES = ("load", "mounts")
 VERSIONS = ("3", "4.0", "4.1", "4.2")
 DESCRIPTION = """\

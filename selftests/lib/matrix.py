@@ -30,16 +30,17 @@ from .case import check, equal
 from .env import ENV
 from .workers import Crew, Worker
 
-# number of credits that knfsd always grants; every connection begins with one
+# number of credits that knfsd grants during one of the faults; every connection begins with one
+# credit
 FEWEST_CREDITS = 4
 RECALLED_FILES, RECALL_HELPERS, RECALL_SECONDS = 16, 4, 8
 MOUNTS = 50
-# Number of idle periods in a round. A day has 288 idle periods of five minutes, so six rounds are a
-# day.
+# Number of idle periods in a round. A day has 288 idle periods of five minutes, so six rounds
+# represent a day.
 IDLE_CYCLES = 48
 SERVER_ADDRESS, CLIENT_ADDRESS = "192.0.2.3", "192.0.2.4"
-# With both clients, umount -f ends calls with this error. It is meant for the kernel only, but
-# processes see it.
+# The error with which calls end after umount -f, with our client and with the in-tree client. The
+# error is meant only for use inside the kernel, but processes see it.
 ERESTARTSYS = 512
 SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"
 
@@ -65,17 +66,19 @@ class Fault:
         return self.function.__name__.replace("_", "-")
 
     def belongs(self, w):
-        """Returns whether the row is for runs like this one, whatever the kernel is."""
+        """Returns whether the row is suitable for the settings of this run. The type of the kernel
+        is not considered."""
         return (w.transport in self.transports and (w.over_rails or not self.rails)
                 and self.server in (None, ENV.serving))
 
     def applies(self, w):
-        """Returns whether a run like this one can use the row with this kernel."""
+        """Returns whether the row is suitable for the settings of this run and for this kernel."""
         return self.belongs(w) and not (
             (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
     def wanted(self, names):
-        """Returns whether the row was requested: by name, or as a row that need not be named."""
+        """Returns whether the row was requested. If no names are given, every row is requested
+        except those that must be requested by name."""
         return self.name in names if names else self.share > 0
 
 
@@ -93,8 +96,8 @@ def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "
 
 
 def between(name, what, hold, begin, end, **more):
-    """Makes a row for a fault that one function starts and another function ends. Both get the
-    server.
+    """Makes a row for a fault that `begin` starts and `end` ends. Both functions are called with
+    the server.
     """
     def function(w):
         try:
@@ -201,7 +204,7 @@ netem("loss_1", "1 % of the packets lost", "loss", "1%")
 netem("loss_5", "5 % of the packets lost", "loss", "5%")
 netem("loss_20", "20 % of the packets lost", "loss", "20%")
 netem("duplication", "5 % of the packets twice", "duplicate", "5%")
-# Faults that rxe does not survive with any client: see `lablib.judge`.
+# The next fault makes rxe fail with any client: see `lablib.judge`.
 netem("late_duplicates", "30 % of the packets twice, all of them up to 6 ms late", "delay", "3ms",
       "3ms", "duplicate", "30%", share=0)
 netem("reordering", "25 % of the packets overtake others by 10 ms", "delay", "10ms",
@@ -216,8 +219,8 @@ def ip(*argv):
     namespace.run("ip", *argv)
 
 
-# The source of rxe shows: if rxe cannot send a packet, the packet's queue pair fails, and rxe's
-# management queue pair fails permanently. Then the device must be made again.
+# The source of rxe shows that a queue pair fails if rxe cannot send the queue pair's packet. rxe's
+# management queue pair then fails permanently, and the device must be created again.
 
 def device_anew():
     faults.remove_client_device()
@@ -467,7 +470,8 @@ def allocation_reconnect(w):
 def allocation_connect(w):
     with contextlib.ExitStack() as undo:
         with failing(w, 7):
-            # The load of the module may be refused; that must be quick and leave nothing behind.
+            # The kernel may refuse to mount. The refusal must be quick, and must leave no object
+            # behind.
             for version in w.mounts:
                 mount = w.unmounted(undo, version, "retry=0", netid="rdma6")
                 with contextlib.suppress(mounts.Refused):

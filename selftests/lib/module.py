@@ -36,7 +36,7 @@ def references(client=None):
 
 
 def insmod(parameters="", file=None):
-    """Loads the module without a process. Raises OSError."""
+    """Loads the module without starting a process. Raises OSError if the kernel refuses."""
     fd = os.open(file or ENV.module_file, os.O_RDONLY)
     try:
         if LIBC.syscall(FINIT_MODULE, fd, parameters.encode(), 0):
@@ -47,15 +47,15 @@ def insmod(parameters="", file=None):
 
 
 def rmmod(client=None):
-    """Unloads the module without a process. Raises OSError."""
+    """Unloads the module without starting a process. Raises OSError if the kernel refuses."""
     if LIBC.syscall(DELETE_MODULE, name(client).encode(), O_NONBLOCK):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def rmmod_is_refused():
-    """Tries to unload the module, and complains unless the kernel says that the transport is in
-    use."""
+    """Tries to unload the module. Raises an error unless the kernel reports that the transport is
+    in use."""
     try:
         rmmod()
     except OSError as error:
@@ -67,9 +67,9 @@ def rmmod_is_refused():
 
 @contextlib.contextmanager
 def unmapped(parameter="unmapped"):
-    """Loads the module of the KUnit suites without running a suite. Yields a parameter of the fake
-    device. It says whether memory can be mapped for a region. With "unlisted", yields the parameter
-    that says whether a list of memory can be mapped at all."""
+    """Loads the module of the KUnit suites without running a suite. Yields the file of a parameter
+    of the fake device. The parameter "unmapped" determines whether memory can be mapped for a
+    region. The parameter "unlisted" determines whether a list of memory can be mapped at all."""
     with suites("none"):
         yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/{parameter}")
 

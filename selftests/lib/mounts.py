@@ -35,14 +35,15 @@ def table():
 
 
 def umount(where, flags=0):
-    """Calls umount(2). Raises OSError."""
+    """Calls umount(2). Raises OSError if the call fails."""
     if LIBC.umount2(os.fsencode(where), flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), where)
 
 
 def remove(where):
-    """Unmounts. A process that is ending may keep the mount busy for some time."""
+    """Unmounts a mount, and tries again for some time, because a process that is ending may keep
+    the mount busy."""
     def gone():
         try:
             umount(where)
@@ -57,7 +58,8 @@ def remove(where):
 
 
 def close_files():
-    """Closes files that a failed case has left open on mounts, so that these can be unmounted."""
+    """Closes files that a failed case has left open on mounts, so that the mounts can be unmounted.
+    """
     places = tuple(f"{where}/" for where in table())
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -68,7 +70,7 @@ def close_files():
 
 
 def remove_all():
-    """Unmounts every NFS mount by force, and returns where they were."""
+    """Unmounts every NFS mount by force. Returns the mount points."""
     found = list(table())
     for where in found:
         for flags in (0, MNT_FORCE, MNT_DETACH):
@@ -93,7 +95,8 @@ class Mount:
 
     def __init__(self, version, options="", export=None, where=None, netid="rdma", raw=False,
                  host=None, port=PORT):
-        """`raw` options are used unchanged. Without `raw`, version, netid and port are added."""
+        """If `raw` is true, the options are used unchanged. Otherwise the options for version,
+        netid and port are added."""
         self.version, self.export, self.port = version, export or ENV.mem, port
         self.where = where or f"/tmp/nfs-{os.getpid()}-{next(PLACES)}"
         host = host or (f"[{ENV.server6}]" if netid == "rdma6" else ENV.server)
@@ -103,7 +106,7 @@ class Mount:
                                                    f"port={port}", *given])
 
     def make(self, seconds=MOUNT_SECONDS):
-        """Mounts. Raises Refused with the message of mount(8)."""
+        """Mounts the export. Raises Refused with the message of mount(8) if mount(8) fails."""
         os.makedirs(self.where, exist_ok=True)
         argv = ["mount", "-t", "nfs", "-o", self.options, self.source, self.where]
         try:

@@ -24,7 +24,8 @@ def run(*argv):
 
 
 def set_up(*space):
-    """Configures the interfaces; `space` contains ip's arguments for the namespace."""
+    """Configures this machine's interfaces in a network namespace. `space` contains the arguments
+    of ip(8) that select the namespace."""
     run("ip", *space, "link", "set", "lo", "up")
     for number in range(len(ENV.devices)):
         interface = faults.interface(number)
@@ -53,11 +54,12 @@ def delete():
 
 @dataclasses.dataclass
 class Beside:
-    """A namespace with an interface and an RDMA device of its own.
+    """A network namespace that has its own network interface and its own RDMA device.
 
-    This machine forwards its packets. A device on top of this machine's interface would not work:
-    its addresses would also be this machine's, so the connection manager would use this machine's
-    RDMA device, which does not receive packets for the other one.
+    This machine forwards the packets of the namespace. A device on top of this machine's interface
+    would not work: this machine would also have the addresses of that device. So the connection
+    manager would use this machine's RDMA device, which does not receive packets for the device of
+    the namespace.
     """
 
     file: pathlib.Path = pathlib.Path(f"/run/netns/{NAME}-beside")
@@ -111,7 +113,8 @@ def beside():
 
 
 def leave():
-    """Undoes all changes; the interfaces return when the namespace has ended."""
+    """Deletes the namespace of `enter`, and undoes all changes. The interfaces return to this
+    machine's main namespace when the deleted namespace no longer exists."""
     if FILE.exists():
         delete()
     numbers = range(len(ENV.devices))

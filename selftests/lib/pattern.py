@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Data that contains its origin.
 
-Every 512 bytes of a file begin with the number of the file, the offset and the generation (how
-often this place was written). The remaining bytes depend on these numbers. So bytes that are
-stale, torn, shifted or from another file are detected, and a failure can say what was found
-instead.
+A file consists of records of 512 bytes. Each record begins with the number of the file, the offset
+and the generation (how often the record was written). The remaining bytes depend on these numbers.
+So bytes that are stale, torn, shifted or from another file are detected, and the message of a
+failure can tell where the bytes come from.
 """
 
 import struct
@@ -13,7 +13,8 @@ RECORD = 512
 HEADER = struct.Struct(">8sIIQ")
 MAGIC = b"xprtrdma"
 BODY = RECORD - HEADER.size
-# Bytes that fill the records. They have no period, so a shift by any number of bytes changes them.
+# Bytes that fill the records. The bytes do not repeat periodically, so a shift by any number of
+# bytes is detected.
 NOISE = bytes(((i * i * 7 + (i >> 3) * 13 + (i >> 8) * 101) ^ (i * 5)) & 0xff
               for i in range(BODY + 4096))
 
@@ -33,7 +34,7 @@ def data(number, offset, length, generation=0):
 
 
 def describe(found):
-    """Describes the origin that a record states."""
+    """Describes the origin that a record contains: file, offset and generation."""
     if len(found) < HEADER.size:
         return f"{len(found)} bytes: {found.hex()}"
     magic, number, generation, offset = HEADER.unpack_from(found)
@@ -45,7 +46,8 @@ def describe(found):
 
 
 def difference(found, expected, offset=0):
-    """Returns a text about the first difference, or None. `offset` is where the data began."""
+    """Returns a description of the first difference, or None if the data are equal. `offset` is the
+    offset in the file at which the data begin."""
     if found == expected:
         return None
     shared = min(len(found), len(expected))

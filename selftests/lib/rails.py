@@ -34,7 +34,8 @@ def set_up(locals_="auto", servers=GROUPS):
     """Sets the tables of this namespace."""
     for server in SERVERS + SERVERS6:
         # The first packets over a cable may get no answer. A rail over that cable would then be
-        # dead for a minute, so packets are sent before.
+        # treated as dead for a minute. So packets are sent over each cable before the rails are
+        # configured.
         wait.until(lambda address=server: not subprocess.run(
             ("ping", "-q", "-c1", "-W1", address), stdout=subprocess.DEVNULL,
             timeout=ENV.patience(10), check=False).returncode,
@@ -54,7 +55,7 @@ def states():
 
 
 def devices():
-    """Returns the device of each existing connection."""
+    """Returns the name of the device of each existing connection."""
     return re.findall(r"^device: (\S+), port", "\n".join(states()), re.MULTILINE)
 
 
@@ -82,8 +83,9 @@ def counter(name):
 
 
 def traffic():
-    """Returns the traffic of each rail in both directions: packets by the counters of its device
-    (siw has none, so those of its interface), and bytes by the counters of its interface."""
+    """Returns the number of packets and the number of bytes of each rail, in both directions
+    together. The packets are counted by the rail's RDMA device (on siw by the network interface,
+    because siw has no counters), and the bytes by the network interface."""
     found = []
     for number, device in enumerate(DEVICES):
         interface = pathlib.Path(f"/sys/class/net/{faults.interface(number)}/statistics")
@@ -96,7 +98,8 @@ def traffic():
 
 
 def shares(before):
-    """Returns the traffic of each rail since the counters were read: packets, and bytes."""
+    """Returns the traffic since the result `before` of `traffic`: first the packets of each rail,
+    then the bytes of each rail."""
     pairs = zip(traffic(), before, strict=True)
     return list(zip(*([now - then for now, then in zip(*pair, strict=True)] for pair in pairs),
                     strict=True))
@@ -105,8 +108,8 @@ def shares(before):
 # The next functions are faults of a rail. Each function gets the server and the number of the rail.
 
 def device_anew(number):
-    """Makes the device of a rail again: a packet that rxe cannot send because the port has no link
-    breaks the device permanently."""
+    """Deletes the RDMA device of a rail, and creates it again. This is needed because an rxe device
+    fails permanently if it cannot send a packet while the port has no link."""
     faults.remove_client_device(number)
     faults.add_client_device(number)
 
@@ -140,7 +143,8 @@ def port_down(_, number):
 
 @contextlib.contextmanager
 def silence(server, number):
-    """Drops everything that this machine sends over a cable. No link state shows that."""
+    """Makes the server drop all RDMA packets that arrive over a cable. The link states do not
+    change."""
     table = f"rail{number}"
     server.run("nft", "-f", "-", stdin=f"""
 table inet {table} {{
@@ -176,9 +180,9 @@ def server_address_gone(server, number):
         yield
     finally:
         server.run("ip", "addr", "add", *address)
-        # Packets that could not be sent from that address have broken an rxe. A siw is kept: the
-        # server keeps regions of connections that ended, and the kernel complains about them when
-        # the device is removed.
+        # An rxe device is created again, because it has failed when it could not send packets from
+        # the removed address. A siw device is kept: the server still has regions of connections
+        # that have ended, and the kernel logs warnings about them if the device is removed.
         if not DEVICES[number].startswith("siw"):
             faults.remove_server_device(server, number)
             faults.add_server_device(server, number)
@@ -196,8 +200,8 @@ def flapping(server, number):
 
 @contextlib.contextmanager
 def both_gone(server, number, seconds):
-    """Removes both devices of this machine. After this time device `number` comes back, and the
-    other one after the block."""
+    """Removes both RDMA devices of this machine. Device `number` is created again after this time,
+    and the other device is created again after the block."""
     with device_gone(server, 1 - number):
         with device_gone(server, number):
             pass_by(seconds)
@@ -205,7 +209,7 @@ def both_gone(server, number, seconds):
 
 
 def pass_by(seconds):
-    """Waits while a fault lasts, for this time."""
+    """Waits for this time while a fault lasts."""
     clock = wait.Clock()
     wait.until(lambda: clock.seconds() > seconds, ENV.patience(seconds + 1), f"{seconds} s")
 
@@ -233,7 +237,7 @@ class Pulses:
         DOUBLE.pack_into(self.memory, self.place(number, word), value)
 
     def beat(self, stopped, number):
-        """The work of a process: writes and reads records from time to time."""
+        """Writes a record and reads it back from time to time. Each process runs this function."""
         fd = os.open(f"{self.top}/pulse{number}", os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644)
         buffer, generation = Buffer(RECORD), 0
         while not stopped():
@@ -259,8 +263,8 @@ class Pulses:
         return result
 
     def longest(self):
-        """Returns the duration of the longest write or read since `reset`, even if it has not
-        ended."""
+        """Returns the duration of the longest write or read since `reset`. A write or read that is
+        still in progress is included."""
         self.crew.check()
         now, spans = time.monotonic(), []
         for number in range(self.count):
@@ -281,7 +285,8 @@ class Pulses:
         return [self.get(number, self.COUNT) for number in range(self.count)]
 
     def all_beat(self, seconds):
-        """Waits until each process has written once more. Returns how long that took."""
+        """Waits until each process has written one more record. Returns how many seconds the wait
+        took."""
         before, clock = self.counts(), wait.Clock()
         wait.until(lambda: all(now > then for now, then in zip(self.counts(), before, strict=True)),
                    seconds, "each writes again")

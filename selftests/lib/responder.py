@@ -19,18 +19,20 @@ from .hostile.message import GRANT
 from .workers import Worker, together
 
 PROXY_PORT = 20050
-# The version of transports that are created from now on: 1, 2 if the peer supports it, or only 2.
+# The file with the setting that determines the version of new transports, and its values: version
+# one, version two if the peer supports it, or only version two.
 VERSION = pathlib.Path("/proc/sys/sunrpc/rdma_version")
 ONE, TWO, TWO_ONLY = 1, 2, 3
-# The settings that make a client use one version only.
+# For each version, the setting that makes a client use only this version.
 ALONE = {1: ONE, 2: TWO_ONLY}
 # The proxy is a Python package, so it is started in the directory above the package.
 START = ("import os, runpy, sys; os.chdir(sys.argv[1]); sys.path.insert(0, '.'); "
          "sys.argv[:2] = ['proxy']; runpy.run_module('lib.hostile.proxy', run_name='__main__')")
 BLOCK = 8192
-# Time limit within which a call must end in any way: enough for several reconnects and a timeout.
+# Time limit in seconds within which a call must succeed or fail. It is long enough for several
+# reconnects and a timeout.
 END_SECONDS = 20
-# Counters that change on a healthy connection too.
+# Counters that also change on a connection without errors.
 USUAL = {"local_inv", "mrs_allocated", "mrs_in_use", "reminv", "stale_epoch", "callbacks",
          "late_replies", "no_region", "send_queue_full", "repeated_registration"}
 
@@ -55,7 +57,7 @@ class Responder(server.Server):
 
 @contextlib.contextmanager
 def preferred(value):
-    """Makes transports that are created in this context use this version."""
+    """Makes transports that are created while the block runs use this version."""
     before = VERSION.read_text()
     VERSION.write_text(str(value))
     try:
@@ -73,7 +75,8 @@ def transport(port):
 
 
 def forgotten():
-    """Waits until no transport exists. The last transport drops the knowledge about its server."""
+    """Waits until no transport exists. When the last transport of a server ends, the client forgets
+    what it knows about the server."""
     xprt.wait_gone()
     wait.until(lambda: not xprt.transports(), ENV.patience(20), "no transport left in debugfs")
 
@@ -95,12 +98,12 @@ def replies(log):
 
 
 def refusals(log):
-    """Returns the errors by which the client has refused messages."""
+    """Returns the errors with which the client has refused messages."""
     return [line.split()[1] for line in log if line.startswith("refused")]
 
 
 def close(fd):
-    """Closes a file, unless it was closed after a failed case."""
+    """Closes a file, unless the clean-up after a failed case has closed it."""
     try:
         os.close(fd)
     except OSError as problem:
@@ -108,7 +111,8 @@ def close(fd):
 
 
 class Stage:
-    """A mount through the responder, an honest mount, and calls of each type."""
+    """The environment of a test: a mount through the responder, an honest mount, and methods that
+    make each type of call."""
 
     def __init__(self, t, version="3", options="", protocol=1):
         self.t, self.protocol = t, protocol
@@ -159,7 +163,7 @@ class Stage:
         self.t.server.expect(self.name, pattern.data(5, 0, BLOCK))
 
     def new_name(self):
-        """Makes the client request the directory again."""
+        """Changes the directory, so that the client must request the directory from the server."""
         self.t.server.call("create", self.top.there, 1, f"name{self.names}-")
         self.names += 1
 
@@ -174,12 +178,14 @@ class Stage:
         return {name: int(number) for name, number in (line.split(": ") for line in lines)}
 
     def moved(self, before):
-        """Returns the counters that changed without a reason, and by how much."""
+        """Returns the counters that have changed since `before`, and by how much. Counters in USUAL
+        are left out."""
         return {name: number - before[name] for name, number in self.counters().items()
                 if number != before[name] and name not in USUAL}
 
     def causes(self):
-        """Returns why connections ended, the newest first, by epoch."""
+        """Returns a dictionary from the epochs of connections to the causes why the connections
+        ended, the newest connection first."""
         return {int(epoch): cause for epoch, cause, _ in xprt.ends(self.debugfs / "state")}
 
     def numbers(self, name):
@@ -191,7 +197,7 @@ class Stage:
         return [int(number) for number in re.findall(r"\d+", line[1])]
 
     def directory(self):
-        """Returns sunrpc's directory of the transport."""
+        """Returns the transport's directory of sunrpc in sysfs."""
         return next(d for d in xprt.directories() if d.name.split("-")[1] == self.debugfs.name)
 
     def wait_senders(self, count, what):
@@ -200,15 +206,16 @@ class Stage:
         wait.until(lambda: xprt.info(directory)["sending_q_len"] == count, ENV.patience(10), what)
 
     def is_to_be_closed(self):
-        """Returns whether the RPC client has to close the connection, and has not done so yet."""
+        """Returns whether the RPC client must close the connection and has not closed it yet."""
         return "CLOSE_WAIT" in (self.directory() / "xprt_state").read_text().split()
 
     def disconnect(self):
-        """Closes the connection to the responder. The next one starts at once."""
+        """Closes the connection to the responder. The client makes a new connection at once."""
         (self.debugfs / "disconnect").write_text("1")
 
     def ends(self, call):
-        """Returns the errno with which a call ends, within a time limit."""
+        """Makes a call. Returns the errno with which the call ends, and its duration in seconds.
+        The call must end within a time limit."""
         result: list[int | str | None] = []
 
         def work():
@@ -229,10 +236,10 @@ class Stage:
     # The next methods run one row of a table.
 
     def play(self, row):
-        """Makes the responder misbehave as a row says, and complains unless the client reacts as it
-        must."""
+        """Makes the responder violate the protocol as a row describes. Raises an error unless the
+        client reacts as it must."""
         call = getattr(self, row.on)
-        # An earlier row may have broken the connection, so it is made again first.
+        # An earlier row may have broken the connection. This call makes the client connect again.
         self.small()
         before, epoch = self.counters(), self.numbers("epoch")[0]
         self.responder.call("arm", row.name)
@@ -263,8 +270,8 @@ class Stage:
         self.undisturbed()
 
     def settle(self, before, wanted):
-        """Waits until the expected event has happened or cannot happen any more; returns what was
-        done.
+        """Waits until the expected counters have changed, or until a time limit is over. Returns
+        the number of calls to which the row was not applied, and the log of the responder.
 
         A message for which no call waits may arrive after the call has ended.
         """
@@ -292,7 +299,7 @@ class Stage:
         equal(moved, {}, "other counters")
 
     def probe(self):
-        """Checks that the memory of a completed call cannot be accessed any more."""
+        """Checks that the responder can no longer access the memory of a completed call."""
         self.small()
         status = self.responder.call("probe")
         if status:
@@ -308,7 +315,8 @@ class Stage:
     def play_all(self, table, share=1):
         """Runs all rows of a table, and returns all complaints together.
 
-        In small size only one row in `share` runs; the seed selects which.
+        In small size only every row with a number that is `share` higher than the previous one
+        runs. The seed selects the first row.
         """
         complaints = []
         for row in table if ENV.full else table[ENV.seed % share::share]:

@@ -14,23 +14,25 @@ from .case import Context, Skip
 from .env import ENV
 
 PASSED, FAILED, SKIPPED = 0, 1, 4
-# Time within which a killed case must be gone; otherwise the run ends.
+# Time limit in seconds within which a killed case must end. If the case has not ended by then, the
+# run ends.
 DEATH_SECONDS = 60
 
 
 class Runner:
-    """The objects that outlive a case: the log, the helper, the results."""
+    """Runs the cases, and keeps the objects that several cases use: the kernel log, the helper and
+    the results."""
 
     def __init__(self, runs):
-        """Prepares a run; `runs` contains pairs of a case and an NFS version (or None)."""
+        """Prepares a run. `runs` contains pairs of a case and an NFS version (or None)."""
         self.runs, self.report = runs, ktap.Report(len(runs))
         self.log = kmsg.Log()
         self.helper: server.Server | None = None
         self.child: int | None = None
 
     def run(self, stop=False):
-        """Runs all cases, or the cases up to the first failure if the run must stop there; returns
-        the tally."""
+        """Runs all cases. With `stop`, no case is run after the first failure. Returns the numbers
+        of passed, failed and skipped cases."""
         for case, version in self.runs:
             name = case.name + (f" vers={version}" if version else "")
             start = time.monotonic()
@@ -45,7 +47,7 @@ class Runner:
         return self.report.tally
 
     def one(self, case, version):
-        """Runs a case and cleans up after it; returns (status, diagnostics)."""
+        """Runs a case and cleans up after it. Returns (status, diagnostics)."""
         if not self.helper:
             self.helper = server.Server()
         self.log.mark()
@@ -64,7 +66,8 @@ class Runner:
         return status, text
 
     def inspect(self, status):
-        """Returns what is wrong in the machine after a case, and repairs the machine."""
+        """Checks the machine after a case, and undoes the changes that the case has left. Returns a
+        list of the problems."""
         complaints = []
         left = mounts.remove_all()
         if left:
@@ -73,7 +76,7 @@ class Runner:
         if report:
             complaints.append(f"kernel report:\n{report}")
         if status not in (PASSED, SKIPPED):
-            # The case may have ended before it undid everything.
+            # The case may have ended before it had undone all its changes.
             complaints += faults.repair(self.helper)
             namespace.leave()
             serving.leave()
@@ -93,7 +96,7 @@ class Runner:
             if not ended:
                 text += f"no end after {case.limit():.0f} s; tasks:\n"
                 text += "\n".join(stacks.dump(self.child)) + "\n"
-            # Workers that a case forgot must not disturb the next case.
+            # Processes that the case has not ended must not disturb the next case.
             self.kill()
             status = self.reap()
         finally:
@@ -107,7 +110,8 @@ class Runner:
 
     @staticmethod
     def listen(output, limit):
-        """Collects output until the case is over; returns (text, whether it ended)."""
+        """Collects the output of the case until the case ends or its time limit is over. Returns
+        (text, whether the case ended)."""
         text, deadline = b"", time.monotonic() + limit
         while True:
             left = deadline - time.monotonic()
@@ -138,7 +142,7 @@ class Runner:
                            + "\n".join(stacks.dump(self.child)))
 
     def become(self, case, version, output):
-        """Runs the case in the child; never returns."""
+        """Runs the case in the child process. Never returns."""
         status = FAILED
         try:
             os.setsid()
@@ -156,7 +160,8 @@ class Runner:
             os._exit(status)
 
     def body(self, case, version):
-        """Runs the function and its deferred functions; all must succeed."""
+        """Runs the function of the case, and then the functions that the case has deferred. All of
+        them must succeed."""
         status, context = PASSED, Context(version, self.log, self.helper)
         try:
             if case.loaded:
@@ -182,7 +187,8 @@ class Runner:
         return status
 
     def close(self):
-        """Leaves the machine unchanged, even after a request to stop."""
+        """Ends the running case, unmounts all NFS mounts, stops the helper and unloads the client
+        module, even after a request to stop."""
         if self.child:
             self.kill()
             self.reap()

@@ -16,8 +16,8 @@ awk '/^ +count:/ { sum += $2 } END { print sum * 4 }' /proc/zoneinfo
 
 
 def highest(t, version):
-    """Sets the highest version of later connections to the server until the end of the case, which
-    sets version one again.
+    """Sets the highest version that later connections to the server can use. At the end of the case
+    the highest version is set to version one again.
     """
     if version > 1:
         t.defer(t.server.call, "text", VERSION, "1")
@@ -30,7 +30,7 @@ def connections(t):
 
 
 def devices(t):
-    """Returns the device of each connection that the server has."""
+    """Returns the name of the device of each connection of the server."""
     return re.findall(r"^device: (\S+)$", shown(t), re.MULTILINE)
 
 
@@ -41,7 +41,8 @@ def dropped(t):
 
 
 def counters(t):
-    """Returns how often the server has reached each of its limits, by name."""
+    """Returns how often the server has reached each of its limits, as a dictionary by the names of
+    the limits."""
     lines = t.server.run("cat", f"{FILES}/bounds").splitlines()
     return {name: int(value) for name, value in (line.split() for line in lines)}
 
@@ -60,7 +61,7 @@ def ends(t):
 
 
 def shown(t):
-    """Returns the connection files of the server."""
+    """Returns the contents of the server's debugfs files about its connections."""
     return t.server.run("sh", "-c", f"cat {FILES}/*/*:* 2>/dev/null || true")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A helper process in the server machine, reached by the lab's control line.
+"""Requests to a helper process in the server machine. They are sent over the lab's control line.
 
 One process serves many requests: in these machines the start of a process takes longer than most
 requests.
@@ -33,14 +33,15 @@ class ServerError(Exception):
 
 
 class Server:
-    """Requests to the helper, one at a time; forked children may use it too."""
+    """Sends requests to the helper, one at a time. Forked child processes may use the same object.
+    """
 
     def __init__(self, argv=("python3", "-B", "-c", SOURCE)):
         self.argv = argv
         self.start()
 
     def start(self):
-        """Starts the helper, also after the machine was restarted."""
+        """Starts the helper. Can be called again after the server machine was restarted."""
         self.line = socket.socket(socket.AF_UNIX)
         self.line.connect(LOCAL_SOCKET)
         self.decoder, self.text, self.number = wire.Decoder(), b"", 0
@@ -71,7 +72,7 @@ class Server:
         return line
 
     def send(self, name, *args):
-        """Sends a request without waiting; `take` returns the answer."""
+        """Sends a request without waiting for the answer. `take` returns the answer."""
         self.number += 1
         request = json.dumps([self.number, name, args]).encode() + b"\n"
         for start in range(0, len(request), wire.CHUNK):
@@ -83,7 +84,9 @@ class Server:
         while True:
             answer = json.loads(self.answer(seconds))
             if answer["id"] != number:
-                continue  # This is the answer to a request whose sender was ended.
+                # This is the answer to the request of a process that was ended before it read the
+                # answer.
+                continue
             if "error" in answer:
                 raise ServerError(f"on the server: {answer['error']}", answer["errno"])
             return answer["value"]
@@ -113,7 +116,7 @@ class Server:
         self.call("setxattr", path, name, base64.b64encode(value).decode())
 
     def expect(self, path, content):
-        """Complains unless the server's own file is exactly `content`."""
+        """Raises an error unless the content of the file on the server is exactly `content`."""
         found = self.call("digest", path)
         if found == [len(content), hashlib.sha256(content).hexdigest()]:
             return
@@ -128,5 +131,5 @@ class Server:
         raise AssertionError(f"on the server {path}: {text}")
 
     def close(self):
-        """Stops the helper, which also drops its locks."""
+        """Stops the helper. The helper's locks are then released."""
         self.line.close()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The helper in the server machine, which accesses files locally and not over NFS.
 
-Its text is sent to the server machine and run with Python there. It reads one JSON request per
-line, and writes one JSON answer per line.
+The text of this file is sent to the server machine, where Python runs it. The helper reads one JSON
+request per line, and writes one JSON answer per line.
 """
 
 import base64
@@ -16,7 +16,8 @@ import subprocess
 import sys
 import time
 
-OPEN = {}  # descriptors, by path, of the files that are kept open or locked
+# a dictionary from the paths of the files that are kept open or locked to their descriptors
+OPEN = {}
 
 
 def digest(path):
@@ -38,7 +39,8 @@ def read(path, offset, length):
 
 
 def write(path, offset, text):
-    """Writes in place, and creates the file if it is missing; opens the file each time."""
+    """Writes to a file without truncating it. Creates the file if it does not exist. Opens the file
+    for each write."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         return os.pwrite(fd, base64.b64decode(text), offset)
@@ -47,7 +49,8 @@ def write(path, offset, text):
 
 
 def tree(top):
-    """Returns size and checksum of every file below a directory, by the names of the files."""
+    """Returns a dictionary from the name of each file below a directory to its size and checksum.
+    """
     found = {}
     for where, _, names in os.walk(top):
         for name in names:
@@ -76,7 +79,7 @@ def rmtree(path):
 
 
 def unlink(path):
-    """Removes a file if it is there."""
+    """Removes a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -140,7 +143,7 @@ def client_states():
 
 
 def text(path, value=None):
-    """Reads or writes a control file."""
+    """Writes `value` to a control file. Without `value`, returns the content of the file."""
     if value is None:
         with open(path) as file:
             return file.read()
@@ -156,7 +159,7 @@ def open_files(pid):
         try:
             names.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
         except OSError:
-            continue  # The process has closed the file since it was listed.
+            continue  # The process has closed the file after the directory was listed.
     return "\n".join(names)
 
 

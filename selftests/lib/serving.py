@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""This machine as a server with this project's module, besides its role as a client. The other
-machine is the client of this server.
+"""Makes this machine a server with this project's server module. This machine remains a client as
+well. The machine that is the server in other cases is the client of this server.
 """
 
 import itertools
@@ -15,11 +15,11 @@ from .env import ENV, PORT
 MODULE = os.environ.get("LAB_SERVER_MODULE", "")
 FILES = pathlib.Path(served.FILES)
 THREADS = 4
-# The root of the exports, and what is in it: a directory of this machine, and a mount to export
-# again.
+# The root directory of the exports, and its two entries. The first entry is a directory of this
+# machine. The second is an NFS mount that this machine exports again.
 ROOT = pathlib.Path("/exports/srv")
 OWN, AGAIN = ROOT / "own", ROOT / "again"
-# For each export, the number that its file handles contain.
+# For each export, the number (fsid) that its file handles contain.
 NUMBERS = {OWN: 1, AGAIN: 7}
 OPTIONS = "rw,no_root_squash,no_subtree_check,insecure,async"
 SERVE = f"""\
@@ -85,7 +85,7 @@ def export(directory):
 
 
 def name(directory):
-    """Returns the name of an exported directory for clients."""
+    """Returns the path by which clients mount an exported directory."""
     return f"/{directory.relative_to(ROOT.parent)}"
 
 
@@ -96,7 +96,7 @@ def restart():
 
 
 def leave():
-    """Stops serving."""
+    """Stops this machine's server."""
     if pathlib.Path("/sys/module/svcrdma_rs").is_dir():
         local(LEAVE)
 
@@ -113,7 +113,7 @@ def connections():
 
 
 def other_has_client(t):
-    """Loads this project's client in the other machine until the end of the case."""
+    """Loads this project's client module in the other machine until the end of the case."""
     def unload():
         t.server.run("sh", "-c", f"timeout 20 sh -c 'until rmmod {module.name('ours')}; do "
                                  "sleep 0.2; done'")
@@ -140,17 +140,18 @@ class There:
             self.mounted = False
 
     def write(self, file, content):
-        """Writes a file, and waits until it is stored."""
+        """Writes a file, and waits until its data are on stable storage."""
         self.t.server.write(f"{self.where}/{file}", content)
         self.t.server.run("sync", f"{self.where}/{file}")
 
     def expect(self, file, content):
-        """Complains unless the file that the other machine reads over RDMA is exactly `content`."""
+        """Reads a file over RDMA in the other machine. Raises an error unless its content is
+        exactly `content`."""
         self.t.server.run("sh", "-c", "echo 1 > /proc/sys/vm/drop_caches")
         self.t.server.expect(f"{self.where}/{file}", content)
 
 
 def equals(path, content):
-    """Complains unless a file of this machine is exactly `content`."""
+    """Raises an error unless the content of a file of this machine is exactly `content`."""
     problem = pattern.difference(pathlib.Path(path).read_bytes(), content)
     check(problem is None, f"{path}: {problem}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The common part of programs that demonstrate something: a context, its clean-up, the kernel's
-log.
+"""The common part of programs that demonstrate a behaviour: a context as for a test case, the
+clean-up, and the check of the kernel log.
 """
 
 import os
@@ -24,7 +24,7 @@ def say(text):
 
 
 def run(name, show):
-    """Runs `show` with a context; returns the exit status of the program with this name."""
+    """Runs `show` with a context. Returns the exit status of the program `name`."""
     is_there = pathlib.Path(ENV.module_file).is_file() or not ENV.ours
     if os.geteuid() or not ENV.server or not is_there:
         sys.exit(f"{name}: needs root and the lab's environment: tools/lab demo")

@@ -22,8 +22,8 @@ def interesting(task, group):
 def dump(group):
     """Returns the kernel stacks of tasks that may explain a hang, as lines.
 
-    `group` is the process group of the case. The kernel also logs its blocked tasks, which shows
-    workers of queues.
+    `group` is the process group of the case. The kernel is also made to log its blocked tasks,
+    which include the workers of work queues.
     """
     lines = []
     tasks = [t for p in pathlib.Path("/proc").iterdir() if p.name.isdigit()

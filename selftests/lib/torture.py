@@ -2,8 +2,8 @@
 """Faults at random times under a load that verifies itself.
 
 Each NFS version has one mount on the server's disk. The mounts exist at the same time, and every
-fault hits all of them. After each fault every writer must do more work. Then all writers rest, and
-the server's own files are compared with the acknowledged data.
+fault hits all of them. After each fault every writer must do more work. Then all writers pause, and
+the files on the server are compared with the acknowledged data.
 """
 
 import argparse
@@ -49,16 +49,18 @@ VERSIONS = ("3", "4.2")
 KIB = 1 << 10
 # The number of connections of each mount over two cables.
 CONNECTIONS = 2
-# How writers write, and the size of each write: in chunks, or inline.
+# A pair for each writer: the class that determines how it writes, and the size of each write in
+# bytes. Large writes use chunks, and small writes are inline.
 KINDS = ((Direct, 32 * KIB), (Synced, 8 * KIB), (Closed, 1000))
 CALM_SECONDS = (0.1, 1.5)
 FIRST_BYSTANDER = 100
-# Pattern of a complaint that a process of the load got an error.
+# Pattern of the message that a process of the load has got an error from a system call.
 APPLICATION_ERROR = re.compile(r"worker (rewrite|look): status .*\[Errno", re.DOTALL)
 MOST_TEXT = 4000  # maximum number of characters of a failure's text in the record
-# RDMA objects whose number must be the same after a fault as before it.
+# Types of RDMA objects. After a fault there must be as many objects of each type as before the
+# fault.
 KEPT = ("pd", "cq", "qp", "cm_id")
-# Maximum duration of a probe of a dead rail in seconds, and a little more.
+# A time in seconds that is a little longer than a check of a dead rail may take.
 PROBE_SECONDS = 5
 
 
@@ -87,8 +89,8 @@ def arguments(argv):
 
 
 def schedule(seed, names, world):
-    """Returns an endless sequence of faults with their times. It is the same for the same seed and
-    table.
+    """Yields an endless sequence of faults with their times and a seed for each fault. The sequence
+    is the same if the seed and the table of faults are the same.
     """
     source = random.Random(seed)
     table = [f for f in matrix.FAULTS if f.applies(world) and f.wanted(names)]
@@ -102,7 +104,7 @@ def schedule(seed, names, world):
 
 
 class World:
-    """The machine with its mounts under load, which every fault gets."""
+    """This machine with its mounts under load. Every fault is called with this object."""
 
     def __init__(self, transport, over_rails):
         self.log, self.server, self.transport = kmsg.Log(), server.Server(), transport
@@ -186,7 +188,7 @@ class World:
                 else faults.granting(self.server, count))
 
     def unmounted(self, undo, version, options="", export=None, port=None, **more):
-        """Returns another mount, not made yet, which `undo` removes."""
+        """Returns another mount, which is not mounted yet. `undo` will remove the mount."""
         mount = mounts.Mount(version, options, export or ENV.mem, port=port or self.port, **more)
         undo.callback(mount.remove)
         return mount
@@ -196,7 +198,7 @@ class World:
 
     @contextlib.contextmanager
     def bystander(self, mount):
-        """Returns a writer that works on a mount."""
+        """Starts a writer on a mount, and yields the writer. The writer ends after the block."""
         self.bystanders += 1
         found = bystanders.Bystander(self.server, mount, FIRST_BYSTANDER + self.bystanders)
         try:
@@ -205,7 +207,7 @@ class World:
             found.close()
 
     def connect_all(self):
-        """Uses the connections of all mounts, so that each connection is made."""
+        """Makes calls on all mounts until each of their connections is established."""
         if not self.over_rails:
             return
 
@@ -218,8 +220,8 @@ class World:
 
     @staticmethod
     def resources():
-        """Returns the numbers of RDMA objects. The numbers do not identify a device, because a
-        device that was created again has another number.
+        """Returns how many RDMA objects of each type exist on each device. The result does not
+        contain the numbers of devices, because a device that was created again has another number.
         """
         return sorted(line.partition(": ")[2] for line in module.resources())
 
@@ -228,7 +230,8 @@ class World:
         return {kind: len(module.objects(kind)) for kind in KEPT}
 
     def steady_objects(self):
-        """Returns the numbers that have not changed for longer than a probe of a rail may take."""
+        """Waits until the numbers of RDMA objects have not changed for longer than a check of a
+        rail may take. Returns these numbers."""
         found, clock = self.count_objects(), wait.Clock()
 
         def stayed():
@@ -242,7 +245,7 @@ class World:
         return found
 
     def pause(self, seconds):
-        """Keeps the load running for some time. It must not end."""
+        """Waits for some time while the load runs. The load must not end."""
         clock = wait.Clock()
         wait.until(lambda: self.check() or clock.seconds() >= seconds, seconds + 5, "a pause")
 
@@ -251,8 +254,8 @@ class World:
             load.crew.check()
 
     def recover(self, start):
-        """Waits until every process of the load has done more work; returns the seconds for each
-        version.
+        """Waits until every process of the load has done more work. Returns how many seconds that
+        took for each NFS version.
         """
         clock, taken = wait.Clock(), {}
 
@@ -269,7 +272,7 @@ class World:
         return taken
 
     def verify(self):
-        """Checks that everything acknowledged is on the server, and that no old connection remains.
+        """Checks that all acknowledged data are on the server, and that no old connection exists.
         """
         with contextlib.ExitStack() as stack:
             for load in self.loads.values():
@@ -283,21 +286,22 @@ class World:
             self.verify_version()
 
     def verify_version(self):
-        """Checks that all traffic used version two, and that a responder found nothing wrong."""
+        """Checks that all connections use version two, and that the responder, if there is one, has
+        logged no error of the client."""
         found = responder.versions(self.port)
         case.check(len(found) >= len(self.loads) and set(found) == {"2"}, f"versions: {found}")
         if not self.responder:
             return
         wrong = [line for line in self.responder.call("log")[1] if line.startswith("wrong")]
         case.check(not wrong, "; ".join(wrong))
-        # Makes the responder end the connections whose client no longer knows them.
+        # Makes the responder end connections that have already ended at the client.
         self.responder.call("ping")
 
     def verified(self):
         return {version: load.verified() for version, load in self.loads.items()}
 
     def end(self):
-        """Stops the load, unmounts and unloads; nothing may remain."""
+        """Stops the load, unmounts and unloads the module. Checks that no RDMA objects remain."""
         if not self.loads:
             return
         for load in self.loads.values():
@@ -315,8 +319,8 @@ class World:
         self.loads, self.mounts = {}, {}
 
     def give_up(self):
-        """Removes everything after a failure, whatever its state is. Returns True, or an exception
-        if this kernel cannot be repaired."""
+        """Ends the load, unmounts and replaces the RDMA devices after a failure, in whatever state
+        the machine is. Returns True, or raises an exception if this kernel cannot be repaired."""
         for load in self.loads.values():
             for worker in load.crew.workers:
                 with contextlib.suppress(OSError):
@@ -350,7 +354,7 @@ def new_client_device(_, number):
 class Record:
     """The results so far, written to a file after each round."""
 
-    END = "end"   # name of the row about what remains after the run
+    END = "end"   # name of the row for the check that no objects remain after the run
 
     def __init__(self, args):
         self.path, self.rows, self.failures, self.ended = pathlib.Path(args.json), {}, [], None
@@ -379,7 +383,7 @@ class Record:
         self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
 
     def later(self, fault, splat):
-        """Records that the kernel reported a problem while the remains of the round were removed.
+        """Records that the kernel reported a problem during the clean-up after a round.
         """
         for version in fault.versions:
             self.row(fault, version)["splats"] += 1
@@ -387,7 +391,8 @@ class Record:
         self.failures.append({"fault": fault.name, "text": text[:MOST_TEXT]})
 
     def end(self, text):
-        """Records the end of the run; `text` is a complaint about what remains."""
+        """Records the end of the run. `text` describes the objects that remain, and is empty if
+        none remain."""
         self.ended = not text
         if text:
             self.failures.append({"fault": self.END, "text": text[:MOST_TEXT]})
@@ -400,7 +405,8 @@ class Record:
         new.rename(self.path)
 
     def closing_line(self, names, world):
-        """Returns the closing line: the faults, once for each version, and one for the remains."""
+        """Returns the closing line: the numbers of passed, failed and skipped results. There is one
+        result for each fault and NFS version, and one for the check that no objects remain."""
         passed, failed, skipped = int(bool(self.ended)), int(not self.ended), 0
         for fault in matrix.FAULTS:
             if not (fault.wanted(names) and fault.belongs(world)):
@@ -418,8 +424,8 @@ def say(text):
 
 
 def one_round(world, fault, calm, hold, seed):
-    """Runs one fault until its end, and checks the state then; returns recovery times and bytes
-    compared."""
+    """Runs one fault until its end, and then checks the state. Returns the recovery times and the
+    numbers of compared bytes."""
     if not world.loads:
         world.build()
     world.random = random.Random(seed)
@@ -433,8 +439,8 @@ def one_round(world, fault, calm, hold, seed):
 
 
 def attempt(world, action, *args):
-    """Calls a function; returns its value, or None and what went wrong: (value, complaint, kernel
-    report).
+    """Calls a function. Returns (value, complaint, kernel report). If the function fails, returns
+    None instead of the value, and the complaint describes the failure.
     """
     world.log.mark()
     value, text = None, ""
@@ -452,7 +458,7 @@ def attempt(world, action, *args):
 
 
 def run(args):
-    """Runs all rounds, and returns whether every one was good."""
+    """Runs all rounds. Returns whether all of them were successful."""
     world = World(args.rdma_version, args.rails)
     record, clock, stuck = Record(args), wait.Clock(), ""
     say(f"client {ENV.client}, kernel {os.uname().release}, RPC-over-RDMA version "
@@ -506,6 +512,7 @@ def main(argv):
     if os.geteuid() or not ENV.server:
         sys.exit("torture: needs root and the lab's environment: tools/lab torture")
     ENV.client, ENV.seed = args.client, args.seed
-    # A request to stop raises an exception, so that the code runs that ends a fault.
+    # A request to stop raises an exception, so that the code after the `yield` of a fault runs and
+    # ends the fault.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     return 0 if run(args) else 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Events of the kernel's tracepoints. On this machine trace-cmd records them, on the server the
-files in tracefs.
+"""Events of the kernel's tracepoints. On this machine trace-cmd records them. On the server they
+are recorded by means of the files in tracefs.
 """
 
 import re
@@ -23,7 +23,8 @@ def output(*argv):
 
 
 def start(t, *events):
-    """Records events, or those of whole systems, until `stop` or the end of the case."""
+    """Records the given events, or all events of the given subsystems, until `stop` is called or
+    the case ends."""
     output("trace-cmd", "start", "-b", "8192", *(word for e in events for word in ("-e", e)))
     t.defer(output, "trace-cmd", "reset")
 
@@ -35,7 +36,7 @@ def stop():
 
 
 def events(text):
-    """Returns the events in a text that the kernel made."""
+    """Parses the text of a trace that the kernel has printed. Returns the events."""
     matches = map(EVENT.search, text.splitlines())
     return [(match[1], dict(FIELD.findall(match[2]))) for match in matches if match]
 
@@ -49,5 +50,5 @@ def watch_server(t):
 
 
 def of_server(t):
-    """Returns the events of the server's module since the recording began."""
+    """Returns the events of the server's module that have occurred since the recording began."""
     return events(t.server.run("cat", f"{TRACEFS}/trace"))

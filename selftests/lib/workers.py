@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Processes that load the mount while the case does something else, and threads."""
+"""Functions of a case that run in other processes or in threads, for instance to load the mount."""
 
 import os
 import select
@@ -15,10 +15,11 @@ from .env import ENV
 
 
 class Worker:
-    """A child process that runs a function; `stop` tells it to end."""
+    """A child process that runs a function. `stop` requests that the process ends."""
 
-    # The parent's ends of pipes: an earlier child ends when its pipe is closed. If a later child
-    # inherited such an end, the earlier child would keep running.
+    # The parent's ends of the pipes by which children are stopped: a child ends when its pipe is
+    # closed. If another child inherited such an end, the pipe would stay open, and the first child
+    # would keep running.
     stops: ClassVar[set[int]] = set()
 
     def __init__(self, function, *args):
@@ -41,7 +42,7 @@ class Worker:
 
     @staticmethod
     def child(function, args, result, stop):
-        """Runs the function in the child; never returns."""
+        """Runs the function in the child process. Never returns."""
         status = 1
         try:
             poll = select.poll()
@@ -55,7 +56,7 @@ class Worker:
             os._exit(status)
 
     def stop(self):
-        """Requests the end of the child."""
+        """Requests that the child ends."""
         if self.stop_fd is not None:
             self.stops.discard(self.stop_fd)
             os.close(self.stop_fd)
@@ -69,12 +70,12 @@ class Worker:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reaped(self):
-        """Returns whether `join` has seen the end of the child."""
+        """Returns whether `join` has waited for the child, and the child has ended."""
         return self.result is None
 
     def join(self, seconds=120, killed=False, stop=True):
-        """Stops the child (or lets it end on its own) and waits. Returns the result of the function
-        as text."""
+        """Stops the child and waits until it has ended. With `stop=False`, waits until the child
+        ends without being stopped. Returns the result of the function as text."""
         if stop:
             self.stop()
         result = self.result
@@ -101,7 +102,7 @@ class Worker:
 
 
 class Crew:
-    """Several workers; the end of the block stops them and collects their results."""
+    """Several workers. The end of the block stops the workers and collects their results."""
 
     def __init__(self, seconds=120):
         self.workers, self.seconds, self.results = [], seconds, []
@@ -112,7 +113,7 @@ class Crew:
         return worker
 
     def check(self):
-        """Complains if a worker ended before it was told to."""
+        """Raises an error if a worker has ended before it was stopped."""
         for worker in self.workers:
             if worker.ended():
                 worker.join()
@@ -135,7 +136,8 @@ class Crew:
 def together(count, work, watch=lambda: None, under_way=lambda: None):
     """Runs `work(number)` in many threads.
 
-    `under_way` is called when all have been started, `watch` while they work.
+    `under_way` is called when all threads have been started. `watch` is called again and again
+    while the threads run.
     """
     failures = []
 

@@ -21,9 +21,8 @@ DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
 CLIENTS = pathlib.Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 
 
-# Text of our log and our debugfs about a connection that rxe lost because it executed a
-# registration again. That can happen while the machine has too much to do
-# (Documentation/reliability.rst).
+# Text in our log and our debugfs files about a connection that ended because rxe executed a
+# registration again. rxe can do this on a machine that is too busy (Documentation/reliability.rst).
 REPEATED = "the device has executed a registration again"
 
 
@@ -39,13 +38,14 @@ def lines(where):
 
 
 def statistics(where):
-    """Returns for each transport of a mount a dictionary of the values by column. TCP has fewer
-    columns."""
+    """Returns a dictionary for each transport of a mount: the values by the names of the columns.
+    TCP has fewer columns."""
     return [dict(zip(COLUMNS, map(int, words[1:]), strict=False)) for words in lines(where)]
 
 
 def operations(where):
-    """Returns for each operation the numbers behind its name, as a dictionary."""
+    """Returns a dictionary from each operation to the numbers that follow its name in the
+    statistics."""
     rows = [line.split(":", 1) for line in section(where)]
     start = next(i for i, row in enumerate(rows) if "per-op statistics" in row[0])
     return {row[0].strip(): [int(n) for n in row[1].split()]
@@ -53,12 +53,12 @@ def operations(where):
 
 
 def directories():
-    """Returns sunrpc's directories of RDMA transports."""
+    """Returns sunrpc's directories of RDMA transports in sysfs."""
     return sorted(SWITCHES.glob("switch-*/xprt-*-rdma"))
 
 
 def info(directory):
-    """Returns sunrpc's numbers about a transport."""
+    """Returns the numbers that sunrpc shows in sysfs about a transport."""
     pairs = (line.split("=", 1) for line in (directory / "xprt_info").read_text().splitlines()
              if "=" in line)
     return {name: int(value) for name, value in pairs}
@@ -106,28 +106,30 @@ def numbers_in(path, name):
 
 
 def disconnects():
-    """Returns why the last connections of the only transport ended: the cause, and the other
-    observations.
+    """Returns why the last connections of the only transport ended: a cause and further
+    observations for each connection.
     """
     return [(cause, details) for _, cause, details in ends(next(DEBUGFS.glob("*/state")))]
 
 
 def ends(state):
-    """Returns the ends of connections in a `state` file, the newest first: epoch, cause, and other
-    observations. Ends that only the device caused are left out."""
+    """Returns a tuple for each ended connection in a `state` file, the newest first: epoch, cause
+    and further observations. Connections that ended because rxe executed a registration again are
+    left out."""
     found = re.findall(r"^disconnect: epoch (\d+), (.*), after \d+ ms(.*)$", state.read_text(),
                        re.MULTILINE)
     return [end for end in found if REPEATED not in end[2]]
 
 
 def fenced():
-    """Returns whether the connection of the only transport has a fence before registrations."""
+    """Returns whether the connection of the only transport uses a fence before registrations."""
     state = next(DEBUGFS.glob("*/state")).read_text()
     return re.search("^registrations: behind a fence$", state, re.MULTILINE) is not None
 
 
 def repeated(port):
-    """Returns the number of connections that only the device ended, for each transport to a port.
+    """Returns a number for each transport to a port: how many connections ended because rxe
+    executed a registration again.
     """
     found = []
     for directory in sorted(transports(), key=lambda directory: int(directory.name)):
@@ -139,8 +141,8 @@ def repeated(port):
 def force_disconnect():
     """Breaks every connection from this side.
 
-    This project's client has a switch for that. The in-tree client drops a connection when the
-    server's address is written again, as any client does.
+    This project's client has a debugfs file that breaks a connection. The in-tree client, like any
+    client, drops a connection if the server's address is written to its file in sysfs again.
     """
     if ENV.ours:
         switches = sorted(DEBUGFS.glob("*/disconnect"))
@@ -160,10 +162,10 @@ def move(directory, address):
 
 
 def write_address(directory, address):
-    """Writes the server's address once, and returns whether that succeeded.
+    """Tries once to write the server's address, and returns whether the write succeeded.
 
-    The kernel waits for the transport's lock, and may never get it from busy senders, which pass it
-    to each other. So a process that can be killed writes the address.
+    The kernel waits for the transport's lock, and may never get the lock, because busy senders pass
+    the lock to each other. So a child process, which can be killed, writes the address.
     """
     pid = os.fork()
     if not pid:
@@ -181,14 +183,14 @@ def write_address(directory, address):
 
 
 def wait_reconnected(mount, before, seconds=30):
-    """Waits until the mount has been connected more often than `before`."""
+    """Waits until the mount has made more than `before` connections."""
     wait.until(lambda: mount.connects() > before, ENV.patience(seconds),
                f"connected again (so far {before} times; states {states()})")
 
 
 def wait_reconnected_by(mount, before, action, seconds=30):
-    """Waits until a mount without load has been connected more often than `before`. Repeats
-    `action`, which makes the mount connect, until then."""
+    """Waits until a mount without load has made more than `before` connections. Until then,
+    `action` is repeated, which makes the mount connect."""
     def connected():
         action()
         return mount.connects() > before

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A peer that breaks every rule, in user space: it connects to RDS in the other machine by verbs.
+"""A peer that breaks the rules of RDS. It is a program in user space that connects to RDS in the
+other machine by verbs.
 
-Each row sends something on a connection of its own. It says what becomes of that connection, and
-whether the message reaches the program there. At the same time two honest programs talk over a
-connection that stays up throughout.
+Each row of the table sends frames on a separate connection. The row states whether that connection
+must end, and how many messages must reach the program in the other machine. At the same time two
+honest programs exchange messages over a connection that must not end.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ OWN_PORT = 7
 
 
 def words(data):
-    """Returns the sum of the 16-bit words, for the checksum."""
+    """Returns the sum of the 16-bit words, which is needed for the checksum."""
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xffff) + (total >> 16)
@@ -70,19 +71,20 @@ class Peer(Requester):
         self.connect(HELLO.pack(*addresses, *values.values())[:length], reads=1)
 
     def ended(self):
-        """Returns whether the other end has ended the connection. A frame may arrive before the
-        message that establishes the connection there: then the end is a rejection."""
+        """Returns whether the other end has ended or rejected the connection. The other end rejects
+        the connection if a bad frame arrives before the message that establishes the connection."""
         return super().ended() or "rejected" in self.events
 
     def has_ended(self):
-        """Waits until the other end ends the connection; returns whether it did in time."""
+        """Waits until the other end ends the connection. Returns whether this happened in time."""
         deadline = time.monotonic() + SECONDS
         while not self.ended() and time.monotonic() < deadline:
             time.sleep(0.005)
         return self.ended()
 
     def answers(self, wanted=1, seconds=SECONDS):
-        """Returns the number of frames that answer a ping, `wanted` at most, within `seconds`."""
+        """Receives frames for `seconds`. Returns how many of them answer a ping. Stops when
+        `wanted` answers have arrived."""
         found, deadline = 0, time.monotonic() + seconds
         while found < wanted and (left := deadline - time.monotonic()) > 0:
             message = self.receive_one(left)
@@ -95,8 +97,8 @@ class Peer(Requester):
 
 @dataclasses.dataclass
 class Row:
-    """Makes a row. `frames` returns the frames to send to the port of a program. `does` is called
-    after the frames were sent."""
+    """A row of the table. The function `frames` returns the frames that are sent to the port of a
+    program. The function `does` is called after the frames were sent."""
 
     name: str
     frames: object = lambda port: []
@@ -107,7 +109,8 @@ class Row:
 
 
 def message(payload=b"message", **fields):
-    """Returns the `frames` of a row that sends a message with these changes."""
+    """Returns the function `frames` of a row that sends a message with these header fields changed.
+    """
     return lambda port: [frame(payload, dport=port, **fields)]
 
 
@@ -120,7 +123,8 @@ def lives(name, frames=lambda port: [], delivered=1, **more):
 
 
 def second(**changes):
-    """Returns `frames` with the first two fragments of a message, the second one with changes."""
+    """Returns the function `frames` of a row that sends the first two fragments of a message. The
+    second fragment has changed header fields."""
     full = bytes(FRAGMENT)
     body = changes.pop("body", full)
     fields = {"len": 3 * FRAGMENT, "sequence": 5}
@@ -129,7 +133,7 @@ def second(**changes):
 
 
 def map_of(size):
-    """Returns `frames` with a congestion map of `size` bytes, all of them zero."""
+    """Returns the function `frames` of a row that sends a congestion map of `size` zero bytes."""
     parts = [bytes(min(FRAGMENT, size - at)) for at in range(0, max(size, 1), FRAGMENT)]
     return lambda port: [frame(part, sport=0, flags=MAP, len=size, sequence=0) for part in parts]
 
@@ -242,7 +246,7 @@ class Judge:
         return peer
 
     def row(self, tos, row):
-        """Tries one row; returns what is wrong."""
+        """Runs one row. Returns a list of the problems."""
         peer = self.peer(tos, row.hello)
         if row.hello is not None or peer is None:
             if peer:
@@ -261,14 +265,14 @@ class Judge:
         got = 0
         while got < row.delivered and self.t.b.recv("victim", SECONDS):
             got += 1
-        # Messages after the frame that ends a connection must not be delivered late.
+        # Messages that follow the frame that ends the connection must not be delivered.
         late = self.t.b.drain("victim", 0.05) if row.ends else []
         if got != row.delivered or late:
             found.append(f"{got} of {row.delivered} messages arrive, and {late}")
         return found
 
     def became(self, peer, row):
-        """Returns what is wrong with the connection after a row."""
+        """Checks the connection after a row. Returns a list of the problems."""
         if row.ends:
             return [] if peer.has_ended() else [f"the connection goes on, events: {peer.events}"]
         with contextlib.suppress(PyverbsRDMAError):
@@ -277,7 +281,7 @@ class Judge:
         return [] if answered else [f"no answer to a ping, broken: {peer.broken}, {peer.events}"]
 
     def honest(self):
-        """Exchanges messages between the honest programs; returns what is wrong."""
+        """Exchanges messages between the honest programs. Returns a list of the problems."""
         t = self.t
         t.a.send("s", t.b_addr, t.pb, b"there".hex())
         there = t.b.recv("s", SECONDS)
@@ -293,7 +297,8 @@ def devices():
 
 
 def queue_pairs():
-    """Returns (number, name of the owning module) of the RC queue pairs of this machine."""
+    """Returns a tuple for each RC queue pair of this machine: its number and the name of the module
+    that owns it."""
     text = subprocess.run(["rdma", "-j", "resource", "show", "qp"], check=True,
                           stdout=subprocess.PIPE, text=True).stdout
     return [(qp["lqpn"], qp["comm"].strip("[]") if qp.get("comm", "").startswith("[") else "")
@@ -301,8 +306,8 @@ def queue_pairs():
 
 
 def pings(judge, tos):
-    """Sends more pings than are answered, and acknowledges no answer. Returns the answers, and
-    those that come after the limit."""
+    """Sends more pings than the other end answers, and acknowledges no answer. Returns the number
+    of answers, and the number of answers beyond the limit."""
     peer = judge.peer(tos, {})
     with contextlib.closing(peer):
         for number in range(1, PINGS + 65):
@@ -341,7 +346,7 @@ def invalidation(judge, tos):
 
 
 def attack(t):
-    """Tries all rows and reports each of them to `t`."""
+    """Runs all rows and reports the result of each row to `t`."""
     judge, start = Judge(t), time.monotonic()
     for tos, row in enumerate(ROWS, FIRST_TOS):
         found = judge.row(tos, row) + judge.honest()

@@ -18,20 +18,22 @@ from rds import TRANS_IB, TRANSPORT, Rds  # type: ignore[attr-defined]  # noqa: 
 
 from lablib.guest.remote import Remote  # noqa: E402
 
-# The file of our module: that of the plain build, or one with a planted fault.
+# The file of our module. It is the file of the normal build or, with LAB_MODULE, a module with a
+# fault that was inserted on purpose.
 MODULE = os.environ.get("LAB_MODULE") or f"/repo/build/{os.uname().release}-rds/rds_rdma_rs.ko"
 LOAD = {"ours": ["insmod", MODULE], "intree": ["modprobe", "rds_rdma"]}
 NAME = "rds_rdma_rs"
 CONTROL = 18700
-# Drop only incoming packets, and only those of RDMA: commands share the link.
+# Commands that control the packet filter. The filter drops only incoming packets of RDMA, because
+# the commands for the other machine use the same link.
 CUT = ("nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; }; "
        "add rule inet cut in udp dport 4791 drop'")
 NFT = {"cut": CUT,
        "mend": "nft delete table inet cut",
        "lose": CUT.replace("drop'", "numgen random mod 1000 < 3 counter drop'"),
        "lost": "nft list table inet cut | sed -n 's/.*packets \\([0-9]*\\).*/\\1/p'"}
-# The debug kernel has no nft, so tc is used there. The rules of tc drop packets of commands, too,
-# so they can lose some packets, but not cut the link.
+# The debug kernel has no nft, so tc is used there. The rules of tc also drop packets of the
+# commands for the other machine. So tc is used only to lose some packets, not to cut the link.
 TC = {"mend": "tc qdisc del dev eth0 root",
       "lose": "tc qdisc replace dev eth0 root netem loss 0.3%",
       "lost": "tc -s qdisc show dev eth0 | sed -n 's/.*dropped \\([0-9]*\\).*/\\1/p'"}
@@ -95,8 +97,8 @@ def stop_there():
 
 
 def load_on_request():
-    """Installs our module as an administrator does, so that RDS loads it when a program asks for
-    RDMA.
+    """Installs our module as an administrator does, so that RDS loads the module when a program
+    requests RDMA.
 
     Returns the modules that RDS has loaded. Removes the installation afterwards.
     """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The promises of rds-rdma(7), each of them tried with the transports that are loaded.
+"""Tests each promise of the manual page rds-rdma(7) with the transports that are loaded.
 
-A question returns the answer for the table: "yes", or what was seen instead.
+A question is a function that tests a promise. It returns the answer for the table: "yes", or a
+description of what happened instead.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from rds import (  # type: ignore[attr-defined]
 MIB = 1 << 20
 # The limit of regions of all programs, as the manual page states it.
 REGIONS = 2048
-# Changes a good handle into one whose region does not exist.
+# Changes a valid handle into a handle whose region does not exist.
 WRONG = 0x5500
 PROMISES = []
 
@@ -34,7 +35,7 @@ def context(local, peer, control):
 
 
 def promise(text):
-    """Returns a decorator that adds a question; `text` is the promise in the words of the table."""
+    """Returns a decorator that adds a question. `text` is the text of the promise in the table."""
     def add(function):
         PROMISES.append((text, function))
         return function
@@ -44,8 +45,7 @@ def promise(text):
 def ask(t, first):
     """Yields each promise with its answer.
 
-    Each question uses a type of service of its own, beginning with `first`, and so a connection of
-    its own.
+    Each question uses another type of service, beginning with `first`, and so another connection.
     """
     for number, (text, function) in enumerate(PROMISES, first):
         t.options.tos = number
@@ -93,8 +93,8 @@ def first_message(t):
 
 
 def by_handle(t, dest):
-    """The client asks for a handle and sends it with RDS_CMSG_RDMA_DEST. The server writes to the
-    memory."""
+    """The client requests a handle, and sends the handle with RDS_CMSG_RDMA_DEST. The server writes
+    to the client's memory."""
     t.pair()
     t.a.buffer("m", 70000, 5)
     cookie = t.a.get_mr("s", "m", 77, 60000, 0, [t.b_addr, t.pb] if dest else None)

@@ -115,7 +115,8 @@ def unpack_addr(raw):
 
 
 def pack_cmsgs(messages):
-    """Packs pairs of (type, payload) into ancillary data, each of them at level SOL_RDS."""
+    """Packs pairs of (type, payload) into ancillary data. Each pair becomes a control message of
+    level SOL_RDS."""
     out = b""
     for kind, payload in messages:
         body = CMSGHDR.pack(CMSGHDR.size + len(payload), SOL_RDS, kind) + payload
@@ -164,8 +165,8 @@ class Rds:
         return raw.raw[:length.value]
 
     def send(self, host, port, data=b"", cmsgs=(), flags=0):
-        """Calls sendmsg() with `cmsgs` as pairs of (type, payload). The buffers live until it
-        returns."""
+        """Calls sendmsg(). `cmsgs` contains pairs of (type, payload). The buffers exist until
+        sendmsg() returns."""
         address = pack_addr(host, port) if host else b""
         control = pack_cmsgs(cmsgs)
         data_buffer = ctypes.create_string_buffer(bytes(data), max(1, len(data)))
@@ -303,8 +304,8 @@ def pattern(seed, size):
 
 
 class Node:
-    """Sockets and memory of one end, by name. `test` calls the methods directly, or through an
-    agent.
+    """The sockets and the memory of one end, which are identified by names. `test` calls the
+    methods directly, or through an agent.
 
     Every method takes and returns JSON values. A system call that fails returns {"error":
     "EINVAL"}, so a test can compare errors like other results.
@@ -317,11 +318,11 @@ class Node:
     # The next methods handle memory.
 
     def buffer(self, name, size, seed=None, guard=PAGE):
-        """Makes anonymous memory, filled from `seed` if there is one; returns its page-aligned
-        address."""
+        """Makes anonymous memory, and fills it with the pattern of `seed` if `seed` is given.
+        Returns the page-aligned address of the memory."""
         memory = mmap.mmap(-1, size + guard)
         if seed is None:
-            # Writing touches each page, so that it is not the zero page.
+            # Each page is written, so that it is not the kernel's shared zero page.
             memory[:] = bytes(len(memory))
         else:
             memory[:] = pattern(seed, len(memory))
@@ -432,7 +433,8 @@ class Node:
         return found
 
     def wait_status(self, name, token, timeout=10.0):
-        """Waits for the notification with this token; returns [seconds, status, later statuses]."""
+        """Waits for the notification with this token. Returns a list: the seconds until the
+        notification, its status, and the statuses of further notifications with this token."""
         start, statuses = time.monotonic(), []
         after = 0.0
         while True:
@@ -466,7 +468,8 @@ class Node:
         return info(what)
 
     def ping(self, host, peer, count=1, timeout=MESSAGE_SECONDS, tos=None):
-        """Pings port 0; returns the round trips in seconds, None for a ping without an answer."""
+        """Sends pings to port 0. Returns the round-trip times in seconds, with None for a ping
+        without an answer."""
         sock = Rds()
         times = []
         try:
@@ -519,7 +522,7 @@ class Node:
         """Ends pump() when all of its operations have a status."""
         self.resting.set()
 
-    # The next methods handle everything else.
+    # The next methods run commands, and transfer many messages.
 
     def shell(self, command, timeout=30):
         done = subprocess.run(["sh", "-c", command], check=False,
@@ -533,8 +536,8 @@ class Node:
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def blast(self, name, host, port, count, size, seed, timeout=60.0):
-        """Sends `count` numbered messages of up to `size` octets; waits while the kernel has no
-        room."""
+        """Sends `count` numbered messages of up to `size` octets. Waits while the send buffer in
+        the kernel is full."""
         start, choose = time.monotonic(), random.Random(seed)
         sock, sent = self.sockets[name], 0
         for number in range(count):
@@ -554,8 +557,8 @@ class Node:
         return [sent, round(time.monotonic() - start, 3)]
 
     def sink(self, name, count, size, seed, timeout=60.0, pause=0.0):
-        """Receives what blast() sends and verifies it; returns [received, first fault or None,
-        seconds]."""
+        """Receives and verifies the messages that blast() sends. Returns [number of received
+        messages, description of the first fault or None, seconds]."""
         start, choose = time.monotonic(), random.Random(seed)
         sock = self.sockets[name]
         for number in range(count):
@@ -575,7 +578,7 @@ class Node:
 
 
 def call(node, method, arguments):
-    """Runs a method of a Node; returns a failed system call as a value."""
+    """Runs a method of a Node. If a system call fails, returns its error as a value."""
     try:
         return getattr(node, method)(*arguments[0], **arguments[1])
     except OSError as error:
@@ -593,7 +596,7 @@ class Local:
 
 
 class Remote:
-    """Calls methods of an agent's Node; each calling thread has a TCP connection of its own."""
+    """Calls methods of an agent's Node. Each calling thread uses a separate TCP connection."""
 
     def __init__(self, host, port):
         self.where, self.lines = (host, port), threading.local()
@@ -616,7 +619,7 @@ class Remote:
 
 
 def serve(host, port):
-    """Serves testers without end; all of them share one Node."""
+    """Executes the requests of testers, and never returns. All testers share one Node."""
     node = Node()
     listener = socket.create_server((host, port))
     print(f"agent on {host}:{port}", flush=True)
@@ -638,7 +641,7 @@ def serve(host, port):
 
 
 class Later:
-    """A call of a method that runs in a thread of its own."""
+    """A call of a method that runs in a separate thread."""
 
     def __init__(self, function, *arguments, **named):
         self.result = None
@@ -657,9 +660,10 @@ class Later:
 
 
 # ---------------------------------------------------------------------------------------------
-# Tests. Each of them shows what the interface promises. The socket layer deviates in three points
-# with every transport, and these have numbers. D11: the error for memory that is too large. D12:
-# the local side of an operation that is longer than the remote side. D13: unknown flags.
+# Tests. Each of them checks a promise of the interface. With every transport, the socket layer
+# deviates from the promises in three points. Each of these deviations has a number. D11 is the
+# error for memory that is too large. D12 is an operation whose local memory is longer than its
+# remote memory. D13 are unknown flags.
 
 TESTS = []
 CORE = {"D11", "D12", "D13"}
@@ -685,8 +689,8 @@ class Context:
         self.port = 4000
 
     def want(self, name, got, expected, deviation=None):
-        """Checks that `got` is `expected`. A deviation is (number, what is seen, or a list of
-        these)."""
+        """Checks that `got` is `expected`. `deviation` is a pair: the number of a deviation, and
+        the value that is seen instead or a list of such values."""
         number, seen = deviation or (None, [])
         seen = seen if isinstance(seen, list) else [seen]
         known = number in self.known
@@ -706,8 +710,8 @@ class Context:
         self.notes.append(text)
 
     def pair(self, a=None, b=None, warm=True, tos=None):
-        """Opens a bound socket "s" at each end; returns (port of a, port of b). A test that may
-        leave its connection unusable passes a `tos` that no other test uses, so that it has a
+        """Opens a bound socket "s" at each end. Returns (port of a, port of b). A test that may
+        make its connection unusable passes a `tos` that no other test uses, so that the test has a
         separate connection."""
         self.a.close_all()
         self.b.close_all()
@@ -724,7 +728,7 @@ class Context:
         return ports
 
     def warm(self, port_a, port_b):
-        """Brings up the connection with a message in each direction."""
+        """Establishes the connection by sending a message in each direction."""
         for _ in range(3):
             self.a.send("s", self.b_addr, port_b, b"hello".hex())
             if (self.b.recv("s", 10) or {}).get("data") == b"hello".hex():
@@ -736,7 +740,7 @@ class Context:
             raise RuntimeError("no answer from the peer")
 
     def cut_for(self, seconds):
-        """Drops all packets of the RDMA link at both ends for this time, from now on."""
+        """Makes both ends drop all packets of the RDMA link for this time, and returns at once."""
         for node in (self.a, self.b):
             status, text = node.shell(self.options.cut)
             self.want(f"{self.options.cut}: {text}", status, 0)
@@ -773,8 +777,9 @@ class Context:
              "local": local or [["l", 0, size]], "flags": flags, "token": token, **more}])
 
     def transfer(self, write, off=0, size=PAGE, map_flags=0, flags=0, remote_off=0, local_off=0):
-        """Makes one round of the manual page: request with MAP, RDMA with ACK. Returns True if the
-        right octets moved."""
+        """Makes one transfer as the manual page describes it: the client sends a request with MAP,
+        and the server makes an RDMA operation and sends an ACK. Returns True if the correct octets
+        were transferred."""
         cookie = self.offer(off, size + remote_off, map_flags, seed=11)
         if not isinstance(cookie, int) or not cookie:
             return f"no cookie: {cookie}"
@@ -830,7 +835,7 @@ def datagrams(t):
 
 def all_arrive(t, sender, receiver, to, count, length, seed=5, seconds=90.0, reader="s"):
     """Sends `count` messages from the sender's socket "s" to an address and port. Checks that all
-    of them arrive at the receiver's socket `reader`, in order and right."""
+    messages arrive at the receiver's socket `reader` in order and with the correct content."""
     receiving = Later(receiver.sink, reader, count, length, seed, seconds)
     sent = sender.blast("s", *to, count, length, seed, seconds)
     got = receiving.wait()
@@ -887,7 +892,8 @@ def blast(t):
 
 @test("basic", slow=True)
 def congestion(t):
-    """A receiver does not read: the sender gets an error, and continues when there is room."""
+    """A receiver does not read. The sender gets an error, and can send again when the receiver has
+    room."""
     t.pair(b={"rcvbuf": 32768})
     sent = error = None
     for sent in range(2000):
@@ -912,8 +918,8 @@ def congestion(t):
 
 @test("basic", slow=True)
 def recv_memory(t):
-    """A peer sends more than may wait for programs here: the rest waits at the peer, and nothing is
-    lost."""
+    """A peer sends more messages than may wait for programs in this machine. The other messages
+    wait at the peer, and no message is lost."""
     if not os.path.isdir("/sys/module/rds_rdma_rs"):
         t.note("the in-tree transport counts buffers, not messages")
         return
@@ -933,7 +939,7 @@ def recv_memory(t):
 
 
 def ruled(name, value):
-    """Sets a sysctl of the transport here; returns its former value."""
+    """Sets a sysctl of the transport in this machine. Returns the previous value."""
     path = f"/proc/sys/net/rds/ib/{name}"
     try:
         with open(path, encoding="ascii") as place:
@@ -973,7 +979,8 @@ def to_itself(t):
 
 @contextlib.contextmanager
 def second_address(t):
-    """Adds another address to this machine, on the device that has the first one; yields it."""
+    """Adds another address to this machine, on the network device that has the first address.
+    Yields the new address."""
     code, text = t.a.shell(f"ip -o -4 addr show to {t.a_addr}")
     device, other = text.split()[1], str(ipaddress.ip_address(t.a_addr) + 100)
     code, text = t.a.shell(f"ip addr add {other}/32 dev {device}")
@@ -999,8 +1006,8 @@ def to_another_address(t):
 
 @test("basic", slow=True)
 def foreign_socket(t):
-    """A socket of the TCP transport has a message of ours: our module is unloaded after it was
-    read."""
+    """A socket of the TCP transport has received a message from our transport. Our module can be
+    unloaded only after the message was read."""
     from machines import LOAD, NAME  # noqa: PLC0415 - imports this file
     t.a.close_all()
     t.b.close_all()
@@ -1063,8 +1070,8 @@ def local_vectors(t):
                                    ("piece wraps", [[(1 << 64) - 10, 0, 100]], "EINVAL")):
         got = t.rdma(cookie, 0, READWRITE, local=vector)
         t.want(name, got["error"] if isinstance(got, dict) else got, expected)
-    # Receives the messages of the operations above, because `transfer` would mistake one of them
-    # for its own.
+    # Receives the messages of the previous operations, because `transfer` would mistake one of
+    # these messages for its own message.
     t.a.drain("s", 0.3)
     t.want("the connection still works", t.transfer(True), True)
 
@@ -1120,8 +1127,8 @@ def get_mr_cold(t):
 
 @test("RDS-09 RDS-49")
 def map_cold(t):
-    """MAP in the first message to a peer: the memory is registered, and the message is sent and
-    delivered."""
+    """The first message to a peer contains MAP. The memory is registered, and the message is sent
+    and delivered."""
     t.pair(warm=False, tos=9)
     t.a.buffer("m", PAGE, 5)
     a_map = {"type": "map", "buf": "m", "len": 100}
@@ -1236,14 +1243,15 @@ def notifications(t):
 
 
 def bad_access(t, name, cookie, size, flags, remote_off, recverr, known=None):
-    """Makes one faulty RDMA; checks its status, and that the connection works again afterwards."""
+    """Makes one faulty RDMA operation. Checks its status, and that the connection works again
+    afterwards."""
     t.pair(b={"recverr": recverr})
     good = t.offer(0, 65536, 0)
     t.b.buffer("l", max(size, PAGE), 1)
     start = time.monotonic()
     t.rdma(cookie(good), size, flags, remote_off, None, 42)
     status = t.b.wait_status("s", 42, 3)
-    # The region is freed, in case the held region delays the status.
+    # The status may be delayed while the client holds the region. So the region is freed here.
     t.a.free_mr("s", good, INVALIDATE)
     status = status or t.b.wait_status("s", 42, 15)
     t.want(name, status and status[1:], ["REMOTE_ERROR"], known)
@@ -1259,7 +1267,7 @@ def bad_access(t, name, cookie, size, flags, remote_off, recverr, known=None):
 
 @test("RDS-05 RDS-07 RDS-43", slow=True)
 def fault_with_region(t):
-    """A faulty RDMA must not stop the messages of a client that holds a region."""
+    """A faulty RDMA operation must not stop the messages of a client that holds a region."""
     t.pair()
     good = t.offer(0, 65536, 0, acked=False)
     t.b.buffer("l", PAGE, 1)
@@ -1323,7 +1331,7 @@ def reachable(t, cookie, size=8, remote_off=0, write=False):
 # covers: RDS-01
 @test("RDS-01 RDS-20", slow=True)
 def bounds(t):
-    """A handle gives access to the memory for which it was made, and to no octet more."""
+    """A handle gives access to the memory for which it was made, and to no further octet."""
     for name, off, size, remote_off in (("the octet before", 100, 200, -1),
                                         ("the octet behind", 100, 200, 200),
                                         ("the start of the page", 100, 200, -100),
@@ -1354,9 +1362,10 @@ def use_once(t):
 
 @test("RDS-24 RDS-27", slow=True)
 def use_once_at_ack(t):
-    """With INVALIDATE the memory is out of reach when the application has the ACK.
+    """With INVALIDATE, the peer can no longer access the memory when the application has received
+    the ACK.
 
-    The peer then writes at once with the same cookie, and nothing may change.
+    The peer then tries at once to write with the same cookie. The memory must not change.
     """
     late = 0
     for _ in range(10):
@@ -1410,7 +1419,8 @@ def close_releases(t):
 
 @test("RDS-34 RDS-59")
 def fence(t):
-    """With FENCE, the ACK never overtakes the Read, so the client may overwrite the memory at once.
+    """With FENCE, the ACK never arrives before the RDMA Read is complete. So the client may
+    overwrite the memory as soon as it has the ACK.
     """
     t.pair()
     cookie = t.offer(0, 1 << 20, 0, seed=31)
@@ -1443,7 +1453,7 @@ def cancel(t):
 
 @test("basic")
 def silent(t):
-    """SILENT without a payload: no message is delivered, but the notification comes."""
+    """SILENT is used without a payload. No message is delivered, but the notification arrives."""
     t.pair(tos=20)
     cookie = t.offer(0, PAGE, 0)
     t.b.buffer("l", PAGE, 77)
@@ -1488,8 +1498,8 @@ def region_limit(t):
 
 @test("basic RDS-57", slow=True)
 def largest_operation(t):
-    """Transfers 1 MiB in the iovecs that need most elements: 255 pieces that each touch three
-    pages, and 769 pieces that each cross a page border."""
+    """Transfers 1 MiB with the iovecs that need the largest number of elements: 255 pieces that
+    each touch three pages, and 769 pieces that each cross a page boundary."""
     t.pair(tos=22)
     cookie = t.offer(0, 1 << 20, 0, seed=1)
     t.b.buffer("l", 256 * 3 * PAGE + 769 * 2 * PAGE, 2)
@@ -1506,7 +1516,8 @@ def largest_operation(t):
 
 @test("RDS-07 RDS-43", fault=True, slow=True)
 def link_cut(t):
-    """The link is down for some seconds, and no region is held: traffic continues afterwards."""
+    """The link is down for some seconds while no region is held. Afterwards messages are
+    transferred again."""
     t.pair()
     t.cut_for(6)
     t.a.send("s", t.b_addr, t.pb, b"later".hex())
@@ -1518,7 +1529,7 @@ def link_cut(t):
 
 @test("RDS-43", fault=True, slow=True)
 def link_cut_in_transfer(t):
-    """An RDMA in progress when the link goes down is reported as DROPPED, once."""
+    """If the link goes down during an RDMA operation, the operation is reported as DROPPED once."""
     t.pair()
     cookie = t.offer(0, 1 << 20, 0)
     t.b.buffer("l", 1 << 20, 1)
@@ -1561,8 +1572,8 @@ def link_cut_with_region(t):
 
 @test("RDS-12 RDS-48", fault=True, slow=True)
 def kill_in_transfer(t):
-    """The client's socket is closed while its memory is offered: the server gets a status, and
-    nothing hangs."""
+    """The client's socket is closed while the client's memory is offered. The server gets a status
+    for its operation, and no process hangs."""
     t.pair()
     cookie = t.offer(0, 1 << 20, 0)
     t.b.buffer("l", 1 << 20, 1)
@@ -1577,7 +1588,8 @@ def kill_in_transfer(t):
 
 @test("RDS-43 RDS-07", fault=True, slow=True)
 def link_cuts(t):
-    """Short and long cuts, each while a region is held: messages continue, and the region works."""
+    """The link is cut for short and for long times while a region is held. Afterwards messages are
+    transferred again, and the region can be used."""
     for seconds in (1, 3, 30):
         t.pair()
         cookie = t.offer(0, PAGE)
@@ -1592,7 +1604,8 @@ def link_cuts(t):
 
 @test("RDS-12 RDS-25", fault=True, slow=True)
 def kill_the_client(t):
-    """kill -9 of a process whose memory the server reads and writes: its pages are out of reach."""
+    """A process whose memory the server reads and writes is killed with kill -9. The server can no
+    longer access the pages."""
     for number in range(5):
         t.pair()
         victim = subprocess.Popen([sys.executable, "-B", __file__, "offer", "--local", t.a_addr,
@@ -1609,7 +1622,8 @@ def kill_the_client(t):
         victim.kill()
         victim.wait()
         t.want("the first operation is told", bool(t.b.wait_status("s", 100, 20)), True)
-        # An operation is dropped if it begins while the failure of another one ends the connection.
+        # An operation is dropped if it begins while the connection ends because another operation
+        # has failed.
         told, tries = [0, "DROPPED"], 0
         while told and told[1] == "DROPPED" and tries < 10:
             t.b.send("s", host, port, b"late".hex(), [
@@ -1626,7 +1640,7 @@ def kill_the_client(t):
 
 @test("basic", fault=True)
 def simultaneous_connects(t):
-    """Both ends send their first message at the same time, on connections of their own."""
+    """Both ends send their first message at the same time. Each attempt uses a new connection."""
     times = []
     for tos in range(150, 162):
         t.pair(warm=False, tos=tos)
@@ -1669,7 +1683,8 @@ def full_both_ways(t):
 
 @test("RDS-43 RDS-49", fault=True, slow=True)
 def device_leaves(t):
-    """The client's device is removed while its memory is written, and comes back."""
+    """The client's device is removed while the client's memory is written. Later the device is
+    added again."""
     for _ in range(3):
         cookie = writing(t)
         with without_device(t, t.a):
@@ -1683,8 +1698,8 @@ def device_leaves(t):
 
 @test("RDS-43", fault=True, slow=True)
 def device_of_the_server_leaves(t):
-    """The server's device is removed while it writes, and comes back. The client's region can then
-    be used as before."""
+    """The server's device is removed while the server writes. Later the device is added again. The
+    client's region can then be used as before."""
     for _ in range(3):
         cookie = writing(t)
         with without_device(t, t.b):
@@ -1734,7 +1749,7 @@ def goes_on(t):
 @test("RDS-43", fault=True, slow=True)
 def loss(t):
     """Both ends lose three of a thousand packets. All messages arrive once and in order. An
-    operation moves all its octets, or its status is DROPPED."""
+    operation transfers all its octets, or its status is DROPPED."""
     t.pair()
     cookie, told = t.offer(0, 1 << 20), []
     t.b.buffer("l", 1 << 20, 2)
@@ -1764,8 +1779,9 @@ def loss(t):
 
 @test("RDS-12 RDS-48", fault=True, slow=True)
 def kill_the_server(t):
-    """kill -9 of a process that reads and writes the client's memory: nothing is written later, and
-    other sockets of its machine can use the memory."""
+    """A process of the server that reads and writes the client's memory is killed with kill -9.
+    Afterwards no more data are written, and other sockets of the server's machine can use the
+    memory."""
     for number in range(3):
         t.pair()
         t.b.shell_later(f"{sys.executable} -B {__file__} take --local {t.b_addr}"
@@ -1785,7 +1801,7 @@ def kill_the_server(t):
         while t.b.shell("pgrep -f 'rds.py [t]ake'")[0] == 0 and time.monotonic() < start + 60:
             time.sleep(0.1)
         t.want("it wrote", t.a.digest("m", 0, 1 << 20) == offered, False)
-        # Operations that the device executes already come to their end.
+        # This pause is long enough for operations that the device is executing to complete.
         time.sleep(5)
         t.a.poke("m", 0, pattern(3, 1 << 20).hex())
         time.sleep(1)
@@ -1833,7 +1849,8 @@ def try_all(t):
 
 @test("basic", fault=True)
 def failing_allocations(t):
-    """Some allocations of the client's module fail. It continues when they succeed again."""
+    """Some allocations of the client's module fail. The module works again when its allocations
+    succeed again."""
     met = []
     with Failures() as failures:
         for number, nth in enumerate((1, 2, 3, 7, 19)):
@@ -1850,8 +1867,8 @@ def failing_allocations(t):
             while time.monotonic() < end and data != b"on".hex():
                 data = (t.b.recv("s") or {}).get("data", "")
             t.want(f"every {nth}th fails: messages go on", data, b"on".hex())
-            # The sockets are opened again, so that late notifications of the earlier operations do
-            # not reach them.
+            # New sockets are opened, so that late notifications of the earlier operations do not
+            # reach these sockets.
             t.pair(tos=170 + number)
             for write in (False, True):
                 t.want(f"every {nth}th fails: transfers afterwards", t.transfer(write), True)
@@ -1883,8 +1900,8 @@ def no_region_is_made(t, error):
 
 @test("basic", fault=True)
 def failing_registrations(t):
-    """The client's device makes no region: each call fails, messages continue, and nothing is
-    leaked."""
+    """The client's device cannot allocate regions. Each call for a region fails, messages are still
+    transferred, and no memory is leaked."""
     t.pair()
     t.a.buffer("m", 1 << 18, 1)
     t.a.free_mr("s", t.a.get_mr("s", "m", 5, 1 << 17), INVALIDATE)
@@ -1924,7 +1941,8 @@ def resets():
 # covers: RDS-53
 @test("RDS-53", fault=True)
 def failing_mappings(t):
-    """The client's device maps no memory: each call fails, messages continue, nothing is leaked."""
+    """The client's device cannot map memory. Each call for a region fails, messages are still
+    transferred, and no memory is leaked."""
     t.pair()
     t.a.buffer("m", 1 << 18, 1)
     t.a.free_mr("s", t.a.get_mr("s", "m", 5, 1 << 17), INVALIDATE)
@@ -1941,7 +1959,7 @@ def failing_mappings(t):
 def unmapped_operations(t):
     """If an operation's memory cannot be mapped, only this operation and its message fail."""
     size = 1 << 16
-    # No message asks for an acknowledgement, and the messages in sum exceed the send buffer.
+    # No message requests an acknowledgement. Together the messages are larger than the send buffer.
     t.pair(a={"sndbuf": 1 << 15})
     t.a.buffer("m", size, 1)
     t.b.buffer("m", size, 2)
@@ -1993,7 +2011,8 @@ def unmapped_operations(t):
         for where, machine, seed in (("here", t.a, 1), ("there", t.b, 2)):
             t.want(f"octets {where}", machine.digest("m", 0, size),
                    hashlib.sha256(pattern(seed, size)).hexdigest())
-        # The answer acknowledges all messages, even those that an empty frame has replaced.
+        # The answer acknowledges all messages, even those messages instead of which an empty frame
+        # was sent.
         t.b.send("s", t.a_addr, t.pa, b"ok".hex())
         t.a.recv("s")
         t.want("regions and pinned pages", kept(), before)
@@ -2008,13 +2027,14 @@ def unmapped_operations(t):
 
 @test("basic", fault=True)
 def hostile_peer(t):
-    """A hostile peer is refused or cut off, and no other peer notices."""
+    """This machine refuses a hostile peer or ends its connection, and no other peer is disturbed.
+    """
     from hostile import attack  # noqa: PLC0415 - needs pyverbs
     attack(t)
 
 
 def offer_for_ever(options):
-    """Offers memory and waits to be killed."""
+    """Offers memory, and waits until the process is killed."""
     node = Node()
     node.open("s", options.local, 0, transport=TRANS_IB)
     node.buffer("m", 1 << 20, 1)
@@ -2025,7 +2045,8 @@ def offer_for_ever(options):
 
 
 def take_for_ever(options):
-    """Asks for memory, and reads and writes it until it is killed."""
+    """Requests memory from the client, and reads and writes this memory until the process is
+    killed."""
     node = Node()
     node.open("s", options.local, 0, transport=TRANS_IB)
     node.buffer("l", 1 << 20, 2)
@@ -2033,8 +2054,8 @@ def take_for_ever(options):
     cookie = None
     while cookie is None:
         cookie = (node.recv("s", 60) or {}).get("cookie")
-    # Messages without data take no space at the receiver. Few operations are in progress at a time,
-    # so these end soon after the process.
+    # The messages have no data, so they take no space at the receiver. Only a few operations are in
+    # progress at a time, so they complete soon after the process has ended.
     outstanding = 0
     for flags in itertools.cycle((READWRITE, 0)):
         node.send("s", options.peer, options.port, "", [

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the host tools share: paths, toolchains, and commands with a time limit."""
+"""Functions that the host tools share: they find paths and toolchains, and run commands with a time
+limit."""
 
 import os
 import pathlib
@@ -19,11 +20,12 @@ TARGET = "x86_64-unknown-linux-gnu"
 
 
 class HostError(Exception):
-    """Raised if a step fails; the text says what to look at."""
+    """Raised if a step fails. The text describes the failure."""
 
 
 def cache():
-    """Returns the directory of the artefacts; `XPRTRDMA_CACHE` overrides it."""
+    """Returns the directory of the artefacts. The environment variable `XPRTRDMA_CACHE` overrides
+    the default."""
     own = os.environ.get("XPRTRDMA_CACHE")
     if own:
         return pathlib.Path(own).resolve()
@@ -32,7 +34,8 @@ def cache():
 
 
 def environment(**more):
-    """Returns the environment of cargo, whose output stays out of the repository."""
+    """Returns the environment for cargo. With this environment cargo writes its output outside the
+    repository."""
     env = dict(os.environ, CARGO_TARGET_DIR=str(cache() / "cargo"), CARGO_TERM_COLOR="never",
                CARGO_NET_RETRY="3")
     env.pop("RUSTFLAGS", None)
@@ -41,9 +44,10 @@ def environment(**more):
 
 
 def run(argv, seconds, env=None, cwd=REPO, log=None, quiet=False):
-    """Runs a command for at most `seconds` and returns its output; raises HostError if it fails.
+    """Runs a command for at most `seconds` and returns its output. Raises HostError if the command
+    fails.
 
-    The command gets a process group of its own, which ends with it.
+    The command gets a new process group. If the time is over, the whole group is killed.
     """
     argv = [str(arg) for arg in argv]
     with subprocess.Popen(argv, cwd=cwd, env=env or environment(), stdin=subprocess.DEVNULL,
@@ -64,12 +68,13 @@ def run(argv, seconds, env=None, cwd=REPO, log=None, quiet=False):
 
 
 def tail(text, lines=40):
-    """Returns the end of an output, indented."""
+    """Returns the last lines of an output, indented."""
     return "\n".join("    " + line for line in text.splitlines()[-lines:])
 
 
 def cargo(*args, toolchain=None):
-    """Returns a cargo command line for a toolchain of rustup, or for the only one there is."""
+    """Returns a cargo command line for a toolchain of rustup. Without `toolchain`, the command line
+    uses the default toolchain."""
     return ["cargo", *([f"+{toolchain}"] if toolchain else []), *args]
 
 

@@ -27,7 +27,7 @@ def symbols(elf):
 
 
 def undefined(elf):
-    """Returns the names that the object expects others to define."""
+    """Returns the names that the object uses and does not define."""
     return {name for name, section in symbols(elf) if section == UNDEFINED}
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How rules were broken, and which tests noticed that.
+"""The proofs of the rules: the fault that breaks each rule, and the test that notices the fault.
 
-proofs.toml has the data. `read` checks them against the sources. `prove` breaks a copy of the
-protocol core again and runs the tests.
+proofs.toml contains the proofs. `read` checks that they fit the sources. `prove` plants the faults
+in a copy of the protocol core again, and runs the tests.
 """
 
 import concurrent.futures
@@ -22,9 +22,9 @@ from common import REPO, HostError, say
 
 DATA = REPO / "tools/host/proofs.toml"
 PLANTED = REPO / "tools/lablib/checks/mutants.toml"
-# How each planted fault was noticed when it was planted last.
+# The record of how each planted fault was noticed when it was planted the last time.
 RECORD = REPO / "tools/results/mutants.csv"
-# The protocol cores. A fault and its test belong to one of them.
+# The protocol cores. Each fault and its test belong to one of these crates.
 CRATES = ("proto", "rds_proto")
 BUILD_SECONDS, TEST_SECONDS = 900, 180
 MODULE = re.compile(r"mod (\w+);$")
@@ -35,7 +35,8 @@ OUTCOME = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;", re.MULT
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """A fault, the one test that notices it, and the rows that it breaks."""
+    """A fault, the one test that notices the fault, and the requirements that the fault violates.
+    """
 
     kind: str             # kind of the entry: fault, planted, by_hand or not_run
     what: str             # description of what is broken
@@ -45,7 +46,7 @@ class Proof:
     file: str = ""
     old: str = ""
     new: str = ""
-    noticed: bool = False  # whether a test noticed the fault when it was planted last
+    noticed: bool = False  # whether a test noticed the fault when it was planted the last time
 
     @property
     def crate(self):
@@ -72,7 +73,7 @@ def tables():
 
 
 def read(errors):
-    """Returns all proofs; adds what is wrong with the data to `errors`."""
+    """Returns all proofs. Adds a line to `errors` for each error in the data."""
     entries, unknown = tables()
     errors += [f"{DATA.name}: unknown kind {name}" for name in unknown]
     planted = {entry["name"]: entry for entry in tomllib.loads(PLANTED.read_text())["fault"]}
@@ -109,7 +110,7 @@ def names(fault, test):
 
 
 def misplaced(proof):
-    """Returns what is wrong with the place of a fault, or None."""
+    """Returns why a fault cannot be planted in its file, or None if it can."""
     if not proof.file:
         return None
     if proof.kind == "fault" and (proof.crate not in CRATES or "/tests/" in proof.file):
@@ -125,7 +126,8 @@ def misplaced(proof):
 
 
 def chosen(proofs, patterns, sample, seed):
-    """Returns the faults to plant again, and their rows: rows that match, or `sample` random rows.
+    """Returns the faults to plant again, and their requirements: those that match the patterns, or
+    `sample` random requirements.
     """
     rows = sorted(row for proof in proofs if proof.kind == "fault" for row in proof.rows)
     if patterns:
@@ -137,15 +139,15 @@ def chosen(proofs, patterns, sample, seed):
 
 
 class Copy:
-    """A copy of a core with its objects, in which one fault at a time is planted."""
+    """A copy of a core and of its compiled objects. One fault at a time is planted in the copy."""
 
     def __init__(self, number, crate, modules):
         self.where = common.cache() / f"proofs/{number}"
         self.target = self.where / "target"
         tree = self.where / crate
         shutil.rmtree(tree, ignore_errors=True)
-        # The copied files get the current time. The objects may contain a fault, and may be newer
-        # than the sources.
+        # The copied files get the current time, so that cargo compiles them again. Objects of an
+        # earlier run may contain a fault, and may be newer than the source files of the repository.
         shutil.copytree(REPO / "rust" / crate, tree, copy_function=shutil.copyfile,
                         ignore=shutil.ignore_patterns("target", "benches"))
         manifest = tree / "Cargo.toml"
@@ -161,7 +163,7 @@ class Copy:
         self.tree = tree
 
     def cargo(self, words, seconds):
-        """Runs cargo in the copy; returns (status, output), or (None, "") if it took too long.
+        """Runs cargo in the copy. Returns (status, output), or (None, "") if cargo took too long.
         """
         argv = ["cargo", "test", "--quiet", "--test", "it", *words]
         env = common.environment(CARGO_TARGET_DIR=str(self.target), RUST_BACKTRACE="0")
@@ -179,7 +181,8 @@ class Copy:
         return status, output
 
     def baseline(self, tests):
-        """Raises `HostError` unless each test, by its full name, passes without a fault."""
+        """Raises `HostError` unless each of the tests passes without a fault. `tests` contains the
+        full names of the tests."""
         status, output = self.build()
         if status:
             raise HostError(f"the core does not build\n{common.tail(output)}")
@@ -189,7 +192,8 @@ class Copy:
             raise HostError(f"not all tests pass without a fault\n{common.tail(output)}")
 
     def plant(self, proof):
-        """Returns why the test did not fail with this fault, or None if it failed."""
+        """Plants a fault, and runs its test. Returns None if the test failed, or else the reason
+        why it did not fail."""
         path = self.tree / proof.file.removeprefix(f"rust/{proof.crate}/")
         original = path.read_text()
         try:
@@ -209,7 +213,7 @@ class Copy:
 
 
 def prove(proofs, patterns, sample, seed, jobs):
-    """Plants faults of the cores again; returns how many were not noticed."""
+    """Plants the chosen faults of the cores again. Returns how many faults were not noticed."""
     faults, rows = chosen(proofs, patterns, sample, seed)
     if not faults:
         raise HostError("no row with a fault in the core matches")
@@ -222,7 +226,7 @@ def prove(proofs, patterns, sample, seed, jobs):
 
 
 def prove_of(crate, faults, rows, jobs):
-    """Plants the faults of one core; returns how many were not noticed."""
+    """Plants the faults of one core. Returns how many faults were not noticed."""
     if not faults:
         return 0
     tests = sorted({proof.case for proof in faults})

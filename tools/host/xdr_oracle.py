@@ -203,7 +203,7 @@ rpcrdma2_xprt_hdr = structure(rdma_xid=uint32, rdma_vers=uint32, rdma_credit=uin
 # Descriptions of messages. For the same message, the Rust program prints the same description.
 
 def decode(octets):
-    """Returns the description of a message, from its bytes."""
+    """Decodes a message from its bytes, and returns its description."""
     try:
         version, _ = uint32[0](octets, 4)
         if version not in (1, 2):
@@ -224,7 +224,8 @@ def describe(value, header, rest):
         low, high = versions.values() if versions else (0, 0)
         return ["error", xid, number, low, high, rest > 0]
     if arm == "RDMA2_OPTIONAL":
-        # The direction is that of RPC: 0 is a call. 1 is a reply; it answers none of our options.
+        # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. Such a
+        # reply does not answer an option of ours, because we send no options.
         return ["option reply"] if body["rdma_optdir"] else ["option", xid]
     reads = [[c["position"], *c["target"].values()] for c in body["rdma_reads"]]
     writes = [chunk(c) for c in body["rdma_writes"]]
@@ -328,7 +329,8 @@ class Maker:
 
 
 class Comparison:
-    """The result of a comparison: counts, and the first few differences."""
+    """The result of a comparison: the numbers of compared messages, and the first few differences.
+    """
 
     def __init__(self):
         self.compared = 0
@@ -341,7 +343,8 @@ class Comparison:
 
 
 def rust_describes(binary, frames):
-    """Returns what the Rust side prints for each frame (kind, bytes)."""
+    """Returns the descriptions that the Rust program prints for the frames. Each frame is a pair
+    (kind, bytes)."""
     with tempfile.TemporaryFile() as file:
         for kind, octets in frames:
             file.write(kind + struct.pack(">I", len(octets)) + octets)
@@ -355,7 +358,7 @@ def rust_describes(binary, frames):
 
 
 def vectors():
-    """Yields the byte vectors with their fields as descriptions."""
+    """Yields each byte vector, and the description of its fields."""
     for vector in json.loads(VECTORS.read_text()):
         octets, said = bytes.fromhex(vector["hex"]), vector["decoded"]
         if "r" in said:
@@ -380,8 +383,8 @@ def compare_vectors(binary, result):
 
 
 def compare_ours(binary, seed, count, result):
-    """Encodes messages with this codec, and decodes them with the Rust codec. Every fifth message
-    is damaged."""
+    """Encodes messages with this codec, and decodes them with the Rust codec. Also decodes a
+    damaged copy of about every fifth message with both codecs."""
     maker = Maker(seed)
     frames, expected = [], []
     for number in range(count):
@@ -416,7 +419,7 @@ def compare_theirs(binary, seed, count, result):
 
 
 def build(toolchain=None):
-    """Compiles the Rust side; returns its path."""
+    """Compiles the Rust program. Returns the path of the program."""
     common.run(common.cargo("build", "--profile", "test", "--locked", "--example", "frames",
                             toolchain=toolchain), 240, cwd=common.PROTO)
     return common.cache() / "cargo/debug/examples/frames"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The lab, one concept per module, in rooms; a room uses only those below it.
+"""The lab. Each module implements one concept. The modules are grouped in packages ("rooms"). A
+package uses only the packages that are listed after it.
 
 cli         the command line
 bench/      counts and times, ours beside the in-tree client

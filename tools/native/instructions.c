@@ -53,8 +53,8 @@
 #endif
 
 #define KERNEL 0xffff800000000000u
-#define STACK_SHIFT 14		/* kernel and interrupt stacks have 16 KiB and are aligned */
-#define CLASSES 9		/* class 0 is everything that is in no region */
+#define STACK_SHIFT 14		/* stacks of tasks and interrupts are aligned to 16 KiB */
+#define CLASSES 9		/* class 0 is code that is in no region */
 #define PROCESSORS (MEMORY ? 1 : 4)
 #define WATCHED 1		/* the class whose lines are counted */
 #define DEPTH 64
@@ -70,7 +70,10 @@ struct region {
 	int class;
 };
 
-/* A translation block, found by address and length: QEMU may translate it again. */
+/*
+ * A translation block. It is identified by address and length, because QEMU may
+ * translate the same code again.
+ */
 struct block {
 	struct block *next;
 	uint64_t address, last;		/* addresses of the first and the last instruction */
@@ -79,7 +82,10 @@ struct block {
 	uint64_t times[PROCESSORS][CLASSES];
 };
 
-/* A kernel stack and its active regions, innermost last; one processor at a time uses it. */
+/*
+ * A kernel stack and its active regions. The innermost region is the last. Only one
+ * processor at a time uses a stack.
+ */
 struct stack {
 	struct stack *next;
 	uint64_t number;
@@ -105,7 +111,10 @@ static struct {
 	uint64_t lost;
 } processors[PROCESSORS];
 static uint64_t call;
-/* With MEMORY: whether to count now, for which class, and whether the code is of that class. */
+/*
+ * Used with MEMORY: whether to count now, for which class, and whether the current
+ * code belongs to that class.
+ */
 static struct {
 	bool on;
 	int class;
@@ -175,7 +184,10 @@ static void execute(unsigned int vcpu, void *data)
 			processors[vcpu].lost++;
 		}
 	}
-	/* A single instruction that follows itself is a repetition, and does not count again. */
+	/*
+	 * If a block of a single instruction is executed twice in succession, it is a
+	 * repetition of a string instruction, and is not counted again.
+	 */
 	if (block->instructions > 1 || block->last != stack->last)
 		block->times[vcpu][class]++;
 	stack->last = block->last;

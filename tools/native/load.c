@@ -3,8 +3,8 @@
  * Loops of system calls for measurements, as a library for Python programs in the
  * client machine: a loop in Python would add its own time.
  *
- * Every function executes its operation `count` times and returns the nanoseconds
- * that it took, or a negative errno.
+ * Every function executes its operation `count` times. It returns the duration
+ * in nanoseconds, or a negative errno.
  */
 
 #define _GNU_SOURCE
@@ -27,11 +27,14 @@
 #define DEPTH_MOST 1024
 #define THREADS_MOST 64
 
-/* Transfers of `size` bytes of the files `fds` in turn, `depth` of them at a time. */
+/*
+ * Describes transfers of `size` bytes each. They use the files `fds` in turn, and
+ * `depth` transfers are in progress at a time.
+ */
 struct transfers {
 	const int *fds;
-	long fd_count, size, area, depth;	/* area: number of bytes used of each file */
-	long writes, random;			/* whether to write, and at random places */
+	long fd_count, size, area, depth;	/* area: number of bytes used in each file */
+	long writes, random;			/* whether to write; whether at random offsets */
 };
 
 static int64_t now(void)
@@ -119,7 +122,10 @@ EXPORT int64_t load_readdir(const char *path, long count)
 	return count ? -EIO : now() - start;
 }
 
-/* Uses the page cache, from the first byte on; a write is complete on the server. */
+/*
+ * Reads or writes a file through the page cache, beginning with the first byte.
+ * Written data are on the server when the function returns.
+ */
 EXPORT int64_t load_buffered(int fd, long size, long writes, long count)
 {
 	char *page = aligned_alloc(PAGE, size);
@@ -206,7 +212,7 @@ static int64_t keep_going(aio_context_t context, const struct transfers *wanted,
 	return now() - start;
 }
 
-/* The files must be open for direct I/O: only then are transfers asynchronous. */
+/* The files must be open for direct I/O, because only then are transfers asynchronous. */
 EXPORT int64_t load_transfer(const struct transfers *wanted, long count)
 {
 	aio_context_t context = 0;
@@ -230,7 +236,10 @@ EXPORT int64_t load_transfer(const struct transfers *wanted, long count)
 	return took;
 }
 
-/* Threads that wait for work, so that their creation is not measured. */
+/*
+ * Threads that are created before the measurement and wait for work, so that their
+ * creation is not measured.
+ */
 struct crew {
 	const struct transfers *wanted;
 	long count, depth;
@@ -242,7 +251,7 @@ struct crew {
 	} workers[THREADS_MOST];
 };
 
-/* Makes every `depth`-th transfer, one after the other. */
+/* The function of a thread: makes every `depth`-th transfer, one after the other. */
 static int64_t work(const struct crew *crew, long first)
 {
 	const struct transfers *wanted = crew->wanted;
@@ -279,7 +288,10 @@ static void *live(void *data)
 	return NULL;
 }
 
-/* Returns a crew, or NULL on failure; threads of an incomplete crew stay. */
+/*
+ * Creates the threads. Returns a crew, or NULL on failure. If only some threads could
+ * be created, these threads are not ended.
+ */
 static struct crew *make_crew(long depth)
 {
 	struct crew *crew = calloc(1, sizeof(*crew));

@@ -50,7 +50,7 @@ impl Held {
         unsafe { Holders::remove(&self.holders) }
     }
 
-    /// Ends the object on another thread as soon as it has no holder.
+    /// Starts a work item that waits until the object has no holder, and then sets `over`.
     fn end_on(held: &Arc<Self>, queue: &WorkQueue) -> Result {
         let held = held.clone();
         queue.queue().try_spawn(GFP_KERNEL, move || {

@@ -120,8 +120,8 @@ impl Connection {
     }
 
     /// Records that a call is abandoned before its reply has arrived on this connection. The server
-    /// still holds its credit. Returns the RPC client's window. The caller holds the lock of the
-    /// window.
+    /// has not returned the credit of this call yet. Returns the RPC client's window. The caller
+    /// holds the lock of the window.
     pub(crate) fn abandon(&self) -> u32 {
         let mut credits = self.locked.credits.lock();
         credits.abandon();

@@ -8,12 +8,13 @@ use xprtrdma_rdma::{
     cq::PollOutcome,
 };
 
-/// If a call interrupts another one that polls, this number of later calls sleep and do not poll.
+/// If a new call interrupts a call that polls for its reply, this number of later calls sleep
+/// instead of polling.
 const COOLDOWN: u32 = 16;
 
 /// How the next calls on a connection wait for their replies.
 enum Mode {
-    /// A call that is the only one in flight polls for its reply.
+    /// If only a single call is in flight, this call polls for its reply.
     Poll,
     /// Number of further calls that sleep instead of polling.
     Cooldown(u32),
@@ -44,7 +45,8 @@ impl Polling {
         });
     }
 
-    /// Polls for the only call in flight, unless the cooldown lasts.
+    /// Polls for the reply to the only call in flight, unless later calls must sleep
+    /// (`Mode::Cooldown`).
     #[inline]
     pub(super) fn busy_poll(&self, poll: impl FnOnce() -> PollOutcome) {
         match self.mode() {
@@ -53,8 +55,8 @@ impl Polling {
                     self.set(Mode::Cooldown(COOLDOWN));
                 }
             }
-            // Two threads may count the same call, because the length of the cooldown need not be
-            // exact.
+            // Two threads may store the same number here. This does no harm, because the number of
+            // calls that sleep need not be exact.
             Mode::Cooldown(calls) => self.set(Mode::Cooldown(calls - 1)),
         }
     }

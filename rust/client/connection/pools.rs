@@ -36,7 +36,7 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    /// Returns the need of a call that is sent according to this plan.
+    /// Returns the numbers of regions that a call with this plan needs.
     #[inline]
     pub(crate) fn of(plan: &Plan) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Needed {
         }
     }
 
-    /// Returns the need for exactly one region with this type of access.
+    /// Returns the numbers for a call that needs exactly one region, with this type of access.
     pub(crate) fn one(access: Access) -> Self {
         match access {
             Access::RemoteRead => Self {

@@ -97,8 +97,8 @@ pub(crate) struct RegionPool {
     /// Time (in jiffies) at which unneeded regions were last deregistered.
     trimmed: Atomic<usize>,
     /// Whether a sender waits for regions. Changes together with `Inner::wanted`, under the lock of
-    /// `inner`. `Relaxed` is enough, because the locks of the requests order this flag and the
-    /// search of their slots.
+    /// `inner`. `Relaxed` is enough, because the locks of the requests order the accesses to this
+    /// flag relative to the search of the slots.
     scarce: Atomic<bool>,
     #[pin]
     inner: SpinLock<Inner>,
@@ -169,7 +169,8 @@ impl RegionPool {
             let result = if inner.free.len() >= count {
                 for _ in 0..count {
                     if let Some(mr) = inner.free.pop() {
-                        // This cannot fail, because the caller has reserved the capacity.
+                        // Adding the region cannot fail, because the caller has reserved the
+                        // capacity.
                         let _ = out.push_within_capacity(mr);
                     }
                 }
@@ -190,10 +191,10 @@ impl RegionPool {
         result
     }
 
-    /// Returns whether a call should try to take `count` regions now. This is so if enough regions
-    /// are free. It is also so if there is no memory for more regions, because [`RegionPool::take`]
-    /// then reports the error. If this function returns false, the senders will be woken as soon as
-    /// it would return true.
+    /// Returns whether a call should try to take `count` regions now. Returns true if enough
+    /// regions are free. Also returns true if there is no memory for more regions, because
+    /// [`RegionPool::take`] then reports the error. After this function has returned false, the
+    /// senders are woken as soon as the function would return true.
     pub(crate) fn has(self: &Arc<Self>, count: usize) -> bool {
         let more = {
             let mut inner = self.inner.lock();
@@ -307,8 +308,8 @@ impl RegionPool {
         }
     }
 
-    /// Returns the number of existing regions and of free regions, for statistics. Both are zero
-    /// for a closed pool.
+    /// Returns the number of existing regions and the number of free regions, for statistics. Both
+    /// numbers are zero for a closed pool.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         if inner.closed {
@@ -328,7 +329,8 @@ impl RegionPool {
             let mut inner = self.inner.lock();
             if inner.free.capacity() < room && !inner.closed {
                 while let Some(mr) = inner.free.pop() {
-                    // This cannot fail, because the new list has more capacity than the old one.
+                    // Adding the region cannot fail, because the new list has more capacity than
+                    // the old list.
                     let _ = list.push_within_capacity(mr);
                 }
                 core::mem::swap(&mut inner.free, &mut list);

@@ -67,7 +67,8 @@ use xprtrdma_sunrpc::{
     xprt::BackRef, //
 };
 
-/// One in this many work requests is signalled. Most calls take two work requests.
+/// Out of this number of consecutive work requests, one is signalled. Most calls take two work
+/// requests.
 const SIGNAL_EVERY: u32 = 64;
 
 /// Maximum number of work requests that wait for one doorbell.

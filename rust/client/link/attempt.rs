@@ -125,8 +125,8 @@ impl Link {
         if result.is_err() {
             self.leave_rail();
         }
-        // From here on, events go to the machine directly. Events that are still in the mailbox are
-        // handled first.
+        // From here on, events go directly to the connection's state machine. Events that are still
+        // in the mailbox are handled first.
         let todo = self.machine().leave(&xprt);
         self.tell_version(known);
         self.fulfil(&xprt, todo);
@@ -149,8 +149,9 @@ impl Link {
         *self.peer.lock() = None;
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (facts, timeout) = self.take_rail(xprt, timeout);
-        // The machine must know whether this is a trial: with `nconnect`, a transport may be
-        // connected long after the mount, by a call that waits without a time limit.
+        // The state machine must know whether the call that requests this connection gives up if
+        // the attempt fails. With `nconnect`, a transport may be connected long after the mount, by
+        // a call that waits without a time limit.
         machine.begin(timeout, lock.is_for_trial(), facts);
         loop {
             while let Some(action) = machine.poll_action() {
@@ -184,8 +185,9 @@ impl Link {
         }
     }
 
-    /// Tells the machine what is known about the server's support for version 2 (V2-12). All
-    /// transports of the server share this knowledge. Returns the machine's knowledge afterwards.
+    /// Tells the state machine what is known about the server's support for version 2 (V2-12). All
+    /// transports of the server share this knowledge. Returns what the state machine knows
+    /// afterwards.
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
         if self.version_policy() != VersionPolicy::V1Only {
@@ -210,8 +212,8 @@ impl Link {
         }
     }
 
-    /// Logs the failure of an attempt. `place` is the device that the attempt used, and whether its
-    /// port is active.
+    /// Logs the failure of an attempt. `place` contains the device that the attempt used, and says
+    /// whether the port of the device is active.
     fn log_failure(
         &self,
         xprt: &Xprt<Rdma>,
@@ -237,7 +239,7 @@ impl Link {
         );
     }
 
-    /// Performs one step of an attempt. If the step fails, returns the event to report to the
+    /// Performs one step of an attempt. If the step fails, returns the event to report to the state
     /// machine.
     fn perform(
         self: &Arc<Self>,
@@ -412,9 +414,10 @@ impl Link {
         self.services.devices().forget();
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {
-            // LOG: The largest messages without RDMA, out and in, are in bytes; the credits are
-            // those that the client requests. With `no remote invalidation` each call with a region
-            // needs more work.
+            // LOG: After `inline`, the message shows the maximum sizes in bytes of sent and
+            // received messages without RDMA. The credits are those that the client requests. If
+            // the message contains `no remote invalidation`, each call with a region needs more
+            // work.
             pr_info!(
                 "{} connected{}: device {} port {}, from {}{}, inline {}/{}, credits {}, \
                  {} pages per region{}{}\n",

@@ -3,8 +3,8 @@
 //! Checks a connection periodically.
 //!
 //! A reliable connection does not notice a dead peer as long as nothing is sent. So a work item
-//! checks the connection from time to time. The connection machine decides whether to probe the
-//! peer, and whether to give it up. The same work item frees memory that is not needed.
+//! checks the connection from time to time. The connection's state machine decides whether to probe
+//! the peer, and whether to end the connection. The same work item frees memory that is not needed.
 
 use crate::{
     connection::Connection,
@@ -55,8 +55,8 @@ use xprtrdma_sunrpc::{
 const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {
-    /// Queues the next check of the connection, for the time of the machine's next tick or after
-    /// `soon`, whichever is earlier.
+    /// Queues the next check of the connection, for the time of the state machine's next tick or
+    /// after the time `soon`, whichever is earlier.
     pub(super) fn look_again(self: &Arc<Self>, soon: Option<Millis>) {
         let Some(span) = self.machine().until_tick() else {
             return;
@@ -65,7 +65,7 @@ impl Link {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().looks().queue();
-        // If this fails, the work item is being cancelled, or a check is already queued.
+        // If queueing fails, the work item is being cancelled, or a check is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, KEEPALIVE_WORK>(self.clone(), delay);
     }
 
@@ -79,7 +79,8 @@ impl Link {
         }
         let xprt = conn.xprt();
         if conn.regions().is_time_to_trim() {
-            // A slot that is in use gets a region again with its next call.
+            // `collect_idle` also takes the regions of slots that are in use. The next call of such
+            // a slot gets a region from the pool.
             collect_idle(xprt, conn.regions());
             let more = conn.regions().trim();
             // Retires the registrations in the send queue, so that unneeded regions can be freed
@@ -95,7 +96,7 @@ impl Link {
         self.tell_time(qp);
     }
 
-    /// Reports the time and the activity of the connection to the machine.
+    /// Reports the time and the activity of the connection to the connection's state machine.
     fn tell_time(&self, qp: &Qp<Connection>) {
         let conn = qp.handler();
         let xprt = conn.xprt();
@@ -114,8 +115,8 @@ impl Link {
         self.react(xprt, Event::Tick(activity));
     }
 
-    /// Tells the machine that the peer of this connection or attempt may be out of reach. The
-    /// connection manager's event handler calls this.
+    /// Tells the state machine that the peer of this connection or attempt may be out of reach. The
+    /// connection manager's event handler calls this function.
     pub(super) fn suspect(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, event: Event) {
         // The probe is posted by a work item, because it needs a reference to the queue pair. The
         // last reference must not be dropped here: that destroys the connection manager's
@@ -131,16 +132,16 @@ impl Link {
         });
     }
 
-    /// Queues the probe that the machine requested. The probe has a separate work item, because
-    /// `suspicion` may already be queued for a later time.
+    /// Queues the probe that the state machine requested. The probe has a separate work item,
+    /// because `suspicion` may already be queued for a later time.
     fn probe_soon(self: &Arc<Self>) {
         let queue = self.services().common().looks().queue();
         // If this fails, the work item is being cancelled, or is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, PROBE_WORK>(self.clone(), 1);
     }
 
-    /// Queues a check if the machine suspects the peer, because the time limit for its response is
-    /// short.
+    /// Queues a check of the connection if the state machine suspects that the peer is out of
+    /// reach. The time limit for the peer's response is short in this case.
     fn look_while_suspicious(self: &Arc<Self>) {
         let left = self.machine().until_tick();
         if let Some(left) = left.filter(|left| *left <= SUSPICION) {

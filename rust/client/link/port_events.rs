@@ -42,8 +42,8 @@ impl DeviceHandler for PortListener {
         };
         match event {
             conn::DeviceEvent::PortDown | conn::DeviceEvent::Fatal => {
-                // If no better rail exists, the connection stays, as it does without rails: the
-                // port may soon be active again.
+                // If no better rail exists, the connection is not ended, because the port may soon
+                // be active again. Without rails the connection is not ended either.
                 if self.link.port_down(place) {
                     let lost = Event::Lost(self.epoch, Cause::PortDown);
                     self.link.react(&self.xprt, lost);

@@ -115,7 +115,8 @@ impl Link {
     }
 }
 
-/// The steps of a connection that the connection manager reports, in their order.
+/// The steps of a connection that the connection manager reports, in the order in which they
+/// happen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Reached {
     Nothing,
@@ -130,7 +131,7 @@ enum Reached {
 enum Fault {
     /// This host lacks a resource, which says nothing about the rail.
     Ours,
-    /// The rail is to blame.
+    /// The rail is the reason for the failure.
     Rails,
 }
 
@@ -180,8 +181,8 @@ impl Answers {
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads receive no signals. However the wait ends, the loop checks everything
-            // again.
+            // Kernel threads receive no signals. Whatever ends the wait, the loop checks all
+            // conditions again.
             let _ = self.told.wait_interruptible_timeout(&mut reached, span);
         }
     }

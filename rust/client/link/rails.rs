@@ -68,8 +68,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Maximum age of the list of rails for an attempt. [`RECENT`] is the maximum age for the
-/// keepalive.
+/// Maximum age of the list of rails that an attempt uses. [`RECENT`] is the maximum age of the list
+/// that the keepalive uses.
 const FRESH: Millis = Millis::new(250);
 const RECENT: Millis = Millis::from_secs(5);
 
@@ -220,9 +220,9 @@ impl Link {
     }
 
     /// Reports how the connection ended. `busy` says that calls were in flight. Releases the rail,
-    /// unless the connection moves to another one.
+    /// unless the connection moves to another rail.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
-        // If the port is down, its event has already been reported.
+        // If the port is down, the event of the port has already been reported to the policy.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {
             if lost.blames_rail() {
                 let of_this_host = lost.cause.is_of_this_host();
@@ -242,7 +242,8 @@ impl Link {
         }
     }
 
-    /// Calls `show` for each rail of the server, and says which one the connection uses.
+    /// Calls `show` for each rail of the server. The second argument of `show` says whether the
+    /// connection uses that rail.
     pub(crate) fn each_rail(
         &self,
         mut show: impl FnMut(&View, bool) -> core::fmt::Result,
@@ -393,8 +394,8 @@ fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     })
 }
 
-// The tables and logging each use kilobytes of stack. So the functions for both are not inlined,
-// and are called one after the other.
+// Reading the tables and logging each use kilobytes of stack. So the two functions for these tasks
+// are not inlined, and are called one after the other.
 
 /// Builds the rails from the local ends and the tables. May sleep.
 #[inline(never)]
@@ -414,7 +415,7 @@ fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
         }
     });
     if shared.note_left_out(pairs.left_out()) && may_log() {
-        // LOG: Name the devices instead of `auto`.
+        // LOG: The list of rails is full. To choose the rails, name the devices instead of `auto`.
         pr_warn!(
             "{} {} rails are left out: there is room for {}\n",
             Show(&Named(xprt)),
@@ -446,8 +447,8 @@ fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     };
     for addr in params::rail_servers(common, net).others(peer.ip()) {
         if !shared.with_rails(|rails| rails.lead_to(addr)) {
-            // LOG: No local address is in the network of this server address, and it is not the
-            // mount's address.
+            // LOG: No local address is in the network of this server address, and the server
+            // address is not the address of the mount.
             pr_warn!(
                 "{} rail_servers: no rail leads to {}\n",
                 Show(&name),

@@ -68,7 +68,7 @@ impl Established for QpOwner<Connection> {
     fn end(&mut self, machine: &Machine) {
         machine.handle(Event::Disconnecting(self.epoch()));
         let before = self.failure();
-        // This disconnects and drains the queue pair.
+        // The call disconnects and drains the queue pair.
         self.shut_down();
         let conn = self.handler();
         let device =
@@ -85,7 +85,7 @@ impl Established for QpOwner<Connection> {
 
     fn destroy(self) {
         let qp = self.handle();
-        // Dropping the object destroys the queue pair before the regions.
+        // Dropping `self` destroys the queue pair. The regions are destroyed afterwards.
         drop(self);
         qp.handler().regions().close();
     }
@@ -124,11 +124,13 @@ impl Link {
     /// Ends the connection. Sleeps.
     pub(crate) fn close(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         // The RPC client closes a connection on its own only in rare cases, for example when the
-        // connection is idle. In all other cases the machine has requested it and knows the cause.
+        // connection is idle. In all other cases the state machine has requested the end and knows
+        // the cause.
         self.end(lock, Event::Close(Cause::Closed));
     }
 
-    /// Ends the last connection of the transport, and destroys everything that remains of it.
+    /// Ends the last connection of the transport, and destroys all remaining objects of that
+    /// connection.
     pub(crate) fn shut_down(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         self.end(lock, Event::Shutdown);
         self.machine().destroy_ended();
@@ -142,8 +144,8 @@ fn lost(machine: &Machine, epoch: Epoch) -> Option<Disconnect> {
     lost.filter(|lost| lost.epoch == epoch)
 }
 
-/// Logs the end of a connection after everything about it is known. The cause that is known first
-/// may be the least informative, such as that all work requests were flushed.
+/// Logs the end of a connection, after all reports about the end have arrived. The first known
+/// cause may be the least informative cause, for example that all work requests were flushed.
 fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     let Some(lost) = lost(machine, epoch) else {
         return;
@@ -151,16 +153,17 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     if may_log() {
         let (xprt, cause) = (Named(xprt), lost.cause.name());
         let details = Details(&lost);
-        // LOG: The connection ended (see the causes below). It is made again when needed. In
-        // parentheses: the first work request that failed, and the first that was not only flushed;
-        // events of the queue pair, the connection manager and the device.
+        // LOG: The connection ended (see the causes below). The client makes a new connection when
+        // it needs one. In parentheses: the first work request that failed, and the first that was
+        // not only flushed; events of the queue pair, the connection manager and the device.
         pr_info!("{} disconnected: {cause}{}\n", Show(&xprt), Show(&details));
     }
 }
 
 /// Combines the device's failure reports from before this host ended the connection with those from
-/// afterwards. The end flushes all remaining work requests, which explains nothing. But if a work
-/// request failed with a status other than "flushed", that status is the reason.
+/// afterwards. The end flushes all remaining work requests, so the status "flushed" explains
+/// nothing. But if a work request failed with a status other than "flushed", that status is the
+/// reason.
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<failure::FailedWork>| {
         failed.map(|work| FailedWork {

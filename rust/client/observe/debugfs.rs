@@ -5,7 +5,7 @@
 //! | File | Content |
 //! | --- | --- |
 //! | `parameters` | the values for connections and mounts that are made now |
-//! | `measure_latency` | whether the stages of calls are timed; `1` and `0` switch it |
+//! | `measure_latency` | whether the stages of calls are timed; writing `1` or `0` changes this |
 //!
 //! and for each transport, in `xprtrdma_rs/<its number>/`:
 //!
@@ -123,11 +123,12 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(local) = link.local_addr() {
         writeln!(f, "local: {local}")?;
     }
-    // Number of requests that may be in flight, as when the mount was made.
+    // Maximum number of requests in flight. The number was set when the mount was made.
     writeln!(f, "slots: {}", xprt.slots().count())?;
     link.machine().with_conn(|conn| {
-        // `down`, `waiting` (back-off), `resolving address`, `resolving route`, `creating queue
-        // pair`, `connecting`, `negotiating version`, `up`, `closing` or `stopped`.
+        // State of the transport: `down`, `waiting` (back-off), `resolving address`, `resolving
+        // route`, `creating queue pair`, `connecting`, `negotiating version`, `up`, `closing` or
+        // `stopped`.
         writeln!(f, "phase: {}", conn.phase().name())?;
         // Number of the last attempt to connect.
         writeln!(f, "epoch: {}", conn.epoch().raw())?;
@@ -143,14 +144,14 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 Seconds(ago)
             )?;
         }
-        // The parameter `rdma_version` when the mount was made.
+        // Value of the parameter `rdma_version` when the mount was made.
         writeln!(
             f,
             "version wanted: {}",
             params::number_of(conn.version_policy())
         )?;
-        // `refused`: the server lacks it. `doubtful`: the server's answer did not show it; after
-        // ten minutes the server is asked again.
+        // `refused`: the server lacks version 2. `doubtful`: the server's answer did not show it;
+        // after ten minutes the server is asked again.
         match conn.version_known() {
             Known::Nothing => writeln!(f, "peer's version 2: unknown")?,
             Known::Doubtful(since) => {
@@ -159,7 +160,7 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             }
             Known::Lacking => writeln!(f, "peer's version 2: refused")?,
         }
-        // The parameter `idle_timeout` when the mount was made.
+        // Value of the parameter `idle_timeout` when the mount was made.
         match conn.idle_timeout() {
             Some(idle) => writeln!(f, "idle timeout: {} s", idle.get() / 1000),
             None => writeln!(f, "idle timeout: never"),
@@ -183,7 +184,7 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         )?;
         // Version of RPC-over-RDMA.
         writeln!(f, "version: {}", conn.version().number())?;
-        // Largest messages without RDMA, in bytes.
+        // Sizes of the largest messages that are sent and received without RDMA, in bytes.
         writeln!(
             f,
             "inline: {} out, {} in",
@@ -192,9 +193,9 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match conn.disbelief() {
             None => {
                 // Whether the server announced that it invalidates regions with its replies, and
-                // whether it does so. Linux servers do it without announcing it. `not asked for`:
-                // `this device does not prove it`, `the server has invalidated other regions`, or
-                // `remote_invalidation=never`.
+                // whether it does so. Linux servers invalidate regions without an announcement.
+                // `not asked for` is followed by the reason: `this device does not prove it`, `the
+                // server has invalidated other regions`, or `remote_invalidation=never`.
                 let (agreed, unannounced) = moved(xprt).invalidations();
                 writeln!(
                     f,
@@ -214,17 +215,18 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             credits.granted(),
             credits.abandoned()
         )?;
-        // What is in use now.
+        // Number of work requests and bytes in the send queue that are in use now.
         writeln!(f, "send queue: {wrs} work requests, {bytes} bytes")?;
-        // Normally at least the sum of credits and callbacks.
+        // Number of posted Receives. Normally it is at least the sum of credits and callbacks.
         writeln!(f, "receives posted: {}", qp.receives_posted())?;
-        // Regions of this connection.
+        // Memory regions of this connection.
         writeln!(
             f,
             "regions: {made} made, {free} free, {} pages each",
             conn.regions().pages()
         )?;
-        // On rxe only: `at once` or `behind a fence` (`registration_fence`).
+        // How registrations run, on rxe only: `at once` or `behind a fence` (parameter
+        // `registration_fence`).
         if conn.device().executes_again {
             let how = match qp.pd().fences() {
                 true => "behind a fence",
@@ -233,10 +235,10 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             writeln!(f, "registrations: {how}")?;
         }
     }
-    // `live`; `returning`: the rail works again, but does not have its share of connections yet;
-    // `doubted`: it is being tried after a connection ended without a reason, or after silence
-    // (iWARP); `dead`; `gone`: it is no longer in the tables. `this one`: the rail of this
-    // connection.
+    // State of each rail: `live`; `returning`: the rail works again, but does not have its share of
+    // connections yet; `doubted`: the rail is being tried after a connection ended without a
+    // reason, or after silence (iWARP); `dead`; `gone`: the rail is no longer in the tables. `this
+    // one`: the rail of this connection.
     link.each_rail(|view, is_ours| {
         let rail = Over(&view.rail);
         writeln!(
@@ -248,7 +250,7 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             if is_ours { ", this one" } else { "" }
         )
     })?;
-    // The last event of each kind.
+    // The last event of each type from the device or its port.
     for told in link.services().devices().snapshot().iter() {
         let (what, ago) = (told.event.name(), Seconds(now().since(told.at)));
         writeln!(f, "device event: {what}, {ago} ago")?;
@@ -305,17 +307,20 @@ fn show_counters(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         writeln!(f, "{}: {value}", counter.name())?;
     }
     let ordinary = |what| counters.ordinary(what);
-    // Requests of the server. Not a fault.
+    // Requests that the server sent to this host. They are not a fault.
     writeln!(f, "callbacks: {}", ordinary(Ordinary::Callbacks))?;
-    // Replies to requests that were given up, or are about to be sent again. Not a fault.
+    // Replies to requests that were given up, or that are about to be sent again. Such replies are
+    // not a fault.
     writeln!(f, "late_replies: {}", ordinary(Ordinary::LateReplies))?;
-    // Healthy connections that moved to another rail.
+    // Number of healthy connections that moved to another rail.
     writeln!(f, "rail_moves: {}", ordinary(Ordinary::RailMoves))?;
-    // Attempts and connections that ended because their rail died while there was another.
+    // Number of attempts and connections that ended because their rail died while another rail was
+    // alive.
     writeln!(f, "rail_failovers: {}", ordinary(Ordinary::RailFailovers))?;
-    // A sender found no free region and waited. A few are normal when the load rises.
+    // How often a sender found no free region and waited. A few such waits are normal when the load
+    // rises.
     writeln!(f, "no_region: {}", ordinary(Ordinary::NoRegion))?;
-    // A sender found the send queue full and waited.
+    // How often a sender found the send queue full and waited.
     writeln!(f, "send_queue_full: {}", ordinary(Ordinary::SendQueueFull))
 }
 

@@ -27,15 +27,15 @@ use xprtrdma_sunrpc::xprt::Xprt;
 /// | 6, 7 | sends, recvs | requests sent, replies accepted |
 /// | 9, 10 | req_u, bklog_u | requests in flight and waiting for a slot, summed up at each send |
 /// | 11 | read_segments | segments of Read chunks: data and long calls for the server to read |
-/// | 12, 13 | write_segments, reply_segments | room for data and for whole replies, in segments |
-/// | 14, 15 | total_rdma_request, total_rdma_reply | bytes of this room; bytes placed there |
+/// | 12, 13 | write_segments, reply_segments | segments of memory for data, for whole replies |
+/// | 14, 15 | total_rdma_request, total_rdma_reply | bytes of this memory; bytes placed in it |
 /// | 16, 17 | pullup_copy, fixup_copy | bytes copied into the send ring and from receive buffers |
 /// | 19 | failed_marshal | requests that could not be prepared, permanently or at first |
 /// | 20 | bad_reply | dropped messages |
 /// | 21 | nomsg_call | requests sent as long calls |
 /// | 24 | mrs_allocated | regions made so far |
-/// | 25 | local_inv_needed | as `local_inv` |
-/// | 26 | empty_sendctx_q | as `send_queue_full` |
+/// | 25 | local_inv_needed | value of the counter `local_inv` |
+/// | 26 | empty_sendctx_q | value of the counter `send_queue_full` |
 pub(crate) fn show(xprt: &Xprt<Rdma>, counters: &Counters, m: &SeqFile) {
     let s = xprt.stat();
     seq_print!(

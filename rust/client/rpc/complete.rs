@@ -48,8 +48,8 @@ impl Answer {
     }
 }
 
-/// Carries out the verdict on a reply that took the slow path: it did not have the predicted form,
-/// or this host had to invalidate regions of its call.
+/// Carries out the verdict on a reply that took the slow path. Such a reply did not have the
+/// predicted form, or this host had to invalidate regions of the call.
 #[inline(never)]
 pub(super) fn complete_judged(
     counters: &Counters,
@@ -68,8 +68,8 @@ pub(super) fn complete_judged(
 }
 
 /// Records that the reply has arrived. If the server can no longer access any of the call's
-/// regions, returns the call's pin. Otherwise keeps the pin in the call's state until the regions
-/// are invalidated.
+/// regions, returns the reference to the call ([`Pinned`]). Otherwise keeps that reference in the
+/// call's state until the regions are invalidated.
 #[inline(always)]
 pub(super) fn complete_or_park(
     request: &Request,
@@ -98,8 +98,8 @@ fn park(request: &Request, state: &mut State, pinned: Pinned<Rdma>, verdict: Ver
     request.set_phase(state, Phase::Answered);
 }
 
-/// Drops the pin of a call, which stays pending. This function is not inlined, so that the fast
-/// path can keep the pin in registers.
+/// Drops the reference to a call, which stays pending. This function is not inlined, so that the
+/// fast path can keep the reference in registers.
 #[cold]
 #[inline(never)]
 pub(super) fn leave_pending(_: Pinned<Rdma>) {}
@@ -147,7 +147,7 @@ pub(super) fn complete_rpc(
 #[cold]
 fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
     ends(counters, &pinned, error.to_errno());
-    // This cannot fail, because the call has no regions left and therefore no lease.
+    // Ending the call cannot fail, because the call has no regions left and therefore no lease.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }
 

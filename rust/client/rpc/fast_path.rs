@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fast path for sending: calls with exactly one region.
+//! The fast path for sending. It sends calls that need exactly one region.
 
 use crate::{
     connection::{
@@ -116,14 +116,14 @@ pub(super) trait Spoken {
     const VERSION: Version;
 }
 
-/// Version 1.
+/// Version 1 of RPC-over-RDMA, as a type.
 pub(super) enum V1 {}
 
 impl Spoken for V1 {
     const VERSION: Version = Version::V1;
 }
 
-/// Version 2.
+/// Version 2 of RPC-over-RDMA, as a type.
 pub(super) enum V2 {}
 
 impl Spoken for V2 {
@@ -162,7 +162,7 @@ pub(super) fn send_with_reply_chunk<V: Spoken>(
 enum Failed {
     /// The call has a rare property, so it must take the slow path.
     Rare,
-    /// The call was not posted at all, for this reason.
+    /// The call was not posted, for this reason.
     Unsent(Unsent),
 }
 
@@ -187,7 +187,8 @@ fn send_one(
     // expect one, so only that call is checked.
     let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
-    // Each arm drops the lock itself, so that the usual case needs no second test of the result.
+    // Each arm of the match drops the lock, so that the usual case needs no second test of the
+    // result.
     match post_one(sending, form, version, (crowded, expected), &mut state) {
         Ok(len) => {
             drop(state);
@@ -296,7 +297,7 @@ fn post_one(
     sending.set_pending(state, is_new, form == One::Read);
     state.offer.offer(result, segment, sending.non_data());
     let [region] = &mut *state.regions else {
-        // This does not happen, because this function has put the region into the list.
+        // This branch is never taken, because this function has put the region into the list.
         return Err(Unsent::NotPosted.into());
     };
     sending.post(batch, len, (crowded, expected), slice::from_mut(region))?;

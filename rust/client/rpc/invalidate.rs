@@ -63,7 +63,8 @@ fn handle(region: &Region) -> Handle {
 }
 
 /// Searches the regions of a call for the region with this key, and takes it from the call. Handles
-/// the rare calls: those without a region, with several regions, or without a known echo.
+/// the rare calls: calls without a region, with several regions, or without a known echo. An echo
+/// is a value that the reply must repeat.
 #[inline(never)]
 fn one_of_many(
     state: &mut State,
@@ -84,14 +85,16 @@ fn one_of_many(
 /// client will invalidate the region.
 #[inline(never)]
 fn not_taken_back(state: &mut State, region: Region) {
-    // This cannot fail: the region was taken from this list, so the list has capacity for it.
+    // Adding the region cannot fail: the region was taken from this list, so the list has capacity
+    // for it.
     let _ = state.regions.push_within_capacity(region);
 }
 
 impl Connection {
     /// Takes back the region that the reply invalidated, if the reply proves this. Returns an error
-    /// if the region does not belong to this call. `pinned` is the pin of the call, if it has one.
-    /// `echo` is the value that the reply to a call with one region repeats, if it is known.
+    /// if the region does not belong to this call. `pinned` is the reference to the call, if there
+    /// is such a reference. `echo` is the value that the reply to a call with one region repeats,
+    /// if it is known.
     #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,

@@ -108,7 +108,7 @@ impl Mapping<'_> {
             offset: window.offset,
         };
         sending.trace_region(&segment, access);
-        // This cannot fail, because the caller has reserved the capacity.
+        // Adding the region cannot fail, because the caller has reserved the capacity.
         let _ = self.regions.push_within_capacity(region);
         if chunk.push(segment) {
             Ok(window.length as usize)
@@ -136,8 +136,8 @@ pub(super) fn map_call(
     // Usually the slot has kept a region that the call needs.
     if let Some(mr) = state.kept.take() {
         match pools.are_meant(needed, &mr) {
-            // This cannot fail: capacity is reserved for all regions that the call needs, which is
-            // at least one.
+            // Adding the region cannot fail: the list has reserved capacity for all regions that
+            // the call needs, and the call needs at least one region.
             true => drop(idle.push_within_capacity(mr)),
             false => pools.put(mr),
         }

@@ -124,7 +124,7 @@ impl QpHandler for Connection {
             }
         }
         if !state.regions.is_empty() {
-            // This does not happen, because one post invalidates all regions of a call.
+            // This branch is never taken, because one post invalidates all regions of a call.
             drop(state);
             this.lost(Cause::InvalidateFailed);
             return;
@@ -151,8 +151,8 @@ impl QpHandler for Connection {
     }
 
     fn send_space(qp: ArcBorrow<'_, Qp<Connection>>) {
-        // Invalidations are posted before the senders are woken: they complete calls, which frees
-        // space for senders.
+        // Invalidations are posted before the senders are woken. The invalidations complete calls,
+        // which frees space for senders.
         defer::resume(&Invalidations(&qp));
         qp.handler().xprt().wake_senders();
     }
@@ -214,8 +214,8 @@ impl Connection {
         self.invalidate(qp, index);
     }
 
-    /// Completes the call `pinned` if the message is the reply that it expects, as nearly every
-    /// message is. If not, returns the call.
+    /// Completes the call `pinned` if the message has the predicted form of the call's reply, as
+    /// nearly every message has. If not, returns the call.
     #[inline(always)]
     fn predicted(
         &self,
@@ -260,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// Handles a message that is not a predicted reply.
+    /// Handles a message that does not have the predicted form of a reply.
     #[cold]
     fn unpredicted(
         &self,
@@ -328,7 +328,8 @@ impl Connection {
             Inbound::Discard(Discard { counter, xid }) => {
                 self.drop_message(qp, message, *counter, *xid, found)
             }
-            // This does not happen: the caller handles replies and resolves ambiguous messages.
+            // This branch is never taken: the caller handles replies and resolves ambiguous
+            // messages.
             Inbound::Reply(_) | Inbound::Ambiguous(_) => {}
         }
         Remaining::Nothing
@@ -349,7 +350,7 @@ impl Connection {
         };
         if counter == Counter::ErrVers && self.version() == Version::V2 && found.is_some() {
             // The peer refuses the version that was agreed on. The next connection negotiates the
-            // version again, and the calls are sent there again (MAL-023).
+            // version again, and carries the calls again (MAL-023).
             self.drop_message(qp, message, counter, Some(error.xid), found);
             return Remaining::Nothing;
         }
@@ -430,8 +431,8 @@ impl Connection {
         Some(state)
     }
 
-    /// Handles an accepted reply: completes its call, or parks it until its regions are
-    /// invalidated.
+    /// Handles an accepted reply: completes the call, or keeps the reply until the regions of the
+    /// call are invalidated.
     #[inline(always)]
     fn accept_reply(
         &self,

@@ -21,7 +21,7 @@ use xprtrdma_sunrpc::{
 /// Fails a call that cannot be carried (V1-097).
 pub(super) fn refuse(counters: &Counters, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
     report(counters, call, error);
-    // This cannot fail: no memory of the call was mapped, so none is lent.
+    // Ending the call cannot fail: no memory of the call was mapped, so no memory is lent.
     let _ = call.fail(Error::from_errno(error.to_errno()));
 }
 
@@ -30,9 +30,10 @@ pub(super) fn report(counters: &Counters, call: &Encoded<'_, Rdma>, error: xprtr
     counters.add(Ordinary::FailedMarshal);
     if may_log() {
         let (message, reply) = (call.message(), call.reply());
-        // LOG: The request ended with `EIO`. It needs more segments than fit: `region_pages` or
-        // `inline_size` is very small. With `Unmappable`, all bounce buffers (`swiotlb=` makes
-        // more) or IOMMU addresses are in use, or the device cannot access the memory.
+        // LOG: The request ended with `EIO`. It needs more segments than fit into a message:
+        // `region_pages` or `inline_size` is very small. If the message contains `Unmappable`, all
+        // bounce buffers (`swiotlb=` makes more) or IOMMU addresses are in use, or the device
+        // cannot access the memory.
         pr_warn!(
             "a request of {} bytes with a reply of up to {} bytes cannot be carried: {error:?}\n",
             message.len(),

@@ -88,7 +88,7 @@ pub(super) enum Phase {
 /// The state of one RPC.
 ///
 /// `regions` holds first the regions of the Read chunk (for the whole call or for its data item),
-/// then those of the Write or Reply chunk.
+/// then the regions of the Write or Reply chunk.
 pub(super) struct State {
     pub(super) phase: Phase,
     /// The reply that waits for an invalidation; set only in [`Phase::Answered`].
@@ -100,7 +100,7 @@ pub(super) struct State {
     pub(super) kept: Option<IdleMr>,
     /// Unmapped regions that the call is about to map.
     pub(super) idle: KVec<IdleMr>,
-    /// The Read chunk.
+    /// The segments of the call's Read chunk.
     pub(super) reads: Chunk,
     pub(super) offer: Offered,
     /// Number of bad replies to the RPC with this xid, on all connections together.
@@ -114,8 +114,9 @@ pub(super) struct State {
     pub(super) tally: Tally,
 }
 
-/// The segments of one chunk, as they appear in the header. The array belongs to the slot and is
-/// filled in place, as copying it would cost more than encoding it.
+/// The segments of one chunk, as they appear in the header. The array belongs to the slot and the
+/// segments are written directly into it, because copying the array would cost more than encoding
+/// it.
 pub(super) struct Chunk {
     segments: [Segment; MAX_SEGMENTS],
     count: usize,
@@ -156,11 +157,11 @@ impl Chunk {
 /// The memory that a call offers to the server.
 pub(super) struct Offered {
     pub(super) result: ResultChunk,
-    /// The Write or Reply chunk.
+    /// The segments of the call's Write chunk or Reply chunk.
     pub(super) chunk: Chunk,
     /// Maximum length of the reply outside its data item, in bytes.
     pub(super) non_data: u32,
-    /// Whether the server could not know the xid before this Send was posted. This requires that
+    /// Whether the server could not know the xid before this Send was posted. This is true only if
     /// the xid was unpredictable and had never been sent before.
     pub(super) secret_xid: bool,
 }
@@ -242,8 +243,8 @@ pub(crate) struct Request {
     /// may arrive while the RPC is released. For this exception see [`Request::take_owed`].
     pub(super) owed_on: Atomic<u32>,
     /// Whether the phase differs from [`Phase::Idle`]. Changes together with the phase, under the
-    /// lock of `state`. When the request ends, its own task reads this without the lock: all other
-    /// users of the request have finished by then.
+    /// lock of `state`. When the request ends, the task of the request reads this flag without the
+    /// lock: all other users of the request have finished by then.
     at_work: Atomic<bool>,
     /// The driver's state of the RPC. Its lock is taken before the send queue's lock: see
     /// [`xprtrdma_rdma::qp::SendBatch`].
@@ -312,7 +313,8 @@ impl Request {
     }
 
     /// Takes the number of the connection that owes the reply, and leaves zero. If the release of
-    /// the RPC and the reply handler do this at the same time, only one of them gets the number.
+    /// the RPC and the reply handler call this function at the same time, only one of the two gets
+    /// the number.
     #[cold]
     pub(crate) fn take_owed(&self) -> u32 {
         self.owed_on.xchg(Epoch::NONE.raw(), Relaxed)

@@ -51,7 +51,8 @@ pub(crate) fn send_call(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<()
         conn.lost(Cause::Retransmit);
         return Err(NotSent::NotConnected);
     }
-    // The code is compiled separately for each version, so that version 2 costs version 1 nothing.
+    // The code is compiled separately for each version, so that support for version 2 does not slow
+    // down version 1.
     match conn.version() {
         Version::V1 => plan_and_send::<V1>(qp, call),
         Version::V2 => plan_and_send_in_version_2(qp, call),
@@ -118,14 +119,15 @@ fn plan_and_send<V: Spoken>(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Resul
     }
 }
 
-/// Sends a call that has taken its credit and has a rare form. It makes the plan a second time: if
-/// the caller passed its plan on, the compiler would store the whole plan in memory for every call.
+/// Sends a call that has taken its credit and has a rare form. This function makes the plan a
+/// second time: if the caller passed the plan as an argument, the compiler would store the whole
+/// plan in memory for every call.
 #[inline(never)]
 fn send_rare(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();
     match plan_call(qp, call, conn.version(), conn.thresholds()) {
         Ok(planned) => send_any(qp, call, planned),
-        // This cannot fail, because the same input has already produced a plan.
+        // Making the plan cannot fail, because the same input has already produced a plan.
         Err(error) => {
             refuse(conn.counters(), call, error);
             Ok(())

@@ -54,7 +54,7 @@ pub(super) enum Unsent {
     NoRoom(SendError, usize, usize),
     /// The header cannot be encoded.
     NoHeader(xprtrdma_proto::Error),
-    /// The post failed. A part of it may have been posted.
+    /// The post failed. Some of the work requests may have been posted.
     NotPosted,
 }
 
@@ -215,7 +215,7 @@ fn is_large(len: usize) -> bool {
 }
 
 /// Copies a range of a message, given as (offset, length), to offset `at` of `out`. Returns the
-/// offset behind the copy.
+/// offset behind the copied bytes.
 #[inline(always)]
 pub(super) fn copy(
     message: &XdrBytes<'_>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path for sending: calls with any plan.
+//! The slow path for sending. It can send calls with any plan.
 
 use crate::{
     connection::{
@@ -44,7 +44,7 @@ use xprtrdma_sunrpc::{
     xdr_buf::XdrBytes, //
 };
 
-/// Sends a call that has taken its credit, with any plan.
+/// Sends a call that has taken its credit. The plan of the call may have any form.
 #[inline(never)]
 pub(super) fn send_any(
     qp: &Qp<Connection>,
@@ -106,7 +106,7 @@ fn post_call(
             .map_err(|shortage| Unsent::NoRegions(shortage, regions))?;
     }
 
-    // The parts of the message that do not travel by RDMA.
+    // These are the parts of the message that travel in the Send and not in chunks.
     let message = call.message();
     let pieces = match planned.call {
         CallPlan::Inline => [(0, message.len()), (0, 0)],
@@ -121,7 +121,8 @@ fn post_call(
         CallPlan::Long { .. } | CallPlan::LongReadChunk { .. } => [(0, 0), (0, 0)],
     };
     let inline = pieces[0].1 + pieces[1].1;
-    // The reserved number suffices: contiguous memory may need fewer regions than the plan counted.
+    // The reserved number of work requests suffices: contiguous memory may need fewer regions than
+    // the plan counted.
     let mut batch = sending.begin(planned.header_len + inline, needed as u32 + 1)?;
 
     let (reads, results) = (state.reads.segments(), state.offer.chunk.segments());

@@ -3,7 +3,8 @@
 //! The version probe, and messages before the peers agree on a version (V2-26 to V2-35).
 //!
 //! The probe is not a call of the RPC client: it has no slot and no task, and its reply goes to the
-//! connection machine. While the probe is in flight, no call is, so every other message is dropped.
+//! connection's state machine. While the probe is in flight, no call is in flight, so every other
+//! message is dropped.
 
 use crate::{
     connection::Connection,
@@ -34,8 +35,8 @@ use xprtrdma_sunrpc::{
 };
 
 impl Connection {
-    /// Asks the peer whether it supports version 2, with a call that does nothing. If this fails,
-    /// returns the event to report to the machine.
+    /// Asks the peer whether it supports version 2, with a call that does nothing. If the probe
+    /// cannot be sent, returns the event to report to the state machine.
     pub(crate) fn send_version_probe(qp: &Qp<Self>) -> Result<(), Event> {
         let this = qp.handler();
         let xid = Xid(random());

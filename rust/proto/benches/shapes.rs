@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The common operations, whose instructions are counted; see `tools/bench-host`.
+//! Runs the common operations, so that `tools/bench-host` can count their instructions.
 //!
-//! `shapes NAME` plans, encodes and judges one shape [`ROUNDS`] times. The counter looks for the
-//! three functions named `measured_`.
+//! `shapes NAME` plans, encodes and judges one shape [`ROUNDS`] times. `tools/bench-host` counts
+//! the instructions of the three functions whose names begin with `measured_`.
 
 #![allow(
     clippy::indexing_slicing,

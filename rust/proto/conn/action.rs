@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The actions that the connection machine asks the driver to perform.
+//! The actions that the connection's state machine asks the driver to perform.
 
 use super::{
     cause::{
@@ -26,14 +26,15 @@ pub enum Action {
         /// The timeout to pass to the connection manager.
         timeout: Millis,
     },
-    /// Resolve the route.
+    /// Resolve the route to the server's address.
     ResolveRoute {
         /// The epoch of the attempt.
         epoch: Epoch,
         /// The timeout to pass to the connection manager.
         timeout: Millis,
     },
-    /// Create PD, CQs and QP, and post the Receives.
+    /// Create the protection domain, the completion queues and the queue pair, and post the
+    /// Receives.
     CreateQp {
         /// The epoch of the attempt.
         epoch: Epoch,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The connection machine as the driver sees it ([`Conn`]).
+//! The connection's state machine as the driver sees it ([`Conn`]).
 
 use super::{
     action::{
@@ -32,7 +32,8 @@ use crate::{
     }, //
 };
 
-/// The connection machine of one transport: events in, actions out, deadlines returned.
+/// The state machine of one transport's connections. It takes events, and returns actions and
+/// deadlines.
 ///
 /// # How to drive it
 ///
@@ -43,7 +44,7 @@ use crate::{
 /// 2. performs them in that order outside the lock,
 /// 3. arms its timer for [`Conn::deadline`]. When the timer fires it delivers [`Event::Tick`].
 ///
-/// Nothing else changes the machine.
+/// Nothing else changes the state machine.
 ///
 /// One attempt runs in a worker that may sleep:
 ///
@@ -66,7 +67,7 @@ use crate::{
 /// In every case an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a peer
 /// ends the connection instead of answering the version probe, the attempt goes on after `TearDown`
 /// with another connection. At the deadline of the attempt at the latest, the attempt has ended or
-/// the machine has asked for the tear-down.
+/// the state machine has asked for the tear-down.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
 /// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until
@@ -91,15 +92,15 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Makes the machine of a transport without a connection; `seed` decides the jitter of the
-    /// back-off.
+    /// Makes the state machine of a transport without a connection; `seed` decides the jitter of
+    /// the back-off.
     pub fn new(config: Config, seed: u64) -> Self {
         Self {
             machine: Machine::new(config, seed),
         }
     }
 
-    /// Handles what happened at `now`. The caller takes the actions afterwards.
+    /// Handles an event that happened at `now`. Afterwards the caller must take the actions.
     pub fn handle(&mut self, event: Event, now: Time) {
         let machine = &mut self.machine;
         if event.epoch().is_some_and(|epoch| epoch != machine.epoch()) {
@@ -146,7 +147,7 @@ impl Conn {
         self.machine.limit_timeouts(connect, reconnect);
     }
 
-    /// Sets what the driver knows of the rail that the next attempt takes.
+    /// Sets what the driver knows about the rail that the next attempt takes.
     pub fn take_rail_facts(&mut self, facts: RailFacts) {
         self.machine.take_rail_facts(facts);
     }
@@ -162,10 +163,10 @@ impl Conn {
         self.machine.state().phase()
     }
 
-    /// Returns whether the machine has requested the end of `epoch`, and the driver has not yet
-    /// reported that end. The caller must hold the driver's lock from this call until it has
-    /// requested the end itself. If it released the lock, a later request could end the next
-    /// connection.
+    /// Returns whether the state machine has requested the end of the connection `epoch`, and the
+    /// driver has not yet reported that end. The caller must hold the driver's lock from this call
+    /// until the caller has requested the end. If the caller released the lock before, the request
+    /// could end the next connection.
     #[inline]
     pub fn is_ending(&self, epoch: Epoch) -> bool {
         epoch == self.epoch() && self.machine.state().is_closing()

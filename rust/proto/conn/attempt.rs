@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// The step of an attempt.
+/// The present step of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The address is being resolved.
@@ -67,7 +67,7 @@ impl Stage {
     }
 }
 
-/// If the machine is called this long after a deadline, this host must have been suspended or
+/// If the state machine is called this long after a deadline, this host must have been suspended or
 /// stalled.
 const LATE: Millis = Millis::from_secs(1);
 
@@ -82,7 +82,7 @@ pub(super) enum Step {
     Route,
     /// The route is known: create the queue pair.
     QueuePair,
-    /// The peer accepted.
+    /// The peer accepted the connection request.
     Accepted(Accepted),
     /// The path to the peer may have changed: start again from the beginning, with this time left.
     Again(Millis),
@@ -100,7 +100,7 @@ pub(super) struct Attempt {
     stage_end: Time,
     /// Time limit of the whole attempt.
     end: Time,
-    /// Whether the attempt has received more time, because the machine was called late.
+    /// Whether the attempt has received more time, because this host called the state machine late.
     excused: bool,
 }
 
@@ -126,9 +126,9 @@ impl Attempt {
         self.stage_end.min(self.end)
     }
 
-    /// Returns whether the machine was called so late that this host must have been suspended or
-    /// stalled. An answer may then have arrived that was not processed yet. So the attempt gets one
-    /// more second, but only once.
+    /// Returns whether the state machine was called so late that this host must have been suspended
+    /// or stalled. An answer may then have arrived that was not processed yet. So the attempt gets
+    /// one more second, but only once.
     pub(super) fn excuses(&mut self, now: Time) -> bool {
         let late = now.since(self.deadline()) >= LATE;
         if !late || self.excused {
@@ -158,8 +158,9 @@ impl Attempt {
         self.stage_end = limit.map_or(self.end, |span| now.after(span));
     }
 
-    /// Returns how long the attempt may continue with version 1; `None` if it must not. It may
-    /// continue if the version probe fails in a way that is typical of a peer without version 2.
+    /// Returns how long the attempt may continue with version 1; `None` if the attempt must not
+    /// continue. It may continue if the version probe fails in a manner that is typical of a peer
+    /// without version 2.
     pub(super) fn left_for_version_1(
         &self,
         reason: ConnectError,

@@ -48,8 +48,8 @@ pub enum Cause {
     /// A request had to be sent again, which needs a new connection. The server is slow, or `timeo`
     /// is too small.
     Retransmit,
-    /// Harmless: a request without reply was sent, or requests of killed programs held every credit
-    /// for a minute.
+    /// Harmless: a request that expects no reply was sent, or requests of killed programs held
+    /// every credit for a minute.
     CreditResync,
     /// Harmless: the server wrote to the memory of a killed program, or of a request that was given
     /// up.
@@ -65,13 +65,14 @@ pub enum Cause {
     DeviceRemoved,
     /// The port lost its link, and there is another rail, which the next connection uses.
     PortDown,
-    /// Normal: another rail works again, or this one is no longer in the tables.
+    /// Normal: another rail works again, or the rail of this connection is no longer in the tables.
     RailMove,
     /// An administrator or a test wrote to `disconnect` in debugfs.
     Forced,
-    /// Normal: no request used it for `idle_timeout`.
+    /// Normal: no request used the connection for the time `idle_timeout`.
     Idle,
-    /// The RPC client closed it, after a change in sysfs or a reply that it could not read (NFSv4).
+    /// The RPC client closed the connection, after a change in sysfs or a reply that the RPC client
+    /// could not read (NFSv4).
     Closed,
     /// Normal: the mount is gone.
     Shutdown,
@@ -198,8 +199,8 @@ pub enum Blame {
 /// Why a connection attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// A step of this host took too long, or the attempt exceeded its limit for one of several
-    /// rails.
+    /// A step of this host took too long, or the attempt exceeded the time limit that applies if
+    /// there are several rails.
     TimedOut,
     /// `rdma_version` is 3, and the server does not say which versions it has.
     VersionSilent,
@@ -215,20 +216,21 @@ pub enum ConnectError {
     /// device up (`rdma link`)?
     Unanswered,
     /// No RDMA device with fast registration has the route to the server: `rdma link`, `ip route
-    /// get ADDRESS`. A first mount fails with `ENODEV`. Later I/O waits. In a network namespace of
-    /// its own (a container) the NFS client ends it with `ENETUNREACH`, unless mounted with
-    /// `fatal_neterrors=none`.
+    /// get ADDRESS`. A first mount fails with `ENODEV`. Later I/O waits. But in a container with
+    /// its own network namespace, the NFS client ends the I/O with `ENETUNREACH`, unless mounted
+    /// with `fatal_neterrors=none`.
     NoDevice,
     /// Nothing listens on that port: does `/proc/fs/nfsd/portlist` on the server show `rdma 20049`?
     Refused,
     /// The server still has the last connection. The next attempt will succeed.
     Stale,
-    /// A step failed after the request to the server. Look at the logs of both hosts.
+    /// A step failed after the connection request was sent to the server. Look at the logs of both
+    /// hosts.
     Aborted,
     /// A step on this host failed; N is the errno. Check this host's device and its driver's
     /// messages.
     HostFault,
-    /// The server closed the connection before it was ready. Look at its log.
+    /// The server closed the connection before the connection was ready. Look at the server's log.
     PeerClosed,
     /// The local device was removed during the attempt.
     DeviceRemoved,
@@ -241,10 +243,11 @@ pub enum ConnectError {
     NoResources,
     /// The server cannot read the data of writes (MAL-151). A first mount fails at once.
     NoReadCapability,
-    /// The server lacks version 2, and `rdma_version` is 3; or it names no version that the client
-    /// has (V2-30).
+    /// The server lacks version 2, and `rdma_version` is 3; or the server names no version that the
+    /// client has (V2-30).
     VersionUnsupported,
-    /// The client ended the attempt: it was forced to, or the mount was removed.
+    /// The client ended the attempt, because the end of the connection was requested or the mount
+    /// was removed.
     Cancelled,
 }
 

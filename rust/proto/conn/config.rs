@@ -29,12 +29,12 @@ pub struct Config {
     pub first_request_timeout: Millis,
     /// Time limit for the answer to the version probe.
     pub version_timeout: Millis,
-    /// Delays between attempts.
+    /// Limits of the delays between connection attempts.
     pub backoff: BackoffConfig,
-    /// Probing of silent peers; `None` switches it off.
+    /// Settings for the probes of silent peers; `None` switches the probes off.
     pub keepalive: Option<KeepaliveConfig>,
-    /// Probing of silent peers when there are other rails. It must detect silence before users
-    /// notice a delay.
+    /// Settings for the probes of silent peers when there are other rails. The probes must detect
+    /// silence before users notice a delay.
     pub rail_keepalive: KeepaliveConfig,
     /// The longest delay between the first failed attempts in a row while there are several rails.
     /// The delay is short because a failed rail may work again. The RPC client itself waits three

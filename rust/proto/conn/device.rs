@@ -22,7 +22,7 @@ pub enum DeviceEvent {
     PortDown,
     /// The link works again.
     PortActive,
-    /// The port's own address changed (LID; with iWARP that of the interface).
+    /// The port's own address changed (the LID; with iWARP the address of the interface).
     AddressChanged,
     /// InfiniBand only: the partitions of the port changed.
     PartitionsChanged,
@@ -80,7 +80,7 @@ impl DeviceEvent {
 /// An event, and the time at which it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// The event.
+    /// The event that arrived.
     pub event: DeviceEvent,
     /// The time at which the event arrived.
     pub at: Time,
@@ -92,7 +92,7 @@ pub struct Told {
 /// The log keeps one event of each type, so repeated events of one type displace no other type.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLog {
-    /// The events, newest first.
+    /// The recorded events, newest first.
     ring: [Option<Told>; DeviceEvent::COUNT],
 }
 

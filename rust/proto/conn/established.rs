@@ -144,7 +144,7 @@ impl Up {
 
     /// Records what the driver saw on the connection. Returns the decision of the keepalive.
     pub(super) fn tick(&mut self, activity: Activity, now: Time) -> Verdict {
-        // A connection with an outstanding reply is in use.
+        // A connection counts as used while the reply to a call is outstanding.
         let used = if activity.busy {
             now
         } else {
@@ -182,7 +182,7 @@ impl Up {
         now.since(self.since)
     }
 
-    /// Returns the cause to record, given the apparent `cause`.
+    /// Returns the cause of the loss to record. `cause` is the apparent cause.
     pub(super) fn cause_of_end(&self, cause: Cause, now: Time) -> Cause {
         let revoked = self.revoked.is_some_and(|at| now.since(at) <= REVOKED);
         if revoked && cause.fits_refused_write() {

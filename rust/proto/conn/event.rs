@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events that the connection machine handles.
+//! The events that the connection's state machine handles.
 
 use super::{
     cause::{
@@ -169,12 +169,12 @@ impl LocalFault {
     }
 }
 
-/// An event that the connection machine handles.
+/// An event that the connection's state machine handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The RPC layer wants a connection. The attempt waits until the back-off has passed; only then
-    /// does the time limit of the attempt begin to run.
-    /// The event changes nothing while there is an attempt or a connection.
+    /// The RPC layer wants a connection. The attempt waits until the back-off has passed; the time
+    /// limit of the attempt begins to run at that moment. The event changes nothing while there is
+    /// an attempt or a connection.
     Start {
         /// Time limit that the caller sets for the attempt; it counts if it is shorter than the
         /// configured limit.
@@ -222,7 +222,7 @@ pub enum Event {
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
-        /// The driver's knowledge of the timer.
+        /// What the driver knows about the timer.
         timer: RpcTimer,
     },
     /// End the present connection, or the present attempt.
@@ -246,8 +246,9 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether this event replaces `older`, which still waits for the machine. An event
-    /// replaces an equal event, an older backchannel state, or an RPC timer with the same cookie.
+    /// Returns whether this event replaces `older`, which still waits for the state machine. An
+    /// event replaces an equal event, an older backchannel state, or an RPC timer with the same
+    /// cookie.
     pub(super) fn replaces(&self, older: &Self) -> bool {
         match (self, older) {
             (Self::Backchannel { .. }, Self::Backchannel { .. }) => true,

@@ -11,15 +11,16 @@ use crate::{
 /// The type of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    /// It sends a call, or an answer to a callback.
+    /// A Send of a call, or of an answer to a callback.
     Send,
-    /// It gives the server access to the memory of a call.
+    /// A registration, which gives the server access to the memory of a call.
     RegMr,
-    /// It revokes that access, or is the fence that rxe may need in front of `REG_MR`.
+    /// A local invalidation. It revokes the server's access to the memory of a call, or is the
+    /// fence that rxe may need in front of `REG_MR`.
     LocalInv,
     /// A keepalive probe of zero bytes.
     RdmaWrite,
-    /// It receives a message of the server.
+    /// A Receive for a message of the server.
     Recv,
 }
 
@@ -63,9 +64,9 @@ pub enum QpEvent {
     RequestError,
     /// The peer tried to access memory for which it has no permission.
     AccessError,
-    /// The device failed.
+    /// The whole device failed.
     DeviceFatal,
-    /// Any other event.
+    /// Any other asynchronous event.
     Other,
 }
 

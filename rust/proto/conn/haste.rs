@@ -6,8 +6,8 @@
 use super::cause::ConnectError;
 use crate::rail::MAX_RAILS;
 
-/// Maximum number of connection attempts without a pause between them. It allows a few attempts
-/// over each rail.
+/// Maximum number of connection attempts without a pause between them. This number allows a few
+/// attempts over each rail.
 const AT_ONCE: usize = 4 * MAX_RAILS;
 
 /// Maximum number of attempts without a pause that fail because the peer still holds an older

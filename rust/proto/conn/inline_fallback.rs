@@ -20,7 +20,8 @@ const IMMEDIATE: Millis = Millis::from_secs(2);
 /// How long Sends are limited to [`MIN_THRESHOLD`] before the announced size is tried again.
 const HOLD: Millis = Millis::from_secs(600);
 
-/// Tracks the fate of the first Send larger than [`MIN_THRESHOLD`] on each connection.
+/// Tracks what happens to each connection after its first Send that is larger than
+/// [`MIN_THRESHOLD`].
 #[derive(Clone, Debug, Default)]
 pub struct InlineFallback {
     /// When the first large Send of this connection was posted; `None` after the peer has

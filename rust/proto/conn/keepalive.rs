@@ -53,9 +53,10 @@ impl Default for KeepaliveConfig {
 /// lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// When the peer was last known to be alive: a Receive, or a successful signalled completion.
+    /// When the peer was last known to be alive: the time of the last Receive, or of the last
+    /// successful signalled completion.
     pub last_rx: Time,
-    /// When the upper layer last used the connection: a Call, a Reply, a callback.
+    /// When the upper layer last used the connection for a Call, a Reply or a callback.
     pub used: Time,
     /// Whether a reply is outstanding.
     pub busy: bool,
@@ -90,7 +91,7 @@ struct Probe {
     /// Whether such a sign came after the probe was sent, so that the answer to the probe may be
     /// older than the sign.
     doubted: bool,
-    /// Whether the probe received more time, because the machine was called late.
+    /// Whether the probe received more time, because this host checked the connection late.
     excused: bool,
 }
 
@@ -177,9 +178,9 @@ impl Keepalive {
     }
 
     /// Asks for a probe at once, with little time for its answer, because of a sign that the peer
-    /// may be out of reach. Returns [`Verdict::Fine`] if a probe is already in flight, and
-    /// shortens the time limit of that probe. After its answer [`Keepalive::check`] asks for a
-    /// second probe, because the answer may be older than the sign.
+    /// may be out of reach. Returns [`Verdict::Fine`] if a probe is already in flight, and shortens
+    /// the time limit of that probe. After the answer to that probe, [`Keepalive::check`] asks for
+    /// a second probe, because the answer may be older than the sign.
     pub fn suspect(&mut self, now: Time) -> Verdict {
         let verdict = self.probe(now);
         if let Some(probe) = &mut self.probe {
@@ -201,8 +202,8 @@ impl Keepalive {
     }
 
     /// Records that the probe was not sent, because the send queue is full. The completion of a
-    /// work request in the queue proves as much as an answer to a probe. So the time limit becomes
-    /// the usual one, and any received message counts as an answer.
+    /// work request in the queue proves that the peer is alive, as an answer to a probe does. So
+    /// the time limit becomes the usual one, and any received message counts as an answer.
     pub fn not_sent(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.limit = self.config.timeout;

@@ -168,7 +168,8 @@ impl Machine {
         self.backchannel = bound;
     }
 
-    /// Ends the present connection with `cause`, or the present attempt or wait as cancelled.
+    /// Ends the present connection with `cause`. If there is no connection, cancels the present
+    /// attempt or the wait for the next attempt.
     pub(super) fn end(&mut self, cause: Cause, now: Time) {
         if cause == Cause::Idle && self.backchannel {
             return;

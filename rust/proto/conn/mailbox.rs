@@ -14,22 +14,23 @@ use crate::time::Time;
 /// event that does not fit can be dropped.
 const ROOM: usize = 16;
 
-/// Maximum number of actions that are returned at once. Neither the actions that one event causes
-/// nor those that a worker leaves behind exceed this number.
+/// Maximum number of actions that are returned at once. One event causes at most this number of
+/// actions, and a worker that ends leaves at most this number of actions.
 const ACTIONS: usize = 4;
 
 /// The actions to perform, in this order.
 pub type Actions = [Option<Action>; ACTIONS];
 
-/// The connection machine and the mailbox of the worker that makes an attempt.
+/// The connection's state machine, and the mailbox of the worker that makes an attempt.
 ///
-/// Both are behind one lock of the driver. An event either waits for the worker, or goes to the
-/// machine at once; then its sender takes the actions under the same lock, before a worker can
-/// start. So no other thread takes the actions that the worker has to perform.
+/// One lock of the driver protects both. An event either waits for the worker, or goes to the state
+/// machine at once. In the second case the sender of the event takes the actions under the same
+/// lock, before a worker can start. So no other thread takes the actions that the worker has to
+/// perform.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
-    /// The machine. Only the worker and the task that closes a connection use it, and they never
-    /// run at the same time.
+    /// The state machine. Only the worker and the task that closes a connection use this field
+    /// directly, and they never run at the same time.
     pub conn: Conn,
     /// Whether a worker runs. If so, events wait for the worker.
     worker_active: bool,
@@ -56,8 +57,8 @@ impl Mailbox {
         self.mail.pop()
     }
 
-    /// Ends the worker. The machine handles the remaining events before any other event. Returns
-    /// the actions to perform.
+    /// Ends the worker. The state machine handles the remaining events before any other event.
+    /// Returns the actions to perform.
     pub fn worker_left(&mut self, now: Time) -> Actions {
         self.worker_active = false;
         while let Some(event) = self.mail.pop() {

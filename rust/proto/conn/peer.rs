@@ -60,7 +60,8 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Makes the record of an unknown peer; `seed` decides the jitter of the back-off.
+    /// Makes the record of a peer about which nothing is known; `seed` decides the jitter of the
+    /// back-off.
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         Self {
             backoff: Backoff::new(config.backoff, seed),
@@ -114,7 +115,7 @@ impl Peer {
     }
 
     /// Records the loss of connection `up`. `cause` is the apparent cause. Returns the cause that
-    /// is recorded. It may differ if memory was revoked before.
+    /// is recorded. This may be another cause than `cause` if memory was revoked before.
     pub(super) fn connection_lost(
         &mut self,
         up: &Up,
@@ -210,14 +211,14 @@ impl Peer {
         self.backoff.limit(max);
     }
 
-    /// Sets the driver's knowledge of the rail of the next attempt.
+    /// Sets what the driver knows about the rail of the next attempt.
     pub(super) fn take_rail_facts(&mut self, facts: RailFacts, config: &Config) {
         self.facts = facts;
         self.backoff
             .bound(facts.watched.then_some(config.rail_back_off));
     }
 
-    /// Returns the driver's knowledge of the rail of the present or last attempt.
+    /// Returns what the driver knows about the rail of the present or last attempt.
     pub(super) const fn facts(&self) -> RailFacts {
         self.facts
     }

@@ -36,7 +36,7 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
         slot.map(|slot| *slot = Some(item)).is_some()
     }
 
-    /// Takes the oldest item.
+    /// Removes and returns the oldest item.
     pub(super) fn pop(&mut self) -> Option<T> {
         let item = self.slots.first_mut()?.take();
         self.slots.rotate_left(1);

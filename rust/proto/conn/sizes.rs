@@ -43,7 +43,7 @@ pub struct QueueLimits {
     pub fences: bool,
 }
 
-/// The numbers and sizes of messages that the driver wants to send and receive on a connection.
+/// The numbers and sizes of the messages that the driver wants to send and receive on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueDemand {
     /// Number of calls that sunrpc can have in flight.

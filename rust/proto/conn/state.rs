@@ -26,7 +26,7 @@ pub(super) enum State {
     Up(Up),
     /// The objects of an attempt or a connection are being released.
     Closing {
-        /// Whether the driver has taken the tear-down action. It answers that action with
+        /// Whether the driver has taken the tear-down action. The driver answers this action with
         /// `TornDown`.
         told: bool,
         then: Then,
@@ -35,14 +35,15 @@ pub(super) enum State {
     Stopped,
 }
 
-/// What the machine does after the driver has released the objects.
+/// What the state machine does after the driver has released the objects of the attempt or
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Then {
     /// Do nothing. The RPC layer requests the next connection when it needs one.
     Rest,
     /// Report the failure of the attempt.
     Fail(ConnectError),
-    /// Make an attempt of at most this length.
+    /// Make a connection attempt that lasts at most this long.
     Restart(Millis),
 }
 

@@ -220,7 +220,7 @@ impl Random {
         (self.u64() % end) as usize
     }
 
-    /// Returns any word, but limits more often than others.
+    /// Returns an arbitrary word. Values at limits are more frequent than other values.
     fn word(&mut self) -> u32 {
         match self.below(6) {
             0 => self.below(17) as u32,

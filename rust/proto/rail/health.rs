@@ -4,12 +4,12 @@
 //!
 //! A rail is live until it is known to be dead. A dead rail becomes live again when a connection
 //! was made over it. Attempts may choose a rail as soon as it is live, but prefer a *settled* rail.
-//! Healthy connections on other rails move only to a settled rail: one that has been live for the
-//! hold-down, and died at least a minute ago. So no connection moves twice in a minute. The minute
-//! does not apply to a rail over which no connection was ever made, for example after a boot. The
-//! hold-down grows each time a settled rail dies, up to an hour, until connections have used the
-//! rail for that long. A random time is added to each pause, so that the hosts of a network do not
-//! return to a rail all at once.
+//! Healthy connections on other rails move only to a settled rail: a rail that has been live for a
+//! minimum time (the hold-down), and died at least a minute ago. So no connection moves twice in a
+//! minute. The minute does not apply to a rail over which no connection was ever made, for example
+//! after a boot. The hold-down grows each time a settled rail dies, up to an hour, until
+//! connections have used the rail for that long. A random time is added to each pause, so that the
+//! hosts of a network do not return to a rail all at once.
 //!
 //! A live rail is *doubted* if a connection over it ended with calls in flight and without a known
 //! reason, if an attempt was refused, or if a short attempt was not answered. The rail is then
@@ -91,8 +91,8 @@ struct Record {
     died: Option<Time>,
     /// Number of deaths in a row, without a long time of use between them.
     in_a_row: usize,
-    /// Time at which a connection first used the rail since it last became live; `None` if none
-    /// did.
+    /// Time at which a connection first used the rail since it last became live; `None` if no
+    /// connection has used it since.
     used: Option<Time>,
 }
 
@@ -100,7 +100,7 @@ struct Record {
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     since: Time,
-    /// The history before the failure.
+    /// The history of the rail before the failure.
     before: Record,
     /// Whether a connection over another rail outlived the failure.
     outlived: bool,
@@ -108,7 +108,7 @@ struct Trial {
     excused: bool,
 }
 
-/// The state of a rail.
+/// Whether a rail works, with its recent failures and its history.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     dead: Option<Dead>,
@@ -123,7 +123,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Makes a live rail. The rail is settled at once if it was there from the start.
+    /// Makes a live rail. The rail is settled at once if it was in the list from the start.
     pub(super) fn new(from_start: bool, random: &mut Random, now: Time) -> Self {
         let mut health = Self {
             dead: None,
@@ -205,7 +205,7 @@ impl Health {
     }
 
     /// Records that a connection or attempt ended, perhaps because of this rail. `moved` says
-    /// whether connections leave the rail because of that.
+    /// whether connections leave the rail for this reason.
     pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
             self.accuse(now);
@@ -232,8 +232,8 @@ impl Health {
         }
     }
 
-    /// Whether this rail failed recently, and no connection over another rail has outlived the
-    /// failure.
+    /// Returns whether this rail failed recently, and no connection over another rail has outlived
+    /// the failure.
     pub(super) fn is_on_trial(&self, now: Time) -> bool {
         self.trial.is_some_and(|trial| trial.is_open(now))
     }

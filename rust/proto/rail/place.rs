@@ -38,25 +38,25 @@ impl Name {
 /// A local address from which RDMA connections can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
-    /// The address.
+    /// The local IP address.
     pub addr: IpAddr,
     /// The length of the network prefix in bits.
     pub prefix_len: u8,
     /// The device that has the address.
     pub device: Name,
-    /// The port of the device, from 1.
+    /// The number of the device's port. The first port has number 1.
     pub port: u32,
 }
 
-/// A path to a server.
+/// A rail: the network path from a local address to an address of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rail {
-    /// The local address.
+    /// The address of this host at which the rail begins.
     pub local: IpAddr,
-    /// The server's address.
+    /// The server's address at which the rail ends.
     pub server: IpAddr,
     /// The device that has the local address.
     pub device: Name,
-    /// The port of that device, from 1.
+    /// The number of that device's port. The first port has number 1.
     pub port: u32,
 }

@@ -60,7 +60,7 @@ const LONG: Millis = Millis::from_secs(10);
 /// connection leaves a dead rail, or makes rails suspected, only if it is silent.
 const SILENT: Millis = Millis::new(1500);
 
-/// One rail.
+/// The entry of one rail in the list.
 #[derive(Clone, Debug)]
 struct Entry {
     rail: Rail,
@@ -69,7 +69,7 @@ struct Entry {
     listed: bool,
     /// Number of connections and attempts on this rail, or about to move to it.
     load: u32,
-    /// Number of seats and probes that refer to this entry.
+    /// Number of seats (uses by connections) and probes that refer to this entry.
     held: u32,
     probes: Probes,
 }
@@ -206,8 +206,8 @@ impl Rails {
         let mut seat = Seat::new(on);
         seat.hasty = self.others_are(on, Health::is_trusted);
         if in_vain {
-            // The connection has just left its rail, which may soon seem to work again. So it must
-            // not return at once.
+            // The connection has just left its rail, which may soon seem to work again. So the
+            // connection must not return to that rail at once.
             seat.rests = now.after(REST);
         }
         self.count(on);
@@ -296,7 +296,7 @@ impl Rails {
         self.listed().nth(1).is_some()
     }
 
-    // The next method is for administrators.
+    // The next method shows the rails to administrators.
 
     /// Returns the state of each rail that is in the tables or still used.
     pub fn views(&self, now: Time) -> impl Iterator<Item = View> + '_ {
@@ -316,7 +316,7 @@ impl Rails {
         })
     }
 
-    // The next methods look entries up.
+    // The next methods search the list of rails for entries.
 
     fn get(&self, index: u8) -> Option<&Entry> {
         self.entries.get(usize::from(index))?.as_ref()

@@ -18,8 +18,8 @@ pub struct Seat {
     pub(super) on: u8,
     /// The rail to which the connection is about to move. The connection is already counted there.
     pub(super) to: Option<u8>,
-    /// Time at which the connection was first checked for a move. The connection is at least as
-    /// old.
+    /// Time at which the connection was first checked for a move. The connection is at least as old
+    /// as this time says.
     pub(super) carries: Option<Time>,
     /// Whether the attempt is limited to less than the time after which the connection manager
     /// repeats its request.

@@ -25,7 +25,7 @@ pub const MAX_SERVERS: usize = 64;
 /// One entry of a list of local addresses and devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// A local address.
+    /// A local IP address.
     Addr(IpAddr),
     /// A device, and optionally the number of one of its ports.
     Device(Name, Option<u32>),
@@ -67,7 +67,7 @@ impl Pick {
     }
 }
 
-/// The type of the list.
+/// Whether the table contains no rails, all rails, or a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Off,

@@ -161,8 +161,8 @@ impl<'a> Call<'a, Admitted> {
     }
 
     /// Checks what is only visible in fetched data: the RPC header in a Position-Zero chunk.
-    /// `front` is the contiguous beginning of the landing area. It is ignored if the Call has no
-    /// Position-Zero chunk.
+    /// `front` is the contiguous beginning of the landing area. `front` is ignored if the Call has
+    /// no Position-Zero chunk.
     ///
     /// # Errors
     ///
@@ -278,7 +278,7 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u
         results = results.saturating_add(capacity(chunk)?);
     }
     let reply = lists.reply.clone().map_or(Ok(0), capacity)?;
-    // CAST: `MIN_RPC_REPLY` is 20.
+    // CAST: The constant `MIN_RPC_REPLY` is 20, which fits into 32 bits.
     if reply < MIN_RPC_REPLY as u32 {
         least = least.saturating_add(MIN_RPC_REPLY);
     }

@@ -8,8 +8,8 @@
 //! waits in its Receive buffer: no thread blocks, the Call is not refused, and other connections
 //! continue.
 
-/// The number of free pages, which all connections of a server share. The driver keeps this number
-/// where every connection can reach it, behind a lock or in an atomic variable.
+/// The number of free pages, which all connections of a server share. Every connection must be able
+/// to access this number, so the driver protects it with a lock or stores it in an atomic variable.
 #[derive(Debug)]
 pub struct Budget {
     free: u32,
@@ -38,8 +38,8 @@ impl Pages {
     }
 
     /// Recreates the object for the pages of RDMA Writes that have completed.
-    /// [`split`](Self::split) separated these pages from those of their Call, and the driver stored
-    /// only their number.
+    /// [`split`](Self::split) separated these pages from the other pages of the Call, and the
+    /// driver stored only their number.
     #[inline]
     pub const fn of_writes(count: u32) -> Self {
         Self(count)
@@ -56,7 +56,7 @@ impl Pages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// The connection holds pages, and more pages would exceed its share or leave too few pages
-    /// free. It tries again when it has returned pages of its own.
+    /// free. The connection tries again when it has returned pages.
     Share,
     /// The server has too few free pages. Calls of other connections may return the next pages.
     Budget,
@@ -67,8 +67,8 @@ pub enum Wait {
 
 impl Budget {
     /// Creates the budget of a server that holds at most `pages` pages for Calls. `longest` is the
-    /// number of pages for the longest Call. The budget is never smaller than that, so that no Call
-    /// waits for ever.
+    /// number of pages for the longest Call. The budget is never smaller than `longest`, so that no
+    /// Call waits for ever.
     #[inline]
     pub const fn new(pages: u32, longest: u32) -> Self {
         Self::of(if pages > longest { pages } else { longest })

@@ -90,7 +90,7 @@ impl<'a, S> Call<'a, S> {
         }
     }
 
-    /// Returns the same Call in another stage.
+    /// Returns the same Call in the given stage.
     #[inline]
     pub(crate) fn now<T>(self, stage: T) -> Call<'a, T> {
         Call {

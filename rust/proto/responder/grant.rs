@@ -181,16 +181,18 @@ impl Grant {
         }
         self.recent = self.recent.saturating_add(1);
         if self.in_process >= self.target || self.recent >= self.target.saturating_mul(BUSY) {
-            // The client uses all credits that the policy wants to grant, or would if its Calls
-            // were not answered so fast. So the policy doubles them.
+            // The client uses all credits that the policy wants to grant, or would use them if its
+            // Calls were answered more slowly. So the policy doubles the number of credits that it
+            // wants to grant.
             self.target = self.target.saturating_mul(2).min(self.bounds.most);
             self.recent = 0;
         }
         Ok(Ticket(()))
     }
 
-    /// Returns how many Receives the connection needs for the grant that the policy aims for. They
-    /// include those of Calls in process, and those of Calls that were answered a moment ago.
+    /// Returns how many Receives the connection needs for the grant that the policy aims for. The
+    /// number includes the Receives that Calls in process use, and the Receives of Calls that were
+    /// answered a moment ago.
     #[inline]
     pub const fn receives(&self) -> u32 {
         let extra = self.bounds.reserved.saturating_add(self.bounds.spare);
@@ -221,9 +223,9 @@ impl Grant {
             return Err(Overdrawn::Starved);
         }
         if grant < self.granted {
-            // Until the client sees this smaller grant, it may use an earlier, larger grant. Of the
-            // Calls that the larger grant allows, some have already arrived: those in process, and
-            // the one that gets this Reply. The others may still arrive.
+            // Until the client sees this smaller grant, it may use an earlier, larger grant. Some
+            // of the Calls that the larger grant allows have already arrived: the Calls in process,
+            // and the Call that gets this Reply. The other Calls may still arrive.
             let known = self.in_process.saturating_add(1);
             self.late = self.believed.saturating_sub(known);
         }
@@ -271,7 +273,7 @@ impl Grant {
         *number == self.next
     }
 
-    /// Records that a waiting response was posted. It must be the one for which
+    /// Records that a waiting response was posted. The response must be the one for which
     /// [`may_send`](Self::may_send) returns true.
     #[inline]
     pub fn sent(&mut self, Unsent(number): Unsent) {
@@ -280,7 +282,7 @@ impl Grant {
     }
 
     /// Returns true if responses wait for space in the send queue. A new response waits behind
-    /// them.
+    /// those responses.
     #[inline]
     pub const fn has_unsent(&self) -> bool {
         self.unsent > 0
@@ -344,8 +346,8 @@ impl Grant {
         }
     }
 
-    /// Returns the number of credits that Receives must back: the larger of the goal and the last
-    /// grant, because an error repeats the last grant.
+    /// Returns the number of credits that Receives must back: the larger of the grant that the
+    /// policy aims for and the last grant, because an error repeats the last grant.
     const fn needed(&self) -> u32 {
         let goal = self.goal();
         if goal > self.granted {

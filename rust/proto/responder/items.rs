@@ -3,9 +3,9 @@
 //! The Read chunks of a Call, grouped by Position.
 //!
 //! A Read list contains segments. All segments with the same Position form one chunk, wherever in
-//! the list they are (RFC 8166 3.4.5). Only the first chunk is stored, because few Calls have
-//! others: each of these is found by a search of the list. So a Call that waits is small. The
-//! number of chunks is limited, so the work is linear in the length of the message.
+//! the list they are (RFC 8166 3.4.5). Only the first chunk is stored, because few Calls have more
+//! chunks. Each further chunk is found by a search of the list. So the stored state of a Call is
+//! small. The number of chunks is limited, so the work is linear in the length of the message.
 
 use crate::{
     responder::refusal::Fault,
@@ -88,7 +88,7 @@ impl Reads {
         }
         let mut last = 0;
         while let Some(item) = Item::behind(last, list)? {
-            // CAST: `MAX_ITEMS` is 8.
+            // CAST: The constant `MAX_ITEMS` is 8, which fits into 32 bits.
             if reads.items == MAX_ITEMS as u32 {
                 return Err(Fault::TooComplex);
             }
@@ -104,7 +104,7 @@ impl Reads {
 
 impl<'a> Items<'a> {
     /// Returns the chunks of a Read list that [`Reads::group`] has checked: `first`, and then the
-    /// others. There are `count` chunks.
+    /// other chunks. There are `count` chunks.
     #[inline]
     pub(crate) fn new(list: &ReadList<'a>, first: Item, count: u32) -> Self {
         Self {
@@ -130,7 +130,8 @@ impl Iterator for Items<'_> {
         self.left = self.left.checked_sub(1)?;
         let item = match self.last {
             0 => self.first,
-            // `Reads::group` has found the same chunk without an error.
+            // The search cannot fail here, because `Reads::group` has found the same chunk without
+            // an error.
             last => Item::behind(last, &self.list).ok()??,
         };
         self.last = item.position;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where the chunk lists of a message are ([`Layout`]).
+//! The position of the chunk lists in a message ([`Layout`]).
 
 use crate::wire::{
     chunk::{
@@ -24,7 +24,7 @@ pub(crate) struct Layout {
     writes: u32,
     /// Number of Write chunks.
     chunks: u32,
-    /// Length of the segments of the Reply chunk.
+    /// Length of the encoded segments of the Reply chunk; `None` without a Reply chunk.
     reply: Option<u32>,
 }
 
@@ -32,7 +32,7 @@ impl Layout {
     /// Returns the lengths of these lists.
     #[inline]
     pub(crate) fn of(lists: &Lists<'_>) -> Self {
-        // CAST: A message has a few kilobytes.
+        // CAST: The lengths fit, because a message has a few kilobytes.
         Self {
             reads: lists.reads.bytes.len() as u32,
             writes: lists.writes.bytes.len() as u32,
@@ -41,11 +41,11 @@ impl Layout {
         }
     }
 
-    /// Takes the three lists from the input, from which they were decoded before. Returns
-    /// [`Malformed`] if the input is shorter than they are.
+    /// Takes the three chunk lists from the input. The same lists were decoded from this input
+    /// before. Returns [`Malformed`] if the input is shorter than the lists.
     #[inline]
     pub(crate) fn find<'a>(&self, input: &mut Reader<'a>) -> Result<Lists<'a>, Malformed> {
-        // CAST: A `usize` is at least as wide.
+        // CAST: A `usize` is at least as wide as the type of the stored lengths.
         // INVARIANT: The input has not changed, so the lists are those that were decoded.
         let reads = ReadList {
             bytes: input.take(self.reads as usize)?,

@@ -21,7 +21,7 @@ use crate::wire::{
 pub struct Span {
     /// Offset of the first byte in the reply.
     pub from: u32,
-    /// Number of bytes.
+    /// Number of bytes in the range.
     pub length: u32,
 }
 
@@ -37,10 +37,11 @@ pub struct Write {
 }
 
 /// Iterator over the RDMA Writes of a reply: each result is distributed over the segments of its
-/// Write chunk, and then the rest over the segments of the Reply chunk, if it goes there.
+/// Write chunk, and then the remaining bytes over the segments of the Reply chunk, if they go to
+/// the Reply chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Pour<'a, S, L> {
-    /// The Write chunks that are left; the first of them is for the next result.
+    /// The Write chunks that were not used yet. The first of these chunks is for the next result.
     chunks: WriteList<'a>,
     results: S,
     /// The Reply chunk; `None` after its first part was taken.
@@ -77,7 +78,8 @@ where
     }
 
     /// Goes on to the next span. Each span of a result begins a Write chunk, and the first span of
-    /// the rest begins the Reply chunk. Later spans of the rest continue the Reply chunk.
+    /// the remaining bytes begins the Reply chunk. Later spans of the remaining bytes continue the
+    /// Reply chunk.
     #[inline(always)]
     fn advance(&mut self) -> Option<()> {
         let chunk = match self.results.next() {
@@ -122,8 +124,9 @@ where
                 length,
             },
         };
-        // NO-OVERFLOW: `length` exceeds neither the rest of the span nor the rest of the segment.
-        // Admission checked that the last byte of each segment has a valid offset.
+        // NO-OVERFLOW: `length` exceeds neither the remaining length of the span nor the remaining
+        // length of the segment. Admission checked that the last byte of each segment has a valid
+        // offset.
         self.span.from = self.span.from.wrapping_add(length);
         self.span.length = self.span.length.wrapping_sub(length);
         self.segment.offset = self.segment.offset.wrapping_add(u64::from(length));

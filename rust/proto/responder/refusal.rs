@@ -83,7 +83,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the text for traces.
+    /// Returns a description of the fault for traces.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Version(_) => "another version",

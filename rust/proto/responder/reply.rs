@@ -74,7 +74,7 @@ pub struct Reply<'a> {
 }
 
 impl Ready {
-    /// Returns those of the Write chunks that may be used for results.
+    /// Returns the Write chunks that may be used for results.
     #[inline]
     fn chunks<'a>(&self, writes: WriteList<'a>) -> WriteList<'a> {
         match self.protected {
@@ -84,7 +84,7 @@ impl Ready {
         }
     }
 
-    /// Returns the room for the k-th result, see [`Call::room`].
+    /// Returns the maximum length of the k-th result in a Write chunk, see [`Call::room`].
     #[inline]
     pub(crate) fn room(&self, writes: WriteList<'_>, k: usize) -> Option<u32> {
         let chunk = self.chunks(writes).nth(k)?;
@@ -94,7 +94,7 @@ impl Ready {
 
 impl Parked<Ready> {
     /// Returns what [`Call::room`] returns for the Call. Returns an outer `None` if `message` is
-    /// recognizably a different message than the one that contained the Call.
+    /// recognizably not the message that contained the Call.
     #[inline]
     pub fn room(&self, message: &[u8], k: usize) -> Option<Option<u32>> {
         let (lists, _) = self.lists(message)?;

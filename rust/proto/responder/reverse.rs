@@ -43,7 +43,7 @@ pub struct Reverse {
     credits: ForwardCredits,
     in_flight: u32,
     /// Number of ticks since a backchannel Call could not be sent because too many were in flight.
-    /// `None` if one has ended since.
+    /// `None` if a backchannel Call has ended since then.
     stuck: Option<u32>,
     allowed: bool,
     /// The version of the client's first Call; `None` before that Call.

@@ -58,10 +58,12 @@ impl RpcCall {
     /// sections 3 and 6).
     pub(crate) fn has_eligible_argument(&self) -> bool {
         let procedures: &[u32] = match (self.program, self.version) {
-            // These are WRITE and SYMLINK, whose numbers differ between NFSv2 and NFSv3.
+            // The procedures with an eligible argument are WRITE and SYMLINK. Their numbers differ
+            // between NFSv2 and NFSv3.
             (NFS_PROGRAM, 2) => &[8, 13],
             (NFS_PROGRAM, 3) => &[7, 10],
-            // This is COMPOUND. Its operations are not checked here: the NFS decoder checks them.
+            // The procedure is COMPOUND. The operations in it are not checked here: the NFS decoder
+            // checks them.
             (NFS_PROGRAM, 4) => &[1],
             _ => &[],
         };

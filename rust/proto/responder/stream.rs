@@ -26,7 +26,7 @@ use crate::{
 };
 use core::num::NonZeroU32;
 
-/// The place of the unreduced message after all data have been fetched.
+/// The location of the unreduced message after all data have been fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assembly {
     /// The whole message is the inline payload; there is no landing area.
@@ -81,7 +81,7 @@ impl<'a> Call<'a, Admitted> {
         self.payload
     }
 
-    /// Returns where the unreduced message is when all data have been fetched.
+    /// Returns the location of the unreduced message after all data have been fetched.
     #[inline]
     pub fn assembly(&self) -> Assembly {
         if self.facts.long {
@@ -339,7 +339,7 @@ impl Place {
 struct Cuts<'a> {
     /// The Reads for the current piece, or for the chunk that is alone in the landing area.
     cut: Cut<'a>,
-    /// The pieces behind the current one.
+    /// The pieces that follow the current piece.
     pieces: Option<Pieces<'a>>,
     list: &'a ReadList<'a>,
     long: bool,

@@ -63,7 +63,8 @@ impl ForwardCredits {
     }
 
     /// Returns how many calls may wait for their replies, in the unit of sunrpc's congestion
-    /// window. Zero while abandoned calls hold every credit, and while no call must be sent.
+    /// window. Zero while abandoned calls hold every credit, and while the sending of calls is
+    /// forbidden.
     #[inline]
     pub const fn cwnd(&self) -> u64 {
         if self.closed {

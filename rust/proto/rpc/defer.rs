@@ -4,8 +4,8 @@
 //!
 //! After a post that found the queue full, the queue announces once that it has free entries again.
 //! Then the items of the deferred list are posted. The announcement may come after the failed post
-//! but before the item is on the list, and then misses the item. So after the poster has put the
-//! item on the list, it asks the queue again.
+//! but before the failed item is on the list. In this case the item is not posted. So the caller
+//! that puts an item on the list afterwards asks the queue again whether it has free entries.
 
 /// A queue with a list of deferred items. Other contexts may use the queue and the list at any
 /// time.
@@ -15,7 +15,8 @@ pub trait PostQueue {
     fn post(&self, item: u16) -> bool;
 
     /// Returns whether the queue has free entries for `item`. If not, the queue calls [`resume`] as
-    /// soon as it has, even if it has already called [`resume`] after an earlier failed post.
+    /// soon as it has free entries, even if it has already called [`resume`] after an earlier
+    /// failed post.
     fn has_room(&self, item: u16) -> bool;
 
     /// Puts `item` on the deferred list.
@@ -43,7 +44,7 @@ pub fn resume(queue: &impl PostQueue) {
     }
 }
 
-/// Defers `item`. Returns whether the queue has free entries for it by now.
+/// Defers `item`. Returns whether the queue now has free entries for the item.
 fn wait(queue: &impl PostQueue, item: u16) -> bool {
     queue.defer(item);
     queue.has_room(item)

@@ -35,10 +35,10 @@ use crate::{
 /// The chunks that a call offered, and the limits of its reply.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer<'a> {
-    /// The Write list as sent. A chunk without segments means that the client wants the data
-    /// inline.
+    /// The Write list, as the call's header contains it. A chunk without segments means that the
+    /// client wants the data inline.
     pub writes: &'a [&'a [Segment]],
-    /// The Reply chunk as sent.
+    /// The Reply chunk, as the call's header contains it.
     pub reply: Option<&'a [Segment]>,
     /// Maximum length of the RPC message without the data of the Write chunks: the capacity of the
     /// receive buffer's head and tail. A longer message contains DDP-eligible data that belongs in
@@ -177,7 +177,7 @@ fn judge_reply_chunk(
     let fits = if reply.inline {
         total == 0
     } else {
-        // CAST: The constant is 20.
+        // CAST: The constant `MIN_RPC_REPLY` is 20, which fits into 32 bits.
         total >= MIN_RPC_REPLY as u32 && total & 3 == 0
     };
     if fits {

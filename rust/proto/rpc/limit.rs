@@ -21,10 +21,10 @@ pub struct Strikes(u8);
 pub enum Reaction {
     /// Do nothing.
     Ignore,
-    /// Close the connection, connect again with back-off.
+    /// Close the connection, and connect again after the back-off.
     Reconnect,
-    /// Complete the call with [`Error::BadReplies`](crate::error::Error::BadReplies), after
-    /// invalidation.
+    /// Complete the call with [`Error::BadReplies`](crate::error::Error::BadReplies), after its
+    /// regions are invalidated.
     FailCall,
 }
 

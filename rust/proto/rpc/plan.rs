@@ -29,11 +29,11 @@ use core::num::NonZeroU64;
 /// Lengths of the parts of a marshalled RPC Call, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallShape {
-    /// The head, which begins with the RPC xid.
+    /// The length of the head, which begins with the RPC xid.
     pub head: u32,
-    /// The page data.
+    /// The length of the page data.
     pub pages: u32,
-    /// The tail, with the pad of the page data if `tail_padded`.
+    /// The length of the tail, including the pad of the page data if `tail_padded`.
     pub tail: u32,
     /// Whether the tail begins with the XDR pad of the page data.
     pub tail_padded: bool,
@@ -63,11 +63,11 @@ impl CallShape {
 /// Capacities of the parts of the largest possible reply, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyShape {
-    /// The head.
+    /// The capacity of the head.
     pub head: u32,
-    /// The pages.
+    /// The capacity of the pages.
     pub pages: u32,
-    /// The tail.
+    /// The capacity of the tail.
     pub tail: u32,
     /// Whether the upper-layer binding allows the page data to travel in a chunk (DDP-eligible).
     pub eligible: bool,
@@ -168,7 +168,7 @@ pub enum CallPlan {
     },
     /// The whole call, pad included, travels in a Position-Zero Read chunk.
     Long {
-        /// Bytes of the message.
+        /// Length of the message in bytes.
         length: u32,
     },
     /// The pages travel in a Read chunk; head and tail (without the pad) travel in a
@@ -190,12 +190,12 @@ pub enum ReplyPlan {
     Inline,
     /// The pages travel in a Write chunk; head and tail travel inline.
     WriteChunk {
-        /// Bytes offered in the chunk: the capacity of the pages, without pad (V1-052).
+        /// Number of bytes that the chunk offers: the capacity of the pages, without pad (V1-052).
         length: u32,
     },
     /// A Reply chunk is offered that can hold the whole reply.
     ReplyChunk {
-        /// Bytes offered in the chunk.
+        /// Number of bytes that the chunk offers.
         length: u32,
     },
 }
@@ -393,7 +393,7 @@ impl Limits {
 pub struct Run {
     /// Byte offset of the run in its first page.
     pub offset: u32,
-    /// Length in bytes; an empty run needs no segment.
+    /// Length of the run in bytes; an empty run needs no segment.
     pub length: u32,
 }
 
@@ -440,7 +440,7 @@ impl RegionLimits {
                 let regions = if more <= pages.get() {
                     1
                 } else {
-                    // NO-OVERFLOW: `more` is above `pages`, so it is at least one.
+                    // NO-OVERFLOW: `more` is greater than `pages`, so `more` is at least one.
                     (more.wrapping_sub(1) / pages).wrapping_add(1)
                 };
                 segments = segments.wrapping_add(regions);

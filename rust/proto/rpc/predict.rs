@@ -32,21 +32,21 @@ use crate::{
 /// The chunk that a call offered for its results, in one of the forms that can be predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected<'a> {
-    /// No chunk.
+    /// The call offered no chunk.
     Inline,
     /// A Write chunk of one segment, and the maximum length of the RPC message without the chunk's
     /// data; see [`Offer::non_data_max`](crate::rpc::judge::Offer::non_data_max).
     Write(&'a Segment, u32),
-    /// A Reply chunk of one segment.
+    /// The call offered a Reply chunk of one segment.
     Reply(&'a Segment),
 }
 
 /// The chunk of one segment that a predicted reply returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
-    /// A Write chunk.
+    /// The reply returns a Write chunk.
     Write,
-    /// A Reply chunk.
+    /// The reply returns a Reply chunk.
     Reply,
 }
 
@@ -67,8 +67,8 @@ pub const fn offset_place(returned: Returned, version: Version) -> usize {
 
 /// Returns the xid of the client's call to which a message refers. Returns `None` for a message too
 /// short to have an xid, and for a Call from the server, whose xid is unrelated to the client's
-/// calls (BC-02). In version 1, only Calls without chunks are recognised; in version 2, all Calls
-/// and all option requests are. Nothing else is checked.
+/// calls (BC-02). In version 1, the function recognises only Calls without chunks. In version 2, it
+/// recognises all Calls and all option requests. The function checks nothing else in the message.
 #[inline(always)]
 pub fn call_xid(message: &[u8], version: Version) -> Option<Xid> {
     let xid = Reader::new(message).u32().ok()?;
@@ -92,9 +92,9 @@ fn plain_call(message: &[u8]) -> Option<()> {
     absent(&mut words)
 }
 
-/// Returns `Some` if the direction word of a version 2 message says Call. Returns `None` for errors
-/// and unknown procedures, which have no direction word, and for a message too short for a header,
-/// which may be a truncated reply.
+/// Returns `Some` if the direction word of a version 2 message has the value for a Call. Returns
+/// `None` for errors and unknown procedures, which have no direction word, and for a message too
+/// short for a header, which may be a truncated reply.
 #[inline(always)]
 fn directed_call(message: &[u8]) -> Option<()> {
     const LEN: usize = Version::V2.fixed_len();
@@ -111,8 +111,8 @@ fn directed_call(message: &[u8]) -> Option<()> {
     directed.then_some(())
 }
 
-/// Length of the chunk lists in bytes, without any chunk. The next two constants are the lengths
-/// with a Write chunk or a Reply chunk of one segment.
+/// Length in bytes of chunk lists that contain no chunk. The next two constants are the lengths of
+/// chunk lists that contain a Write chunk or a Reply chunk of one segment.
 const INLINE_LISTS: usize = 12;
 const WRITE_LISTS: usize = 36;
 const REPLY_LISTS: usize = 32;
@@ -154,7 +154,7 @@ pub fn predicted(message: &[u8], version: Version, expected: Expected<'_>) -> Op
             let (mut words, _, grant) = front::<REPLY_LISTS>(message, version, proc_nr::NOMSG)?;
             absent(&mut words)?;
             let reply_len = chunk(&mut words, offered)?;
-            // CAST: The constant is 20.
+            // CAST: The constant `MIN_RPC_REPLY` is 20, so it fits.
             let whole = reply_len >= MIN_RPC_REPLY as u32 && reply_len & 3 == 0;
             let header = header_len(version, REPLY_LISTS);
             (whole && message.len() == header).then_some(Accept {
@@ -176,14 +176,16 @@ const fn header_len(version: Version, lists: usize) -> usize {
 }
 
 /// Checks the fixed words and the empty Read list of a message. At least `N` bytes must follow the
-/// fixed words. Returns a reader that begins behind the Read list, the xid and the grant.
+/// fixed words. Returns three values: a reader that begins behind the Read list, the xid of the
+/// message, and the grant of the message.
 #[inline(always)]
 fn front<const N: usize>(
     message: &[u8],
     version: Version,
     procedure: u32,
 ) -> Option<(Reader<'_>, u32, Credits)> {
-    // If the version is known at compile time, the compiler keeps only this check of the length.
+    // If the version is known at compile time, the compiler keeps only the following length check
+    // and removes all later length checks.
     let needed = message.get(..header_len(version, N))?;
     let (fixed, mut rest) = needed.split_first_chunk::<FIXED_LEN>()?;
     let mut words = Reader::new(fixed);

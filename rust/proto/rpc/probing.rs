@@ -31,8 +31,8 @@ use crate::{
 /// The action for a message that arrives before the version is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The message answers the probe. The credits are the connection's first grant; an error has
-    /// none (V2-05).
+    /// The message answers the probe. The credits are the connection's first grant. An error
+    /// message contains no grant (V2-05).
     Answer(ProbeAnswer, Option<Credits>),
     /// Send this error message to the server.
     Refuse(Refusal),
@@ -41,8 +41,8 @@ pub enum Arrival {
 }
 
 /// Decides what to do with a message that arrives while the probe with this xid waits for its
-/// reply. `invalidates` says that the message arrived by Send with Invalidate, although the probe
-/// offers no region.
+/// reply. `invalidates` is true if the message arrived by Send with Invalidate. Such a message is
+/// wrong, because the probe offers no region.
 pub fn arrived(message: &[u8], probe: Xid, invalidates: bool) -> Arrival {
     match classify(message, Version::V2, false) {
         Inbound::Reply(reply) if reply.xid == probe => answered(&reply, invalidates),

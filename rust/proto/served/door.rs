@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits on connections: in total, from one client address, and waiting to be accepted.
+//! Limits on the number of all connections, of the connections from one client address, and of the
+//! connection requests that wait to be accepted.
 //!
-//! A connection costs memory before anything is known about the client. At a limit, the server
-//! closes the newest idle connection, and never a connection with Calls in progress. Clients that
-//! flood the server with connections lose their own connections: a connection is closed only for a
-//! client address that has fewer connections than the address of the closed one.
+//! A connection costs memory before anything is known about the client. If a limit is reached, the
+//! server closes the newest idle connection. The server never closes a connection with Calls in
+//! progress. Clients that flood the server with connections lose their own connections: a
+//! connection is closed only for a client address that has fewer connections than the address of
+//! the closed one.
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ pub struct Crowd {
     pub of_one: u32,
     /// Requests from the client address of the request that wait for a thread.
     pub waiting_of_one: u32,
-    /// Whether a connection from the client address of the request is idle.
+    /// Whether at least one connection from the client address of the request is idle.
     pub idle_of_one: bool,
     /// Whether another client address with an idle connection has more connections than the client
     /// address of the request.

@@ -44,7 +44,8 @@ pub struct Patience {
     /// length: a work request may take up to twice as long.
     pub drain: Millis,
     /// Longest normal time from one tick to the next, with a reserve for a busy host. If more time
-    /// passes, this host stood still, and the excess does not count.
+    /// passes between two ticks, this host stood still, and the additional time does not count
+    /// towards the deadlines.
     pub tick: Millis,
     /// Number of malformed messages after which the connection is closed; see [`DiscardLimit`].
     pub malformed: u32,
@@ -100,7 +101,8 @@ pub struct Life {
     ticked: Time,
     /// Time at which the send queue last had a completion or was empty.
     moved: Time,
-    /// Number of completed work requests of the send queue at that time.
+    /// Number of work requests of the send queue that had completed when the send queue last had a
+    /// completion or was empty.
     completed: u32,
     /// All work requests that were posted at the time `marked` have completed when the number of
     /// completed ones reaches `mark`.
@@ -172,7 +174,7 @@ impl Life {
     }
 
     /// Records that an option is refused. A client may request any option, so the request does not
-    /// count as malformed. But the number of refusals that have not completed is limited.
+    /// count as malformed. But the number of refusals whose Send has not completed is limited.
     pub fn refuse_option(&mut self) -> Act {
         match self.options.begin() {
             Ok(()) => Act::Nothing,
@@ -275,8 +277,8 @@ impl Life {
         Act::Begin
     }
 
-    /// Moves the deadlines by the time in which this host stood still, because it could not receive
-    /// messages from the client during that time.
+    /// Postpones the deadlines by the time in which this host stood still, because this host could
+    /// not receive messages from the client during that time.
     fn forgive(&mut self, now: Time) {
         let gap = now.since(self.ticked).get();
         let lost = gap.saturating_sub(self.patience.tick.get());

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits on the lines of the log: about one client address, and about all.
+//! Limits on the number of log lines about one client address, and on the number of log lines about
+//! all client addresses.
 //!
 //! Each connection of a client adds lines to the log, so a client could fill the log, or use up a
-//! limit that all clients share. With a limit for each address such a client loses its own lines
-//! only.
+//! limit that all clients share. Because each address has a limit, only the lines about such a
+//! client are lost.
 
 use crate::{
     responder::place::place_for,
@@ -20,9 +21,10 @@ use core::net::IpAddr;
 pub const CLIENTS: usize = 64;
 /// The span of time to which the limits apply.
 pub const SPAN: Millis = Millis::from_secs(5);
-/// Maximum number of log lines about one client address in this time.
+/// Maximum number of log lines about one client address in the span of time to which the limits
+/// apply.
 pub const OF_ONE: u32 = 20;
-/// Maximum number of log lines about all clients in this time.
+/// Maximum number of log lines about all clients in the span of time to which the limits apply.
 pub const OF_ALL: u32 = 200;
 
 /// A span of time, and the number of lines in it.
@@ -33,7 +35,8 @@ struct Window {
 }
 
 impl Window {
-    /// Returns the window for a line at this time: this one, or a new one if this one is over.
+    /// Returns the time window to which a log line at the time `now` belongs: this window, or a new
+    /// window if this window is over.
     fn at(self, now: Time) -> Self {
         match now.since(self.begun) >= SPAN || self.lines == 0 {
             true => Self {
@@ -44,15 +47,15 @@ impl Window {
         }
     }
 
-    /// Returns the window with one more line, or `None` if it has `most` lines.
+    /// Returns the window with one more line, or `None` if the window already has `most` lines.
     fn with_line(self, most: u32) -> Option<Self> {
         let lines = self.lines.saturating_add(1);
         (lines <= most).then_some(Self { lines, ..self })
     }
 }
 
-/// A client address, and the lines about it. The driver keeps the addresses in a slice of
-/// `Option<OfClient>`, which it passes to [`Lines::may_write`].
+/// A client address, and the number of log lines about this address. The driver keeps the addresses
+/// in a slice of `Option<OfClient>`, which it passes to [`Lines::may_write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfClient {
     client: IpAddr,

@@ -129,7 +129,8 @@ fn the_object_refers_to_no_panicking_function() {
 #[test]
 fn nor_does_any_function_that_is_inlined_elsewhere() {
     // Functions marked inline leave no code in an ordinary object. This option keeps all of them,
-    // but also methods of the standard library's traits that are never called. Those may panic.
+    // but also methods of the standard library's traits that are never called. Those methods may
+    // panic.
     let elf = compile(&core_root(), "all", &["-C", "link-dead-code"]);
     let mut found = panics(&elf);
     found.retain(|(section, _)| belongs_to_the_core(section));
@@ -143,8 +144,8 @@ fn belongs_to_the_core(section: &str) -> bool {
     let Some(ours) = section.find("xprtrdma_proto") else {
         return false;
     };
-    // The crate that a mangled name mentions first owns the function. An exception is the code that
-    // a trait provides (a path that begins with Y).
+    // A function belongs to the crate that its mangled name mentions first. An exception is code
+    // that a trait provides, whose mangled path begins with the letter Y.
     let provided = section
         .split("Cs")
         .next()

@@ -199,8 +199,8 @@ impl Negotiator {
     }
 
     /// Records the loss of the connection. If the peer closed the connection before it answered the
-    /// probe, the next connection uses version 1 (V2-08, V2-09). An agreement on version 2 is
-    /// forgotten; a refusal of version 2 is remembered (V2-12, MAL-164).
+    /// probe, the next connection uses version 1 (V2-08, V2-09). After the loss, an agreement on
+    /// version 2 is forgotten, and a refusal of version 2 is remembered (V2-12, MAL-164).
     pub fn lost(&mut self, by: EndedBy, now: Time) {
         if self.probing && by == EndedBy::Peer {
             self.known = Known::Doubtful(now);
@@ -254,9 +254,9 @@ impl Negotiator {
 
 /// Returns true if a version is in the range that the peer's ERR_VERS reports.
 ///
-/// After the peer refused version 2, only version 1 can be used on this connection (V2-30), even
-/// if the range contains version 2 (MAL-162). But if the range contains version 2, the peer is
-/// probed again later.
+/// After the peer refused version 2, only version 1 can be used on this connection (V2-30), even if
+/// the reported range contains version 2 (MAL-162). But in that case the peer is probed again on a
+/// later connection.
 const fn offers(low: u32, high: u32, version: u32) -> bool {
     low <= version && version <= high
 }
@@ -264,11 +264,13 @@ const fn offers(low: u32, high: u32, version: u32) -> bool {
 /// The default size of the longest message without RDMA in bytes.
 pub const DEFAULT_SIZE: u32 = 4096;
 
-/// The default size if version 2 is allowed. A READ or WRITE of 4 KiB fits into one message then.
+/// The default size of the longest message without RDMA if version 2 is allowed, in bytes. A READ
+/// or WRITE of 4 KiB fits into one message of this size.
 pub const DEFAULT_SIZE_V2: u32 = 8192;
 
-/// Returns the size of the longest message to announce, in bytes, if `wanted` is configured. With
-/// version 2 the default is larger. Any other value is announced as it is.
+/// Returns the size in bytes of the longest message that this host announces, if the configured
+/// size is `wanted`. If `wanted` is the default and version 2 is allowed, the result is larger. Any
+/// other configured size is announced unchanged.
 #[inline]
 pub const fn announced_size(policy: VersionPolicy, wanted: u32) -> u32 {
     match policy {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The limit on error messages that refuse options and have not completed (MAL-184).
+//! The limit on error messages that refuse options and whose Sends have not completed (MAL-184).
 
 /// Maximum number of refusals of version 2 options that are posted and not completed (MAL-184).
 pub const MAX_REFUSALS: u32 = 8;

@@ -94,7 +94,8 @@ impl ChunkLists<'_> {
     /// Returns how many bytes [`encode`](Self::encode) writes.
     #[inline]
     pub fn encoded_len(&self) -> usize {
-        // NO-OVERFLOW: The length on the wire is a small multiple of the size in memory.
+        // NO-OVERFLOW: The length of the encoded lists is a small multiple of the size of the lists
+        // in memory.
         let chunk_len = |chunk: &[Segment]| {
             let segments = chunk.len().wrapping_mul(SEGMENT_LEN);
             segments.wrapping_add(CHUNK_LEN)

@@ -392,7 +392,7 @@ pub struct ReverseReplyHeader {
     pub version: Version,
     /// The Call's xid.
     pub xid: Xid,
-    /// The number of reverse Calls that the client accepts at a time.
+    /// The grant: the number of reverse Calls that the client accepts at a time.
     pub credits: Credits,
 }
 

@@ -37,8 +37,8 @@ pub enum Inbound<'a> {
     /// The driver must send this error message to the server. It uses space in the send queue but
     /// no credit.
     Refuse(Refusal),
-    /// The type depends on whether a call with this xid waits. The driver must call
-    /// [`Ambiguous::resolve`].
+    /// The type of the message depends on whether a call with this xid waits for its reply. The
+    /// driver must call [`Ambiguous::resolve`].
     Ambiguous(Ambiguous),
     /// The driver must drop the message and increment the counter.
     Discard(Discard),
@@ -106,9 +106,9 @@ pub struct RemoteError {
 pub enum RemoteErrorKind {
     /// The peer reports the range of versions that it supports. The range is not checked.
     Version {
-        /// Lowest version.
+        /// The lowest version that the peer supports.
         low: u32,
-        /// Highest version.
+        /// The highest version that the peer supports.
         high: u32,
     },
     /// The peer could not process the header of the call.
@@ -130,7 +130,8 @@ impl RemoteErrorKind {
     }
 }
 
-/// A message that is a Reply if a call with its xid waits, and a Call if not (X-21, MAL-118).
+/// A message that is a Reply if a call with the same xid waits for its reply, and a Call if no such
+/// call waits (X-21, MAL-118).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous {
     /// The xid to look up among the calls that wait on this connection.
@@ -141,10 +142,10 @@ pub struct Ambiguous {
 
 impl Ambiguous {
     /// Decides what to do with the message. `pending` says whether a client's call with this xid
-    /// waits.
+    /// waits for its reply.
     ///
-    /// If a call waits, the message is a bad Reply and is dropped. If not, it is a reverse Call
-    /// that the client cannot accept.
+    /// If such a call waits, the message is a bad Reply and is dropped. If no such call waits, the
+    /// message is a reverse Call that the client cannot accept.
     #[inline]
     pub const fn resolve(self, pending: bool) -> Inbound<'static> {
         if pending {

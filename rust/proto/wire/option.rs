@@ -13,7 +13,7 @@ use crate::wire::xdr::{
 pub(crate) struct OptionHeader {
     /// The direction word as received. It is not checked.
     pub(crate) direction: u32,
-    /// Whether the message contains all bytes (with XDR padding) of the option's value.
+    /// Whether the message contains all bytes of the option's value, including the XDR padding.
     pub(crate) complete: bool,
 }
 

@@ -57,8 +57,8 @@ impl PrivateData {
 
     /// Searches the received bytes for valid private data, at any alignment (CM-12).
     ///
-    /// The search skips an identifier if an unknown version or too few bytes follow it (CM-14).
-    /// Returns `None` if the peer announced nothing.
+    /// The search skips an occurrence of the identifier if an unknown version or too few bytes
+    /// follow it (CM-14). Returns `None` if the peer announced nothing.
     pub fn find(received: &[u8]) -> Option<Self> {
         received.windows(PRIVATE_DATA_LEN).find_map(Self::parse)
     }

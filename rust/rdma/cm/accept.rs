@@ -57,7 +57,10 @@ impl CmId {
     ///
     /// The CM is delivering the connection request, and the event handler will return a value that
     /// makes the CM keep the id.
-    pub(super) unsafe fn adopt(id: NonNull<bindings::rdma_cm_id>, context: Pin<KBox<Context>>) -> Self {
+    pub(super) unsafe fn adopt(
+        id: NonNull<bindings::rdma_cm_id>,
+        context: Pin<KBox<Context>>,
+    ) -> Self {
         let raw: *const Context = &*context;
         // SAFETY: By this function's contract nothing else uses the id.
         unsafe { (*id.as_ptr()).context = raw.cast_mut().cast() };

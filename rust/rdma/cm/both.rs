@@ -55,11 +55,11 @@ impl CmId {
         unsafe { bindings::rdma_set_service_type(self.as_raw(), tos.into()) };
     }
 
-    /// Makes the peer wait for 0.32 ms only before it repeats a message for which no Receive was
-    /// posted. Without this call it would wait for 655 ms. Must be called before
+    /// Makes the peer wait for only 0.32 ms before it repeats a message for which no Receive was
+    /// posted. Without this call the peer would wait for 655 ms. Must be called before
     /// [`CmId::request`] or [`CmId::grant`]. May sleep.
     pub fn set_short_pause(&self) -> Result {
-        // CAST: The constant is a number of five bits.
+        // CAST: The constant is a number of five bits, so it fits into a `u8`.
         let pause = bindings::ib_rnr_timeout_IB_RNR_TIMER_000_32 as u8;
         let _calls = self.context.calls.lock();
         // SAFETY: `id` is valid by the type invariant.

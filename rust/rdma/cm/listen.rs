@@ -363,8 +363,8 @@ impl<H: ListenHandler> ListenContext<H> {
         id: NonNull<bindings::rdma_cm_id>,
         conn: &bindings::rdma_conn_param,
     ) -> bool {
-        // The handler is asked only if the queue has room, because it may close other connections
-        // to make room for this request.
+        // The handler is called only if the queue has space for the request, because the handler
+        // may close other connections to make room for the new connection.
         if !self.queue.lock().has_room() {
             self.handler.turned_away();
             return false;
@@ -403,7 +403,7 @@ impl<H: ListenHandler> ListenContext<H> {
         let request = Request { id, events };
         if let Err(full) = queue.waiting.push_within_capacity(request) {
             // This cannot happen, because the queue had space. An id must not be destroyed in its
-            // own handler, so it would be leaked here.
+            // own handler, so the id would be leaked here.
             core::mem::forget(full);
             return true;
         }
@@ -432,7 +432,8 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
             bindings::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => context.handler.moved(),
             _ => {}
         }
-        // Zero leaves the id to its owner; any other value would make the CM destroy the id.
+        // If a handler returns zero, the CM does not destroy the id. If it returned another value,
+        // the CM would destroy the id.
         return 0;
     }
     let Some(id) = NonNull::new(id) else {

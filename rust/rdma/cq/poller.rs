@@ -17,8 +17,8 @@ pub(super) const STOPPED: u32 = 5;
 /// The polling thread was told to stop while it handled completions. It may still handle some.
 pub(super) const POLLS_STOPPED: u32 = 6;
 
-/// A value that no state has. A thread that leaves completions or events behind returns it, so that
-/// the work item is queued in every state.
+/// A value that no state has. A thread that leaves without having handled all completions and
+/// events returns this value, so that the work item is queued in every state.
 pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 
 /// Why a thread no longer handles completions.

@@ -79,7 +79,7 @@ pub struct ExposedMr<L: Lender> {
     inner: ManuallyDrop<KBox<Inner>>,
     length: u32,
     // How the region's registration was posted: `UNPOSTED`, `AT_ONCE`, or the number of the
-    // doorbell with which it is or was posted.
+    // doorbell with which the registration was or will be posted.
     posted: u32,
     // Number of the posted invalidation that covers this region; 0 if no invalidation was posted.
     invalidate_seq: u64,
@@ -203,8 +203,8 @@ impl<L: Lender> ExposedMr<L> {
         self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
     }
 
-    /// Returns whether an invalidation of the region may be posted. It must be the only one for the
-    /// current registration, and that registration must have been posted.
+    /// Returns whether an invalidation of the region may be posted. The current registration must
+    /// have been posted, and no other invalidation may have been posted for it.
     #[inline]
     pub(crate) fn may_be_invalidated(&self, pd: &Arc<Pd>) -> bool {
         self.posted != UNPOSTED && self.invalidate_seq == 0 && Arc::ptr_eq(&self.inner.pd, pd)

@@ -68,8 +68,8 @@ impl IdleMr {
         Ok(Self(KBox::new(inner, GFP_KERNEL)?))
     }
 
-    /// Returns the flags that the DMA layer sets in the first entry of the region's table. The
-    /// field exists only in kernels with drivers that use it.
+    /// Returns the flags that the DMA layer sets in the first entry of the region's table. Returns
+    /// `None` in kernels whose scatterlist entries have no such flags.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn dma_flags(&mut self) -> Option<&mut u32> {
         #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]

@@ -40,11 +40,11 @@ pub struct MapError<L> {
 }
 
 impl IdleMr {
-    /// Maps the loan's memory from byte `start` on, as much as one region can hold, and sets a new
-    /// key (V1-106). Does not sleep.
+    /// Maps the loan's memory, beginning at byte `start`, and sets a new key (V1-106). Maps as many
+    /// bytes as one region can hold. Does not sleep.
     ///
-    /// The region counts as exposed from here on, although the peer can access it only after a
-    /// queue pair has posted its registration.
+    /// The region counts as exposed after this call, although the peer can access the region only
+    /// after its registration was posted on a queue pair.
     #[inline(always)]
     pub fn map<L: Loan>(
         self,
@@ -98,7 +98,8 @@ impl IdleMr {
                 PAGE_SIZE as u32,
             )
         };
-        // If the region covered only some entries, all bytes behind the gap would be shifted.
+        // If the region did not cover all entries, the bytes behind the missing entries would have
+        // wrong addresses in the region.
         if used != mapped {
             inner.cover_nothing();
             inner.unmap();
@@ -119,8 +120,8 @@ impl IdleMr {
 
 impl Inner {
     /// Fills the table with the loan's memory from byte `start` on, until the table is full.
-    /// Returns the loan and the numbers of entries and bytes. The loan is passed by value, so that
-    /// the compiler can usually keep it in registers.
+    /// Returns the loan, and the numbers of entries and bytes in the table. The loan is passed by
+    /// value, so that the compiler can usually keep it in registers.
     #[inline(always)]
     fn fill<L: Loan>(&mut self, loan: L, start: usize) -> (L, usize, u32) {
         let filled = match loan.only_piece() {
@@ -134,8 +135,8 @@ impl Inner {
         (loan, filled.0, filled.1)
     }
 
-    /// Adds a piece to the table, until the table is full. Returns the numbers of entries and
-    /// bytes.
+    /// Adds as much of a piece to the table as fits. Returns the numbers of entries and bytes in
+    /// the table.
     #[inline(always)]
     fn fill_one(&mut self, piece: Piece<'_>) -> (usize, u32) {
         // Usually one entry is enough.
@@ -193,7 +194,7 @@ impl Inner {
 #[inline(always)]
 unsafe fn renew(mr: *mut bindings::ib_mr, first: u64, random: u64) -> (u32, u64) {
     const OURS: u32 = 0xff;
-    // CAST: A page is much smaller.
+    // CAST: The size of a page is a small number.
     const IN_PAGE: u64 = PAGE_SIZE as u64 - 1;
     // CAST: The key uses the lowest bits of `random`, which the address does not use.
     let drawn = random as u32 & OURS;

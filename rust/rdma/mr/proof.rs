@@ -17,7 +17,7 @@ pub(crate) const NO_PD: usize = 0;
 /// message proves one invalidation only.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
-    /// Number of the protection domain in which the message can prove an invalidation.
+    /// Number of the protection domain in which the message can prove an invalidation, or `NO_PD`.
     pub(crate) pd: usize,
     /// Whether the message was already used as the proof for a region.
     pub(crate) used: &'a Cell<bool>,
@@ -38,14 +38,14 @@ impl RemoteInvalidation<'_> {
 /// Content of a message that the peer can only know from the Send that named a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// The region's offset, in network byte order, at this byte of the message. Its upper bits were
-    /// drawn at random when the region was mapped. This crate reads the offset from the message and
-    /// does not rely on the caller.
+    /// The region's offset, in network byte order, at this byte of the message. The upper bits of
+    /// the offset were drawn at random when the region was mapped. This crate reads the offset from
+    /// the message and does not rely on the caller.
     OffsetAt(usize),
     /// The region's offset, at any word of the message.
     Offset,
-    /// Another number that the peer could not foresee. It did not leave this host before the Send
-    /// that named the region.
+    /// Another number that the peer could not foresee. The number did not leave this host before
+    /// the Send that named the region.
     ///
     /// For this value, the crate relies on the caller, but only if the peer may merely read the
     /// region. The peer cannot write to such a region. So if the caller is wrong, the peer may see
@@ -78,7 +78,8 @@ fn has_word(message: &[u8], word: &[u8; 8]) -> bool {
         .any(|at| message.get(at..).and_then(|rest| rest.first_chunk()) == Some(word))
 }
 
-/// Proof that every invalidation up to a point of the send queue has completed.
+/// Proof that an invalidation has completed, and all invalidations that were posted before it on
+/// the same send queue.
 pub struct LocalInvalidation {
     pub(crate) seq: u64,
     pub(crate) pd: usize,

@@ -17,20 +17,21 @@ use xprtrdma_base::lend::{
 };
 
 /// The bit of `scatterlist::page_link` that marks the last entry. No other bit of [`SG_BITS`] is
-/// set in a table that is one array.
+/// set in a table that consists of a single array.
 const SG_END: usize = 2;
 
 /// The content of a region's table.
 pub(crate) struct Filling<'a> {
-    /// Maximum length of an entry that can be mapped, in bytes: whole pages, at least one page.
+    /// Maximum length in bytes of an entry that can be mapped. The length is a number of whole
+    /// pages, at least one.
     max_entry: u32,
     sg: &'a mut [scatterlist],
-    /// Number of bytes for which the table still has space, in whole pages.
+    /// Number of bytes for which the table still has space. It is a multiple of the page size.
     room: usize,
     /// Whether a piece may be added if the last piece does not end, or the added piece does not
     /// begin, at a page border.
     gaps: bool,
-    /// Offset, within its page, of the end of the last piece.
+    /// Offset of the end of the last piece from the start of the page in which the piece ends.
     end: usize,
     /// Number of bytes in the table so far. `nents` is the number of entries.
     pub(crate) bytes: usize,
@@ -88,8 +89,8 @@ impl<'a> Filling<'a> {
             len,
         } = piece;
         // NO-OVERFLOW: All numbers are limited by the bytes that a region can hold, or by the
-        // length of a piece. A piece that is too long for the rest of the region is cut at a page
-        // border.
+        // length of a piece. A piece that is too long for the remaining space of the region is cut
+        // at a page border.
         let part = core::cmp::min(len, self.room.wrapping_sub(first));
         let behind = first.wrapping_add(part);
         let used = behind.wrapping_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1);
@@ -103,8 +104,8 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Accounts for `nents` new entries with `bytes` bytes, which need `used` bytes in whole pages.
-    /// `behind` is the offset behind the last byte.
+    /// Accounts for `nents` new entries with `bytes` bytes. The pages of these entries have `used`
+    /// bytes altogether. `behind` is the offset of the byte that follows the last byte.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: All sums are limited by the bytes that a region can hold.
@@ -131,7 +132,7 @@ fn fill(
     if others.len() >= sg.len() {
         return None;
     }
-    // No page has this address.
+    // A pointer value that is not the address of any page.
     let none = ptr::without_provenance_mut(1);
     // The distance in the memory map between two pages that may share an entry. If no two pages may
     // share an entry, this is a distance that pages never have.
@@ -175,8 +176,8 @@ fn fill(
         }
         length = PAGE_SIZE as u32;
     }
-    // NO-OVERFLOW: The bytes of these pages outside the memory are fewer than the bytes of all
-    // entries.
+    // NO-OVERFLOW: The number of bytes in these pages that do not belong to the memory is less than
+    // the number of bytes in all entries.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
     length = length.wrapping_sub(beyond as u32);

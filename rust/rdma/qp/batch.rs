@@ -109,7 +109,7 @@ impl Lender for Nothing {}
 pub struct Message {
     /// Number of bytes to send, from the beginning of the buffer.
     pub len: usize,
-    /// A key of the peer. The peer's device invalidates it when the message arrives.
+    /// A key of the peer. The peer's device invalidates the key when the message arrives.
     pub invalidate: Option<u32>,
     /// Whether [`QpHandler::confirmed`] is called when the peer's device has received the message.
     /// This costs a completion.
@@ -141,7 +141,8 @@ impl Message {
     }
 }
 
-/// A post in preparation: it has space for one message, and holds the send queue's lock.
+/// A post in preparation. The object has reserved space for one message, and holds the send queue's
+/// lock.
 ///
 /// A thread may start a batch while it holds locks that completion handlers take. It must not take
 /// such a lock while it holds a batch.
@@ -283,8 +284,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
             sq.closed = true;
             return Err(error);
         }
-        // Reads use this completion entry as well: the list of posts shows which post has
-        // completed. So a Read that fails is reported as a Write.
+        // RDMA Reads use the completion entry of RDMA Writes, because the list of posts shows which
+        // post has completed. So a Read that fails is reported as a Write.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
         let is_read = transfer_kind == Kind::Read && message.is_none();
         let mut last_flags = match is_read {
@@ -374,8 +375,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         self.enqueue(len, regions, true)
     }
 
-    /// Adds a message to those that wait for the doorbell, which is rung now if too many work
-    /// requests wait. `rings` says whether a work item rings the doorbell otherwise.
+    /// Adds a message to the messages that wait for the doorbell. If too many work requests wait,
+    /// rings the doorbell now. Otherwise `rings` says whether a work item rings the doorbell later.
     #[inline(always)]
     pub(super) fn enqueue<L: Lender>(
         mut self,

@@ -11,7 +11,8 @@ use xprtrdma_bindings as bindings;
 
 /// An entry of the chain, for a waiting registration or a waiting Send.
 struct QueuedWr {
-    /// The work request; only the first part of a Send is used.
+    /// The work request, which has the type of a registration. A Send uses only the first part of
+    /// this structure.
     wr: bindings::ib_reg_wr,
     sge: bindings::ib_sge,
 }
@@ -150,7 +151,8 @@ impl SendChain {
         Ok(())
     }
 
-    /// Appends the entries from `first` to `last`, which are linked, to `list`.
+    /// Appends the entries from `first` to `last`, which are already linked, to `list`. Returns the
+    /// longer list.
     fn join(&mut self, list: Option<List>, first: usize, last: usize) -> List {
         let Some(list) = list else {
             return List { first, last };

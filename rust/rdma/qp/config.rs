@@ -7,8 +7,8 @@
 pub struct QpConfig {
     /// Number of bytes in the send ring, which is physically contiguous memory.
     pub send_bytes: usize,
-    /// If contiguous memory is short, the send ring may have fewer bytes, but at least this number.
-    /// It is at least four times the length of the longest message.
+    /// Minimum number of bytes in the send ring if contiguous memory is short. The number is at
+    /// least four times the length of the longest message.
     pub least_send_bytes: usize,
     /// Number of work requests in the send queue.
     pub send_wrs: u32,

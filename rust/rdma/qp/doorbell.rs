@@ -76,7 +76,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
 impl<H: QpHandler> Qp<H> {
     /// Posts the waiting messages, unless the queue is closed. Returns the errors of
-    /// [`Qp::submit`], even if the caller's own message did not wait.
+    /// [`Qp::submit`], even if none of the waiting messages is from the caller.
     #[cold]
     pub(super) fn ring(&self, sq: &mut SendQueue) -> Result {
         if sq.closed {
@@ -86,7 +86,8 @@ impl<H: QpHandler> Qp<H> {
             return Ok(());
         };
         // The doorbell is counted before the post, so that the handler of a reply to these messages
-        // sees them as posted. The device and its barriers are between the two accesses.
+        // sees that they were posted. The barriers of the device driver order this write before the
+        // handler's read.
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
         // SAFETY: The chain is well-formed by its invariant. All memory to which it refers outlives

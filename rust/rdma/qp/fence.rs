@@ -17,13 +17,13 @@ use xprtrdma_bindings as bindings;
 /// A fence is needed on devices that execute a registration again
 /// ([`executes_again`](crate::device::executes_again)). When the device starts a fence, the
 /// registrations behind it become the oldest work requests in the queue. So they have finished
-/// before the Send behind them leaves. If the device sends the queue again, it starts behind them.
-/// Without a fence a registration might be executed again, which breaks the connection. The price
-/// is that a call waits for the acknowledgements of other calls, so fences are used only after the
-/// first such failure ([`Repetitions`](crate::device::Repetitions)). If a message is posted by
-/// itself, a fence must precede its registrations, because they are behind the Send of the message
-/// before. Messages that are posted together share one fence, because all their registrations
-/// precede all their Sends.
+/// before the Send behind them leaves. If the device sends the queue again, it starts behind these
+/// registrations. Without a fence a registration might be executed again, which breaks the
+/// connection. The price is that a call waits for the acknowledgements of other calls, so fences
+/// are used only after the first such failure ([`Repetitions`](crate::device::Repetitions)). If a
+/// message is posted by itself, a fence must precede its registrations, because they are behind the
+/// Send of the message before. Messages that are posted together share one fence, because all their
+/// registrations precede all their Sends.
 ///
 /// The protection of memory does not depend on the fence (see
 /// [`executes_again`](crate::device::executes_again)). A fence that is posted alone shows when the
@@ -72,8 +72,8 @@ impl Fence {
         &mut self.wr
     }
 
-    /// Returns a copy of the work request, for a message that waits or for a fence that is posted
-    /// alone.
+    /// Returns a copy of the fence's work request, for a message that waits for a doorbell or for a
+    /// fence that is posted alone.
     pub(super) fn copy(&self) -> bindings::ib_send_wr {
         let mut copy = work_request(self.mr.key());
         copy.__bindgen_anon_1.bindgen_union_field = self.wr.__bindgen_anon_1.bindgen_union_field;

@@ -170,7 +170,8 @@ impl<H: QpHandler> Qp<H> {
         let this = Arc::as_ptr(&qp.0);
         // SAFETY: `this` points to a valid queue pair, and only the address of a field is taken.
         let entries = unsafe { &raw const (*this).send_cqes };
-        // SAFETY: The pointer leads to the whole queue pair, which no other thread has yet.
+        // SAFETY: The pointer may be used to access the whole queue pair, to which no other thread
+        // has a pointer yet.
         unsafe { SendEntries::bind(entries) };
         qp.sq.lock().bind(&qp.send_cqes);
         let mut rq = qp.rq.lock();
@@ -196,15 +197,16 @@ impl<H: QpHandler> Qp<H> {
         // Waiting messages are not posted any more. The send queue is closed, so no further
         // messages are queued.
         Self::cancel_doorbell_work(this);
-        // If this call fails, there was no connection. The drain then moves the queue pair to the
-        // error state itself.
+        // If the disconnect fails, there was no connection. In that case the drain moves the queue
+        // pair to the error state.
         let _ = this.pd.id().disconnect();
-        // The drain also moves the queue pair to the error state, but it does not report failures.
-        // So this call moves it first.
+        // The drain also moves the queue pair to the error state, but does not report whether that
+        // failed. So `stop` moves the queue pair to the error state before the drain.
         let stopped = this.raw.stop().is_ok() && this.pd.stops_in_error();
         // SAFETY: The queue pair is valid; each queue has a spare entry, and no other thread posts.
         unsafe { bindings::ib_drain_qp(this.raw.qp.as_ptr()) };
-        // Nothing completes any more. But if the drain has failed, a handler may still run.
+        // After a successful drain no work request completes any more. But if the drain has failed,
+        // a handler may still run.
         this.cq.stop();
         // No handler runs any more, so `flushed` and the number of posted Receives do not change.
         let flushed = this.flushed.load(Relaxed) && this.receives_posted() == 0;

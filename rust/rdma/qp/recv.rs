@@ -33,8 +33,8 @@ impl<H: QpHandler> Qp<H> {
     /// Returns the number of posted Receives, for statistics.
     pub fn receives_posted(&self) -> usize {
         let rq = self.rq.lock();
-        // A Receive is counted as posted before it is counted as taken, so the difference is not
-        // negative.
+        // A Receive is counted in `posted` before it is counted in `taken`, so the difference is
+        // not negative.
         rq.posted.wrapping_sub(self.taken.load(Relaxed)) as usize
     }
 
@@ -91,14 +91,15 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Posts no further Receives. If the peer sends more messages than are posted, its device waits
-    /// and then breaks the connection. Does not sleep.
+    /// Posts no further Receives. If the peer sends more messages than Receives are posted, the
+    /// peer's device waits and then breaks the connection. Does not sleep.
     pub fn stop_receiving(&self) {
         self.rq.lock().closed = true;
     }
 
     /// Adds `count` Receives of `size` bytes to the connection, and posts them. Returns an error if
-    /// there is no memory for them, or if they are more than the configured number. May sleep.
+    /// there is no memory for the Receives, or if more Receives would be added than the configured
+    /// maximum. May sleep.
     #[cfg(xprtrdma_server)]
     #[cold]
     pub fn add_receives(this: &Arc<Self>, count: u16, size: usize) -> Result {
@@ -109,7 +110,7 @@ impl<H: QpHandler> Qp<H> {
         let mut rq = this.rq.lock();
         let may_add = rq.may_add.checked_sub(count).ok_or(ENOSPC)?;
         if let Err(full) = rq.tables.push_within_capacity(table) {
-            // The buffers are freed without the lock.
+            // The lock is released before the buffers are freed.
             drop(rq);
             drop(full);
             return Err(ENOSPC);

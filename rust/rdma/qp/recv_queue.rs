@@ -36,7 +36,7 @@ pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings:
 ///   object.
 /// - From the first post on, `qp` is the pointer from the `Arc` of the queue pair.
 /// - Only the owner of the buffer accesses `wr`.
-// `cqe` comes first, so that it has the address of the whole object.
+// The field `cqe` is the first field, so that it has the same address as the whole object.
 #[repr(C)]
 pub(super) struct RecvBuf<Q> {
     pub(super) cqe: Opaque<bindings::ib_cqe>,
@@ -148,7 +148,7 @@ impl Chain {
 }
 
 pub(super) struct RecvQueue<Q> {
-    /// All buffers. The vector never grows beyond its capacity.
+    /// The tables of all buffers. The vector never grows beyond its capacity.
     pub(super) tables: KVec<KVVec<RecvBuf<Q>>>,
     /// Number of buffers that may still be added.
     #[cfg(xprtrdma_server)]

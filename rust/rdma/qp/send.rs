@@ -38,7 +38,8 @@ impl<H: QpHandler> Qp<H> {
         closed: &mut bool,
         first: *const bindings::ib_send_wr,
     ) -> Result {
-        // The device also reports which work request failed, but this code does not use that.
+        // The device also reports which work request failed, but this code does not use that
+        // information.
         let mut failed = ptr::null();
         // SAFETY: The caller's contract guarantees the chain. The queue pair is valid while its
         // queue is open.

@@ -92,15 +92,16 @@ struct Op {
 
 pub(super) struct SendQueue {
     pub(super) ring: DmaBuf,
-    /// Offset in the ring of the next message. `used` is the number of bytes in use.
+    /// The head: the offset in the ring at which the next message begins. `used` is the number of
+    /// bytes in use.
     pub(super) head: usize,
     pub(super) used: usize,
     /// The signalled posts that have not completed, in order.
     ops: Fifo<Op>,
     pub(super) wrs: u32,
     depth: u32,
-    // Numbers of bytes and work requests posted since the last signalled post, and their limits.
-    // When a limit is reached, the next post is signalled.
+    // The numbers of work requests and bytes that were posted since the last signalled post, and
+    // the limits of these numbers. When a limit is reached, the next post is signalled.
     quiet_wrs: u32,
     quiet_bytes: usize,
     quiet_wrs_most: u32,
@@ -264,8 +265,8 @@ impl SendQueue {
     /// Accounts for a post. The queue must have space for it.
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
-        // NO-OVERFLOW: The bytes and work requests in use never exceed the size of the queue. Those
-        // behind the last signalled post are part of them.
+        // NO-OVERFLOW: The bytes and work requests in use never exceed the size of the queue. The
+        // bytes and work requests behind the last signalled post are part of these numbers.
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
         self.wrs = self.wrs.wrapping_add(wrs);
@@ -307,7 +308,8 @@ impl SendQueue {
         self.wrs -= op.wrs;
         self.used -= op.bytes;
         if let Some(fence) = &self.fence {
-            // Another queue pair may have found that this device needs the fence.
+            // Since the last check, another queue pair may have detected that this device needs the
+            // fence.
             self.fence_wrs = fence.is_needed().into();
         }
         Some(op.kind)

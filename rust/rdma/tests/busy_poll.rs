@@ -54,9 +54,10 @@ const ROUNDS: usize = 2000;
 
 /// The state that the threads of a test share.
 pub(super) struct Shared {
-    /// Number of messages for which a thread polls.
+    /// Number of messages for which the polling thread waits.
     wanted: Atomic<usize>,
-    /// Numbers of actions in other threads that have started and that have ended.
+    /// Number of actions that were started in other threads. The next field is the number of these
+    /// actions that have ended.
     begun: Atomic<usize>,
     done: Atomic<usize>,
     /// Set by an action in another thread when the expected event has happened.
@@ -114,14 +115,15 @@ impl WorkItem for Errand {
     fn run(this: Pin<KBox<Self>>) {
         (this.what)(&this.qp, &this.shared);
         let shared = this.shared.clone();
-        // The queue pair is dropped first, because the waiting thread may check whether it is gone.
+        // The reference to the queue pair is dropped first, because the waiting thread may check
+        // whether the queue pair still exists.
         drop(this);
         shared.done.fetch_add(1, Full);
     }
 }
 
-/// The actions that other threads execute. Dropping this object waits for them, so that no action
-/// outlives its test, however the test ends.
+/// The actions that other threads execute. Dropping this object waits until all actions have ended.
+/// So no action outlives its test, even if the test fails.
 pub(super) struct Errands(pub(super) Arc<Shared>);
 
 impl Errands {
@@ -196,10 +198,10 @@ mod suite {
             pause(50);
             let _ = send(qp);
         })?;
-        // The second message needs another event.
+        // The second message arrives later, so a second event must wake the polling thread.
         ensure_eq!(busy_poll(&pair, 2), PollOutcome::Over);
         ensure_eq!(pair.keeper.thread.load(Relaxed), thread());
-        // While no thread polls, the work item handles the message.
+        // The third message arrives while no thread polls, so the work item handles that message.
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 3)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
@@ -233,7 +235,8 @@ mod suite {
         Ok(())
     }
 
-    // mlx4 and mlx5 do this when their device has failed.
+    // The drivers mlx4 and mlx5 report an event that was not requested when their device has
+    // failed.
     #[test]
     fn what_a_device_reports_unasked_is_not_lost() -> Test {
         let pair = Pair::connected()?;
@@ -241,8 +244,8 @@ mod suite {
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, _| {
             pause(50);
-            // The message completes after the second one was taken off the queue, while the thread
-            // polls.
+            // The first message completes while the thread polls, after the second message was
+            // taken off the queue.
             let _ = message(qp, true);
             let _ = send(qp);
         })?;
@@ -257,7 +260,7 @@ mod suite {
         let shared = Shared::new()?;
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
-            // This action begins when another thread polls.
+            // The loop ends when another thread polls.
             while qp.busy_poll(|| true, || true) != PollOutcome::Left && !shared.over.load(Relaxed)
             {
                 pause(1);
@@ -267,7 +270,7 @@ mod suite {
         })?;
         ensure_eq!(busy_poll(&pair, 1), PollOutcome::Stopped);
         ensure_eq!(shared.seen.load(Relaxed), 1);
-        // The work item gets the event.
+        // The event of the next message goes to the work item.
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
@@ -306,13 +309,14 @@ mod suite {
         let errands = Errands(shared.clone());
         elsewhere(&pair, &shared, |qp, shared| {
             shared.wanted.store(thread(), Relaxed);
-            // Polls again until the work item is not running.
+            // The loop starts to poll again and again, because a thread cannot poll while the work
+            // item runs.
             while !shared.over.load(Relaxed) {
                 qp.busy_poll(|| true, || false);
                 pause(1);
             }
         })?;
-        // Polls again until a message arrives while the thread polls.
+        // Returns true if the last message was handled by the polling thread.
         let polls = || {
             let it = shared.wanted.load(Relaxed);
             it != 0 && it == pair.keeper.thread.load(Relaxed)
@@ -332,7 +336,7 @@ mod suite {
             let pair = pair;
             drop(pair.owner);
             ensure_eq!(returned(&keeper), 1);
-            // Any other event is handled before the rest of `pair` is dropped here.
+            // Every later event is handled before the other fields of `pair` are dropped here.
         }
         errands.finish()?;
         calm();
@@ -354,7 +358,8 @@ mod suite {
                         break;
                     }
                     if sent % 3 == 0 {
-                        // From now on the work item handles completions for another sender.
+                        // After this call the work item handles completions, as if another sender
+                        // had stopped the polling thread.
                         qp.stop_polling();
                     }
                 }

@@ -44,10 +44,10 @@ use kernel::{
     },
 };
 
-/// A prefix that is not routed (RFC 6666).
+/// An address with a prefix that is not routed (RFC 6666).
 const NOWHERE: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1);
 
-/// Returns the device's own address, with any port.
+/// Returns the device's own address with port 0, which selects any free port.
 fn own() -> SocketAddr {
     let mut own = peer();
     own.set_port(0);
@@ -111,7 +111,8 @@ mod suite {
         id.bind_addr(&own())?;
         ensure!(DeviceInfo::of(&id).is_some_and(|d| d.name().starts_with("fake") && d.port == 1));
         ensure!(id.is_port_active());
-        // The address is known, but the CM writes it a second time.
+        // The CM knows the address after the binding, but writes it a second time during address
+        // resolution. So `local_addr` does not return the address yet.
         ensure!(id.local_addr().is_none());
         ensure_eq!(id.bind_addr(&own()), Err(EINVAL));
         let other = SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), 20049);
@@ -138,7 +139,8 @@ mod suite {
     fn what_has_no_device_binds_nothing() -> Test {
         calm();
         for (local, error) in [
-            // No interface has these addresses, nor an address for documentation (RFC 5737).
+            // No interface has one of these addresses. The second address is reserved for
+            // documentation (RFC 5737).
             (SocketAddr::new(NOWHERE.into(), 0), EADDRNOTAVAIL),
             (
                 SocketAddr::new(Ipv4Addr::new(203, 0, 113, 1).into(), 0),

@@ -55,7 +55,7 @@ impl DeviceHandler for Log<DeviceEvent> {
     }
 }
 
-/// The progress of a slow handler.
+/// The state of a slow handler: it has begun, or it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slow {
     Begun,

@@ -73,13 +73,14 @@ impl Verb {
         }
     }
 
-    /// Makes the nth call from now on fail. With zero, no call fails. The count of calls restarts.
+    /// Makes the nth call of this operation after this point fail. If `nth` is zero, no call fails.
+    /// The count of calls starts again at zero.
     pub(super) fn fail(self, nth: u32) {
         // SAFETY: `verb` is a verb of the device.
         unsafe { bindings::fake_fail(self.raw(), nth) }
     }
 
-    /// Returns the number of calls since the count started.
+    /// Returns the number of calls of this operation since the last call of `fail`.
     pub(super) fn calls(self) -> u32 {
         // SAFETY: `verb` is a verb of the device.
         unsafe { bindings::fake_calls(self.raw()) }
@@ -109,7 +110,7 @@ impl Census {
         violations: 0,
     };
 
-    /// Returns the current numbers.
+    /// Returns the numbers of objects that exist on the device now.
     pub(super) fn now() -> Self {
         let mut raw = bindings::fake_census::default();
         // SAFETY: `raw` is writable.
@@ -140,7 +141,8 @@ pub(super) fn calm() {
     unsafe { bindings::fake_begin() };
 }
 
-/// Work that a device no longer does after it is removed. A drain does not wait for such work.
+/// An operation that the device refuses from now on, like a device that was removed. A drain that
+/// needs this operation does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     None,
@@ -175,7 +177,8 @@ pub(super) enum Kind {
     Stops,
     /// A device that executes registrations again.
     Repeats,
-    /// A device like `Repeats` that was seen to execute a registration again.
+    /// A device like `Repeats` for which this module has recorded that it executed a registration
+    /// again.
     Fenced,
 }
 
@@ -220,14 +223,14 @@ impl Adapter {
     }
 }
 
-/// Returns the number of breaches: memory was given back to its owner while a key gave access to
-/// it, or a key gave access to memory that had been given back.
+/// Returns the number of breaches. A breach is counted if memory is given back to its owner while a
+/// key gives access to the memory, or if a key gives access to memory that was given back.
 pub(super) fn breaches() -> u32 {
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_breaches() }
 }
 
-/// Returns the number of completion queue entries since the test started.
+/// Returns the number of completions that the device has reported since the test started.
 pub(super) fn completions() -> u32 {
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_completions() }

@@ -42,7 +42,7 @@ impl Lent {
         Self::of(PAGES, pieces)
     }
 
-    /// Allocates `count` pages in the same way.
+    /// Allocates `count` pages in which each byte contains its offset, modulo 251.
     pub(super) fn of(count: usize, pieces: &[(usize, usize)]) -> Result<Self> {
         let mut mem = KVec::from_elem(0u8, count * PAGE_SIZE, GFP_KERNEL)?;
         for (i, byte) in mem.iter_mut().enumerate() {
@@ -73,7 +73,7 @@ impl Lent {
         self
     }
 
-    /// Returns a counter: how often the memory was returned to its owner, 0 or 1.
+    /// Returns a counter of how often the memory was returned to its owner. The counter is 0 or 1.
     pub(super) fn given_back(&self) -> Arc<Atomic<u32>> {
         self.given_back.clone()
     }
@@ -94,7 +94,8 @@ impl Drop for Lent {
 }
 
 impl Lent {
-    /// Returns the bytes from this offset on, or `None` if there are none.
+    /// Returns `len` bytes that begin at the offset `at`, or `None` if `len` is zero or the memory
+    /// is too short.
     fn piece(&self, at: usize, len: usize) -> Option<Piece<'_>> {
         let (from, first) = (at / PAGE_SIZE, at % PAGE_SIZE);
         let named = match self.arrays {

@@ -19,7 +19,7 @@ use crate::local::{
 };
 use kernel::prelude::*;
 
-/// Returns the entry for the device's own address.
+/// Returns the list entry for the fake device's own address.
 fn own(found: &[Local]) -> Option<&Local> {
     found.iter().find(|local| local.addr == peer().ip())
 }

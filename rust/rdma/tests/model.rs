@@ -85,7 +85,7 @@ const CONFIG: QpConfig = QpConfig {
     recv_more: 0,
     recv_size: 512,
 };
-/// Mappings of the queue pair itself: the send ring and the Receives.
+/// Number of DMA mappings that the queue pair needs for its send ring and its Receives.
 const OWN_MAPPINGS: i32 = 1 + 6;
 const REQUEST: ConnectParam = ConnectParam {
     private_data: *b"12345678",
@@ -96,7 +96,7 @@ const REQUEST: ConnectParam = ConnectParam {
 const SUCCESS: u32 = bindings::ib_wc_status_IB_WC_SUCCESS;
 const FAILED: u32 = bindings::ib_wc_status_IB_WC_MW_BIND_ERR;
 
-/// A call of the completion handler.
+/// A record of a call of the completion handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Message(u64),
@@ -204,7 +204,7 @@ enum State {
     /// The invalidation is in the queue; or it was executed, but belongs to a group whose last
     /// invalidation has not completed. The field says whether the peer can still access the memory.
     Ending(bool),
-    /// It is unknown whether the peer can access the memory.
+    /// The region was lost, so it is unknown whether the peer can access the memory.
     Lost,
 }
 
@@ -213,7 +213,8 @@ enum State {
 enum Wr {
     Register(usize),
     Message,
-    /// The invalidation of a region. The last one of a group has the group's token.
+    /// The invalidation of a region. Several regions are invalidated as a group. The last
+    /// invalidation of a group contains the group's token.
     Invalidate(usize, Option<u64>),
 }
 
@@ -222,8 +223,8 @@ struct Seat {
     state: State,
     idle: Option<(IdleMr, Lent)>,
     mapped: Option<ExposedMr<Lent>>,
-    /// How the region was last exposed. The next field is the token of the group with which it is
-    /// being invalidated.
+    /// The window and the access with which the region was last exposed. The next field is the
+    /// token of the group with which the region is being invalidated.
     window: Option<(Window, Access)>,
     group: u64,
     given_back: Arc<Atomic<u32>>,
@@ -296,7 +297,7 @@ impl Life {
         Peer::of(&self.owner)
     }
 
-    /// Returns a region in one of these states, if there is one.
+    /// Returns the number of a region for whose state `is` returns true, if there is such a region.
     fn pick(&mut self, is: impl Fn(State) -> bool) -> Option<usize> {
         let start = self.dice.roll(REGIONS);
         (0..REGIONS)
@@ -333,7 +334,8 @@ impl Life {
         let region = mr.map(lent, 0, access).map_err(|e| e.error)?;
         let window = region.window();
         if let Some((last, _)) = seat.window {
-            // Only the part of the key that this host chooses changes, and it changes each time.
+            // Only the lowest byte of the key, which this host chooses, changes. That byte changes
+            // each time.
             ensure_eq!(window.handle >> 8, last.handle >> 8);
             ensure!(window.handle != last.handle);
         }
@@ -354,7 +356,8 @@ impl Life {
         Ok(())
     }
 
-    /// Takes all mapped regions in order. Returns their numbers and the regions.
+    /// Takes all mapped regions in ascending order of their numbers. Returns the numbers and the
+    /// regions.
     fn take_mapped(&mut self) -> Result<(KVec<usize>, KVec<ExposedMr<Lent>>)> {
         let (mut ids, mut regions) = (KVec::new(), KVec::new());
         for (id, seat) in self.seats.iter_mut().enumerate() {
@@ -377,7 +380,8 @@ impl Life {
 
     fn post(&mut self) -> Test {
         let later = self.dice.roll(3) == 0;
-        // One more for the message that rings the doorbell for a waiting message.
+        // One of the two additional work requests is for the message that rings the doorbell for a
+        // waiting message.
         let most = 2 + REGIONS as u32;
         if self.closed || !self.owner.has_room(256, most) {
             return Ok(());
@@ -402,8 +406,8 @@ impl Life {
         Ok(())
     }
 
-    /// The device refuses a post. It may have accepted a part of it, so the regions to be
-    /// registered are lost.
+    /// Makes the device refuse a post. The device may have accepted a part of the post, so the
+    /// regions to be registered are lost.
     fn fail_post(&mut self) -> Test {
         if self.closed || !self.owner.has_room(64, 1 + REGIONS as u32) {
             return Ok(());
@@ -421,7 +425,7 @@ impl Life {
         Ok(())
     }
 
-    /// The device executes some more work requests of its queue.
+    /// Makes the device execute a random number of work requests of its queue.
     fn complete(&mut self) -> Test {
         if self.queue.is_empty() {
             return Ok(());
@@ -456,7 +460,8 @@ impl Life {
 
     /// Sends a message that invalidates a region, or that names a key which no region has. The peer
     /// may have guessed the key of a later registration. The message may repeat the region's
-    /// offset. If it does not, or if the device is not trusted, the region stays exposed.
+    /// offset. If the message does not repeat the offset, or if the device is not trusted, the
+    /// region stays exposed.
     fn remote(&mut self) -> Test {
         if self.broken {
             return Ok(());
@@ -486,7 +491,7 @@ impl Life {
         self.message(Some(window.handle), offset)
     }
 
-    /// The peer sends a message, and the test waits until it and all earlier completions are
+    /// Makes the peer send a message, and waits until the message and all earlier completions are
     /// handled.
     fn message(&mut self, invalidates: Option<u32>, offset: u64) -> Test {
         self.count += 1;
@@ -580,7 +585,7 @@ impl Life {
 
     fn check(&mut self) -> Test {
         if !self.broken {
-            // The test first waits until all completions so far are handled.
+            // The message makes the test wait until all earlier completions are handled.
             self.message(None, 0)?;
         }
         let mut held = self.holder.regions.lock();
@@ -641,8 +646,9 @@ impl Life {
         drop(owner);
         let mut held = holder.regions.lock();
         ensure!(held.back.is_empty());
-        // A flushed invalidation does not prove that the peer lost its access. So these regions
-        // still count as exposed. Their queue pair is gone, so they may be dropped.
+        // A flushed invalidation does not prove that the peer lost its access. So the regions with
+        // flushed invalidations still count as exposed. Their queue pair is gone, so they may be
+        // dropped.
         for (id, region) in take(&mut held.exposed) {
             ensure!(!matches!(seats[id].state, State::Idle | State::Mapped));
             ensure_eq!(seats[id].given_back.load(Relaxed), 0);

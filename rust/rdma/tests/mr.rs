@@ -36,15 +36,16 @@ use kernel::{
     },
 };
 
-/// Creates a domain without objects.
+/// Creates a protection domain that contains no objects.
 fn domain() -> Result<Arc<Pd>> {
     calm();
     let (id, _log) = routed()?;
     Pd::alloc(id)
 }
 
-/// Columns: pages in the region, whether gaps are allowed, the pieces, the first byte; then the
-/// expected number of bytes covered and offset in the first page.
+/// Columns: the number of pages that the region can hold, whether gaps are allowed, the pieces of
+/// memory, the first byte to be mapped; then the expected number of covered bytes, and the expected
+/// offset in the first page.
 type Row<'a> = (u32, bool, &'a [(usize, usize)], usize, usize, usize);
 
 const DOMAIN: Census = Census {
@@ -150,7 +151,7 @@ mod suite {
         let given_back = lent.given_back();
         let mut last = None;
         let (mut ones, mut zeros) = (0u64, 0u64);
-        // There are more mappings than the eight variable bits of a key can distinguish.
+        // The test makes more mappings than there are values of the eight variable bits of a key.
         for _ in 0..300 {
             let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
             ensure_eq!(Census::now(), MAPPED);
@@ -169,8 +170,8 @@ mod suite {
             ensure_eq!(Census::now(), REGION);
             ensure_eq!(given_back.load(Relaxed), 0);
         }
-        // Each other bit above the page offset was one at least once, and zero at least once. The
-        // check fails by chance once in 2^290 runs.
+        // Each bit above the page offset, except the highest bit, was one at least once and zero at
+        // least once. This check fails by chance once in 2^290 runs.
         let drawn = (u64::MAX >> 1) & !(PAGE_SIZE as u64 - 1);
         ensure_eq!((ones & drawn, zeros & drawn), (drawn, drawn));
         drop(lent);
@@ -220,15 +221,16 @@ mod suite {
             ensure_eq!(Census::now(), REGION);
             calm();
         }
-        // The region and the memory can still be used.
+        // The region and the memory can still be used after the failed mapping.
         let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
         ensure_eq!(exposed.window().length as usize, 2 * PAGE_SIZE);
         ensure_eq!(Census::now(), MAPPED);
         Ok(())
     }
 
-    // An IOMMU driver sets this mark when it bounces a list. If the mark stayed, the driver would
-    // find it in the next list. Kernels without such IOMMUs do not have the field.
+    // An IOMMU driver sets the SWIOTLB mark when it bounces a list. If the mark stayed, the driver
+    // would find it in the next list. Kernels without such IOMMUs do not have the field for this
+    // mark.
     #[test]
     fn the_mark_of_a_list_that_was_bounced_is_gone_with_the_next() -> Test {
         const SWIOTLB: u32 = 1 << 1;
@@ -280,10 +282,12 @@ mod suite {
             (4, false, &[(1, PAGES * P - 1)], 0, 4 * P - 1, 1),
             (PAGES as u32, false, &[(0, PAGES * P)], 0, PAGES * P, 0),
             (4, false, &[(0, PAGES * P)], 5 * P, 3 * P, 0),
-            // Pieces that meet at a page border, physically contiguous or not.
+            // The pieces of the next two rows meet at page borders. They are physically contiguous
+            // in the first row only.
             (4, false, &[(100, P - 100), (P, P)], 0, 2 * P - 100, 100),
             (4, false, &[(3 * P, P), (P, P), (5 * P, 7)], 0, 2 * P + 7, 0),
-            // In the first row, a gap ends the region. In the second row, the region may have gaps.
+            // In the first of the next two rows, the gap ends the region. In the second row, the
+            // region may have gaps.
             (4, false, &[(0, 100), (P, 100)], 0, 100, 0),
             (4, true, &[(0, 100), (P, 100)], 0, 200, 0),
             (
@@ -294,7 +298,7 @@ mod suite {
                 183,
                 67,
             ),
-            // A region of one page holds one page.
+            // In the next two rows, the region can hold only one page.
             (1, false, &[(P + 5, 2 * P)], 0, P - 5, 5),
             (1, true, &[(0, 10), (P, 10)], 0, 10, 0),
         ];

@@ -55,7 +55,7 @@ mod suite {
         let second = Pd::alloc(id.clone())?;
         drop(id);
         // The device's limits are read through the id. At this point only the domains hold
-        // references to it.
+        // references to the id.
         ensure!(DeviceInfo::of(first.id()).is_some_and(|d| d.fast_reg && d.sg_gaps));
         drop(first);
         ensure_eq!(

@@ -66,7 +66,7 @@ pub(super) struct Message<'a> {
     pub(super) late: bool,
 }
 
-/// The peer of a queue pair that is not shut down.
+/// Represents the peer of a queue pair that is not shut down.
 pub(super) struct Peer(*mut bindings::ib_qp);
 
 impl Peer {

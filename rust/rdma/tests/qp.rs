@@ -98,7 +98,7 @@ macro_rules! leaves_nothing {
 }
 pub(super) use leaves_nothing;
 
-/// A call of the completion handler.
+/// A record of a call of the completion handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Message {
@@ -120,7 +120,8 @@ enum Told {
 #[pin_data]
 pub(super) struct Keeper {
     log: Arc<Log<Told>>,
-    /// Number of messages that arrived. The next field is the thread that handled the last one.
+    /// Number of messages that arrived. The next field identifies the thread that handled the last
+    /// message.
     pub(super) came: Atomic<usize>,
     pub(super) thread: Atomic<usize>,
     #[pin]
@@ -135,8 +136,8 @@ struct Kept {
     held: KVec<Held<Arc<Keeper>>>,
     exposed: Option<ExposedMr<Lent>>,
     back: Option<(IdleMr, Lent)>,
-    /// Whether the handler exposes a region that it took back again with the same key, and then
-    /// tries the same proof again.
+    /// Whether the handler, after it has taken back a region, exposes the region again with the
+    /// same key and tries the same proof again.
     again: bool,
     /// Whether the handler claims that the peer could not predict the message.
     unforeseen: bool,
@@ -168,7 +169,8 @@ impl QpHandler for Arc<Keeper> {
                 match again.map(|region| region.remotely_invalidated(&proof, echo)) {
                     Ok(Ok(back)) => kept.back = Some(back),
                     Ok(Err(region)) => kept.exposed = Some(region),
-                    // The region is not exposed again, which the test detects.
+                    // If the region could not be exposed again, `back` stays empty, which the test
+                    // detects.
                     Err(_) => {}
                 }
             }
@@ -235,7 +237,8 @@ fn same_key(
     mut lent: Lent,
     key: u32,
 ) -> Result<ExposedMr<Lent>> {
-    // One of 256 keys is the wanted one, so this number of attempts suffices.
+    // Each mapping chooses one of 256 keys at random. So the wanted key is found within this number
+    // of attempts.
     for _ in 0..1 << 14 {
         let mut region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
         if region.window().handle == key {
@@ -311,7 +314,7 @@ pub(super) fn returned(keeper: &Keeper) -> usize {
     keeper.log.count(Told::Returned)
 }
 
-/// Returns the current thread.
+/// Returns a number that identifies the current thread.
 pub(super) fn thread() -> usize {
     Task::current_raw() as usize
 }
@@ -485,7 +488,8 @@ fn invalidate(pair: &Pair, data: &[u8], key: u32) -> Test {
     Ok(())
 }
 
-/// Returns a message that repeats an offset. Its length and its first letter are those of `data`.
+/// Returns a message that begins with `data` and ends with the offset. The offset begins at a word
+/// border.
 fn repeating(data: &[u8], offset: u64) -> Result<KVec<u8>> {
     let mut message = KVec::from_elem(0u8, data.len().next_multiple_of(4), GFP_KERNEL)?;
     for (to, from) in message.iter_mut().zip(data) {

@@ -10,8 +10,8 @@ use kernel::prelude::*;
 mod suite {
     use super::*;
 
-    // The module with these suites is from outside the tree. The kernel's own RDMA stack is loaded
-    // for it.
+    // The module with these suites was built outside the kernel's tree. The kernel's own RDMA stack
+    // is loaded, because the module uses that stack.
     #[test]
     fn a_module_out_of_tree_is_told_from_the_kernels_own() -> Test {
         ensure!(stack::is_out_of_tree(c"xprtrdma_rs_kunit"));

@@ -19,8 +19,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// The request is encoded, unless it ends before it is encoded. While the value exists, no other
-/// thread encodes the request again or releases it.
+/// The request is encoded, except if it ended before it was encoded. While this value exists, no
+/// other thread encodes the request again or releases the request.
 pub struct Encoded<'a, T: Transport> {
     slot: &'a Slot<T>,
 }
@@ -100,14 +100,14 @@ impl<'a, T: Transport> Encoded<'a, T> {
         }
     }
 
-    /// Returns the period of this request's timer, which is running or has just fired.
+    /// Returns the period of this request's timer. The timer is running or has just fired.
     pub fn timer_span(&self) -> Jiffies {
         // SAFETY: The pointer is valid by the type invariant.
         Jiffies(unsafe { (*self.rqst()).rq_timeout })
     }
 
-    /// Returns whether this request was sent on the current connection already. It must not be sent
-    /// twice on the same connection (ULB-34).
+    /// Returns whether this request was already sent on the current connection. A request must not
+    /// be sent twice on the same connection (ULB-34).
     #[inline]
     pub fn sent_on_this_connection(&self, xprt: &Xprt<T>) -> bool {
         // SAFETY: The pointer is valid by the type invariant.

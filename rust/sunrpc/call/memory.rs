@@ -13,8 +13,8 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Number of bytes at the start of a reply that identify it: its transaction id and its message
-/// type.
+/// Number of bytes at the start of a reply that identify the reply: its transaction id and its
+/// message type.
 pub(super) const START_LEN: usize = 8;
 
 /// Prepares the memory for a reply before the request is queued. Sleeps.
@@ -46,13 +46,13 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     Ok(())
 }
 
-/// Allocates more memory for a reply if its head is longer than the `allocated` bytes.
+/// Allocates more memory for a reply whose head is longer than the `allocated` bytes.
 ///
-/// The RPC client keeps one expected length of the verifier for each security flavour, shared by
-/// all servers, and corrects it with each reply. If a reply from any server arrives between the
-/// allocation and the encoding of this request, the end of the head can move past the end of its
-/// memory. The length of the tail, computed as the allocated length less the head, then drops below
-/// zero.
+/// For each security flavour the RPC client keeps one expected length of the verifier, for all
+/// servers together. Each reply corrects this length. If a reply from any server arrives between
+/// the allocation and the encoding of this request, the end of the head can move past the end of
+/// the allocated memory. The length of the tail is the allocated length minus the length of the
+/// head, and would then be negative.
 #[cold]
 fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated: usize) -> Result {
     let head = buf.head[0].iov_len;
@@ -68,23 +68,24 @@ fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated
     buf.tail[0].iov_len = allocated;
     let capacity = whole.checked_add(buf.page_len as usize).ok_or(EMSGSIZE)?;
     buf.buflen = u32::try_from(capacity)?;
-    // SAFETY: The field belongs to the calling task. Its old value is memory that was freed, or
-    // `base`.
+    // SAFETY: The field belongs to the calling task. The old value of the field points to memory
+    // that was freed, or is equal to `base`.
     unsafe { (*slot.rqst.get()).rq_rbuffer = base };
     Ok(())
 }
 
-/// A head shorter than this, in bytes, is never sent in a Read chunk. It is the length of the
-/// smallest inline message (V1-025) less that of the shortest header, which has seven words (RFC
-/// 8166, 4.2).
+/// Length in bytes below which the head of a call is never sent in a Read chunk. The value is the
+/// smallest limit on inline messages (V1-025) minus the length of the shortest header, which has
+/// seven words (RFC 8166, 4.2).
 const LONG_HEAD: usize = 1024 - 28;
 
-/// If the head of the call may be lent, makes the next encoding of the call use other memory.
+/// Makes the next encoding of the call use other memory, if the head of the call may be lent.
 /// Sleeps.
 ///
-/// The RPC client may encode a call again without asking the transport. With `sec=krb5p` it writes
-/// the arguments into the head in plain text and encrypts them there. The region that was
-/// registered for the previous transmission must not expose the plain text.
+/// The RPC client may encode a call again without asking the transport. With `sec=krb5p` the RPC
+/// client first writes the arguments into the head in plain text, and then encrypts them in the
+/// same memory. The region that was registered for the previous transmission must not expose the
+/// plain text to the peer.
 ///
 /// # Safety
 ///
@@ -134,8 +135,9 @@ pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
     }
 }
 
-/// Prepares the memory of a reply that has pages. Allocates missing pages. If the reply is not that
-/// of a READ, moves the head and the tail directly before and behind the pages where possible.
+/// Prepares the memory of a reply that has pages. Allocates missing pages. Unless the reply is the
+/// reply to a READ, moves the head to the memory directly before the pages and the tail to the
+/// memory directly behind the pages, where possible.
 #[inline(never)]
 fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
     if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
@@ -154,9 +156,9 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
             }
         }
     }
-    // Unless the reply is that of a READ, the peer places a reply with pages as a whole. If the
-    // head ends and the tail begins at a page boundary, a single region covers head, pages and
-    // tail.
+    // Unless the reply is the reply to a READ, the peer places a reply with pages as a whole in one
+    // region. A single region can cover head, pages and tail if the head ends at a page boundary
+    // and the tail begins at a page boundary.
     let head = buf.head[0].iov_len;
     let page_end = buf.page_base as usize + buf.page_len as usize;
     if buf.flags & bindings::XDRBUF_READ == 0

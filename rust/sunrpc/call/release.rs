@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The release of a call's pages, which waits until the peer can no longer read them.
+//! The release of a call's pages. The release waits until the peer can no longer read the pages.
 
 use super::{
     encoded::Encoded,
@@ -18,9 +18,9 @@ use xprtrdma_bindings as bindings;
 /// longer access the pages, then releases them. Sleeps.
 ///
 /// This function has two callers. Both run in the request's own task without locks. The first is
-/// the RPC client when it encodes the request again. That is long before `prepare_request`, which
-/// may never be called, because encoding may fail and be repeated later. The second caller is the
-/// end of the request, which has already waited for the leases.
+/// the RPC client when it encodes the request again. This call is long before the call of
+/// `prepare_request`. That function may never be called, because encoding may fail and be repeated
+/// later. The second caller is the end of the request, which has already waited for the leases.
 ///
 /// # Safety
 ///
@@ -30,8 +30,8 @@ pub(super) unsafe extern "C" fn release_call<T: Transport>(rqst: *mut bindings::
     // SAFETY: By the caller's contract the request is in a slot of a transport of type `T`.
     let slot = unsafe { Slot::<T>::from_rqst(rqst) };
     if slot.is_leased() {
-        // SAFETY: The request is valid. It is on no queue and not pinned, so no other thread works
-        // on it. Only this thread could encode it again.
+        // SAFETY: The request is valid. The request is on no queue and not pinned, so no other
+        // thread works on it. Only this thread could encode the request again.
         unsafe {
             T::revoke(
                 xprt_of::<T>(rqst),
@@ -45,8 +45,8 @@ pub(super) unsafe extern "C" fn release_call<T: Transport>(rqst: *mut bindings::
     // field.
     let release = unsafe { &mut *slot.release.get() }.take();
     if let Some(release) = release {
-        // SAFETY: This is the request's original function. The memory that it frees is no longer
-        // lent.
+        // SAFETY: This function is the original release function of the request. The memory that
+        // the function frees is no longer lent.
         unsafe { release(rqst) };
     }
 }

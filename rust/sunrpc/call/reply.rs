@@ -90,12 +90,12 @@ impl<T: Transport> Pinned<T> {
         unsafe { xprt_of(self.rqst()) }
     }
 
-    /// Ends a lease. Needs no atomic instruction if it is the only lease of this request.
+    /// Ends a lease. Needs no atomic instruction if the request has only this lease.
     #[inline(always)]
     pub fn end_lease(&self, lease: Lease<T>) {
         if lease.is_of(self.slot()) {
-            // SAFETY: By the type invariant the request is pinned, and `is_of` has shown that it is
-            // the request that the lease belongs to.
+            // SAFETY: By the type invariant the request is pinned, and `is_of` has shown that the
+            // lease belongs to this request.
             unsafe { lease.end_while_pinned(self.slot()) }
         }
     }
@@ -140,7 +140,8 @@ impl<T: Transport> Pinned<T> {
         }
         let rqst = self.rqst();
         // SAFETY: The buffer is valid while the request is pinned. By the type invariant no other
-        // thread writes to it, and as the request has no leases no device does.
+        // thread writes to the buffer. No device writes to the buffer either, because the request
+        // has no leases.
         unsafe {
             let head = (*rqst).rq_rcv_buf.head[0];
             if message.len() > head.iov_len {
@@ -152,9 +153,10 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Copies the inline part of a reply whose data item, `data` bytes long, is in the pages
-    /// already. The bytes before the item go to the head, and the bytes after it to the tail.
-    /// Returns `EMSGSIZE` if they do not fit, and `EBUSY` while memory of the request is lent.
+    /// Copies the inline part of a reply whose data item, `data` bytes long, is already in the
+    /// pages. The bytes before the data item are copied to the head, and the bytes behind the data
+    /// item to the tail. Returns `EMSGSIZE` if they do not fit, and `EBUSY` while memory of the
+    /// request is lent.
     ///
     /// The decoder expects the data immediately behind the head, so the head is shortened to the
     /// bytes that arrived.
@@ -180,13 +182,13 @@ impl<T: Transport> Pinned<T> {
 
     /// Completes the request with a reply of `len` bytes, which the caller has placed. Bytes that
     /// were not placed are zero or belong to an earlier reply, because the slot's buffers are
-    /// allocated with zeroes. (Pages belong to the upper layer. Where no reply was placed, it reads
-    /// back its own bytes.)
+    /// allocated with zeroes. (Pages belong to the upper layer. Where no bytes of a reply were
+    /// placed, the upper layer finds the bytes that it stored there itself.)
     ///
     /// # Errors
     ///
-    /// Returns `self` in two cases: memory of the request is lent, so that the request cannot end;
-    /// or `len` exceeds the memory for the reply.
+    /// Returns `self` in two cases. Either memory of the request is lent, so that the request
+    /// cannot end, or `len` exceeds the memory for the reply.
     #[inline(always)]
     pub fn complete(self, len: usize) -> Result<(), Self> {
         if self.slot().is_leased() || len > self.reply().part_len(Part::Whole) {
@@ -203,8 +205,8 @@ impl<T: Transport> Pinned<T> {
     /// Ends the request with an error. The request was passed to [`Transport::send`] before.
     /// Returns `self` while memory of the request is lent.
     ///
-    /// The error reaches the task whether or not the task already sleeps. A task that does not
-    /// sleep yet encodes the request again, and that step returns the error.
+    /// The task receives the error whether or not it already sleeps. A task that does not sleep yet
+    /// encodes the request again, and the encoding then returns the error.
     pub fn fail(self, error: Error) -> Result<(), Self> {
         if self.slot().is_leased() {
             return Err(self);
@@ -250,9 +252,9 @@ impl<T: Transport> Pinned<T> {
     }
 }
 
-// By their contract, all functions that change the number of a request's pins are called with the
-// queue lock held. So these functions need no atomic read-modify-write instruction. The waiting
-// task reads the number without the lock.
+// By contract, every function that changes a request's number of pins is called with the queue lock
+// held. So these functions need no atomic read-modify-write instruction. Only the waiting task
+// reads the number without the lock.
 
 /// Returns the number of a request's pins.
 ///
@@ -285,8 +287,8 @@ unsafe fn pin(rqst: *mut bindings::rpc_rqst) {
 ///
 /// # Safety
 ///
-/// The caller has held the queue lock since it read the task's `state`. It owns a pin of `rqst`,
-/// and does not use `rqst` any more.
+/// The caller has held the queue lock since it read the task's `state`. The caller owns a pin of
+/// `rqst`, and does not use `rqst` any more.
 #[inline(always)]
 unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     if state.is_awaited() {
@@ -296,18 +298,20 @@ unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     // SAFETY: `rqst` is valid, because the caller has pinned it.
     let pins = unsafe { pins(rqst) };
     // NO-OVERFLOW: The number includes the caller's pin, so it is at least one.
-    // ORDERING: `Release` orders the caller's accesses before the end of the request: the waiting
-    // task reads the number before it ends the request.
+    // ORDERING: `Release` orders the caller's accesses to the request before the end of the
+    // request, because the waiting task reads this number before it ends the request.
     pins.store(
         pins.load(Ordering::Relaxed).wrapping_sub(1),
         Ordering::Release,
     );
 }
 
-// Rare steps are in functions without a `Pinned` parameter. So the compiler can keep the `Pinned`
-// in registers on the usual path.
+// The following functions contain the steps that are rarely needed. They have no parameter of type
+// `Pinned`, so that the compiler can keep the `Pinned` in registers when these steps are not
+// needed.
 
-/// Copies a reply that is longer than its head, as [`Pinned::place_inline`] does.
+/// Copies a reply that is longer than the head of the memory for the reply. Used by
+/// [`Pinned::place_inline`].
 ///
 /// # Safety
 ///
@@ -322,8 +326,8 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
         if message.len() > part_len {
             return Err(EMSGSIZE);
         }
-        // The callee does not write beyond `len`. Until the request completes, `len` is the
-        // capacity.
+        // The called function writes at most `len` bytes. Until the request completes, `len` is the
+        // capacity of the buffer.
         let len = (*buf).len;
         (*buf).len = u32::try_from(part_len)?;
         let err = bindings::write_bytes_to_xdr_buf(
@@ -337,7 +341,8 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
     }
 }
 
-/// Copies a reply of any length, as [`Pinned::place_around`] does.
+/// Copies the inline part of a reply with a data item, whatever its length. Used by
+/// [`Pinned::place_around`].
 ///
 /// # Safety
 ///
@@ -346,13 +351,13 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
 unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data: usize) -> Result {
     // SAFETY: By the caller's contract the buffer is valid, and no other thread or device writes to
     // it. The RPC client has two copies of the buffer structure and compares their lengths, so this
-    // code changes both in the same way.
+    // code changes the two copies in the same way.
     unsafe {
         let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
-            // Bytes behind a short data item would belong in the rest of the pages. So only a reply
-            // without a data item may have such bytes.
+            // If the data item does not fill the pages, the bytes behind the data item would belong
+            // into the remaining pages. So only a reply without a data item may contain such bytes.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {
@@ -373,8 +378,8 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
             (*buf).head[0].iov_len = head.len();
             (*buf).buflen -= cut;
         }
-        // The padding of the data item is not sent (V1-053): this code writes it to the start of
-        // the tail.
+        // The peer does not send the padding of the data item (V1-053). So this code writes the
+        // padding to the start of the tail.
         let pad = data.wrapping_neg() % 4;
         let tail = (*rqst).rq_rcv_buf.tail[0];
         if rest.is_empty() {

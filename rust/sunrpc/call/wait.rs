@@ -30,12 +30,12 @@ impl<'a, T: Transport> Waiting<'a, T> {
         Self { xprt, task }
     }
 
-    /// Returns whether the task need not wait any longer: its request was answered or has failed,
-    /// the task was killed, or the connection is closed. Does not sleep.
+    /// Returns true if the task need not wait any longer, because its request was answered or has
+    /// failed, the task was killed, or the connection is closed. Does not sleep.
     #[inline]
     pub fn is_over(&self) -> bool {
         // SAFETY: By the contract of `new` the task and its request exist. Other threads may write
-        // the words that are read here; each is read once, as a whole.
+        // the words that this code reads. Each word is read once, with a single access.
         unsafe {
             let task = self.task;
             let runstate = ptr::read_volatile(&raw const (*task).tk_runstate);
@@ -48,20 +48,20 @@ impl<'a, T: Transport> Waiting<'a, T> {
     }
 }
 
-/// Why a request leaves the transport without a reply.
+/// The reason why a request leaves the transport without a reply.
 pub struct Leaving {
     task: *mut bindings::rpc_task,
 }
 
 impl Leaving {
-    /// Makes the reason "the request is encoded again". In this case the task must not wait.
+    /// Creates the reason "the request is encoded again". In this case the task must not wait.
     pub(crate) fn to_be_encoded() -> Self {
         Self {
             task: ptr::null_mut(),
         }
     }
 
-    /// Makes the reason "the request ends".
+    /// Creates the reason "the request ends".
     ///
     /// # Safety
     ///
@@ -70,10 +70,10 @@ impl Leaving {
         Self { task }
     }
 
-    /// Waits until none of the request's memory is lent any more, for at most `ms` milliseconds.
-    /// Returns at once unless the request ends, its task is synchronous, and this thread is no
-    /// kernel worker: an asynchronous task may run on the very thread that has to close its
-    /// connection. Sleeps.
+    /// Waits for at most `ms` milliseconds until none of the request's memory is lent any more.
+    /// Waits only if the request ends, its task is synchronous, and this thread is no kernel
+    /// worker. The reason is that an asynchronous task may run on the thread that must close the
+    /// task's connection. Sleeps.
     #[cold]
     pub fn wait_for_reply<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
         if self.task.is_null() {

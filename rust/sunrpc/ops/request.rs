@@ -77,7 +77,7 @@ impl<T: Transport> Ops<T> {
                 // SAFETY: The task's request belongs to a transport of class `T`.
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
                 // This code is not reached if a request still has its buffers, for example because
-                // it is sent again from the start. Such a request keeps its xid.
+                // the RPC client has restarted the call. Such a request keeps its xid.
                 // SAFETY: The field belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };
                 xids.renumber(&mut xid, procedure);
@@ -107,8 +107,8 @@ impl<T: Transport> Ops<T> {
 
     /// Prepares a request to be queued. Returns 0 or a negative errno. Sleeps.
     ///
-    /// This function is not inlined, because half of the calls of `prepare_request` return before
-    /// they need a stack frame.
+    /// This function is not inlined, so that `prepare_request` needs no stack frame in the half of
+    /// its calls that return early.
     ///
     /// # Safety
     ///
@@ -119,8 +119,8 @@ impl<T: Transport> Ops<T> {
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
-        // `rq_xtime` is zero in a new request, and `send_request` sets it. So it is not zero if the
-        // request was sent before.
+        // `rq_xtime` is zero in a new request, and `send_request` sets it. So the field is not zero
+        // if the request was sent before.
         // SAFETY: By the caller's contract the request is valid.
         let encoded_anew = unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {
@@ -155,12 +155,13 @@ impl<T: Transport> Ops<T> {
         let sent = if callback {
             // SAFETY: The request is a callback, so it is in a slot of `Backchannel`.
             let callback = unsafe { Callback::new(rqst) };
-            // The slot is counted as answered before the reply is sent, because the server may send
-            // its next callback at once.
+            // The callback is counted as answered before the reply is sent, because the server may
+            // send its next callback as soon as it has the reply.
             xprt.inner.backchannel.answering(callback.slot());
             T::send_callback_reply(&mut lock, &callback)
         } else {
-            // SAFETY: The request is encoded and pinned. Only the holder of the send lock sends it.
+            // SAFETY: The request is encoded and pinned. Only the holder of the send lock sends the
+            // request.
             T::send(&mut lock, &unsafe { Call::new(Slot::from_rqst(rqst)) })
         };
         match sent {
@@ -206,16 +207,16 @@ impl<T: Transport> Ops<T> {
                 return;
             }
             let xprt = xprt_of::<T>(rqst);
-            // The window shrinks before the credit is returned, so that no task takes the credit in
-            // between.
+            // The congestion window is reduced before the credit is returned. Otherwise another
+            // task could take the credit before the window is reduced.
             if let Some(cwnd) = T::abandon(xprt, &Encoded::new(Slot::from_rqst(rqst))) {
                 (*xprt.as_raw()).cwnd = cwnd as usize;
             }
             if xprt.sender_may_wait() {
                 bindings::xprt_release_rqst_cong(task);
             } else {
-                // Does what `xprt_release_rqst_cong` does when no task waits, but without its four
-                // atomic instructions.
+                // This code has the effect that `xprt_release_rqst_cong` has when no task waits,
+                // but needs no atomic instructions. That function has four.
                 (*rqst).rq_cong = 0;
                 let cong = &mut (*xprt.as_raw()).cong;
                 // CAST: `usize` is wider than `u32`.

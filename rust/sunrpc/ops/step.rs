@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An additional step of an RPC task, between sending its request and sleeping.
+//! An additional step of an RPC task. The step comes after the task has sent its request, and
+//! before the task sleeps.
 
 use super::Ops;
 use crate::{
@@ -28,8 +29,8 @@ const POLL_FROM: usize = 20 * bindings::CONFIG_HZ as usize;
     reason = "all are called by the RPC client only, under the contract of rpc_xprt_ops"
 )]
 impl<T: Transport> Ops<T> {
-    /// Adds a step to the task of the request that was just sent, if that is the task that sent it.
-    /// The step is added in two cases:
+    /// Adds a step to the task of the request that was just sent, if that task itself has sent the
+    /// request. The step is added in two cases:
     ///
     /// - Sending the request has failed. The step then detaches the request from the connection.
     /// - The task waits for the reply and no other request is in flight. The step may then wait for
@@ -54,8 +55,8 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Returns whether no other request is in flight, and whether the RPC client can do without the
-    /// task of this request for a while.
+    /// Returns true if two conditions hold: no other request is in flight, and the RPC client does
+    /// not need the task of this request for a while.
     ///
     /// # Safety
     ///
@@ -74,7 +75,7 @@ impl<T: Transport> Ops<T> {
 
     /// The additional step of a task whose request failed while it was being sent. After
     /// [`Pinned::fail`](crate::call::Pinned::fail) the RPC client has recorded the current
-    /// connection in the request, and without this step would close that connection.
+    /// connection in the request. Without this step the RPC client would close that connection.
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client calls this as the task's next step, and the task has a request.
         unsafe {
@@ -88,8 +89,9 @@ impl<T: Transport> Ops<T> {
         // task has a request of class `T` and does nothing else now.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
-            // A thread of low priority would delay the replies to other requests. This thread is
-            // under NOFS, because the RPC client enters that scope for each step of a task.
+            // Only a thread of sufficient priority polls, because a thread of low priority would
+            // delay the replies to other requests. The thread runs under NOFS, because the RPC
+            // client enters the NOFS scope for each step of a task.
             if is_prompt() {
                 T::busy_poll(xprt, &Waiting::new(xprt, task));
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Compares the number of callbacks in progress on each connection with a model.
+//! Tests that compare the number of callbacks in progress on each connection with a model.
 
 use super::{
     driver::{
@@ -100,7 +100,7 @@ mod suite {
                         served.push(served_now, GFP_KERNEL)?;
                     }
                     // The connection has no credit left, or the callback service still uses every
-                    // slot, for this connection or for earlier ones.
+                    // slot for callbacks of this connection or of earlier connections.
                     None if count >= MOST => refused += 1,
                     None => {
                         ensure_eq!(served.len(), 2 * MOST);

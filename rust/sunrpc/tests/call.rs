@@ -71,8 +71,9 @@ mod suite {
         ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
         ensure_eq!(driver::SENDS.load(Relaxed), 20);
         ensure_eq!(driver::CHECKS.load(Relaxed), 20);
-        // Each call was revoked once, before its memory was released. A queued call was not
-        // revoked, because nothing had been sent.
+        // The driver revoked the access to the memory of each call once, before the memory was
+        // released. The driver did not revoke anything for a queued call, because the call was not
+        // sent.
         ensure_eq!(driver::REVOKES.load(Relaxed), 20);
         client.end()
     }
@@ -114,7 +115,7 @@ mod suite {
         let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         pinned.fail(EXDEV).map_err(|_| EBUSY)?;
         ensure_eq!(pending.wait(), Err(EXDEV));
-        // The slot keeps no trace of the earlier call.
+        // The slot keeps no state of the earlier call.
         fate(Fate::Answered);
         client.null()?.wait()?;
         client.end()
@@ -214,8 +215,8 @@ mod suite {
         client.wait_kept(RESERVE + 4)?;
         let all = client.xprt().buffered();
         let each = all / (RESERVE + 4);
-        // The memory of a slot: the call, the reply, and two pages. Head and tail meet at the
-        // border between these pages.
+        // The memory of a slot consists of a buffer for the call, a buffer for the reply, and two
+        // pages. The head and the tail of a reply meet at the border between the two pages.
         ensure!(each >= 512 + 512 + 2 * PAGE_SIZE);
         // Trimming frees nothing while no slot is idle.
         client.xprt().trim_slots();
@@ -225,22 +226,24 @@ mod suite {
         for one in pending {
             one.wait()?;
         }
-        // The slots were used since the last check, and have not been used since then.
+        // The slots were used since the last call of `trim_slots`. So this call frees nothing, but
+        // records that the slots are idle.
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), all);
         let running = client.null()?;
         client.wait_kept(1)?;
         client.xprt().trim_slots();
-        // Buffers remain for the call in flight and for the slots that always keep their buffers.
+        // Only the slot of the call in flight and the slots that always keep their buffers still
+        // have buffers.
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
-        // One slot was used since the last call.
+        // One slot was used since the last call of `trim_slots`.
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), RESERVE * each);
-        // A used slot keeps its buffers no longer than other slots.
+        // A slot that was used more often does not keep its buffers longer than other slots.
         let mut pending = KVec::new();
         for _ in 0..RESERVE + 2 {
             pending.push(client.null()?, GFP_KERNEL)?;
@@ -288,7 +291,7 @@ mod suite {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             ensure_eq!(pinned.xid(), xid);
         }
-        // There is only one lease, so the pinning thread may write.
+        // The request has no lease, so the thread that has pinned the request may write the reply.
         let answer = reply(xid, &[])?;
         let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         ensure!(client.xprt().lookup(xid).is_none());
@@ -313,7 +316,8 @@ mod suite {
         // SAFETY: No other thread creates a lease, and no lease waits yet.
         let lend = || unsafe { Lease::new(slot) };
         let first = lend().ok_or(EINVAL)?;
-        // The thread that has pinned the request may end the first lease while it is the only one.
+        // No second lease is created, because the thread that has pinned the request may be ending
+        // the first lease as the request's only lease.
         ensure!(lend().is_none());
         drop(pinned);
         let (second, third) = (lend().ok_or(EINVAL)?, lend().ok_or(EINVAL)?);
@@ -331,7 +335,7 @@ mod suite {
                 Ok(()) => return Err(EINVAL.into()),
                 Err(pinned) => pinned,
             };
-            // The first lease is dropped alone, the other two while the pin is held.
+            // The second lease is dropped. The first and the third lease are ended through the pin.
             match at {
                 1 => drop(lease),
                 _ => pinned.end_lease(lease),
@@ -357,7 +361,8 @@ mod suite {
         let slot = client.xprt().slot(index).ok_or(EINVAL)?;
         // SAFETY: No other thread sends the request, which does not change until it is completed.
         let call = unsafe { Call::new(slot) };
-        // The thread that has pinned the request may be writing to the same memory.
+        // The memory is not cleared, because the thread that has pinned the request may be writing
+        // to the same memory.
         ensure_eq!(call.clear_reply(), Err(EAGAIN));
         drop(pinned);
         let loan = call.lend(Message::Reply, Part::Whole).ok_or(EINVAL)?;
@@ -383,7 +388,7 @@ mod suite {
             let xid = only(&client)?;
             let answer = reply(xid, &[])?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-            // The second encoding uses the same memory.
+            // The second call uses the same slot, and so the same memory.
             ensure_eq!(
                 *index.get_or_insert(pinned.slot().index()),
                 pinned.slot().index()
@@ -504,7 +509,7 @@ mod suite {
             }
             client.wait_kept(1)?;
             ensure_eq!(releases(), 1);
-            // The pages of the second encoding are lent as well.
+            // The pages of the second encoding are lent, too.
             let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             drop(loan);
@@ -570,12 +575,13 @@ mod suite {
             }
             let pending = client.get(memory)?;
             let xid = only(&client)?;
-            // The data are in place. The message contains the bytes before the data.
+            // The data are already in the pages. The message contains the bytes before the data.
             // CAST: The number is a few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             if (1..5000).contains(&data) {
-                // The bytes behind a short item are dropped, although the tail has space for them.
+                // If the data item is shorter than the pages, bytes behind the data item are
+                // refused, although the tail has space for them.
                 ensure_at_least!(pinned.reply().tail_len(), 4);
                 let longer = KVec::from_elem(1u8, pinned.reply().head_len() + 1, GFP_KERNEL)?;
                 ensure_eq!(pinned.place_around(&longer, data), Err(EMSGSIZE));
@@ -613,8 +619,8 @@ mod suite {
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             let shape = pinned.reply();
             ensure_eq!(shape.head_len(), answer.len() + 4 * words as usize);
-            // The tail has the padding and the bytes behind the data. Before the head was
-            // lengthened, its computed length was almost 4 GiB.
+            // The tail contains the padding and the bytes behind the data. Before more memory was
+            // allocated for the longer head, the computed length of the tail was almost 4 GiB.
             ensure_at_least!(shape.tail_len(), 4);
             ensure_at_least!(PAGE_SIZE, shape.tail_len());
             ensure_eq!(

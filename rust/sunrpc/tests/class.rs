@@ -37,7 +37,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Minimum number of failures, to show that the injected faults reach the code.
+/// Minimum number of allocations that must fail. A smaller number would show that the injected
+/// faults do not reach the code.
 const FEW: usize = 4;
 
 /// Returns the numbers of transports and slots that exist.
@@ -82,7 +83,7 @@ mod suite {
         )?;
         // The call makes at least three allocations: the work queues and the shared objects.
         ensure_at_least!(errors, 3);
-        // None of these objects exists any more.
+        // The failed calls have left no object behind, so the class can be registered.
         drop(Registration::<Driver>::new()?);
         Ok(())
     }
@@ -95,7 +96,7 @@ mod suite {
         drop(class);
         ensure!(common::get().is_err());
         shared.queue().flush();
-        // The settings are the exception: the next class registers them again.
+        // The settings do not outlive the class, so they can be registered again.
         let settings = Settings::register::<Driver>()?;
         // SAFETY: The initial namespace is never freed.
         let net = unsafe { Net::from_raw(bindings::fake_net()) };
@@ -222,7 +223,7 @@ mod suite {
             }
             // Each transport that was started has been stopped.
             ensure_eq!(driver::STOPS.load(Relaxed), driver::STARTS.load(Relaxed));
-            // No reference to the module is held.
+            // No transport holds a reference to the module any more.
             drop(Lone::new(false, 20049)?);
         }
         drop(class);
@@ -275,7 +276,8 @@ mod suite {
         lone.start_callbacks()?;
         lone.start_callbacks()?;
         ensure!(lone.xprt().has_callbacks());
-        // No thread processes the callbacks, so each slot is returned at once, however many arrive.
+        // No thread processes the callbacks. So each slot is returned at once, and any number of
+        // callbacks can arrive.
         for _ in 0..10 {
             lone.xprt().deliver_callback(&[7; 4096])?;
         }
@@ -333,15 +335,15 @@ mod suite {
         ensure!(backchannel.take(1).is_none());
         let answered = taken.first().ok_or(EINVAL)?;
         backchannel.answering(answered);
-        // The reply may be sent twice, but counts once.
+        // A reply that is sent twice returns only one credit.
         backchannel.answering(answered);
         taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
         ensure!(backchannel.take(1).is_none());
-        // A callback that was replied to does not count a second time when it is returned.
+        // A callback that was replied to does not return a second credit when its slot is returned.
         let answered = taken.remove(0).map_err(|_| EINVAL)?;
         backchannel.put(answered);
         ensure!(backchannel.take(1).is_none());
-        // A callback that ended without a reply counts when it is returned.
+        // A callback that ended without a reply returns its credit when its slot is returned.
         while let Some(slot) = taken.pop() {
             backchannel.put(slot);
         }
@@ -349,8 +351,8 @@ mod suite {
             taken.push(backchannel.take(1).ok_or(EBUSY)?, GFP_KERNEL)?;
         }
         ensure!(backchannel.take(1).is_none());
-        // A new connection has all its credits, although callbacks of the last one were not
-        // returned.
+        // A new connection has all its credits, although slots of the previous connection's
+        // callbacks were not returned.
         taken.push(backchannel.take(2).ok_or(EBUSY)?, GFP_KERNEL)?;
         while let Some(slot) = taken.pop() {
             backchannel.put(slot);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A driver without a connection. It replies to calls itself, at once or when a test requests it.
-//! It fails where a test requests it.
+//! A driver without a connection. The driver itself replies to calls, at once or when a test
+//! requests a reply. A test can select a step in which the driver fails.
 
 use super::wait::wait_until;
 use crate::{
@@ -55,7 +55,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A text that the driver refuses.
+/// The text of a setting that the driver refuses.
 pub(super) const REFUSED: &str = "refused";
 
 /// The step in which the driver fails.
@@ -79,10 +79,10 @@ pub(super) enum Fate {
     Waits = 2,
     NoBuffers = 3,
     NotConnected = 4,
-    /// No reply is found for the call.
+    /// The driver ends the call with an error while the call is being sent.
     Refused = 5,
-    /// The call is sent when another call waits behind it. It fails while the same thread sends
-    /// that other call, before its task can sleep.
+    /// The call is sent, and another call waits for the send lock. The first call fails while the
+    /// same thread sends the other call, before the task of the first call can sleep.
     FailsAwake = 6,
     /// The call is sent and remembered, and its pages are lent.
     Lent = 7,
@@ -121,8 +121,8 @@ pub(super) static ABANDONS: Atomic<i32> = Atomic::new(0);
 pub(super) static TIMEOUTS: Atomic<i32> = Atomic::new(0);
 pub(super) static CHECKS: Atomic<i32> = Atomic::new(0);
 
-/// Resets the driver: all steps succeed, calls are replied to, and all counts are zero, except
-/// those of existing objects.
+/// Resets the driver. Afterwards all steps succeed and all calls get replies. All counts are zero,
+/// except the counts of existing objects.
 pub(super) fn calm() {
     for one in [
         &FAIL_LIMITS,
@@ -144,12 +144,13 @@ pub(super) fn calm() {
         one.store(0, Relaxed);
     }
     SLOTS.store(4, Relaxed);
-    // Limit in milliseconds that is longer than any test waits. It applies only to calls of
-    // processes.
+    // Time limit in milliseconds that is longer than any test waits. The limit applies only to
+    // calls of processes.
     linger(600_000);
 }
 
-/// Sets how long calls that end wait for their memory, in milliseconds.
+/// Sets the time for which a call that ends waits until its memory is no longer lent, in
+/// milliseconds.
 pub(super) fn linger(ms: i32) {
     LINGER_MS.store(ms, Relaxed);
 }
@@ -174,7 +175,7 @@ pub(super) fn fail_connects(count: i32) {
     FAIL_CONNECTS.store(count, Relaxed);
 }
 
-/// Sets what happens to later calls.
+/// Sets what happens to calls that are sent from now on.
 pub(super) fn fate(fate: Fate) {
     FATE.store(fate as i32, Relaxed);
 }
@@ -228,7 +229,7 @@ fn answer(xprt: &Xprt<Driver>, call: &Call<'_, Driver>) -> Result<(), NotSent> {
 impl Xprt<Driver> {
     /// Returns how many calls wait for the send lock.
     fn senders_waiting(&self) -> u32 {
-        // SAFETY: The field is a plain number, and an old value is good enough.
+        // SAFETY: The field is a plain number, and an outdated value does no harm.
         unsafe { core::ptr::read_volatile(&raw const (*self.as_raw()).sending.qlen) }
     }
 }
@@ -237,10 +238,10 @@ impl Xprt<Driver> {
 #[pin_data]
 pub(super) struct Driver {
     _alive: Alive,
-    /// The ids of calls that are kept.
+    /// The transaction ids of the calls that were sent and have no reply yet.
     #[pin]
     kept: SpinLock<KVec<u32>>,
-    /// Memory that a call has lent.
+    /// The memory that the last call with lent pages has lent.
     #[pin]
     lent: SpinLock<Option<Lent>>,
 }
@@ -251,7 +252,7 @@ pub(super) struct Lent {
     pages: KVec<*mut page>,
 }
 
-// SAFETY: The lease keeps the pages, whichever thread has it.
+// SAFETY: The lease keeps the pages, whichever thread owns the lease.
 unsafe impl Send for Lent {}
 
 impl Lent {
@@ -279,7 +280,7 @@ impl Lent {
 }
 
 impl Driver {
-    /// Returns the calls that were kept, and forgets them.
+    /// Returns the ids of the calls that were kept, and removes them from the list.
     pub(super) fn take_kept(&self) -> KVec<u32> {
         core::mem::take(&mut *self.kept.lock())
     }
@@ -374,7 +375,7 @@ impl Transport for Driver {
             return Err(NotSent::NoCredit);
         }
         SENDS.fetch_add(1, Relaxed);
-        // CAST: `fate` has set this number.
+        // CAST: The function `fate` has stored this number.
         let fate = FATES.get(FATE.load(Relaxed) as usize).copied();
         match fate.unwrap_or(Fate::Answered) {
             Fate::Answered => answer(xprt, call),
@@ -391,7 +392,7 @@ impl Transport for Driver {
             Fate::Waits => {
                 FATE.store(0, Relaxed);
                 xprt.stop_senders();
-                // Space is already available again.
+                // The resource for which the senders wait is available again at once.
                 xprt.wake_senders();
                 Err(NotSent::Wait)
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The times at which a call started, was sent, and got its reply.
+//! Tests of the time stamps of a call: its start, its transmission, and its reply.
 
 use super::{
     driver::{

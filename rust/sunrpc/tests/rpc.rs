@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A user of the RPC client, which creates transports and clients, and calls procedures.
+//! The code with which the tests use the RPC client: it creates transports and clients, and calls
+//! procedures.
 
 use super::{
     driver::{
@@ -81,7 +82,7 @@ impl Lone {
         unsafe { Xprt::from_raw(self.0) }
     }
 
-    /// Returns one of the names of the server's address.
+    /// Returns one of the texts for the server's address.
     pub(super) fn name(&self, which: bindings::rpc_display_format_t) -> &str {
         // SAFETY: The pointer is valid by the type invariant.
         let name = unsafe { bindings::fake_xprt_name(self.0.as_ptr(), which) };
@@ -106,16 +107,16 @@ impl Lone {
         Ok(buf)
     }
 
-    /// Drops the last user of the transport.
+    /// Drops the reference of the transport's last user.
     pub(super) fn leave(&self) {
         // SAFETY: The pointer is valid by the type invariant. The remaining steps of the
         // destruction happen in `drop`.
         unsafe { bindings::fake_leave(self.0.as_ptr()) }
     }
 
-    /// Drops the last user while a callback is delivered and the connection is being closed. The
-    /// destruction then happens without further help. Returns `ETIMEDOUT` if the delivery waits
-    /// until the connection is closed.
+    /// Drops the reference of the transport's last user while a callback is delivered and the
+    /// connection is being closed. The RPC client then destroys the transport. Returns `ETIMEDOUT`
+    /// if the delivery waits until the connection is closed.
     pub(super) fn leave_amid_delivery(self) -> Result {
         /// # Safety
         ///
@@ -139,7 +140,7 @@ impl Lone {
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
     }
 
-    /// Returns the maximum number of callbacks in progress that the RPC client reads from the
+    /// Returns the maximum number of callbacks in progress, which the RPC client obtains from the
     /// transport.
     pub(super) fn callback_slots(&self) -> u32 {
         // SAFETY: The pointer is valid by the type invariant.
@@ -203,7 +204,7 @@ impl Memory {
         self
     }
 
-    /// Returns the number of bytes that arrived.
+    /// Returns the number of bytes of the reply that arrived.
     pub(super) fn got(&self) -> usize {
         self.io.got as usize
     }
@@ -261,8 +262,8 @@ impl Client {
         Self::create(soft, false)
     }
 
-    /// Creates a client like that of NFSv4. It repeats a call only on a new connection, and closes
-    /// the current connection before that.
+    /// Creates a client that behaves like an NFSv4 client. Such a client repeats a call only on a
+    /// new connection, and closes the current connection first.
     pub(super) fn of_nfs4() -> Result<Self> {
         Self::create(false, true)
     }
@@ -320,7 +321,7 @@ impl Client {
         self.call(bindings::fake_proc_FAKE_PROC_GET, Some(memory))
     }
 
-    /// Ends all calls that have a slot, as a signal would.
+    /// Ends all calls that have a slot, in the same manner as a signal.
     pub(super) fn kill(&self) {
         // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::fake_kill(self.0.as_ptr()) }
@@ -339,7 +340,8 @@ impl Drop for Client {
     }
 }
 
-/// The only client, with a separate class. All steps succeed, and all counts start at zero.
+/// The only client, with a class of its own. Initially all steps of the driver succeed and all
+/// counts are zero.
 pub(super) struct Alone {
     client: Client,
     // This field is dropped after the client.
@@ -351,12 +353,12 @@ impl Alone {
         Self::with(|| Client::new(false))
     }
 
-    /// Makes a client whose calls fail without a reply; see [`Client::new`].
+    /// Creates a client whose calls fail if they get no reply; see [`Client::new`].
     pub(super) fn soft() -> Result<Self> {
         Self::with(|| Client::new(true))
     }
 
-    /// Makes a client like that of NFSv4; see [`Client::of_nfs4`].
+    /// Creates a client that behaves like an NFSv4 client; see [`Client::of_nfs4`].
     pub(super) fn of_nfs4() -> Result<Self> {
         Self::with(Client::of_nfs4)
     }
@@ -370,7 +372,7 @@ impl Alone {
         })
     }
 
-    /// Drops the client, and the class when no transport exists any more.
+    /// Drops the client. Then waits until no transport exists, and drops the class.
     pub(super) fn end(self) -> Test {
         drop(self.client);
         wait_gone()?;
@@ -387,7 +389,8 @@ impl Deref for Alone {
     }
 }
 
-/// A thread with a call in flight. Dropping this object kills the call and waits for its end.
+/// A thread with a call in flight. Dropping this object kills the call and waits until the thread
+/// has ended.
 pub(super) struct Process<'a> {
     client: &'a Client,
     thread: Option<NonNull<kernel::bindings::task_struct>>,
@@ -415,7 +418,8 @@ impl Drop for Process<'_> {
     }
 }
 
-/// A call in flight. Dropping it kills all calls of its client, and waits for the end of this call.
+/// A call in flight. Dropping this object kills all calls of the client, and waits for the end of
+/// this call.
 pub(super) struct Pending<'a> {
     client: &'a Client,
     task: Option<NonNull<bindings::rpc_task>>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state that the transports to one server share.
+//! Tests of the state that all transports to one server share.
 
 use super::ensure::Test;
 use crate::servers::{
@@ -73,7 +73,8 @@ mod suite {
             let mistaken =
                 Server::new(&servers, NET, address(1, 20049), Arc::new(0u8, GFP_KERNEL)?)?;
             ensure!(mistaken.shared().is_none());
-            // The next round starts without a reference from this round.
+            // All references are dropped at the end of a round, so the next round starts without
+            // references.
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The text settings of network namespaces.
+//! Tests of the text settings of network namespaces.
 
 use super::{
     allocations::each_allocation,
@@ -52,7 +52,7 @@ mod suite {
         let long = KVec::from_elem(b'x', LONGEST + 1, GFP_KERNEL)?;
         for (text, error) in [
             (REFUSED.as_bytes(), ERANGE),
-            // The text is checked without its newline.
+            // The newline at the end of the text is removed before the text is checked.
             (b"refused\n".as_slice(), ERANGE),
             (b"\xff".as_slice(), EINVAL),
             (long.as_slice(), EINVAL),
@@ -73,7 +73,7 @@ mod suite {
         for _ in 0..3 {
             let settings = Settings::register::<Driver>()?;
             ensure_eq!(Settings::register::<Driver>().err(), Some(EBUSY));
-            // The text that was set before does not apply any more.
+            // After a new registration the setting has its initial value again.
             ensure!(settings.read(net(), Setting::Rails, str::is_empty));
             settings.set(net(), Setting::Rails, b"left")?;
         }

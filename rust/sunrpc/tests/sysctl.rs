@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The files in `/proc/sys/sunrpc`.
+//! Tests of the files in `/proc/sys/sunrpc`.
 
 use super::ensure::Test;
 use crate::sysctl::{
@@ -55,7 +55,7 @@ mod suite {
                 failed += 1;
             }
             drop(table);
-            // The names are free again, so that they can be registered once more.
+            // The files were removed, so files with the same names can be registered again.
             ensure!(Table::register().is_some());
             if !injected {
                 break;

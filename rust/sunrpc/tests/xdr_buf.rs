@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Views of messages. The tests read every byte, from every start, in messages of every form.
+//! Tests of views of messages. The tests read messages of every form completely, from every
+//! possible start.
 
 use super::ensure::Test;
 use crate::xdr_buf::{
@@ -98,7 +99,7 @@ fn bytes(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
     let (mut offset, mut left) = (piece.first, piece.len);
     let last = piece.more.len();
     for (i, page) in Iterator::chain(iter::once(&piece.page), piece.more).enumerate() {
-        // The last page continues in the pages that follow it in memory.
+        // A piece that extends beyond its last page continues in the next pages in memory.
         let here = if i < last { PAGE_SIZE - offset } else { left };
         // SAFETY: The piece is part of this object's memory, which is in the linear mapping.
         let bytes = unsafe {
@@ -143,7 +144,7 @@ fn numbered(bytes: &[u8], start: usize) -> bool {
         .all(|(i, byte)| usize::from(*byte) == (start + i) % 251)
 }
 
-/// Returns offsets at which a mistake is likely.
+/// Returns offsets at which errors are most likely.
 fn borders((head, base, data, tail): Shape) -> [usize; 9] {
     let first = PAGE_SIZE - base % PAGE_SIZE;
     [
@@ -264,7 +265,8 @@ mod suite {
     #[test]
     fn an_only_piece_is_all_of_its_part() -> Test {
         let mut found = 0;
-        // The page of the previous message's head, and then the page of this message's head.
+        // The cache first contains the page of the previous message's head, and then the page of
+        // this message's head.
         let known = KnownPage::none();
         for shape in SHAPES {
             let message = Message::new(shape)?;

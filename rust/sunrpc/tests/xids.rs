@@ -10,11 +10,13 @@ use crate::xids::{
 };
 use kernel::prelude::*;
 
-/// Number of calls in a test. With this number, the test takes each xid of the bag several times.
+/// Number of calls in a test. With this number of calls, the test draws from each slot of the bag
+/// several times.
 const CALLS: u32 = 3 * NUMBERS;
 /// The value of the RPC client's counter when the bag is created.
 const FIRST: u32 = 5;
-/// A procedure with unpredictable ids. The next constant is a procedure without them.
+/// A procedure whose calls have unpredictable ids. The calls of the next procedure have ordinary
+/// ids.
 const SECRET: u32 = 7;
 const PLAIN: u32 = 8;
 
@@ -73,7 +75,7 @@ mod suite {
             ensure_eq!(first & !(1 << 31), FIRST + place);
             ensure_eq!(xids.draw(60_000, place), given | 1 << 31);
         }
-        // Each drawn number is in the bag.
+        // A random number beyond the size of the bag selects a slot inside the bag.
         ensure_eq!(xids.draw(70_000, NUMBERS), 60_000 | 1 << 31);
         Ok(())
     }
@@ -83,11 +85,12 @@ mod suite {
         let mut counter = FIRST;
         let xids = Xids::new(&mut counter)?;
         ensure_eq!(xids.draw(FIRST + OLD - 1, 0), FIRST | 1 << 31);
-        // The call keeps its own id, and the bag keeps that id for another call.
+        // The id in the bag is too old. So the call keeps its own id, and a later call draws that
+        // id from the bag.
         let late = FIRST + 1 + OLD;
         ensure_eq!(xids.draw(late, 1), late);
         ensure_eq!(xids.draw(late + 1, 1), late | 1 << 31);
-        // After the counter has wrapped around, an id from before is not used.
+        // An id that has become too old is removed from the bag, and is not used any more.
         xids.trim(FIRST + 2 + OLD);
         ensure_eq!(xids.draw(FIRST + 3, 2), FIRST + 3);
         // A recent id stays in the bag.

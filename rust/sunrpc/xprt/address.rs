@@ -17,10 +17,10 @@ use kernel::{
 use xprtrdma_base::log::Show;
 use xprtrdma_bindings as bindings;
 
-/// Allocates a C string, to be freed with `kfree`.
+/// Allocates a C string. The caller must free the string with `kfree`.
 fn kstring(text: fmt::Arguments<'_>) -> Result<*const c_char> {
     let text = CString::try_from_fmt(text)?;
-    // SAFETY: The pointer is to a C string.
+    // SAFETY: The pointer points to a C string.
     let copy = unsafe { bindings::xprtrdma_kstrdup(text.as_char_ptr()) };
     NonNull::new(copy)
         .map(|p| p.as_ptr().cast_const())

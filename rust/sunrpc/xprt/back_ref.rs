@@ -11,10 +11,10 @@ use core::{
 use xprtrdma_base::holders::Holders;
 
 impl<T: Transport> Xprt<T> {
-    /// Makes a counted reference to the transport, for an object that the driver's data owns.
+    /// Creates a counted reference to the transport, for an object that the driver's data owns.
     ///
-    /// After [`Transport::stop`], the destruction of the transport waits until no such reference is
-    /// left.
+    /// After [`Transport::stop`], the destruction of the transport waits until no such reference
+    /// exists.
     pub fn back_ref(&self) -> BackRef<T> {
         self.inner.back_refs.add();
         // INVARIANT: The new reference has just been counted.

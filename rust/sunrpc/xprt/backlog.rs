@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Assigns slots to tasks. Tasks that find no free slot wait on the backlog.
+//! The assignment of slots to tasks. Tasks that find no free slot wait in a queue, the backlog.
 
 use super::Xprt;
 use crate::{
@@ -23,7 +23,7 @@ impl<T: Transport> Xprt<T> {
     /// Called only as `rpc_xprt_ops::alloc_slot` of this transport.
     pub(crate) unsafe fn alloc_slot(&self, task: *mut bindings::rpc_task) {
         let Some(slot) = self.pool().pop() else {
-            // SAFETY: The contract of this function is that of the callee.
+            // SAFETY: The contract of this function is the contract of the called function.
             return unsafe { self.wait_for_slot(task) };
         };
         // SAFETY: During the call only this thread uses the task.
@@ -40,7 +40,7 @@ impl<T: Transport> Xprt<T> {
     /// The contract is that of [`Xprt::alloc_slot`].
     #[cold]
     unsafe fn wait_for_slot(&self, task: *mut bindings::rpc_task) {
-        // SAFETY: Only this thread uses the task until the callee queues it.
+        // SAFETY: Only this thread uses the task until the called function queues it.
         unsafe {
             (*task).tk_status = EAGAIN.to_errno();
             bindings::xprt_add_backlog_noncongested(self.as_raw(), task);
@@ -50,7 +50,7 @@ impl<T: Transport> Xprt<T> {
         self.feed_backlog();
     }
 
-    /// Returns a slot to the pool, or hands it to a task on the backlog.
+    /// Returns a slot to the pool, or assigns the slot to a task on the backlog.
     ///
     /// # Safety
     ///
@@ -60,8 +60,8 @@ impl<T: Transport> Xprt<T> {
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
         slot.verdict.write_once(0);
         if !self.is_backlog_empty() {
-            // SAFETY: No thread uses the request. The callee zeroes it and gives it to the first
-            // task on the backlog, if there is such a task.
+            // SAFETY: No thread uses the request. If a task waits on the backlog, the called
+            // function zeroes the request and assigns it to the first such task.
             let taken = unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), rqst) };
             if taken {
                 return;
@@ -77,24 +77,26 @@ impl<T: Transport> Xprt<T> {
 
     /// Assigns free slots to tasks on the backlog.
     ///
-    /// A task that finds the pool empty goes to the backlog. A thread that frees a slot and finds
-    /// the backlog empty puts the slot into the pool. Each of them then looks at the other list
-    /// once more. So the later one finds the earlier one, and no task waits while a slot is free.
+    /// A task that finds the pool empty is put on the backlog. The task's thread then checks the
+    /// pool once more. A thread that frees a slot and finds the backlog empty puts the slot into
+    /// the pool. This thread then checks the backlog once more. So the thread that acts later sees
+    /// what the other thread has done, and no task waits while a slot is free.
     ///
-    /// ORDERING: The caller has made its own change (pushed a slot, or queued a task) before a full
-    /// barrier. After the barrier, this function checks the other list. Both callers do the same.
+    /// ORDERING: The caller has pushed a slot to the pool or queued a task on the backlog, and then
+    /// executed a full barrier. After the barrier, this function checks both the backlog and the
+    /// pool.
     #[cold]
     pub(super) fn feed_backlog(&self) {
         while !self.is_backlog_empty() {
             let Some(slot) = self.pool().pop() else {
                 return;
             };
-            // SAFETY: The slot was free, and this thread has taken it, so it may give the request
-            // away.
+            // SAFETY: The slot was free, and this thread has taken the slot. So this thread may
+            // pass the slot's request to another task.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
-                // Another thread has just served the last task on the backlog. Until this thread
-                // returns the slot, a new task may find the pool empty. So the loop checks the
-                // backlog once more.
+                // Another thread has just assigned a slot to the last task on the backlog. Until
+                // this thread returns its slot, a new task may find the pool empty and wait. So the
+                // loop checks the backlog once more.
                 // ORDERING: `push` is a full barrier.
                 self.pool().push(slot);
             }

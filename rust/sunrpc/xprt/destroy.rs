@@ -18,7 +18,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Safety
 ///
-/// Called once, as `rpc_xprt_ops::destroy`, for a transport that the class's set-up function made.
+/// Called once, as `rpc_xprt_ops::destroy`, for a transport that the class's set-up function
+/// created.
 pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
     // SAFETY: By the caller's contract the transport is valid.
     let xprt = unsafe { Xprt::<T>::from_raw(NonNull::new_unchecked(raw)) };
@@ -30,7 +31,8 @@ pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
     // SAFETY: This is process context, so the function may sleep.
     unsafe { kernel::bindings::synchronize_rcu() };
     // SAFETY: `inner` was initialised by the set-up function, and nothing refers to it any more.
-    // The reference to the module is dropped last, because this code belongs to the module.
+    // The reference to the module is dropped in the last step, because this code belongs to the
+    // module.
     unsafe {
         ptr::drop_in_place(&raw mut (*raw.cast::<Xprt<T>>()).inner);
         free_strings(raw);

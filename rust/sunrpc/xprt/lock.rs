@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send lock: a proof that it is held ([`SendLock`]), and the lock as a connection attempt owns
-//! it ([`ConnectLock`]).
+//! The send lock. [`SendLock`] is a proof that the send lock is held. [`ConnectLock`] is the send
+//! lock while a connection attempt owns it.
 
 use super::Xprt;
 use crate::transport::Transport;
@@ -39,8 +39,8 @@ impl<T: Transport> Xprt<T> {
     }
 }
 
-/// Proof that the current context holds the transport's send lock (`XPRT_LOCKED`). Gives access to
-/// the state that the lock protects.
+/// Proof that the current context holds the transport's send lock (`XPRT_LOCKED`). The proof gives
+/// access to the state that the lock protects.
 pub struct SendLock<'a, T: Transport>(&'a Xprt<T>);
 
 impl<'a, T: Transport> SendLock<'a, T> {
@@ -107,14 +107,14 @@ impl<T: Transport> ConnectLock<T> {
     fn end(&self, result: Result) {
         let this = self.xprt();
         let xprt = this.as_raw();
-        // A task that is woken with 0 would believe that another task has reconnected. So the tasks
-        // are woken with `EAGAIN`, and test whether the transport is connected.
+        // A task that is woken with 0 would conclude that another task has reconnected. So the
+        // tasks are woken with `EAGAIN`, and test whether the transport is connected.
         let status = result.err().unwrap_or(EAGAIN).to_errno();
         // SAFETY: The send lock is held, so no other thread connects or closes. After the unlock
         // only the pending queue is accessed, and the tasks on this queue keep the transport.
         unsafe {
-            // The cookie changes after a failure as well. The waiting tasks may then close the
-            // connection of the old cookie, which must not affect the next attempt.
+            // The cookie changes after a failure as well. Otherwise the waiting tasks might request
+            // that the connection with this cookie be closed, and so disturb the next attempt.
             (*xprt).connect_cookie = (*xprt).connect_cookie.wrapping_add(1);
             if result.is_ok() {
                 (*xprt).stat.connect_count += 1;

@@ -37,8 +37,8 @@ impl<T: Transport> Xprt<T> {
     pub fn stat(&self) -> XprtStat {
         let connected = self.is_connected();
         let _transport = self.transport_lock().lock();
-        // SAFETY: The fields are plain numbers. The lock protects most of them; the others may be
-        // outdated.
+        // SAFETY: The fields are plain numbers. The lock protects most of the fields. The values of
+        // all other fields may be outdated.
         unsafe {
             let xprt = &*self.as_raw();
             let ms = |j: usize| u64::from(Jiffies(j).as_ms());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The congestion window, which limits the number of requests in flight, and the senders that wait
-//! for the window or for another reason.
+//! for a credit or for another resource.
 
 use super::{
     SendLock,
@@ -31,7 +31,7 @@ impl<T: Transport> Xprt<T> {
     }
 
     /// Wakes one waiting sender, which then checks the window again. Needed if no request will end
-    /// soon and wake a sender.
+    /// soon, because only the end of a request wakes a sender otherwise.
     pub fn nudge_senders(&self) {
         self.stop_senders();
         self.wake_senders();
@@ -61,13 +61,13 @@ impl<T: Transport> Xprt<T> {
         compat::smp_mb();
     }
 
-    /// Wakes the senders that [`Xprt::stop_senders`] made wait.
+    /// Wakes the senders that wait because of [`Xprt::stop_senders`].
     pub fn wake_senders(&self) {
         compat::smp_mb();
-        // `xprt_write_space` holds the send lock for a moment. If the destruction of the transport
-        // starts to wait for the lock in that moment, sunrpc does not wake the waiting thread when
-        // it releases the lock, because usually a task holds the lock and keeps the transport. So
-        // this function wakes that thread.
+        // `xprt_write_space` holds the send lock for a moment. If a thread that destroys the
+        // transport starts to wait for the lock in that moment, sunrpc does not wake the thread
+        // when it releases the lock. (sunrpc assumes that a task holds the lock and a reference to
+        // the transport.) So this function wakes that thread.
         // SAFETY: The transport is valid.
         unsafe {
             bindings::xprt_write_space(self.as_raw());
@@ -79,15 +79,15 @@ impl<T: Transport> Xprt<T> {
     ///
     /// # Safety
     ///
-    /// The caller holds the transport's lock. A task begins to wait under the same lock, so no task
-    /// begins to wait before the caller releases it.
+    /// The caller holds the transport's lock. A task begins to wait only under the same lock. So no
+    /// task begins to wait before the caller releases the lock.
     #[inline]
     pub(crate) unsafe fn sender_may_wait(&self) -> bool {
         let xprt = self.as_raw();
-        // SAFETY: These are words of a valid transport, each read once. Other threads may write
-        // them at the same time: a waiting task may leave, and other bits of the state may change.
-        // But only the holder of the transport's lock increases the queue length or sets the tested
-        // bit.
+        // SAFETY: The code reads words of a valid transport, each with a single access. Other
+        // threads may write these words at the same time: a task may stop waiting, and other bits
+        // of the state may change. But only the holder of the transport's lock increases the queue
+        // length or sets the tested bit.
         let (waiting, state) = unsafe {
             (
                 ptr::read_volatile(&raw const (*xprt).sending.qlen),
@@ -97,14 +97,15 @@ impl<T: Transport> Xprt<T> {
         waiting != 0 || state & (1 << bindings::XPRT_CWND_WAIT) != 0
     }
 
-    /// Returns whether a request is in flight. Only a hint: it may have changed already.
+    /// Returns whether a request is in flight. The result is only a hint, because it may be
+    /// outdated at once.
     pub fn is_busy(&self) -> bool {
         // SAFETY: The field is one word of a valid transport, and is read once.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
     }
 
-    /// Returns whether requests other than the caller's, which has a credit, are in flight. Only a
-    /// hint: it may have changed already.
+    /// Returns whether other requests than the caller's request are in flight. The caller's request
+    /// has a credit. The result is only a hint, because it may be outdated at once.
     #[inline]
     pub fn has_others(&self) -> bool {
         // SAFETY: The field is one word of a valid transport, and is read once. Its unit is 1/256

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The `rpc_xprt_ops` of transports that send calls to a client on the client's own connection,
-//! and the function that makes such a transport.
+//! The `rpc_xprt_ops` of transports that send calls to a client on the client's own connection, and
+//! the function that creates such a transport.
 
 use super::{
     Line,
@@ -143,7 +143,8 @@ impl<S: Service> Ops<S> {
         let len = outgoing.message.len();
         // SAFETY: The transport's send lock is held, and the request is on its queue.
         if !unsafe { bindings::xprt_request_get_cong(raw, rqst) } {
-            // The client accepts no more calls now. The task waits until a call completes.
+            // The client accepts no more calls at present. The task waits until another call
+            // completes.
             return compat::EBADSLT;
         }
         let sent = match line.sender() {
@@ -174,7 +175,8 @@ impl<S: Service> Ops<S> {
         }
     }
 
-    /// Fails the calls in flight, and closes the connection: no more calls can be sent on it.
+    /// Fails the calls in flight, and closes the connection, because no more calls can be sent on
+    /// the connection.
     unsafe extern "C" fn close(raw: *mut bindings::rpc_xprt) {
         // SAFETY: The RPC client or the RPC server calls this for a transport of this class.
         unsafe { bindings::xprt_disconnect_done(raw) };
@@ -192,7 +194,8 @@ impl<S: Service> Ops<S> {
             // reference is dropped.
             // SAFETY: The caller holds the send lock and does nothing more with the transport.
             unsafe { bindings::svcrdma_unlock_reverse(raw) };
-            // SAFETY: This is the first reference. The caller gave it up when it called `destroy`.
+            // SAFETY: This drops the first reference, which the caller passed to this function when
+            // it called `destroy`.
             unsafe { bindings::xprt_put(raw) };
             return;
         }
@@ -201,7 +204,8 @@ impl<S: Service> Ops<S> {
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
         // SAFETY: This is the last call for this transport, and no references to it are left.
         unsafe { bindings::svcrdma_free_reverse(raw) };
-        // SAFETY: The transport held this reference to the module, which is dropped only here.
+        // SAFETY: The transport held this reference to the module, and only this code drops the
+        // reference.
         unsafe { kernel::bindings::module_put(bindings::svcrdma_reverse_class.owner) };
     }
 
@@ -218,7 +222,7 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn disable_swap(_raw: *mut bindings::rpc_xprt) {}
 }
 
-/// Makes a transport that sends calls on the connection of `line`. May sleep.
+/// Creates a transport that sends calls on the connection of `line`. May sleep.
 ///
 /// # Safety
 ///
@@ -232,12 +236,14 @@ pub(crate) unsafe fn make<S: Service>(
     let raw =
         unsafe { bindings::xprt_alloc(args.net, size_of::<ReverseXprt<S>>(), S::CALLS, S::CALLS) };
     let xprt = NonNull::new(raw).ok_or(ENOMEM)?;
-    // SAFETY: The field is in memory that was allocated above, and no other thread knows it.
+    // SAFETY: The field is in memory that was allocated above, and no other thread has a pointer to
+    // this memory.
     unsafe { (&raw mut (*raw.cast::<ReverseXprt<S>>()).line).write(line.clone()) };
     let guard = ScopeGuard::new(move || {
         // SAFETY: The line was initialised above, and is dropped only once.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
-        // SAFETY: No other code has the transport. Its strings are null or were allocated for it.
+        // SAFETY: No other code has the transport. The transport's strings are null or were
+        // allocated for the transport.
         unsafe { bindings::svcrdma_free_reverse(raw) }
     });
     // SAFETY: By this function's contract, `dstaddr` points to a complete socket address.
@@ -273,7 +279,8 @@ pub(crate) unsafe fn make<S: Service>(
 
     let mut state = line.0.state.lock();
     if state.ended || state.xprt.is_some() {
-        // The connection is closed, or another RPC client was made for it at the same time.
+        // The connection is closed, or another RPC client was created for the connection at the
+        // same time.
         let ended = state.ended;
         drop(state);
         return Err(if ended {
@@ -282,12 +289,13 @@ pub(crate) unsafe fn make<S: Service>(
             EAGAIN
         });
     }
-    // INVARIANT: The line takes its own reference here. The first reference belongs to the caller.
+    // INVARIANT: The line takes its own reference now. The first reference belongs to the caller.
     // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
     state.xprt = Some(xprt);
     state.sender = Some(sender);
-    // This is a third reference. The RPC server drops it when it frees the connection.
+    // The connection takes a third reference. The RPC server drops this reference when it frees the
+    // connection.
     // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
     // SAFETY: The connection is valid. The code that closes it reads this field after `Line::end`,

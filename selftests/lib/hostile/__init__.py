@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A responder that misbehaves on command; it runs in the server machine.
+"""A responder that violates the protocol on request. The responder runs in the server machine.
 
 proxy    the program: takes calls over RDMA, and forwards them to knfsd over TCP
 verbs    connections: queue pair, memory, connection manager (pyverbs)
@@ -8,8 +8,10 @@ rpc      the parts of RPC and NFS that direct placement of data needs
 row      the form of a row of the tables
 tables   the misbehaviours, and how a client must react to each
 
-It speaks both versions of RPC-over-RDMA, and answers a call in the version of the call. A row
-changes the same field in either version. Features of version two only are in `version_two`.
+The responder supports both versions of RPC-over-RDMA, and answers a call in the version of the
+call. A row of a table changes the same field in either version. Features that only version two has
+are in `version_two`.
 
-Both sides read the tables: the proxy looks up what to do, and the test looks up what to expect.
+The proxy and the test read the same tables: the proxy looks up what to do, and the test looks up
+which reaction to expect.
 """

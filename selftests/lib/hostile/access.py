@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""RDMA to the client's memory, remote invalidation, ends of connections: sections 5.2, 5.6, 5.8."""
+"""Rows about RDMA operations on the client's memory, remote invalidation and ends of connections:
+sections 5.2, 5.6 and 5.8 of the requirements."""
 
 import errno
 import subprocess
@@ -24,10 +25,10 @@ from .row import (
 
 NFSERR_ACCES = 13
 ANY_CAUSE = "any"
-# These rules drop TCP packets without data, so that incoming data are only acknowledged together
-# with data.
-# Maximum length of a packet without data: the bytes of the IP and TCP headers with all options. The
-# second constant is the name of the table of rules.
+# The rules below drop outgoing TCP packets without data, so that the machine acknowledges incoming
+# data only in packets that contain data. The first constant is the maximum length of a packet
+# without data: the number of bytes of the IP and TCP headers with all options. The second constant
+# is the name of the table of rules.
 BARE, SEGMENT = 80, "slow"
 SLOW = f"""
 table inet {SEGMENT} {{
@@ -42,7 +43,7 @@ STALE = "key of an earlier connection"
 
 
 def refused(operation):
-    """Does something that the client's device must refuse; then the connection ends."""
+    """Performs an operation that the client's device must refuse, and then ends the connection."""
     def deed(exchange):
         segment = exchange.call.segments()[-1]
         tell(exchange, segment, operation(exchange.client, segment))
@@ -52,7 +53,8 @@ def refused(operation):
 
 
 def tell(exchange, segment, status):
-    """Logs an access. It is wrong if the client's device grants it."""
+    """Logs an access and its status. Logs an error if the client's device has granted the access.
+    """
     granted = "wrong: access granted: " if status == "success" else ""
     exchange.note(f"{granted}{segment}: {status}")
 
@@ -98,7 +100,7 @@ def use_kept(exchange):
 
 
 def scribble(exchange):
-    """Fills the chunk, then answers with an error and an unused chunk."""
+    """Fills the Write chunk, then answers with an NFS error and returns the chunk as unused."""
     segment = exchange.call.writes[0][0]
     exchange.place([(segment, b"\xee" * segment.length)])
     message, _ = exchange.answer()
@@ -130,7 +132,7 @@ def drop(exchange):
 
 
 def invalidating(key):
-    """Answers and invalidates the key that `key(exchange)` returns."""
+    """Answers correctly, and invalidates the key that `key(exchange)` returns."""
     def deed(exchange):
         message, placed = exchange.answer()
         exchange.place(placed)
@@ -144,7 +146,7 @@ def hold(exchange):
 
 
 def answer_kept(exchange):
-    """Answers the other call, and invalidates what this call has offered."""
+    """Answers the other call, and invalidates the key that this call has offered."""
     other = exchange.kept()
     message, placed = other.answer()
     other.place(placed)
@@ -157,7 +159,8 @@ def bad_and_invalidating(exchange):
 
 
 def moved(exchange):
-    """Answers and invalidates, with another offset in the returned chunk."""
+    """Answers and invalidates the call's key, but changes the offset in the returned Write chunk.
+    """
     message, placed = exchange.answer()
     exchange.place(placed)
     chunk = [segment.but(offset=segment.offset ^ 1 << 40) for segment in message.writes[0]]
@@ -165,9 +168,10 @@ def moved(exchange):
 
 
 def read_under_way(exchange):
-    """Answers and invalidates while an RDMA Read of the chunk is in progress, and delays its data.
+    """Answers and invalidates the call's key while an RDMA Read of the chunk is in progress. Delays
+    the data of this RDMA Read.
 
-    The log says how many octets arrived that are not those of the call.
+    Logs how many octets arrived that differ from the octets of the call.
     """
     segment, client = exchange.call.segments()[0], exchange.client
     _, before = client.read(segment.handle, segment.offset, segment.length)
@@ -175,7 +179,7 @@ def read_under_way(exchange):
     try:
         number = client.begin_read(segment.handle, segment.offset, segment.length)
         message, _ = exchange.answer()
-        # By then the client has begun to send the data.
+        # After this time the client has begun to send the data.
         time.sleep(SLOW_SECONDS / 4)
         exchange.send(message, invalidate=segment.handle)
         time.sleep(SLOW_SECONDS)
@@ -194,14 +198,15 @@ def following(xid):
 
 
 def guess(exchange, key):
-    """Answers the next call before it is sent, and invalidates a key."""
+    """Answers the next call before the client sends that call, and invalidates a key."""
     message, _ = exchange.answer()
     xid = following(message.xid)
     exchange.send(message.but(xid=xid, payload=word(xid) + message.payload[4:]), invalidate=key)
 
 
 def early(exchange):
-    """Answers correctly, then answers the next call, whose region may be the same with another key.
+    """Answers correctly, and then answers the next call before the client sends that call. The next
+    call may use the same region with another key.
     """
     exchange.honest()
     guess(exchange, own(exchange) ^ 1)
@@ -248,7 +253,7 @@ ENDINGS = [
     Row("ends behind the answer", "MAL-103", READ, after_the_answer, ended(ANY_CAUSE)),
 ]
 
-# Rows in which a call gets no answer.
+# Misbehaviours in which the responder does not answer a call.
 SILENCE = [
     Row("never answered", "MAL-153", SMALL, hold, ended(ANY_CAUSE)),
     Row("crowd never answered", "V1-014", CROWD,
@@ -283,7 +288,8 @@ INVALIDATION = [
         ended(ANY_CAUSE, ("reminv_wrong", (0, 1)), ("bad_xid", (0, 1)))),
 ]
 
-# Rows of replies that do not prove that the region is invalid, and of replies that prove it.
+# The table contains replies that do not prove to the client that its region is invalid, and replies
+# that prove this.
 PROOFS = [
     Row("chunk moved", "MAL-013", READ, moved, ignored("seg_mismatch", "reminv_unannounced")),
     Row("own Read chunk invalidated", "MAL-013", WRITE, invalidating(own),

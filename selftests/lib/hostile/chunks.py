@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Chunk lists and payload of a reply: sections 5.4 and 5.5 of the requirements."""
+"""Rows about the chunk lists and the payload of a reply: sections 5.4 and 5.5 of the requirements.
+"""
 
 import errno
 
@@ -24,18 +25,18 @@ from .row import (
 )
 
 ALIEN = Segment((0x12345678, 4096, 0x1000))
-# Positions of words in a message, counted from 0.
-# each position is right if the lists before it are empty
+# Positions of words in a message, counted from 0. Each of these positions is right if the lists
+# that precede it in the message are empty.
 READ_LIST, WRITE_LIST, REPLY_CHUNK = 4, 5, 6
-# position of the segment count of the first Write chunk
+# Position of the segment count of the first Write chunk.
 WRITE_COUNT = 6
-# position of the Reply chunk behind a Write list with one segment
+# Position of the Reply chunk if the Write list has one segment.
 AFTER_WRITES = 12
 NFSERR_ACCES = 13
 
 
 def written(change):
-    """Answers a read with its Write chunk changed."""
+    """Answers a READ call, and changes the Write chunk in the header of the answer."""
     def altering(message, exchange):
         return message.but(writes=change(message.writes, exchange.call.writes))
 
@@ -43,7 +44,8 @@ def written(change):
 
 
 def lengths(change):
-    """Answers a read with other lengths in its Write chunk."""
+    """Answers a READ call, and changes the lengths of the Write chunk in the header of the answer.
+    """
     return written(lambda back, offered: [
         [segment.but(length=change(segment.length, limit.length))
          for segment, limit in zip(back[0], offered[0], strict=True)]])
@@ -58,12 +60,14 @@ def replied(change):
 
 
 def total(count):
-    """Answers through the Reply chunk and says that it holds `count` bytes."""
+    """Answers through the Reply chunk, and states in the header that the chunk contains `count`
+    bytes."""
     return replied(lambda _, offered: filled(offered, count))
 
 
 def gap(which):
-    """Answers with several segments: the first is not full although the second is in use."""
+    """Answers with a chunk of several segments. The header states that the first segment is not
+    full although the second segment contains data."""
     def altering(message, exchange):
         offered = exchange.call.writes[0] if which == "writes" else exchange.call.reply
         back = [offered[0].but(length=offered[0].length - 4), offered[1].but(length=4),
@@ -74,7 +78,7 @@ def gap(which):
 
 
 def inline(count, writes=None):
-    """Answers a read with data inline although a chunk was offered."""
+    """Answers a READ call with inline data although the call offers a Write chunk."""
     def altering(message, exchange):
         start, _ = rpc.item(exchange.rpc, exchange.reply)
         data = exchange.reply[start:start + count]
@@ -86,13 +90,13 @@ def inline(count, writes=None):
 
 
 def nothing_written(exchange):
-    """Claims an answer in the Reply chunk without writing it."""
+    """States that the answer is in the Reply chunk, but writes nothing to the chunk."""
     message, _ = exchange.answer(long=True)
     exchange.send(message)
 
 
 def long_payload(change):
-    """Answers through the Reply chunk with a changed RPC message."""
+    """Writes a changed RPC message to the Reply chunk, and answers."""
     def deed(exchange):
         exchange.reply = change(exchange.reply)
         message, placed = exchange.answer(long=True)
@@ -103,7 +107,7 @@ def long_payload(change):
 
 
 def status(number):
-    """Answers a read with an NFS error, and otherwise as if it had succeeded."""
+    """Answers a READ call with an NFS error, but writes the data as for a successful call."""
     def altering(message, exchange):
         at = rpc.results(exchange.reply)
         return message.but(payload=message.payload[:at] + word(number, 0))
@@ -112,7 +116,7 @@ def status(number):
 
 
 def claims(count):
-    """Says in the RPC message that a read returned `count` bytes."""
+    """States in the RPC message that the READ call has read `count` bytes."""
     def change(octets):
         return octets[:-12] + word(count, 0, count)
 
@@ -120,7 +124,7 @@ def claims(count):
 
 
 def rpc_word(number, value):
-    """Answers with a word of the RPC message changed."""
+    """Answers with an RPC message in which one word is changed."""
     return payload(lambda octets: octets[:4 * number] + word(value) + octets[4 * number + 4:])
 
 
@@ -212,14 +216,15 @@ PAYLOAD = [
         payload(lambda octets: octets + b"\xee" * 3000), failed(errno.EIO)),
     Row("payload ends early", "MAL-095", READ, payload(lambda octets: octets[:40]),
         failed(errno.EIO)),
-    # With this number in `reply_stat`, the RPC client reads the next word as a mismatch of
-    # versions.
+    # If `reply_stat` contains the number 7, the RPC client interprets the next word as a mismatch
+    # of versions.
     Row("reply_stat 7", "MAL-096", SMALL, rpc_word(2, 7), failed(errno.EPROTONOSUPPORT)),
-    # The RPC client sends the call again, which takes a new connection.
+    # The RPC client sends the call again, and makes a new connection for that.
     Row("accept_stat 99", "MAL-096", SMALL, rpc_word(5, 99), ended("retransmission")),
     Row("NFS error with data in the Write chunk", "MAL-097", READ, status(NFSERR_ACCES),
         failed(errno.EACCES)),
-    # The driver does not know NFS: the NFS client uses the placed data and requests the rest.
+    # Our client does not decode NFS, so it accepts the answer. The NFS client uses the data that
+    # arrived, and requests the missing data with another call.
     Row("fewer octets in the chunk than read", "MAL-071", READ,
         lengths(lambda length, _: length // 2), ignored()),
     Row("more octets read than asked for", "MAL-098", READ, claims(0x7fffffff), ignored()),

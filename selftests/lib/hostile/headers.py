@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Completions and fixed headers: sections 5.2 and 5.3 of the requirements."""
+"""Rows about completions and about the fixed parts of headers: sections 5.2 and 5.3 of the
+requirements."""
 
 import struct
 
@@ -39,7 +40,7 @@ def stranger(*words):
 
 
 def of_stranger(exchange):
-    """Returns a right answer, but with an xid that no call has."""
+    """Returns an answer that is correct except for its xid, which no call has."""
     message, _ = exchange.answer()
     return message.but(xid=STRANGER, payload=word(STRANGER) + message.payload[4:])
 
@@ -50,7 +51,8 @@ def twice(exchange):
 
 
 def both_at_once(exchange):
-    """Sends two answers at once: the second arrives while the regions of the first are invalidated.
+    """Sends the same answer twice, directly one after the other. The second copy arrives while the
+    client invalidates the regions of the call.
     """
     message, placed = exchange.answer()
     exchange.place(placed)
@@ -69,7 +71,7 @@ def write_with_immediate(exchange):
 
 
 def swapped(exchange):
-    """Returns an answer whose first words are in the host's byte order."""
+    """Returns an answer whose first words are little-endian."""
     octets = exchange.answer()[0].octets()
     return struct.pack("<4I", *struct.unpack_from(">4I", octets)) + octets[16:]
 
@@ -81,8 +83,8 @@ def flood(exchange):
 
 
 def one_credit(exchange):
-    """Grants one credit, and checks that only one call arrives at a time, except for calls that may
-    have been sent before the first grant arrived."""
+    """Grants one credit with each answer, and checks that only one call arrives at a time. The
+    first calls are not checked: the client may have sent them before the first grant arrived."""
     waiting = exchange.client.waiting
     if exchange.turn >= AT_ONCE and waiting:
         exchange.note(f"wrong: {1 + len(waiting)} calls with one credit")
@@ -90,8 +92,8 @@ def one_credit(exchange):
 
 
 def guess(exchange):
-    """Answers some calls before the client sends them: with one credit they wait while another call
-    is in flight."""
+    """Answers some calls before the client sends these calls. They wait in the client, because the
+    client has only one credit and another call is in flight."""
     message, _ = exchange.answer()
     if exchange.turn == 9:
         for xid in (message.xid + n for n in range(-6, 7) if n):
@@ -163,7 +165,7 @@ FIXED_HEADER = [
     Row("MSGP", "MAL-034", SMALL, patched(3, MSGP), dropped("bad_proc")),
     Row("DONE", "MAL-035", SMALL, before(lambda x: header(x.call, DONE)), ignored("bad_proc"),
         protocol=1),
-    # Version two has no such procedure.
+    # Version two has no procedure that corresponds to RDMA_DONE.
     Row("DONE in version two", "MAL-172", SMALL, before(lambda x: header(x.call, DONE)),
         dropped("bad_proc"), protocol=2),
     Row("DONE for nobody", "MAL-035", SMALL, before(stranger(DONE)),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Transport messages of both versions, by the independent coder of `tools/host/xdr_oracle.py`."""
+"""Transport messages of both versions. They are encoded and decoded by `tools/host/xdr_oracle.py`,
+which is independent of the module's code."""
 
 import dataclasses
 import pathlib
@@ -30,12 +31,12 @@ class Segment(tuple):
 
 
 def word(*numbers):
-    """Returns numbers as XDR."""
+    """Encodes numbers as XDR."""
     return struct.pack(f">{len(numbers)}I", *numbers)
 
 
 def numbers(octets, at, count=1):
-    """Returns numbers from XDR; fewer numbers if there are too few bytes."""
+    """Decodes numbers from XDR. Returns fewer numbers than requested if there are too few bytes."""
     count = min(count, max(0, len(octets) - at) // 4)
     return struct.unpack(f">{count}I", octets[at:at + 4 * count])
 
@@ -46,10 +47,12 @@ def padded(octets):
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The form of a version's messages: the XDR of its header, and the names of its arms."""
+    """The format of the messages of one version: the XDR of the header, and the names of the
+    header's union arms."""
 
     xdr: tuple
-    # names of the arms in this version, by their names in version one, which a `Message` uses
+    # Names of the arms in this version. The keys are the names in version one, which a `Message`
+    # uses.
     arms: dict
 
     def name(self, arm):
@@ -57,7 +60,7 @@ class Layout:
         return self.arms.get(arm, arm)
 
     def arm(self, name):
-        """Returns the arm with this name in the version."""
+        """Returns the arm (by its name in version one) that has this name in this version."""
         return next((arm for arm, other in self.arms.items() if other == name), name)
 
 
@@ -75,20 +78,22 @@ class Message:
     """A message, decoded or to be encoded."""
 
     xid: int
-    # version that determines the layout of the message; None: the version of its call
+    # Version that determines the layout of the message; None means the version of its call.
     wire: int | None = None
-    vers: int | None = None  # content of the version word; None: the version of the layout
+    vers: int | None = None  # Content of the version word; None means the version of the layout.
     credit: int = GRANT
     kind: str = "RDMA_MSG"
-    direction: int = REPLY   # direction word, in version two only; an option has one, too
-    # the Read list: pairs (position, Segment)
+    # Direction word, which exists only in version two. An option has a direction, too.
+    direction: int = REPLY
+    # The Read list: pairs of a position and a Segment.
     reads: list = dataclasses.field(default_factory=list)
     # the Write list: each chunk is a list of Segments
     writes: list = dataclasses.field(default_factory=list)
     reply: list | None = None                                # the Reply chunk: a list of Segments
-    # name of an error's arm, and its lowest and highest version
+    # If the message is an error: the name of the error's arm, and the lowest and the highest
+    # supported version.
     error: tuple = ()
-    # number of an option, and its information
+    # If the message is an option: the number of the option, and its information.
     option: tuple = (0, b"")
     payload: bytes = b""
 
@@ -141,7 +146,8 @@ def version(octets):
 
 
 def decode(octets):
-    """Returns a `Message` from its bytes, of a version in LAYOUTS; raises Malformed."""
+    """Decodes a `Message` of a version in LAYOUTS from its bytes. Raises Malformed if the bytes
+    cannot be decoded."""
     wire = version(octets)
     layout = LAYOUTS[wire]
     value, at = layout.xdr[0](octets, 0)
@@ -168,7 +174,8 @@ def segments(value):
 
 
 def filled(offered, count):
-    """Returns the segments of a chunk with the lengths that `count` bytes fill."""
+    """Returns the segments of a chunk with changed lengths: each length is the number of bytes in
+    that segment if `count` bytes are written to the chunk."""
     lengths = []
     for segment in offered:
         lengths.append(min(segment.length, count))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The program: takes calls by RDMA, forwards them to knfsd by TCP, and answers as requested.
+"""The program of the responder: receives calls over RDMA, forwards them to knfsd over TCP, and
+answers as requested.
 
-Requests are lines of JSON on its input, and each gets a line of JSON on its output, as with the
-server's helper. One loop serves everything.
+Requests of the test are lines of JSON on standard input. Each request is answered by a line of JSON
+on standard output, as by the helper in the server machine. One loop handles all connections and
+requests.
 """
 
 import functools
@@ -40,10 +42,11 @@ MAGIC = b"\xf6\xab\x0e\x18"
 # Private data of the responder: version 1, no remote invalidation, messages of 4096 bytes in both
 # directions.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
-# Size of the largest message without RDMA if nothing is announced, and the minimum of this size for
-# each version.
+# The first constant is the maximum size in bytes of a message if the private data announce no size.
+# The second constant contains the minimum of this maximum size for each version.
 INLINE, INLINE_FLOOR = 1024, {1: 1024, 2: 4096}
-# numbers of the procedures: those with an RPC message, the error, the option
+# Numbers of the procedures. The first constant contains the procedures with an RPC message, the
+# second is the procedure of errors, the third that of options.
 MESSAGES, ERROR, OPTIONAL = (0, 1), 4, 5
 SHOWN = 160  # number of bytes of a message that the log shows
 
@@ -70,9 +73,10 @@ class Exchange:
         return message
 
     def answer(self, long=False):
-        """Returns the right answer, and the data to write first: (Message, [(Segment, data)]).
+        """Returns the correct answer as a Message, and the data that must be written before the
+        answer is sent, as pairs (Segment, data).
 
-        `long` puts it into the Reply chunk even if it would fit inline.
+        With `long`, the RPC message is put into the Reply chunk even if it would fit inline.
         """
         message = Message(self.call.xid, self.call.wire, credit=self.client.proxy.grant,
                           payload=self.reply)
@@ -95,7 +99,7 @@ class Exchange:
         return message, placed
 
     def place(self, placed, immediate=False):
-        """Makes the RDMA Writes of an answer."""
+        """Makes the RDMA Writes that belong to an answer."""
         write = self.client.write_with_immediate if immediate else self.client.write
         for segment, data in placed:
             status = write(segment.handle, segment.offset, data)
@@ -114,13 +118,15 @@ class Exchange:
         self.client.send(octets, **more)
 
     def goes_with(self, message):
-        """Returns a message in the version of this call, unless it has a version."""
+        """Sets the version of a message to the version of this call, unless the message has a
+        version already. Returns the message."""
         if isinstance(message, Message) and message.wire is None:
             return message.but(wire=self.call.wire)
         return message
 
     def expect(self, message):
-        """Records a call of this program, so that its answer is not forwarded to knfsd."""
+        """If the message is a call of this program to the client, records its xid, so that the
+        client's answer is not forwarded to knfsd."""
         if isinstance(message, Message) and rpc.direction(message.payload) == CALL:
             self.client.own.add(message.xid)
 
@@ -133,7 +139,7 @@ class Exchange:
         self.client.send_many(octets, count)
 
     def keep(self):
-        """Keeps this call without an answer, for a later deed."""
+        """Keeps this call without answering it, so that a later misbehaviour can use the call."""
         self.client.proxy.kept.append(self)
 
     def kept(self):
@@ -170,13 +176,14 @@ def pieces(chunk, data):
 
 
 def private(octets):
-    """Returns version, flags and sizes of private data, or None."""
+    """Returns the version, the flags and the sizes in private data, or None if there are none."""
     at = octets.find(MAGIC)
     return octets[at + 4:at + 8] if 0 <= at <= len(octets) - 8 else None
 
 
 def announced_size(found, index):
-    """Returns a size in bytes from private data, or the size that counts if there are none."""
+    """Returns a size in bytes from private data, or the default size if there are no private data.
+    """
     return (found[index] + 1) * 1024 if found else INLINE
 
 
@@ -191,10 +198,10 @@ class Client(Connection):
         self.inline = {wire: max(takes, floor) for wire, floor in INLINE_FLOOR.items()}
         # In version two the client may accept more than this responder announces to send.
         self.inline[2] = min(self.inline[2], max(sends, INLINE_FLOOR[2]))
-        # The version of its last call, and whether an answer has already told the client its
-        # credits.
+        # The version of the client's last call, and whether an answer has already granted credits
+        # to the client.
         self.wire, self.granted = 1, False
-        # Remote invalidation needs both sides' consent.
+        # Remote invalidation is used only if the private data of both ends announce support of it.
         self.invalidates = bool(theirs and ours and theirs[1] & ours[1] & 1)
         self.tcp = tcp
         # Calls that knfsd has not answered, and xids of this program's own calls to the client.
@@ -207,7 +214,7 @@ class Client(Connection):
             self.message(self.received.popleft())
 
     def message(self, octets):
-        """Handles a message of the client as a responder must."""
+        """Handles a message of the client as the protocol requires of a responder."""
         if not self.seen:
             self.proxy.note(f"first {octets[:SHOWN].hex()}")
         self.seen += 1
@@ -258,13 +265,14 @@ class Client(Connection):
             self.forward(exchange.rpc)
 
     def check_direction(self, message, octets):
-        """Logs an error if the direction in version two is not that of the RPC message."""
+        """Logs an error if the direction in the header of version two differs from the direction of
+        the RPC message."""
         if message.wire > 1 and message.direction != rpc.direction(octets):
             self.proxy.note(f"wrong: {message} has another direction")
 
     @staticmethod
     def is_call(octets):
-        """Returns whether a message that cannot be decoded must be answered."""
+        """Returns whether a message that cannot be decoded is a call, and so must be answered."""
         kind, direction = (*numbers(octets, 12, 2), None, None)[:2]
         if version(octets) == 1:
             return kind in MESSAGES
@@ -328,23 +336,24 @@ class Proxy:
         self.row: Any = None
         self.exchange: Any = None
         self.left, self.kept = 0, []
-        self.plans = []  # plans for the next connection requests, in their order
+        self.plans = []  # plans for the next connection requests, in the order of the requests
         self.largest = 0  # size of the largest right answer in bytes
         self.grant = GRANT
-        # The lowest and the highest version, and the version of a message that says so.
+        # The lowest and the highest supported version, and the version of the error messages that
+        # report them.
         self.speaks = min(LAYOUTS), max(LAYOUTS), 1
         self.commands = b""
 
     def note(self, text):
         self.log.append(text)
 
-    # The next methods are the loop that serves everything.
+    # The next methods are the loop that handles all connections and requests.
 
     def run(self):
         print("ready", flush=True)
         while True:
             for client in list(self.clients):
-                # While the loop waited for an operation, messages may have arrived, too.
+                # While the loop waited for the end of an operation, messages may have arrived.
                 if client.received or client.broken:
                     self.serve(client, client.take)
             sources: dict[int, Callable[[], None]] = {
@@ -357,12 +366,12 @@ class Proxy:
                 sources[fd]()
 
     def serve(self, client, work):
-        """Does some work for a client; an error only ends its connection."""
+        """Does some work for a client. An error ends only the client's connection."""
         if client not in self.clients:
             return
         if client.short_lived:
-            # The client's first call can arrive before the event that the connection is
-            # established.
+            # The connection must end when it is established. The client's first call can arrive
+            # before the event that reports that the connection is established.
             self.drop(client)
             return
         try:
@@ -388,7 +397,7 @@ class Proxy:
             try:
                 self.request(cm_id, announced, self.plans.pop(0) if self.plans else {})
             except PyverbsRDMAError as error:
-                # The client gave up before its request was accepted.
+                # The client gave up before its connection request was accepted.
                 self.note(f"not accepted: {error}")
         elif name == "established" and self.clients and self.clients[-1].short_lived:
             self.drop(self.clients[-1])
@@ -396,7 +405,8 @@ class Proxy:
             self.drop(self.disconnected())
 
     def disconnected(self):
-        """Returns the client whose connection has ended, which the event does not say."""
+        """Returns the client whose connection has ended. The event does not tell which connection
+        has ended."""
         if len(self.clients) == 1:
             return self.clients[0]
         listed = subprocess.run(LIST_CONNECTIONS, stdout=subprocess.PIPE, check=True).stdout
@@ -408,7 +418,7 @@ class Proxy:
                     self.clients[0])
 
     def request(self, cm_id, announced, plan):
-        """Treats a connection request as planned."""
+        """Handles a connection request as its plan says."""
         try:
             if plan.get("reject"):
                 raise ConnectionError("as planned")
@@ -427,7 +437,8 @@ class Proxy:
         self.note(f"accepted {plan}")
 
     def misbehave(self, stage, exchange):
-        """Returns whether the present row handled a call."""
+        """Applies the misbehaviour of the current row to a call if the row is for that call.
+        Returns whether it was applied."""
         if not self.left or self.row.stage != stage or not self.row.matches(exchange):
             return False
         exchange.turn = self.row.times - self.left
@@ -454,17 +465,17 @@ class Proxy:
             print(json.dumps(answer), flush=True)
 
     def do_arm(self, name):
-        """Misbehaves by this row from now on, as often as it says."""
+        """Misbehaves from now on as this row says, for the number of calls that the row says."""
         self.row, self.log = tables.find(name), []
         self.left = self.row.times
 
     def do_speak(self, low, high, wire=1):
-        """Speaks only these versions from now on. Error messages about other versions use the
+        """Supports only these versions from now on. Error messages about other versions use the
         layout of version `wire`."""
         self.speaks, self.log = (low, high, wire), []
 
     def do_log(self):
-        """Returns how many calls the row has not met yet, and the log."""
+        """Returns to how many calls the row has still to be applied, and the log."""
         return [self.left, self.log]
 
     def do_plan(self, plans):
@@ -472,7 +483,7 @@ class Proxy:
         self.plans, self.log = plans, []
 
     def do_segments(self):
-        """Returns the memory that a call of an earlier row offers."""
+        """Returns the segments of memory that the last kept call offers."""
         return self.kept[-1].call.segments()
 
     def do_largest(self):
@@ -484,11 +495,13 @@ class Proxy:
         return self.clients[-1].calls
 
     def do_touch(self, handle, address):
-        """Writes to these segments on the newest connection; returns the status."""
+        """Writes to the client's memory at a handle and an address, on the newest connection.
+        Returns the status."""
         return self.clients[-1].write(handle, address, b"evil")
 
     def do_again(self):
-        """Reads again the memory of the call that a row kept last; returns the result."""
+        """Reads the memory of the last kept call again. Returns the result of a comparison with the
+        bytes that were read before."""
         exchange = self.kept[-1]
         try:
             return "the same" if exchange.gather() == exchange.rpc else "something else"
@@ -500,7 +513,8 @@ class Proxy:
         self.grant = count
 
     def do_ping(self):
-        """Writes no bytes to each client: the connection of a client that is gone then ends."""
+        """Makes an RDMA Write of zero bytes to each client. If a client no longer exists, its
+        connection then ends."""
         for client in self.clients:
             self.serve(client, client.ping)
 
@@ -509,12 +523,13 @@ class Proxy:
         self.drop(self.clients[-1])
 
     def do_release(self):
-        """Answers the call that a row kept last, and forgets it."""
+        """Answers the last kept call, and does not keep it any longer."""
         exchange = self.kept.pop()
         self.serve(exchange.client, exchange.honest)
 
     def do_probe(self):
-        """Accesses the memory of the row's call; returns the status."""
+        """Accesses the memory of the last call to which the row was applied. Returns the status of
+        the access."""
         segment = next((s for s in self.exchange.call.segments() if s.length), None)
         if segment is None:
             return ""

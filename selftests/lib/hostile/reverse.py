@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Calls of the server: section 5.7 of the requirements."""
+"""Rows about calls from the server to the client (callbacks): section 5.7 of the requirements."""
 
 from . import rpc as calls
 from .message import CALL, REPLY, Message, Segment, numbers, word
@@ -29,7 +29,7 @@ def call(octets=None, xid=XID, **changes):
 
 
 def reverse(*args, **more):
-    """Sends a Call of the callback service and then the right answer."""
+    """Sends a Call of the callback service, and then the correct answer to the client's call."""
     return before(call(*args, **more))
 
 
@@ -43,8 +43,8 @@ def with_pending_xid(exchange):
 
 
 def chain(message, count):
-    """Sends many Calls of the callback service at once, which ends the connection, and then the
-    right answer."""
+    """Sends many Calls of the callback service at once, and then the correct answer to the client's
+    call. The client ends the connection."""
     def deed(exchange):
         exchange.send_many(made(message, exchange), count)
         exchange.honest()
@@ -58,10 +58,11 @@ def call_and_drop(exchange):
 
 
 def referring(number, ours):
-    """Returns a callback with a slot of its own that refers to a call of the client.
+    """Returns a callback in a separate slot of the session. The callback refers to a call of the
+    client.
 
-    The client's service, a single thread, waits up to half a second for the end of that call, and
-    then serves the callback anyway.
+    The client's callback service has a single thread. It waits up to half a second for the end of
+    that call, and then serves the callback even if the call has not ended.
     """
     minor, session, *refers = calls.sequence(ours)
     body = word(0, minor, 0, 2, SEQUENCE) + session + word(1, number, CREDITS - 1, 0, 1) \
@@ -89,7 +90,8 @@ def keep_and_call_back(exchange):
 
 
 def call_back_and_keep(exchange):
-    """Sends the same callbacks again, which refer to the call of the client that was kept first."""
+    """Sends the same callbacks again, and keeps this call. The callbacks refer to the client's call
+    that was kept first."""
     call_back(exchange)
     exchange.keep()
 
@@ -110,8 +112,8 @@ ANSWERED, REFUSED = ignored(answered=1), ignored(refused=1)
 
 REVERSE = [
     Row("CB_NULL", "MAL-124", SMALL, reverse(), ANSWERED),
-    # A fast client may serve all callbacks, as the client of the debug kernel did in one run of
-    # three.
+    # A fast client may serve all callbacks before the limit is reached. The client on the debug
+    # kernel did so in one run of three.
     Row("more calls than reverse credits", "MAL-111", SMALL, chain(call(), 200),
         ended("too many callbacks", ("bc_overflow", (1, 200)), answered=None), full=True),
     Row("call with a Read list", "MAL-112", SMALL, reverse(reads=[(60, ALIEN)]), REFUSED),

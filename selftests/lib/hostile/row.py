@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The form of a row: the calls that it meets, what happens to them, and how the client must react.
+"""The form of a row in the tables of misbehaviours: the calls to which the row is applied, the
+responder's misbehaviour, and the reaction that the client must show.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ SMALL, READ, LIST, WRITE = "small", "read", "list", "write"
 PROBE = "probe"
 # Several calls at once.
 TWO, CROWD = "two", "crowd"
-AT_ONCE = 8  # number of calls in a crowd
+AT_ONCE = 8  # number of calls in a "crowd"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,16 +23,18 @@ class Reaction:
     """How the client must react, as section 5.1 of the requirements says."""
 
     errno: int = 0        # errno of the system call
-    # pairs (name or names of counters, number of events); all other counters must not change
+    # Pairs of a counter's name (or alternative names) and a number of events. All other counters
+    # must not change.
     counters: tuple = ()
-    lost: str = ""        # cause for which connections ended, or "any"; empty if none ended
+    # cause for which connections ended, or "any"; empty if no connection ended
+    lost: str = ""
     times: int = 1        # number of connections that ended
     refused: int = 0      # number of error messages of the client; None: any number
     answered: int = 0     # number of callbacks that the client answers; None: any number
     refusal: str = "ERR_CHUNK"  # error that the client reports in RDMA_ERROR messages
 
     def by(self, protocol):
-        """Returns the same reaction with the counter names of that version."""
+        """Returns the same reaction with the names that the counters have in this version."""
         if protocol == 1:
             return self
         return dataclasses.replace(self, counters=tuple(
@@ -45,8 +48,8 @@ IN_VERSION_TWO = {"err_chunk": "err_bad_header"}
 
 def reaction(counters, **more):
     """Returns a reaction. `counters` are names, or pairs of a name and a number. A name means that
-    the counter rises by one. The number of a pair says by how much it rises; a pair of numbers
-    gives a range. `|` separates alternative names."""
+    the counter rises by one. The number of a pair says by how much the counter rises. A pair of
+    numbers instead of the number is a range. `|` separates alternative names."""
     pairs = [(c, 1) if isinstance(c, str) else c for c in counters]
     return Reaction(counters=tuple(
         (names.split("|"), times if isinstance(times, tuple) else (times, times))
@@ -55,7 +58,8 @@ def reaction(counters, **more):
 
 def ignored(*counters, **more):
     """Returns reaction I of the requirements: the client processes the message as if nothing were
-    wrong. Or returns reaction D for a message that no call waits for: the client drops it."""
+    wrong. For a message for which no call waits, the reaction is D: the client drops the message.
+    """
     return reaction(counters, **more)
 
 
@@ -66,7 +70,8 @@ def dropped(counter):
 
 
 def failed(number, *counters):
-    """Returns reaction F of the requirements: the call ends with this error, once."""
+    """Returns reaction F of the requirements: the call ends with this error, and is not sent again.
+    """
     return reaction(counters, errno=number)
 
 
@@ -84,14 +89,14 @@ BAD_PAYLOAD = failed(errno.EIO, "bad_payload")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One misbehaviour."""
+    """One misbehaviour of the responder."""
 
     name: str
     rules: str            # numbers of the requirements that the row tests
     on: str               # kind of call to which the misbehaviour happens
     deed: object          # the misbehaviour: a function of an `Exchange`
     reaction: Reaction
-    # number of calls that the row meets, or number of times that one call is sent
+    # number of calls to which the row is applied, or number of times that a single call is sent
     times: int = 1
     stage: str = "reply"  # "reply": knfsd has replied; "call": knfsd has not seen the call
     full: bool = False    # whether the row runs in full size only
@@ -111,14 +116,16 @@ class Row:
         return bool(call.reads)
 
 
-# The small call of the tests, which no client answers from its caches: FSSTAT, or its COMPOUND.
+# The tests' small call, which no client answers from its caches: FSSTAT in NFSv3, or a COMPOUND in
+# NFSv4.
 SMALL_CALLS = ((rpc.NFS, 3, 18), (rpc.NFS, 4, 1))
 
 
-# The next functions are deeds, or make deeds.
+# The next functions are misbehaviours, which are functions of an `Exchange`, or return
+# misbehaviours.
 
 def altered(change, **more):
-    """Answers with `change(message, exchange)`, which is a Message or bytes."""
+    """Answers with the result of `change(message, exchange)`, which is a Message or bytes."""
     def deed(exchange):
         message, placed = exchange.answer(**more)
         exchange.place(placed)
@@ -128,7 +135,7 @@ def altered(change, **more):
 
 
 def fields(**changes):
-    """Answers with some fields of the message changed."""
+    """Answers with a message in which some fields are changed."""
     return altered(lambda message, _: message.but(**changes))
 
 
@@ -136,13 +143,14 @@ FIXED_WORDS = 4  # number of words with which the header begins in every version
 
 
 def place(number, wire):
-    """Returns the position of a word of version one's header: version two has its direction before
-    it."""
+    """Returns the position of a word of version one's header. In version two, words after the fixed
+    part have a position that is higher by one, because the direction precedes them."""
     return number + (number >= FIXED_WORDS and wire == 2)
 
 
 def patched(number, value, **more):
-    """Answers with one word of the message changed; numbers are those of version one."""
+    """Answers with a message in which one word is changed. `number` is the position of the word in
+    version one."""
     return altered(lambda message, _: replaced(message, number, value), **more)
 
 
@@ -155,7 +163,8 @@ def replaced(message, number, value):
 
 
 def cut(length):
-    """Answers with only the first bytes: as many as version one would need for the same words."""
+    """Answers with only the first bytes of the message. `length` is the number of bytes that the
+    same words have in version one."""
     def change(message, _):
         return message.octets()[:4 * place(length // 4, message.wire) + length % 4]
 
@@ -163,7 +172,7 @@ def cut(length):
 
 
 def payload(change):
-    """Answers with the RPC message changed."""
+    """Answers with a changed RPC message."""
     return altered(lambda message, _: message.but(payload=change(message.payload)))
 
 
@@ -174,7 +183,7 @@ def error(name, low=0, high=0, **changes):
 
 
 def header(message, procedure, *more):
-    """Returns a header with the xid and in the version of a message."""
+    """Returns a header with the xid and the version of a message."""
     return word(message.xid, message.wire, 32, procedure, *more)
 
 
@@ -184,8 +193,8 @@ def raw(make):
 
 
 def before(*things):
-    """Sends several messages and then the right answer. The arguments are messages, or functions of
-    the exchange that return a message."""
+    """Sends several messages, and then the correct answer. Each argument is a message or a function
+    of the exchange that returns a message."""
     def deed(exchange):
         for thing in things:
             exchange.send(made(thing, exchange))
@@ -200,8 +209,8 @@ def made(thing, exchange):
 
 
 def one_by_one(*deeds):
-    """Returns a deed that does the first of `deeds` at the first call, the second at the second
-    call, and so on."""
+    """Returns a misbehaviour that applies the first of `deeds` to the first call, the second to the
+    second call, and so on."""
     def deed(exchange):
         deeds[exchange.turn](exchange)
 

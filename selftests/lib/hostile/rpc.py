@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
-"""RPC messages: which procedure, and where the data item of a reply is (RFC 5531, 1813, 8881)."""
+"""Functions that find the procedure of a call and the data item of a reply in RPC messages (RFC
+5531, 1813, 8881)."""
 
 from .message import CALL, numbers
 
 NFS = 100003
 READLINK3, READ3 = 5, 6
-CREDENTIALS = 28  # position of a call's credentials, behind the flavour of the credentials
+CREDENTIALS = 28  # position of a call's credentials, after the flavour of the credentials
 ATTRIBUTES3 = 84
 SESSION_ID = 16
 SEQUENCE_RESULT = 36
@@ -36,7 +37,7 @@ def sequence(call):
 
 
 def opaque(octets, at):
-    """Returns start and length of an opaque item, and the position behind it."""
+    """Returns start and length of an opaque item, and the position after the item."""
     length, = numbers(octets, at)
     return at + 4, length, at + 4 + (length + 3) // 4 * 4
 
@@ -50,7 +51,8 @@ def results(reply):
 
 
 def item(call, reply):
-    """Returns start and length of a reply's data item that may be written directly, or None."""
+    """Returns start and length of the reply's data item that may be placed directly into the
+    client's memory, or None if there is no such item."""
     at = results(reply)
     program, version, number = procedure(call)
     if at is None or program != NFS:
@@ -69,7 +71,8 @@ def item3(number, reply, at):
 
 
 def item4(reply, at):
-    """Returns the data of the READ or READLINK of a compound, after the known operations."""
+    """Returns start and length of the data of a compound's READ or READLINK. Only operations that
+    this function can skip may precede it."""
     status, = numbers(reply, at)
     _, _, at = opaque(reply, at + 4)
     count, = numbers(reply, at)

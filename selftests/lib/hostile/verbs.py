@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections of either end: a queue pair, its memory, and the connection manager."""
+"""Connections of the responder and of the requester: a queue pair, its memory, and the connection
+manager."""
 
 import collections
 import contextlib
@@ -36,7 +37,8 @@ CM_EVENT = {getattr(ce, name): name[len("RDMA_CM_EVENT_"):].lower()
 
 
 def with_descriptor(make, kind):
-    """Returns an object of pyverbs and its file descriptor, which pyverbs does not expose."""
+    """Creates an object of pyverbs. Returns the object and its file descriptor, which pyverbs does
+    not expose."""
     def descriptors():
         found = set()
         for fd in os.listdir("/proc/self/fd"):
@@ -50,7 +52,8 @@ def with_descriptor(make, kind):
     before = descriptors()
     made = make()
     fd = (descriptors() - before).pop()
-    # The event that select() has seen may be gone, together with its object.
+    # After select() has reported an event, the event may disappear together with its object. So
+    # reading the descriptor must not block.
     os.set_blocking(fd, False)
     return made, fd
 
@@ -74,7 +77,8 @@ class Listener:
         self.id.listen(16)
 
     def bind(self, address):
-        """Binds to the address; a process that is ending may still have it for a moment."""
+        """Binds to the address. Tries again if the address is in use, because a process that is
+        ending may still use the address for a moment."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             try:
@@ -135,7 +139,8 @@ class Connection:
         self.qp.modify(*self.id.init_qp_attr(state))
 
     def accept(self, private, reads=16):
-        """Accepts the client's request; `reads` is how many RDMA Reads this side may issue."""
+        """Accepts the client's connection request. `reads` is the maximum number of RDMA Reads that
+        this side may have in progress."""
         parameters = ConnParam(resources=reads, depth=reads, qp_num=self.qp.qp_num,
                                data_len=len(private))
         parameters.set_private_data(private)
@@ -170,7 +175,8 @@ class Connection:
             self.broken = self.broken or status
 
     def post(self, opcode, length, memory, offset=0, rkey=0, address=0, extra=0):
-        """Posts a work request over some bytes of this side's memory; returns its number."""
+        """Posts a work request that uses some bytes of this side's memory. Returns the number of
+        the work request."""
         self.number += 1
         entry = SGE(memory.buf + offset, length, memory.lkey)
         wr = SendWR(wr_id=self.number, opcode=opcode, num_sge=1, imm_data=extra, sg=[entry])
@@ -185,7 +191,7 @@ class Connection:
         return self.number
 
     def wait(self, number):
-        """Waits for a work request; returns its status."""
+        """Waits for the completion of a work request. Returns the status of the completion."""
         deadline = time.monotonic() + WAIT_SECONDS
         while number not in self.done:
             self.drain()
@@ -196,14 +202,16 @@ class Connection:
         return self.done.pop(number)
 
     def perform(self, opcode, data=b"", length=None, **more):
-        """Stages `data`, executes one operation and waits for its end; returns its status."""
+        """Copies `data` to registered memory, executes one operation and waits for its completion.
+        Returns the status of the completion."""
         if data:
             self.stage.write(data, len(data))
         length = len(data) if length is None else length
         return self.wait(self.post(opcode, length, self.stage, **more))
 
     def send(self, octets, invalidate=None, immediate=None):
-        """Sends a message without waiting; if it fails, the connection is broken.
+        """Sends a message without waiting for its completion. If the Send fails, the connection is
+        broken.
 
         The key to invalidate is in the union with the immediate data.
         """
@@ -215,7 +223,7 @@ class Connection:
         return self.post(opcode, len(octets), self.outgoing, at, extra=extra)
 
     def send_many(self, octets, count):
-        """Sends the same message many times, with one post."""
+        """Sends the same message many times, with a single call that posts all work requests."""
         entry = SGE(self.outgoing.buf + self.store(octets), len(octets), self.outgoing.lkey)
         chain = [None]
         for number in range(self.number + count, self.number, -1):
@@ -225,7 +233,7 @@ class Connection:
         self.qp.post_send(chain[-1])
 
     def store(self, octets):
-        """Puts a message where it can stay while it is in flight."""
+        """Copies a message to memory in which it can stay while it is in flight."""
         if self.outgoing_at + len(octets) > self.outgoing_bytes:
             self.outgoing_at = 0
         at, self.outgoing_at = self.outgoing_at, self.outgoing_at + len(octets)
@@ -234,23 +242,24 @@ class Connection:
         return at
 
     def write(self, rkey, address, data):
-        """Makes an RDMA Write; returns its status."""
+        """Makes an RDMA Write. Returns the status of the completion."""
         return self.perform(e.IBV_WR_RDMA_WRITE, data, rkey=rkey, address=address)
 
     def ping(self):
-        """Writes no bytes, without waiting; if it fails, the connection is broken."""
+        """Posts an RDMA Write of zero bytes, and does not wait for its completion. If the Write
+        fails, the connection is broken."""
         self.post(e.IBV_WR_RDMA_WRITE, 0, self.stage)
 
     def read(self, rkey, address, length):
-        """Makes an RDMA Read; returns status and data."""
+        """Makes an RDMA Read. Returns the status and the data."""
         return self.end_read(self.begin_read(rkey, address, length), length)
 
     def begin_read(self, rkey, address, length):
-        """Posts an RDMA Read; returns its number."""
+        """Posts an RDMA Read. Returns the number of the work request."""
         return self.post(e.IBV_WR_RDMA_READ, length, self.stage, rkey=rkey, address=address)
 
     def end_read(self, number, length):
-        """Waits for an RDMA Read; returns status and data."""
+        """Waits for the completion of an RDMA Read. Returns the status and the data."""
         status = self.wait(number)
         return status, self.stage.read(length, 0)
 
@@ -259,7 +268,8 @@ class Connection:
                             extra=1)
 
     def atomic(self, rkey, address):
-        """Makes an atomic operation on the peer's memory, which fetches a number and adds one."""
+        """Makes an atomic operation on the peer's memory. The operation fetches a number and adds
+        one to it."""
         return self.perform(e.IBV_WR_ATOMIC_FETCH_AND_ADD, length=8, rkey=rkey, address=address)
 
     def disconnect(self):

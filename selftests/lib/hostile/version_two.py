@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Features of version two only: negotiation, direction, options: section 5.9 of the requirements.
+"""Rows about features that only version two has: negotiation, direction and options. See section
+5.9 of the requirements.
 """
 
 import errno
@@ -40,18 +41,18 @@ OLD_RANGE, NEW_RANGE, BOTH = (1, 1), (3, 9), (1, 2)
 # The next functions make options.
 
 def option(xid=STRANGER, **changes):
-    """Returns an undefined option of the peer."""
+    """Returns a message with an option that is not defined."""
     return Message(xid, kind="RDMA_OPTIONAL", direction=CALL,
                    option=(UNKNOWN, INFORMATION)).but(**changes)
 
 
 def option_with_reply(exchange):
-    """Returns an option with the right answer to a call as its payload."""
+    """Returns an option whose payload is the correct answer to a call."""
     return option(exchange.call.xid, payload=exchange.answer()[0].payload)
 
 
 def option_of_length(length, direction=CALL, xid=STRANGER):
-    """Returns an option that claims this length of its information."""
+    """Returns an option whose header states this length of the option's information."""
     return lambda exchange: header(exchange.call.but(xid=xid), OPTIONAL, direction, UNKNOWN,
                                    length) + INFORMATION + bytes(3)
 
@@ -67,7 +68,7 @@ def error_for(xid, number):
 
 
 def as_call(exchange):
-    """Returns the right answer with the direction of a Call."""
+    """Returns the correct answer, but with the direction of a Call."""
     return exchange.answer()[0].but(direction=CALL)
 
 
@@ -77,23 +78,24 @@ def flood_of_broken_calls(exchange):
 
 
 def short(procedure, length):
-    """Sends the first bytes of a message without lists."""
+    """Sends only the first bytes of a message whose chunk lists are empty, and then the correct
+    answer."""
     return before(lambda x: header(x.call, procedure, REPLY, 0, 0, 0)[:length])
 
 
 def version_one(message, _):
-    """Returns the right answer, but in version one."""
+    """Returns the correct answer, but in version one."""
     return message.but(wire=1)
 
 
 def flood(exchange):
-    """Sends more options at once than can be refused."""
+    """Sends more options at once than the client can refuse, and then the correct answer."""
     exchange.send_many(option(), MESSAGES)
     exchange.honest()
 
 
 def large_first(exchange):
-    """Sends a long answer after the answer to the probe; no call waits for it."""
+    """Sends the answer to the probe, and then a long answer for which no call waits."""
     exchange.honest()
     message, _ = exchange.answer()
     rest = (word(STRANGER) + message.payload[4:]).ljust(LARGE, b"\0")
@@ -158,7 +160,8 @@ VERSION_TWO = [
         REFUSED_OPTION),
     Row("padding that is not zero", "MAL-190", SMALL, before(option_padded_oddly),
         REFUSED_OPTION),
-    # The peer has changed its version: the call is sent again, in a version that it supports now.
+    # The error means that the peer has changed its version. The client sends the call again, in a
+    # version that the peer now supports.
     Row("ERR_VERS for a call", "MAL-023", SMALL, error("ERR_VERS", *OLD_RANGE),
         ended("any", "err_vers")),
 ]
@@ -168,8 +171,8 @@ REVERSE_TWO = [
     Row("call with the direction of a Reply", "MAL-168", SMALL, before(call(direction=REPLY)),
         ignored("bad_direction")),
     Row("a Reply as a Call", "MAL-167", SMALL, before(as_call), ignored("bad_direction")),
-    # The client would refuse each of these callbacks. The limit on refusals is the same as for
-    # options.
+    # The client would refuse each of these callbacks. The limit on the number of refused callbacks
+    # is the same as the limit on refused options.
     Row("flood of calls with broken lists, version two", "MAL-118, MAL-184", SMALL,
         flood_of_broken_calls,
         ended("any", ("opt_flood", (0, MESSAGES)), refused=None)),
@@ -187,7 +190,7 @@ REVERSE_TWO = [
 # The next functions and rows are about answers to the probe.
 
 def swallow(exchange):
-    """Sends no answer."""
+    """Sends no answer to the probe."""
 
 
 def hold(exchange):
@@ -199,7 +202,7 @@ def drop(exchange):
 
 
 def refuse_and_drop(exchange):
-    """Says that there is only version one, and then ends the connection."""
+    """Answers that only version one is supported, and then ends the connection."""
     exchange.send(Message(exchange.call.xid, kind="RDMA_ERROR", error=("ERR_VERS", *OLD_RANGE)))
     exchange.client.wait(exchange.client.number)
     exchange.drop()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A requester that misbehaves; it runs in the client machine, against our server only.
+"""A requester that violates the protocol. The requester runs in the client machine, and is used
+only with our server.
 
 verbs    connections to a server (pyverbs)
 calls    RPC calls of NFS, and the meaning of their replies
@@ -8,5 +9,6 @@ session  sessions of NFSv4.1, and callbacks of the server
 row      the form of a row of the tables
 tables   the misbehaviours, and how the server must react to each
 
-It is the counterpart of the hostile responder, and uses that responder's messages and connections.
+The requester is the counterpart of the hostile responder, and uses the responder's classes for
+messages and connections.
 """

@@ -7,12 +7,14 @@ from ..hostile.message import CALL, numbers, padded, word
 NULL, COMPOUND = 0, 1
 NONE = word(0, 0)
 SYS = word(1, 20, 0, 0, 0, 0, 0)  # credentials of root on a machine without a name
-# Credentials of RPCSEC_GSS: version 1, data, sequence number 1, the service, a handle of no bytes.
+# Credentials of RPCSEC_GSS. Their fields are version 1, a data call, sequence number 1, the
+# service, and an empty handle.
 INTEGRITY = word(6, 20, 1, 0, 1, 2, 0)
 LOOKUP, PUTROOTFH, READ, READLINK, WRITE = 15, 24, 25, 27, 38
 FILE_SYNC = 2
-ANYBODY = bytes(16)  # stateid for a client that has not opened the file
-# The numbers in a reply to a call that was executed: it was accepted, and with success.
+ANYBODY = bytes(16)  # the stateid that a client uses if it has not opened the file
+# The two states in the reply to a call that was executed: the call was accepted, and its execution
+# succeeded.
 ACCEPTED, SUCCESS = 0, 0
 
 
@@ -34,23 +36,23 @@ def name(text):
 
 
 def choose(path):
-    """Returns the operations that choose a file or a directory."""
+    """Returns the operations that make a file or a directory the current filehandle."""
     return [word(PUTROOTFH), *(word(LOOKUP) + name(part) for part in path.strip("/").split("/"))]
 
 
 def compound(xid, path, *operations, credential=SYS):
-    """Builds a compound of version 4.0 whose operations act on this file."""
+    """Builds a call with a compound of NFSv4.0. The operations act on the file `path`."""
     return call(xid, COMPOUND, body(path, *operations), credential)
 
 
 def body(path, *operations):
-    """Returns the arguments of a compound of version 4.0 whose operations act on this file."""
+    """Returns the arguments of a compound of NFSv4.0. The operations act on the file `path`."""
     steps = [*choose(path), *operations]
     return word(0, 0, len(steps)) + b"".join(steps)
 
 
 def write(offset, length):
-    """Returns the beginning of a WRITE, which ends where the data begin."""
+    """Returns a WRITE operation without its data."""
     return word(WRITE) + ANYBODY + word(0, offset, FILE_SYNC, length)
 
 
@@ -63,8 +65,9 @@ def readlink():
 
 
 def outcome(reply):
-    """Returns the meaning of a reply: ("denied",), ("accepted", its state) if the call was not
-    executed, else ("nfs", the state of the compound).
+    """Returns the meaning of a reply: ("denied",) if the call was denied, ("accepted", its state)
+    if the call was accepted but not executed, ("null",) for the reply to a NULL call, and ("nfs",
+    the state of the compound) otherwise.
     """
     if numbers(reply, 8) != (ACCEPTED,):
         return ("denied",)

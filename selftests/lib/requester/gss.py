@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Calls of NFS that Kerberos protects (RFC 2203), by the machine's own library."""
+"""NFS calls that Kerberos protects (RFC 2203). The GSS library of this machine protects the calls.
+"""
 
 import ctypes
 
@@ -9,11 +10,12 @@ from ..hostile.message import CALL, numbers, word
 from . import calls
 
 FLAVOUR, DATA, INIT = 6, 0, 1
-# Services: the header of a call is signed, its arguments are signed as well, or are encrypted.
+# The three services of RPCSEC_GSS. The first signs the header of a call. The second also signs the
+# arguments. The third encrypts the arguments.
 AUTHENTICATION, INTEGRITY, PRIVACY = 1, 2, 3
 COMPLETE, CONTINUE_NEEDED = 0, 1
 MUTUAL, CONFIDENTIAL, INTEGRAL = 2, 16, 32
-# Seconds within which the server's daemon accepts a context.
+# Time limit in seconds in which the server's daemon must accept a context.
 CONTEXT_SECONDS = 30
 
 
@@ -37,7 +39,7 @@ class Library:
         self.file = ctypes.CDLL("libgssapi_krb5.so.2")
 
     def call(self, function, *args):
-        """Calls a function, and returns its major status."""
+        """Calls a function of the library, and returns the function's major status."""
         minor = ctypes.c_uint32()
         major = getattr(self.file, function)(ctypes.byref(minor), *args)
         if major & 0xffff0000:
@@ -49,7 +51,8 @@ class Library:
         return ctypes.c_void_p.in_dll(self.file, name)
 
     def made(self, function, *args):
-        """Calls a function whose last argument is a buffer that it fills. Returns the bytes."""
+        """Calls a function of the library that fills the buffer in its last argument. Returns the
+        bytes in the buffer."""
         out = Octets()
         self.call(function, *args, ctypes.byref(out))
         return bytes(out)
@@ -69,7 +72,7 @@ class Context:
             raise AssertionError("a token too many")
 
     def step(self, token):
-        """Takes a token of the server. Returns a token for the server."""
+        """Processes a token from the server. Returns the next token for the server."""
         out = Octets()
         self.library.call(
             "gss_init_sec_context", None, ctypes.byref(self.context), self.name,
@@ -95,7 +98,8 @@ class Context:
         return found.payload[handle:handle + length], found.payload[start:start + size]
 
     def compound(self, xid, service, path, *operations):
-        """Builds a compound that acts on this file, protected by a service."""
+        """Builds a call with a compound that acts on the file `path`. A GSS service protects the
+        call."""
         self.sequence += 1
         header = (word(xid, CALL, 2, rpc.NFS, 4, calls.COMPOUND)
                   + credential(DATA, self.sequence, service, self.handle))

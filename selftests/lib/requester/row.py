@@ -21,30 +21,33 @@ class Reaction:
     """How the server must react."""
 
     kind: str
-    error: str = ""                # error with which the server refuses
-    versions: tuple = (1, 1)       # versions that an error about the version names
-    # function of (stage, client, answer) that complains if the answer is wrong
+    error: str = ""                # error with which the server refuses a message
+    versions: tuple = (1, 1)       # lowest and highest version in an error about the version
+    # Function of (stage, client, answer) that raises an error if the answer is wrong.
     check: Callable | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One misbehaviour."""
+    """One misbehaviour of the requester."""
 
     name: str
     deed: Callable   # function of a `Client` that returns messages to send
     reaction: Reaction
-    private: bytes | None = None  # private data of the connection request; None: the usual data
+    # private data of the connection request; None means the usual data
+    private: bytes | None = None
 
 
 dropped = Reaction(DROPPED)
 ended = Reaction(ENDED)
-# Either the connection ends or the calls are served. In both cases other clients notice nothing.
+# The reaction is either that the connection ends or that the calls are served. In both cases other
+# clients are not disturbed.
 anything = Reaction(ANY)
 wrong_version = Reaction(REFUSED, "ERR_VERS")
 refused = Reaction(REFUSED, "ERR_CHUNK")
 
 
 def served(check=None):
-    """The call must be answered with an RPC reply, which `check` judges."""
+    """Returns the reaction that the server answers the call with an RPC reply. `check` judges the
+    reply."""
     return Reaction(SERVED, check=check)

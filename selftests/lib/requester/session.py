@@ -13,7 +13,9 @@ DELEGRETURN, OPEN = 8, 18
 CB_SEQUENCE, CB_RECALL = 11, 4
 PROGRAM = 0x40000000
 BACKCHANNEL = 2
-# Maximum sizes of a request and of both replies, operations, requests; no numbers of Reads.
+# The attributes of a channel of the session: no padding, the maximum sizes of a request, of a reply
+# and of a cached reply, the maximum numbers of operations and of requests, and an empty list for
+# RDMA Reads.
 CHANNEL = word(0, 4000, 4000, 4000, 16, 1, 0)
 READ, WANT_READ_DELEGATION = 1, 0x100
 READ_DELEGATION = 1
@@ -44,12 +46,13 @@ class Session:
         xid = self.client.next()
         self.client.send(self.client.message(payload=compound(xid, *operations), xid=xid))
         found = self.client.receive()
-        # The server may send a callback again.
+        # The server may send a callback before it answers. Callbacks are skipped here.
         while found and rpc.direction(found.payload) == CALL:
             found = self.client.receive()
         if found is None or found.xid != xid or calls.outcome(found.payload) != ("nfs", 0):
             raise AssertionError(f"answered by {found}")
-        # Behind the header of the RPC: a status, a tag of no bytes, and a count.
+        # The results begin after the RPC header, the status of the compound, an empty tag and the
+        # number of results.
         return found.payload[rpc.results(found.payload) + 12:]
 
     def call(self, *operations):
@@ -62,8 +65,9 @@ class Session:
         steps = calls.choose(path)
         results = self.call(*steps, word(OPEN, 0, READ | WANT_READ_DELEGATION, 0) + self.id
                             + calls.name("owner") + word(0, 0) + calls.name(name))
-        # SEQUENCE, an operation and a status for each step; then OPEN: its stateid, the change of
-        # the directory, flags, and the attributes that were set.
+        # The results begin with SEQUENCE, and with the operation number and the status of each
+        # step. The results of OPEN follow: the stateid, the change of the directory, flags, and the
+        # attributes that were set.
         at = 8 + rpc.SEQUENCE_RESULT + 8 * len(steps) + 8 + STATE + 20 + 4
         at += 4 + 4 * numbers(results, at)[0]
         kind, = numbers(results, at)
@@ -72,12 +76,12 @@ class Session:
         return results[at + 4:at + 4 + STATE]
 
     def give_back(self, path, delegation):
-        """Returns the delegation of a file to the server."""
+        """Makes the client return the delegation of a file to the server."""
         self.call(*calls.choose(path), word(DELEGRETURN) + delegation)
 
 
 class Callback:
-    """A recall that the server sent, and answers to it."""
+    """A recall that the server has sent, and the answers to this recall."""
 
     def __init__(self, message):
         self.message = message
@@ -95,7 +99,7 @@ class Callback:
         self.numbers = numbers(message.payload, at + rpc.SESSION_ID, 3)
 
     def reply(self, xid=None):
-        """Returns the right reply, as an RPC message."""
+        """Returns the correct reply as an RPC message."""
         sequence, slot, highest = self.numbers
         return (word(self.xid if xid is None else xid, REPLY, 0, 0, 0, 0) + word(0, 0, 2)
                 + word(CB_SEQUENCE, 0) + self.session + word(sequence, slot, highest, highest)

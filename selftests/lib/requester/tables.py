@@ -22,30 +22,32 @@ SEGMENTS, CHUNKS = 64, 16
 # A length that is longer than any call may be.
 HUGE = 4 << 20
 NEW = b"\xa5"
-# Bytes of the reply to a READ of the requester's file, besides the data: the header of the RPC, the
-# compound's, PUTROOTFH, four LOOKUPs, and the READ's.
+# Number of bytes in the reply to a READ of the requester's file, without the data. These are the
+# bytes of the RPC header, of the compound's header, of PUTROOTFH and four LOOKUPs, and of the
+# READ's results before the data.
 REPLY_HEAD = 24 + 12 + 5 * 8 + 16
 
 
-# The next functions are deeds, or make deeds.
+# The next functions are misbehaviours, which are functions of a `Client`, or return misbehaviours.
 
 def null(**fields):
-    """Builds a call of NULL with some fields of the header changed."""
+    """Builds a NULL call with changed fields of the header."""
     return lambda client: client.message(**fields)
 
 
 def patched(number, value):
-    """Builds a call of NULL with one word of the message changed."""
+    """Builds a NULL call, and changes one word of the message."""
     return lambda client: replaced(client.message(), number, value)
 
 
 def cut(length):
-    """Builds the beginning of a call of NULL."""
+    """Builds only the first bytes of a NULL call."""
     return lambda client: client.message().octets()[:length]
 
 
 def more(*words):
-    """Builds the first words of a header, followed by other words than those that belong there."""
+    """Builds a message: the first words are the beginning of a correct header, and the following
+    words are given by the arguments."""
     return lambda client: word(client.next(), 1, 32) + word(*words)
 
 
@@ -55,7 +57,7 @@ def payload(make):
 
 
 def swapped(client):
-    """Builds a message whose first words are in the byte order of the host."""
+    """Builds a message whose first words are little-endian."""
     octets = client.message().octets()
     return struct.pack("<4I", *struct.unpack_from(">4I", octets)) + octets[16:]
 
@@ -65,7 +67,8 @@ def immediate(client):
 
 
 def write_with_immediate(client):
-    """Writes to memory that the server never exposed."""
+    """Makes an RDMA Write with immediate data, although the server never offers memory to clients.
+    """
     client.connection.post_write_with_immediate()
 
 
@@ -74,7 +77,7 @@ def segment_of(client, length=64):
 
 
 def with_reads(*positions, **fields):
-    """Builds a call of NULL with a segment at each of these Positions."""
+    """Builds a NULL call whose Read list has a segment at each of these Positions."""
     def deed(client):
         segment = segment_of(client)
         return client.message(reads=[(position, segment) for position in positions], **fields)
@@ -83,7 +86,8 @@ def with_reads(*positions, **fields):
 
 
 def with_chunks(writes=None, reply=None):
-    """Builds a call of NULL with Write chunks and a Reply chunk, each with a number of segments."""
+    """Builds a NULL call with Write chunks and a Reply chunk. The arguments give the number of
+    segments of each chunk."""
     def deed(client):
         _, segment = client.memory(64, WRITE)
         return client.message(writes=[[segment] * count for count in writes or ()],
@@ -93,7 +97,8 @@ def with_chunks(writes=None, reply=None):
 
 
 class Writing:
-    """Builds a WRITE whose data are in a Read chunk, with one fault."""
+    """Builds a WRITE call whose data are in a Read chunk. The arguments can make one part of the
+    call wrong."""
 
     def __init__(self, claimed=BLOCK, chunk=None, pieces=1, place=0, behind=b"", rights=READ,
                  change=None, credential=calls.SYS, inline=b""):
@@ -117,7 +122,8 @@ class Writing:
 
 
 def written(count):
-    """Checks that the server's file begins with `count` new bytes, and that the rest is unchanged.
+    """Checks that the server's file begins with `count` new bytes, and that the other bytes are
+    unchanged.
     """
     def judge(stage, _client, answer):
         outcome = calls.outcome(answer.payload)
@@ -131,7 +137,7 @@ def written(count):
 
 
 def not_written(stage, _client, answer):
-    """Checks that no operation was executed, and that no byte of the file has changed."""
+    """Checks that the call has failed, and that no byte of the file has changed."""
     outcome = calls.outcome(answer.payload)
     if outcome == ("nfs", 0):
         raise AssertionError("success")
@@ -139,7 +145,7 @@ def not_written(stage, _client, answer):
 
 
 def reading(count, write=None, reply=None):
-    """Builds a READ with a Write chunk and a Reply chunk of these lengths."""
+    """Builds a READ call with a Write chunk and a Reply chunk of these lengths."""
     def deed(client):
         client.stage.refill()
         xid = client.next()
@@ -152,7 +158,8 @@ def reading(count, write=None, reply=None):
 
 
 def read_into(kind, length):
-    """Checks that the data are in the client's memory, and that this part of the chunk was used."""
+    """Checks that the data are in the client's memory, and that the answer states the used length
+    of the chunk correctly."""
     def judge(stage, client, answer):
         if answer.kind != kind:
             raise AssertionError(f"{answer.kind} instead of {kind}")
@@ -169,7 +176,7 @@ def read_into(kind, length):
 
 
 def reading_link(client):
-    """Builds a READLINK with a Write chunk for the text."""
+    """Builds a READLINK call with a Write chunk for the text of the link."""
     client.stage.link(LINK, TEXT)
     xid = client.next()
     return client.message(payload=calls.compound(xid, LINK, calls.readlink()), xid=xid,
@@ -177,7 +184,8 @@ def reading_link(client):
 
 
 def link_read(_stage, client, answer):
-    """Checks that the text is in the client's memory, and its length in the message."""
+    """Checks that the text of the link is in the client's memory, and that the length of the text
+    is in the message."""
     if calls.outcome(answer.payload) != ("nfs", 0) or answer.payload[-4:] != word(len(TEXT)):
         raise AssertionError("not the length of the text")
     used = sum(segment.length for segment in answer.writes[0])
@@ -197,21 +205,21 @@ def reading_more_than_a_call(client):
 
 
 def inline(_stage, _client, answer):
-    """Checks that the reply is in the message, and that the chunk was returned unused."""
+    """Checks that the reply is inline, and that the chunk was returned as unused."""
     if answer.kind != "RDMA_MSG" or sum(s.length for s in answer.reply or ()):
         raise AssertionError(f"answered by {answer}")
 
 
 def failed(_stage, _client, answer):
-    """Checks that the operation failed, but not the call."""
+    """Checks that the NFS operation has failed, and that the RPC call was executed."""
     outcome = calls.outcome(answer.payload)
     if outcome[0] != "nfs" or outcome[1] == 0:
         raise AssertionError(f"{outcome} instead of an operation that failed")
 
 
 def long_call(make=calls.null, behind=(), payload=b""):
-    """Builds a call that is completely in a chunk at Position zero. The call is the result of
-    `make(xid)`."""
+    """Builds a message whose whole RPC call is in a Read chunk at Position zero. The call is the
+    result of `make(xid)`."""
     def deed(client):
         xid = client.next()
         content = make(xid)
@@ -228,8 +236,9 @@ def null_reply(_stage, _client, answer):
 
 
 class TwoWrites:
-    """Builds two WRITEs whose data are in two Read chunks. `order` makes the Read list of the
-    chunks, each of which has two segments; `shift` moves the second Position.
+    """Builds a call with two WRITEs whose data are in two Read chunks. Each chunk has two segments.
+    `order` determines the order of the segments in the Read list. `shift` is added to the Position
+    of the second chunk.
     """
 
     def __init__(self, order=lambda first, second: first + second, shift=0):
@@ -253,8 +262,8 @@ class TwoWrites:
 
 
 def with_empty(deed, where):
-    """Builds the message of a deed, with segments of no bytes added to each chunk:
-    `where(empty, segments)` returns its segments."""
+    """Builds the message that `deed` builds, and adds empty segments to each chunk. `where(empty,
+    segments)` returns the new list of a chunk's segments."""
     def built(client):
         message = deed(client)
 
@@ -281,7 +290,7 @@ def amid(empty, segments):
 
 
 def longest(more):
-    """Builds a WRITE whose call is `more` bytes longer than the longest call that the server
+    """Builds a WRITE call that is `more` bytes longer than the longest call that the server
     accepts. The data are followed by bytes that belong to no operation."""
     def deed(client):
         client.stage.refill()
@@ -295,7 +304,7 @@ def longest(more):
 
 
 def twice(make):
-    """Sends the same message twice, one directly behind the other."""
+    """Sends the same message twice in immediate succession."""
     def deed(client):
         client.connection.send_many(make(client).octets(), 2)
 
@@ -303,7 +312,7 @@ def twice(make):
 
 
 def many(count, make=None):
-    """Sends the same call many times, with one post."""
+    """Sends the same call many times, with a single call that posts all work requests."""
     def deed(client):
         octets = (make(client) if make else client.message()).octets()
         client.connection.send_many(octets, count)
@@ -319,7 +328,8 @@ SIZES = [
     *(Row(f"{length} octets", cut(length), dropped) for length in (3, 8, 15, 16, 20, 27)),
     Row("28 octets: no payload", cut(HEADER), refused),
     Row("payload of a word", cut(HEADER + 4), refused),
-    # The server drops this message, and may close the connection before the next call is answered.
+    # The server drops the message of the next row, and may close the connection before it answers
+    # the next call.
     Row("payload of an xid and a direction: for the RPC layer", cut(HEADER + 8), anything),
     Row("odd length", lambda client: client.message().octets() + b"\0", served()),
     Row("Send with immediate data", immediate, ended),
@@ -456,8 +466,8 @@ DATA = [
 ]
 
 def sent_back(empty):
-    """Checks that a READ was written to its chunk, and that all segments were returned, `empty` of
-    them unused."""
+    """Checks that the data of a READ were written to the READ's chunk, that all segments were
+    returned, and that `empty` segments are unused."""
     def judge(stage, client, answer):
         segments = answer.reply if answer.kind == "RDMA_NOMSG" else answer.writes[0]
         used = [segment.length for segment in segments if segment.length]
@@ -470,7 +480,7 @@ def sent_back(empty):
 
 
 def gone(client):
-    """Builds a WRITE whose memory is not registered any more."""
+    """Builds a WRITE call, and then deregisters the memory that contains the call's data."""
     message = Writing()(client)
     client.connection.take_back()
     return message
@@ -503,7 +513,8 @@ ROOM = [
 ]
 
 def in_another_domain(deed):
-    """Builds the message of a deed, with memory of another protection domain."""
+    """Builds the message that `deed` builds, with memory from another protection domain than the
+    connection's."""
     def built(client):
         client.connection.change_domain()
         return deed(client)
@@ -529,7 +540,8 @@ KEYS = [
 
 
 def reading_into(client, rights, size=BLOCK):
-    """Builds a READ into memory with these rights. The memory may be shorter than the call says."""
+    """Builds a READ call that offers memory with these access rights. The memory may be shorter
+    than the call states."""
     xid = client.next()
     segment = client.memory(size, rights)[1].but(length=BLOCK)
     return client.message(payload=calls.compound(xid, PATH, calls.read(0, BLOCK)), xid=xid,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A requester that speaks version two to a server of ours, rightly and wrongly.
+"""A requester that sends correct and incorrect messages of version two to our server.
 
 After each row the test checks the connections with calls in version one.
 """
@@ -19,7 +19,8 @@ wrong_option = Reaction(REFUSED, "ERR_OPTION")
 
 
 def two(deed=None, **fields):
-    """Returns the messages of a deed, or a call of NULL, in version two."""
+    """Returns the message that `deed` builds, changed to version two. Without `deed`, returns a
+    NULL call in version two."""
     def sent(client):
         message = deed(client) if deed else client.message()
         return message.but(**{"wire": 2, "direction": CALL} | fields)
@@ -28,7 +29,7 @@ def two(deed=None, **fields):
 
 
 def patched(number, value):
-    """Builds a call of NULL with one word of the message changed."""
+    """Builds a NULL call, and changes one word of the message."""
     return lambda client: replaced(two()(client), number, value)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections of the requester. They have the features of the responder's connections, and are made
-from the active side.
+"""Connections of the requester. They are based on the responder's connections, but this end
+requests the connection.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ REACHABLE = RIGHTS[READ] | RIGHTS[WRITE]
 class Requester(Connection):
     """A connection to a server. `connect` establishes it."""
 
-    # Many connections exist at a time, so these sizes are small.
+    # These sizes are small, because a test makes many connections at the same time.
     stage_bytes, outgoing_bytes = 4096, 256 << 10
 
     def __init__(self, device, address, port, receives=RECEIVES, source=None):
@@ -57,18 +57,19 @@ class Requester(Connection):
 
     def start(self):
         attributes, mask = self.id.init_qp_attr(e.IBV_QPS_INIT)
-        # The access rights of the peer are set here, because the connection manager knows them only
-        # when the connection is established.
+        # The peer's access rights to memory are set here, because the connection manager sets them
+        # only when the connection is established.
         attributes.qp_access_flags = REACHABLE
         self.qp.modify(attributes, mask)
         for number in range(self.receives):
             self.post_receive(number)
 
     def connect(self, private=PRIVATE, reads=16, establish=True):
-        """Connects, and returns the server's private data. Without `establish` the server is left
-        waiting.
+        """Connects, and returns the server's private data. If `establish` is false, the last
+        message that establishes the connection is not sent, so the server continues to wait for it.
         """
-        # The device retries for ever if the server's Sends find no Receive.
+        # With this value of `rnr_retry` the server's device retries a Send for ever if this side
+        # has posted no Receive.
         parameters = ConnParam(resources=reads, depth=reads, rnr_retry=7, retry=7,
                                qp_num=self.qp.qp_num, data_len=len(private))
         if private:
@@ -82,7 +83,7 @@ class Requester(Connection):
         return announced
 
     def request(self, private=PRIVATE):
-        """Sends a connection request, and ignores the outcome."""
+        """Sends a connection request, and does not wait for the answer."""
         parameters = ConnParam(resources=1, depth=1, qp_num=self.qp.qp_num, data_len=len(private))
         parameters.set_private_data(private)
         self.id.connect(parameters)
@@ -115,7 +116,8 @@ class Requester(Connection):
         return "disconnected" in self.events or bool(self.broken)
 
     def memory(self, content, rights=READ):
-        """Returns a region with this content, or with this length."""
+        """Registers memory with this content or, if `content` is a number, with this length.
+        Returns the region and a segment that describes it."""
         length = content if isinstance(content, int) else len(content)
         region = MR(self.domain, max(length, 1), RIGHTS[rights])
         if not isinstance(content, int) and content:
@@ -124,23 +126,25 @@ class Requester(Connection):
         return region, Segment((region.rkey, length, region.buf))
 
     def change_domain(self):
-        """Registers later memory in a protection domain to which the queue pair does not belong."""
+        """Makes later calls of `memory` use a protection domain to which the queue pair does not
+        belong."""
         self.domain = PD(self.device.context)
 
     def take_back(self):
-        """Ends the peer's access to the latest region."""
+        """Deregisters the latest region, so that the peer can no longer access it."""
         self.regions.pop().close()
 
     def post_write_with_immediate(self):
-        """Posts a Write of zero bytes to the server. It consumes a Receive of the server."""
+        """Posts an RDMA Write of zero bytes with immediate data. Such a Write consumes a Receive of
+        the server."""
         self.post(e.IBV_WR_RDMA_WRITE_WITH_IMM, 0, self.stage, extra=7)
 
     def fall_silent(self):
-        """Makes the requester answer and acknowledge nothing from now on."""
+        """Makes the requester stop answering and acknowledging packets."""
         self.qp.modify(QPAttr(qp_state=e.IBV_QPS_ERR), e.IBV_QP_STATE)
 
     def receive_one(self, seconds):
-        """Returns the next message, or None."""
+        """Returns the next message, or None if no message arrives in time."""
         deadline = time.monotonic() + seconds
         while not self.received:
             self.drain()

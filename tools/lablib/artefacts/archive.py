@@ -41,7 +41,8 @@ def apt_options():
 
 
 def install_on_host(package):
-    """Installs mmdebstrap, the only package that this machine may lack."""
+    """Installs mmdebstrap if it is missing. No other package needs to be installed on this machine.
+    """
     if not shutil.which("apt-get"):
         raise LabError(f"{package} is missing and this is no Debian: install it by hand")
     log = "/dev/null"

@@ -2,8 +2,8 @@
 """rust-project.json and rustdoc for the crates of the module.
 
 kbuild neither knows the dependencies between our crates nor documents an external module. The
-dependencies come from rust/Kbuild, which defines them; rustdoc's options come from the compiler
-commands that kbuild saved.
+dependencies are read from rust/Kbuild, which defines them. The options of rustdoc are taken from
+the compiler commands that kbuild has saved.
 """
 
 import json
@@ -20,14 +20,15 @@ CRATES = ("proto", "bindings", "base", "rdma", "sunrpc", "client")
 CRATE = "xprtrdma_{}"
 # The options that kbuild passes to every crate of an external module.
 GIVEN = ("core", "kernel", "pin_init", "zerocopy", "zerocopy_derive")
-# Compiler options that rustdoc does not know, with or without a value.
+# Compiler options that rustdoc does not accept. The first constant contains options with a value,
+# the second options without a value.
 ALONE = ("--emit", "-Zbinary_dep_depinfo", "-Cembed-bitcode", "--out-dir=")
 WITH_VALUE = ("--crate-type", "--out-dir", "-o")
 SECONDS = 300
 
 
 def edges():
-    """Returns for each crate the crates that it uses, from rust/Kbuild."""
+    """Reads rust/Kbuild. Returns a dictionary from each crate to the crates that it uses."""
     found = {}
     for line in (REPO / "rust/Kbuild").read_text().splitlines():
         flags = re.match(r"RUSTFLAGS_(\w+)/\w+\.o\s*:?=(.*)", line)
@@ -50,7 +51,8 @@ def rust_analyzer(spec):
     if not made.exists():
         raise LabError(f"kbuild wrote no rust-project.json; see {log}")
     project = json.loads(made.read_text())
-    # Makes the paths of the root's tools valid outside the root.
+    # Changes the paths of the root file system's tools so that they are valid outside the root file
+    # system.
     for key in ("sysroot", "sysroot_src"):
         if project.get(key, "").startswith("/usr"):
             project[key] = f"{base}{project[key]}"
@@ -64,7 +66,7 @@ def rust_analyzer(spec):
 
 
 def connect(crates, objects):
-    """Adds our crates, which kbuild does not find, and their dependencies."""
+    """Adds our crates and their dependencies to the project. kbuild does not find our crates."""
     numbers = {crate["display_name"]: n for n, crate in enumerate(crates)}
     like = crates[numbers["kernel"]]
     for name in CRATES:
@@ -111,7 +113,7 @@ def rustdoc_words(words):
 
 
 def doc(spec):
-    """Documents our crates into build/doc."""
+    """Runs rustdoc for our crates. The result is in build/doc."""
     base = root.path()
     target = kernel.get(base, spec)
     module.build(base, target)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """A Debian installation in a directory, with the commands that an administrator runs in it.
 
-apt makes it from the archive that this machine uses. As a machine it is the lab's client: a static
-address, Soft-RoCE on its network device, a mount in /etc/fstab, and the lab's agent as a service.
+apt installs it from the archive that this machine uses. A virtual machine that boots the
+installation is the client of the lab: it has a static address, Soft-RoCE on its network device, a
+mount in /etc/fstab, and the lab's agent as a service.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from . import archive, root
 PACKAGES = ("ca-certificates", "dbus", "grub-efi-amd64-signed", "initramfs-tools", "iproute2",
             "kmod", "nfs-common", "python3", "rdma-core", "shim-signed", "systemd-sysv", "udev",
             "zstd")
-# The programs that the firmware starts, and their paths on a disk.
+# The boot programs that the firmware starts, and their paths on the firmware's disk.
 LOADERS = {"usr/lib/shim/shimx64.efi.signed": "EFI/BOOT/BOOTX64.EFI",
            "usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed": "EFI/BOOT/grubx64.efi"}
 # Increase this number when the recipe below changes what a finished installation contains.
@@ -53,7 +54,8 @@ ENABLE = 'chroot "$1" systemctl enable systemd-networkd.service soft-roce.servic
 
 
 def plain():
-    """Returns the directory of an installation without a kernel; creates it if it is missing."""
+    """Returns the directory of an installation without a kernel. Creates the directory if it is
+    missing."""
     root.need_root()
     name = f"{archive.RELEASE}-{cache.key(RECIPE, PACKAGES, FILES)}"
     return cache.entry("installation", name, bootstrap)
@@ -101,13 +103,13 @@ class Installation:
         self.run(text, "apt-get", "-y", "-q", "-o", "Dpkg::Use-Pty=0", *argv)
 
     def ask(self, *argv):
-        """Runs a command; returns the exit status and the output."""
+        """Runs a command. Returns the exit status and the output."""
         done = subprocess.run(self.command(argv), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
                               stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False)
         return done.returncode, done.stdout
 
     def state(self):
-        """Returns type and content of all files, by their paths."""
+        """Returns a dictionary from the path of each file to its type and content."""
         found = {}
         for top, directories, names in os.walk(self.tree):
             for name in directories + names:

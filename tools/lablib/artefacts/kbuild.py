@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
 """A kernel tree that can be moved, and a module of the kernel's own source to build there.
 
-The tree contains the files of a headers package, without the headers that the module does not read:
-the machines are slow. The module is also built here, with the same tree under the path that it will
-have in the machine. The machine must build the same module, byte for byte.
+The tree contains the files of a headers package. Headers that the module does not use are left out,
+because copying files to the emulated machines is slow. The module is also built on this machine,
+with the same tree under the path that the tree will have in the emulated machine. The emulated
+machine must build the same module, byte for byte.
 """
 
 import os
 
 from ..base import cache, chroot, proc
 
-# A small module of the kernel's own, a file system of three files: an emulated compiler is slow.
+# A small module of the kernel: a file system with three source files. It is small because the
+# compiler is slow in an emulated machine.
 SOURCE, MODULE = "fs/bfs", "bfs.ko"
 LEFT_OUT = ("include/config", "scripts/atomic", "scripts/coccinelle", "scripts/dtc",
             "scripts/gdb", "scripts/kconfig", "scripts/sbom")
@@ -18,7 +20,8 @@ PARTS = ("Makefile", ".config", "Module.symvers", "include", "scripts", "arch/x8
          "tools/objtool/objtool")
 MORE = "include/config/auto.conf include/config/kernel.release arch/x86/Makefile*"
 NAME = os.path.basename(SOURCE)
-# Builds the module; the working directory contains tree and source.
+# The command that builds the module. Its working directory contains the kernel tree and the
+# module's source.
 BUILD = f"make -s -C tree M=\"$PWD/{NAME}\" modules"
 RECIPE = f"""\
 set -eux
@@ -45,8 +48,8 @@ rm -r tree {NAME} parts read there
 
 
 def files(base, kernel, place):
-    """Returns files with the tree and the module's source, the checksums, and the module as built
-    in `place`."""
+    """Returns three files: the kernel tree with the module's source, the checksums, and the module
+    as it was built under the path `place`."""
     def make(target):
         target.mkdir(parents=True)
         log = target.with_suffix(".log")

@@ -18,9 +18,10 @@ DEBUG_RECIPE = REPO / "tools/debug-kernel"
 # Options that are added to the debug kernel's configuration for a real-time kernel.
 REAL_TIME = DEBUG_RECIPE / "rt.config"
 DEBUG_SECONDS = 3600
-# Time limit for preparing a kernel, in seconds. On an idle machine that takes a minute.
+# Time limit for preparing a kernel, in seconds. On an idle machine the preparation takes a minute.
 SECONDS = 2400
-# Drivers that no virtual machine needs; without them the build takes half the time.
+# Drivers that no virtual machine needs. Without these drivers, building a kernel takes half the
+# time.
 NO_MODULES = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
               "drivers/iio", "drivers/hwmon", "drivers/staging", "drivers/usb",
               "drivers/scsi", "drivers/input", "drivers/net/ethernet")
@@ -39,7 +40,7 @@ class Kernel:
     debug: bool = False
     source: pathlib.Path | None = None
     package: dict | None = None
-    compiler: str = ""     # compiler of a user's tree, in the words of rustc --version
+    compiler: str = ""     # compiler of a user's kernel tree, as rustc --version prints it
 
     def make_words(self):
         """Returns the arguments that kbuild needs."""
@@ -48,10 +49,10 @@ class Kernel:
 
 
 def get(root, spec=None):
-    """Returns the newest complete stock kernel that `spec` names (see packages.resolve), or the
-    user's own if it names a directory (see tree).
+    """Returns the newest complete stock kernel that `spec` names (see packages.resolve). If `spec`
+    names a directory, returns the user's kernel in that directory (see tree).
 
-    `root` must contain the tools for its architecture (see root.path).
+    `root` must contain the tools for the architecture of the kernel (see root.path).
     """
     if tree.is_named(spec):
         return own(root, tree.look(spec))
@@ -68,7 +69,8 @@ def get(root, spec=None):
 
 
 def arch_of(spec):
-    """Returns the architecture of the kernel with this name; None: this machine's."""
+    """Returns the architecture of the kernel with this name. The name None means a kernel for this
+    machine's architecture."""
     return tree.look(spec).arch if tree.is_named(spec) else packages.arch_of(spec)
 
 
@@ -81,7 +83,8 @@ def own(root, found):
 
 
 def tools(root, *names):
-    """Returns the versions of the tools in the root, because their output depends on them."""
+    """Returns the versions of the tools in the root file system. The key of a kernel in the cache
+    contains these versions, because the built files depend on them."""
     return proc.output(chroot.command(
         root, ["dpkg-query", "-W", "-f", "${Package}=${Version}\n", *names]))
 
@@ -110,7 +113,7 @@ def make(root, choice, target):
     shell("unpacking packages", 'for deb in "$1"/*.deb; do dpkg-deb -x "$deb" "$2"; done',
           debs, target / "files")
     files = target / "files"
-    # Newer packages keep image and configuration beside the modules.
+    # Newer kernel packages contain the image and the configuration in the directory of the modules.
     beside = f"usr/lib/modules/{release}"
     one_of(files, f"boot/vmlinuz-{release}", f"{beside}/vmlinuz").rename(target / "vmlinuz")
     config = one_of(files, f"boot/config-{release}", f"{beside}/config")
@@ -140,8 +143,8 @@ def make(root, choice, target):
     run("preparing the tree for modules", [*make_argv, "modules_prepare"], prepared)
     symvers = one_of(files, f"usr/src/linux-headers-{release}/Module.symvers")
     shutil.copy(symvers, prepared / "Module.symvers")
-    if of == arch.AMD64:  # On other architectures the image contains no vmlinux.
-        # Module BTF is made against the BTF of the kernel image.
+    if of == arch.AMD64:  # On other architectures the kernel image contains no vmlinux.
+        # The BTF of modules is created from the BTF in vmlinux.
         shell("extracting vmlinux", 'scripts/extract-vmlinux "$1" > vmlinux',
               target / "vmlinuz", cwd=prepared)
     cache.remove(files)
@@ -150,8 +153,8 @@ def make(root, choice, target):
 
 
 def one_of(base, *patterns):
-    """Returns the first file below `base` that matches one of the patterns: packages have moved
-    their files over time."""
+    """Returns the first file below `base` that matches one of the patterns. Several patterns are
+    needed because different versions of the packages have the file at different paths."""
     for pattern in patterns:
         for found in base.glob(pattern):
             return found
@@ -159,9 +162,9 @@ def one_of(base, *patterns):
 
 
 def debug(root, stock):
-    """Returns the debug kernel; builds it from the stock kernel's source if it is missing.
+    """Returns the debug kernel. Builds it from the stock kernel's source if it is missing.
 
-    It has PREEMPT_RT if the stock kernel has it.
+    The debug kernel has PREEMPT_RT if the stock kernel has PREEMPT_RT.
     """
     if not stock.package:
         raise LabError("the debug kernel is built from a stock kernel's source: --debug and a "

@@ -14,7 +14,7 @@ SECONDS = 300
 
 
 def path():
-    """Returns the directory with the linters; creates it if it is missing."""
+    """Returns the directory with the linters. Creates the directory if it is missing."""
     python = "-".join(map(str, (*sys.version_info[:2], sys.platform)))
     name = f"{python}-{cache.key(sys.base_prefix, VERSIONS.read_text())}"
     return cache.entry("linters", name, install) / "bin"
@@ -23,7 +23,7 @@ def path():
 def install(target):
     """Creates a virtual environment with the packages of the list."""
     if not importlib.util.find_spec("ensurepip"):
-        # Debian has the module `venv` in a package of its own.
+        # In Debian the Python module `venv` is in a separate package.
         archive.install_on_host(f"python3.{sys.version_info[1]}-venv")
     target.parent.mkdir(parents=True, exist_ok=True)
     log = target.with_suffix(".log")

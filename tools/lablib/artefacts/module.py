@@ -14,8 +14,9 @@ RDS = "rds_rdma_rs.ko"
 BUILD_SECONDS = 900
 
 
-# The variants that are built from the crates, each in an object directory of its own. A variant has
-# the module's name, the words for kbuild, and the suffix of the directory's name.
+# The variants that are built from the crates. Each variant is built in a separate object directory.
+# A variant consists of the module's name, the arguments for kbuild, and the suffix of the
+# directory's name.
 VARIANTS = {"client": (NAME, [], ""),
             "suites": (SUITES, ["XPRTRDMA_KUNIT=1"], "-kunit"),
             "server": (SERVER, ["XPRTRDMA_SERVER=1"], "-server"),
@@ -35,10 +36,11 @@ def make(kernel, objects, *words, tree=REPO):
 
 
 def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, variant="client"):
-    """Builds the module; returns the file relative to the repository.
+    """Builds the module. Returns the path of the module's file relative to the repository.
 
-    `show` prints make's output on the terminal; the log has it in any case. A copy of the source in
-    `tree` is built into `objects`; both are in the repository.
+    With `show`, make's output is also printed on the terminal. The log always contains this output.
+    If `tree` and `objects` are given, builds the copy of the source in `tree` into the directory
+    `objects`. Both directories are in the repository.
     """
     if not (REPO / "Kbuild").exists():
         raise LabError(f"no module to build: {REPO}/Kbuild is missing; "
@@ -53,8 +55,9 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, varia
         argv = chroot.command(root, make(kernel, objects, *words, tree=tree),
                               [cache.directory(), kernel.tree, REPO], REPO)
         if kernel.compiler not in ("", compiler(root)):
-            # A compiler cannot read the metadata of another compiler. Perhaps this machine has the
-            # right one.
+            # A compiler cannot read the metadata of another compiler. If the root's compiler has
+            # another version than the kernel's, the compiler of this machine may have the right
+            # version.
             if own_compiler() != kernel.compiler:
                 raise LabError(f"the kernel in {kernel.tree} was built by '{kernel.compiler}', but "
                                f"the lab has '{compiler(root)}' and this machine "

@@ -11,7 +11,7 @@ SECONDS = 120
 
 
 def build(root, name, of):
-    """Builds `name`.c for the architecture `of` if a source has changed; returns the file."""
+    """Builds `name`.c for the architecture `of` if a source has changed. Returns the file."""
     compiler = "gcc" if of.is_host else f"{of.cross}gcc"
     files = sorted(SOURCE.glob("*.[ch]"))
 

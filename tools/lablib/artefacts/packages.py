@@ -16,10 +16,12 @@ IMAGE = re.compile(r"linux-image-(\d+\.\d+\.\d+[^-]*-(?:(?:cloud|rt)-)?(?:amd64|
 
 
 class Archive:
-    """The kernel suite's package lists, separate from the root's own."""
+    """The package lists of the suite from which kernels are taken. They are separate from the
+    package lists of the root file system."""
 
     def __init__(self, root, of=None):
-        """Prepares the lists. `of` is the architecture of the packages; None: this machine's."""
+        """Prepares the lists. `of` is the architecture of the packages. None means this machine's
+        architecture."""
         self.root = root
         self.foreign = None if of is None or of.is_host else of.debian
         self.state = state(of)
@@ -31,7 +33,8 @@ class Archive:
         self.where = f"{archive.KERNEL_SUITE} of {mirror}"
 
     def mirror_of_root(self):
-        """Returns the archive that mmdebstrap selected because the host names none."""
+        """Returns the archive that mmdebstrap has selected. It is used if the host's configuration
+        names no archive."""
         found = re.search(r"^deb (?:\[.*\] )?(\S+) ",
                           (self.root / "etc/apt/sources.list").read_text(), re.MULTILINE)
         if not found:
@@ -55,7 +58,8 @@ class Archive:
                               binds=[cache.directory()], cwd=cwd)
 
     def packages(self):
-        """Updates the lists; returns the fields of all kernel packages, by (name, version)."""
+        """Updates the lists. Returns the fields of all kernel packages, as a dictionary with the
+        keys (name, version)."""
         log = self.state / "update.log"
         proc.run_logged(f"reading the package lists of {self.where}",
                         self.apt("apt-get", "update"), log, 300)
@@ -83,7 +87,8 @@ def series_of(release):
 
 
 def needed(packages, image, version):
-    """Returns the packages of a kernel: (those to download, those that are missing)."""
+    """Returns two lists: the packages of a kernel that must be downloaded, and the packages that
+    the archive lacks."""
     release = image.removeprefix("linux-image-")
     series = series_of(release)
     names = {image, f"linux-headers-{release}", f"linux-source-{series}"}
@@ -129,7 +134,8 @@ def release_of(spec):
 
 
 def arch_of(spec):
-    """Returns the architecture of a kernel, named as for `resolve`; None: this machine's."""
+    """Returns the architecture of a kernel, which is named as for `resolve`. The name None means
+    this machine's architecture."""
     if not spec:
         return arch.of_host()
     found = arch.of_flavour(release_of(spec)[1])
@@ -149,7 +155,8 @@ def state(of=None):
 
 
 def sorted_out(packages):
-    """Returns complete kernels and others, each as (release, version, packages, what is missing).
+    """Returns two lists: the complete kernels, and the incomplete kernels. Each kernel is a tuple
+    of the release, the version, the packages and the missing packages.
     """
     complete, partial = [], []
     for name, version in packages:
@@ -161,7 +168,8 @@ def sorted_out(packages):
 
 
 def choose(packages, spec, where):
-    """Selects a kernel from the lists, or raises an error of one line that says what to do."""
+    """Selects a kernel from the lists. If no kernel matches, raises an error of one line that tells
+    the user what to do."""
     complete, partial = sorted_out(packages)
     complete.sort(key=lambda item: (number(item[0]), number(item[1])))
     wanted, flavour = release_of(spec)
@@ -185,7 +193,8 @@ def choose(packages, spec, where):
 
 
 def series(root):
-    """Returns the archive's series with a complete ordinary kernel, and those without one."""
+    """Returns two lists of kernel series in the archive: the series with a complete kernel of the
+    ordinary flavour, and the series without such a kernel."""
     source = Archive(root)
     with cache.locked(source.state / "lists"):
         packages = source.packages()
@@ -195,7 +204,8 @@ def series(root):
 
 
 def nearly(partial):
-    """Returns what the newest incomplete match lacks, as part of a sentence."""
+    """Returns which packages the newest matching, incomplete kernel lacks, as part of a sentence.
+    """
     found = sorted(partial, key=lambda item: number(item[0]))
     return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
 

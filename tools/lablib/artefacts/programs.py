@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Programs of other projects that run on the mount, and how they run."""
+"""Test programs of other projects that run on the mount, and how they are built and run."""
 
 import dataclasses
 import re
@@ -7,18 +7,19 @@ import re
 from ..base import cache, chroot, proc
 from . import kbuild
 
-# The lines that programs print for each checked item.
+# Patterns of the lines that the programs print for each checked item.
 NFSTEST_LINE = re.compile(r"^\s+(?P<verdict>PASS|FAIL): (?P<name>.*)$")
 VERDICT_LINE = re.compile(r"^(?P<name>[\w:-]+)\s+(?P<verdict>ok|FAILED)$")
 NFSTEST_GROUP = re.compile(r"^\*\*\* (?P<name>.*)$")
 # The options that select a transport, for NFStest and for mount(8).
 NFSTEST_CARRIER = {"rdma": "--proto rdma --port 20049", "tcp": "--proto tcp --port 2049"}
 MOUNT_CARRIER = {"rdma": "rdma,port=20049", "tcp": "proto=tcp"}
-# Two workarounds. NFStest ends its capture by a signal to the shell that started it. Some shells
-# stay in front of their last command; the capture would then run on, and its end would be missing
-# when it is read. So `exec` starts the capture. NFStest's second process needs a behaviour that
-# ended with Python 3.13: names that exec() makes in one function were visible in the next. In the
-# machine they are made global.
+# Two workarounds for NFStest. First, NFStest stops its packet capture by a signal to the shell that
+# has started the capture. Some shells start their last command as a child process. The capture
+# would then continue, and the last packets would be missing when NFStest reads the capture. So the
+# shell starts the capture with `exec`. Second, NFStest's second process uses a behaviour that
+# Python 3.13 has removed: names that exec() defines in one function were visible in the next
+# function. In the machine these names are made global.
 NFSTEST = """\
 ip route replace default via 192.0.2.1 && mkdir -p /mnt/test && cd /tmp &&
 sed -i 's/exec(fstr)$/exec(fstr, globals())/' /usr/lib/python3/dist-packages/nfstest/rexec.py &&
@@ -35,9 +36,10 @@ mkdir {place} && cd {place} && timeout -k 10 {limit} {command}
 status=$?
 cd / && rm -rf {place}; umount /mnt/test
 exit $status"""
-# The files that tar unpacked and that make built are read back from the server. The module
-# registers its file system when it is loaded. Times are not compared: the in-tree client, too, lost
-# those that tar set, for every file.
+# The files that tar has unpacked and the files that make has built are read back from the server.
+# The built module registers its file system when it is loaded, which shows that the module works.
+# The files' times are not compared: with the in-tree client, too, the times that tar had set were
+# lost for every file.
 KBUILD = f"""sh -exc '
 tar -xf /results/tree.tar
 {kbuild.BUILD}
@@ -93,12 +95,14 @@ def kernel_tree(base, kernel):
 
 @dataclasses.dataclass
 class Program:
-    """A program, and how to run it."""
+    """A program of another project, and how it is run."""
 
     name: str
     what: str
-    seconds: int = 1800          # time limit, far above the time on an idle machine
-    # command, which runs in an empty directory of a mount; None: the program belongs to NFStest
+    # time limit in seconds, which is much longer than the time on an idle machine
+    seconds: int = 1800
+    # command, which runs in an empty directory of a mount; None means that the program belongs to
+    # NFStest
     command: str | None = None
     more: str = ""               # more options for the program
     memory: int = 4096           # memory of the client in MiB; captures are stored there, too
@@ -114,8 +118,9 @@ class Program:
 
     def script(self, carrier):
         """Returns the script for the client machine, over rdma or tcp."""
-        # On a busy host a machine's clock was seen to run more than three times too fast. So this
-        # limit is generous, and the lab's own limit counts.
+        # On a busy host the clock of a machine was once more than three times too fast. So this
+        # limit in the machine is much longer than needed. The limit of the lab on the host ends the
+        # program.
         limit = 5 * self.seconds
         if self.command:
             return MOUNTED.format(limit=limit, command=self.command, place=PLACE,
@@ -137,9 +142,10 @@ PROGRAMS = (
     # Only some types of opening a file are run, because all types would take hours.
     Program("nfstest_lock", "locks of several processes, and of the server as the second client",
             more="--opentype rdwr --opentype2 rdwr --client 192.0.2.1,192.0.2.1"),
-    # NFStest does not know what NFSv4.2 does with a delegation today (RFC 9754: no open state
-    # beside it, and the client keeps the times). It calls that a failure. The second client speaks
-    # NFSv4.0 over TCP; for the server it is a client of its own.
+    # NFStest does not know how NFSv4.2 uses a delegation according to RFC 9754: there is no open
+    # state in addition to the delegation, and the client keeps the times. NFStest reports this as a
+    # failure. So NFSv4.1 is used here. NFStest's second client uses NFSv4.0 over TCP, and the
+    # server treats it as another client.
     Program("nfstest_delegation", "delegations and their recall by a second client; NFSv4.1",
             more="--nfsversion 4.1", groups={"Basic": 12, "Recall": 54}),
     Program("nfstest_cache", "attribute caches; the server is the second client",

@@ -36,7 +36,7 @@ def packages(parts=""):
 
 
 def path(target=None):
-    """Returns the directory of the root; makes it first if it is missing.
+    """Returns the directory of the root file system. Creates the directory if it is missing.
 
     If `target` is not this machine's architecture, the root also contains the tools to build for it
     and to emulate it.
@@ -73,8 +73,8 @@ def essential(base):
 
 
 def need_root():
-    """Raises unless the lab runs as root. All later steps mount, chroot or boot, so the error comes
-    early."""
+    """Raises an error unless the lab runs as the user root. The check is made first, because all
+    later steps need root's rights for mount, chroot or booting machines."""
     if os.geteuid() != 0:
         raise LabError("the lab makes chroots and mount namespaces: run it as root")
 
@@ -104,12 +104,13 @@ def extract(target, base, foreign, names):
 
 
 def unpack(target, names, options, sources=None):
-    """Runs mmdebstrap, with the only suite of the archive or with these lines for sources.list."""
+    """Runs mmdebstrap. `sources` contains lines for sources.list. Without `sources`, the only
+    source is the suite RELEASE of the archive."""
     if not shutil.which("mmdebstrap"):
         archive.install_on_host("mmdebstrap")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # dpkg must not call fsync, which takes minutes and protects nothing here: an unfinished root is
-    # discarded.
+    # dpkg must not call fsync, because the calls take minutes and are useless here: an unfinished
+    # root file system is discarded.
     argv = ["mmdebstrap", "--mode=root", "--format=directory",
             "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The software iWARP device, which Debian's kernels leave out.
 
-It is built from the stock kernel's own source, for the server, and for the client unless that has
-the debug kernel. It is a second kind of RDMA device, whose limits and connection manager differ
-from RoCE's.
+The module is built from the stock kernel's own source, for the server, and for the client unless
+the client has the debug kernel. siw is a second kind of RDMA device. Its limits and its connection
+manager differ from those of RoCE devices.
 """
 
 import shutil
@@ -17,7 +17,7 @@ RECIPE = 1
 
 
 def build(root, stock):
-    """Builds siw.ko for a stock kernel if it is missing; returns its directory."""
+    """Builds siw.ko for a stock kernel if it is missing. Returns the directory that contains it."""
     def make(target):
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)

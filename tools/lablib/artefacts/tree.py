@@ -13,7 +13,7 @@ from ..base.ui import LabError
 MACHINE = ("64BIT", "BLK_DEV_INITRD", "DEVTMPFS", "MODULES", "NET_9P_VIRTIO", "9P_FS", "OVERLAY_FS",
            "RUST", "TMPFS", "VIRTIO_CONSOLE", "VIRTIO_NET", "VIRTIO_PCI")
 CONFIG = REPO / "selftests/config"
-# A client does not need the options after this line.
+# Our client does not need the options that follow this line of selftests/config.
 CLIENT_ENDS = "# in-tree client"
 SECONDS = 600
 INSTALL = """
@@ -47,7 +47,8 @@ def is_named(spec):
 
 
 def look(spec):
-    """Returns the tree in a directory; raises an error that says what the tree lacks."""
+    """Returns the tree in a directory. If the tree lacks something, raises an error that describes
+    what is missing."""
     directory = pathlib.Path(spec).resolve()
     if not directory.is_dir():
         raise LabError(f"--kernel {spec}: no such directory, and no series or release either")
@@ -73,7 +74,8 @@ def look(spec):
 
 
 def options(text):
-    """Returns the options of a configuration that are on, without the prefix."""
+    """Returns the names of the options that are on in a configuration, without the prefix CONFIG_.
+    """
     return dict(re.findall(r"^CONFIG_(\w+)=(.*)$", text, re.MULTILINE))
 
 

@@ -14,7 +14,8 @@ from . import siw
 PATCHES = REPO / "Documentation/upstream"
 # The kernel series to which the patches apply.
 OF = "7.3"
-# The commits that patches name are only known if the kernel's history is available.
+# The kernel's checker must not report unknown commits, because it can find the commits that patches
+# name only in the kernel's history.
 CHECKPATCH = ("--strict", "--quiet", "--no-summary", "--terse", "--ignore", "UNKNOWN_COMMIT_ID")
 RXE = "drivers/infiniband/sw/rxe"
 # Increase this number when the recipe below changes what the result contains.
@@ -33,8 +34,8 @@ def files(patch):
 
 
 def apply(root, patch, tree):
-    """Returns the complaints of patch(1) when it applies a patch in `tree`. It also complains if a
-    line is at another position than the patch says."""
+    """Returns the complaints of patch(1) when it applies a patch in `tree`. patch(1) also complains
+    if a line is at another position than the patch states."""
     argv = ["patch", "--strip=1", "--fuzz=0", "--batch", "--no-backup-if-mismatch",
             f"--directory={tree}", f"--input={patch}"]
     run = subprocess.run(
@@ -45,9 +46,9 @@ def apply(root, patch, tree):
 
 
 def check(root, kernel):
-    """Yields complaints about the series: each patch must apply after those before it, and the
-    kernel's own checker must find nothing. Yields nothing for another series of kernels than the
-    patches'."""
+    """Yields complaints about the series of patches: each patch must apply after the patches that
+    precede it, and the kernel's own checker must find nothing. Yields nothing if the kernel does
+    not belong to the kernel series OF."""
     if not kernel.release.startswith(f"{OF}."):
         return
     with tempfile.TemporaryDirectory(dir=cache.directory()) as place:
@@ -68,8 +69,8 @@ def check(root, kernel):
 
 
 def build(root, kernel):
-    """Builds rdma_rxe.ko with its patches if it is missing; returns the file, whose name contains
-    the release."""
+    """Builds rdma_rxe.ko with our patches if it is missing. Returns the file. Its name contains the
+    release of the kernel."""
     ours = [patch for patch in series() if any(name.startswith(RXE) for name in files(patch))]
 
     def make(target):

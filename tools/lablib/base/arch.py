@@ -14,7 +14,7 @@ class Arch:
     debian: str      # name of the architecture in Debian; also the flavour of its ordinary kernel
     machine: str     # output of uname -m
     kernel: str      # value of ARCH= for the kernel's makefiles
-    boot: str        # path of the image in a kernel tree
+    boot: str        # path of the kernel image in a kernel tree
     cross: str       # prefix of the cross compiler
     compiler: str    # package of the cross compiler
     emulator: str    # package of QEMU for this architecture
@@ -34,7 +34,8 @@ class Arch:
         return platform.machine() == self.machine
 
     def make_words(self):
-        """Returns the arguments with which the kernel's makefiles build for this architecture here.
+        """Returns the arguments with which the kernel's makefiles build for this architecture on
+        this machine.
         """
         if self.is_host:
             return []

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Artefacts that take long to create, stored under a key that is computed from their inputs."""
+"""A cache of artefacts that take long to create. Each artefact is stored under a key that is
+computed from its inputs."""
 
 import contextlib
 import fcntl
@@ -12,7 +13,8 @@ from .ui import say
 
 
 def directory():
-    """Returns the directory of the artefacts; `XPRTRDMA_CACHE` overrides it."""
+    """Returns the directory of the artefacts. The environment variable `XPRTRDMA_CACHE` overrides
+    the default."""
     own = os.environ.get("XPRTRDMA_CACHE")
     if own:
         return pathlib.Path(own).resolve()
@@ -30,7 +32,8 @@ def key(*inputs):
 
 @contextlib.contextmanager
 def locked(path):
-    """Holds an exclusive lock on `path`.lock; prints a message if another lab holds the lock."""
+    """Holds an exclusive lock on the file `path`.lock while the block runs. Prints a message if
+    another lab holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{path}.lock", "w") as handle:
         try:
@@ -42,10 +45,10 @@ def locked(path):
 
 
 def entry(kind, name, make):
-    """Returns the directory `kind`/`name`; `make(temporary)` makes it if it is missing.
+    """Returns the directory `kind`/`name`. If it is missing, `make(temporary)` creates it.
 
-    It appears under its name only when it is complete. Only one lab makes it at a time. The next
-    lab removes an incomplete directory.
+    The directory gets its final name only when it is complete. Only one lab creates it at a time.
+    If a lab was killed, the next lab removes the incomplete directory.
     """
     final = directory() / kind / name
     if final.is_dir():
@@ -67,6 +70,6 @@ def remove(path):
 
 
 def clear():
-    """Deletes all artefacts; the directory contains nothing else."""
+    """Deletes the directory with all artefacts."""
     say(f"removing {directory()}")
     remove(directory())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Commands inside the root file system, in namespaces of their own.
+"""Commands inside the root file system. Each command runs in new namespaces.
 
-The mounts are in a private mount namespace, and the processes in a private PID namespace. Both
-disappear with the command, however it ends.
+The mounts are in a private mount namespace, and the processes in a private PID namespace. The
+mounts and the processes disappear when the command ends in any way.
 """
 
 import os
@@ -32,8 +32,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 def command(root, argv, binds=(), cwd="/", env=None):
     """Returns the argument list that runs `argv` inside `root`.
 
-    Each path of `binds` is visible inside under its own name, or under another name if it is a pair
-    (outside, inside).
+    Each path in `binds` is visible inside `root` under the same name. If an entry of `binds` is a
+    pair (outside, inside), the path `outside` is visible under the name `inside`.
     """
     script = [f"ROOT={shlex.quote(str(root))}", SETUP]
     for bind in binds:

@@ -16,14 +16,15 @@ import threading
 from .ui import LabError, say, step
 
 TAIL_BYTES = 4000
-# Runs a command with the lowest priority. If the scheduler shares time by session (autogroup), a
-# nice value only counts within its session, so the session's own value is set, too.
+# A command that runs another command with the lowest priority. If the scheduler divides time among
+# sessions (autogroup), a nice value has an effect only within its session. So the nice value of the
+# session is set, too.
 BEHIND = ("sh", "-c", '{ echo 19 > /proc/self/autogroup; } 2> /dev/null; exec nice -n 19 "$@"',
           "sh")
 
 
 def spawn(argv, **kwargs):
-    """Starts a child in a session of its own. The child dies with the lab."""
+    """Starts a child process in a new session. The kernel kills the child when the lab ends."""
     assert threading.current_thread() is threading.main_thread()
     kwargs.setdefault("stdin", subprocess.DEVNULL)
     guard = ["setpriv", "--pdeathsig", "KILL", "--", *(BEHIND if Behind.now else ())]
@@ -34,14 +35,15 @@ def spawn(argv, **kwargs):
 
 
 class Behind:
-    """Tells whether children run with low priority at present."""
+    """Holds whether new children run with low priority, and the latest child."""
 
     now: bool = False
     latest: subprocess.Popen | None = None
 
     @classmethod
     def begin(cls):
-        """Runs children with low priority until SIGUSR1 says that a process waits for the result.
+        """Makes children run with low priority until this process receives SIGUSR1. The signal
+        means that another process waits for the result.
         """
         cls.now = True
         signal.signal(signal.SIGUSR1, lambda *_: cls.end())
@@ -56,7 +58,7 @@ class Behind:
 
 
 def stop(child, grace=5):
-    """Stops a child and its whole session, first with SIGTERM."""
+    """Stops a child and its whole session, first with SIGTERM and then with SIGKILL."""
     for sig, wait in ((signal.SIGTERM, grace), (signal.SIGKILL, 10)):
         if child.poll() is not None:
             return
@@ -69,7 +71,8 @@ def stop(child, grace=5):
 
 
 def last_line(path):
-    """Returns the last non-empty line of a growing log, shortened for a heartbeat."""
+    """Returns the last non-empty line of a growing log, shortened for a sign of progress on the
+    terminal."""
     lines = [line for line in tail(path).splitlines() if line.strip()]
     return f"[{lines[-1].strip()[:90]}]" if lines else ""
 
@@ -83,7 +86,8 @@ def tail(path):
 
 
 def run_logged(text, argv, log, timeout, env=None, cwd=None):
-    """Runs a slow command as one step, with its output in `log`; raises on failure."""
+    """Runs a slow command as one step, and writes its output to `log`. Raises an error if the
+    command fails."""
     with step(text, lambda: last_line(log)), open(log, "ab") as out:
         child = spawn(argv, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=cwd)
         try:
@@ -97,7 +101,7 @@ def run_logged(text, argv, log, timeout, env=None, cwd=None):
 
 
 def run_shown(text, argv, log, timeout):
-    """Runs a command like run_logged, but also shows its output as it comes."""
+    """Runs a command like run_logged, but also shows the output while the command runs."""
     say(text)
     with open(log, "ab") as copy:
         child = spawn(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -117,7 +121,8 @@ def run_shown(text, argv, log, timeout):
 
 
 def output(argv, timeout=60, env=None):
-    """Runs a quick command and returns its standard output; raises on failure."""
+    """Runs a quick command and returns its standard output. Raises an error if the command fails.
+    """
     try:
         done = subprocess.run([str(a) for a in argv], capture_output=True, text=True,
                               timeout=timeout, env=env, stdin=subprocess.DEVNULL, check=False)

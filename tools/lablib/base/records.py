@@ -9,7 +9,8 @@ RESULTS = REPO / "tools/results"
 
 
 def read(name):
-    """Returns the records of a table as dictionaries of texts; empty if there is no such table."""
+    """Returns the records of a table as dictionaries of texts. Returns an empty list if the table
+    does not exist."""
     path = RESULTS / f"{name}.csv"
     if not path.exists():
         return []
@@ -18,7 +19,7 @@ def read(name):
 
 
 def write(name, columns, rows):
-    """Writes a whole table in this order; a row is a sequence of cells."""
+    """Writes a whole table, with the rows in this order. A row is a sequence of cells."""
     if len(set(columns)) != len(columns):
         raise ValueError(f"{name}: two columns of one name: {columns}")
     rows = [[str(cell) for cell in row] for row in rows]

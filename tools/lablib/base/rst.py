@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Makes the tables of those pages that programs write."""
+"""Creates the tables of the pages that programs write."""
 
 import re
 

@@ -9,7 +9,7 @@ CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 
 @dataclasses.dataclass
 class Tally:
-    """Outcomes, and the names of the tests that need attention."""
+    """The numbers of results, and the names of the tests that need attention."""
 
     passed: int = 0
     failed: int = 0

@@ -21,7 +21,7 @@ def say(text):
 
 @contextlib.contextmanager
 def step(text, detail=None):
-    """Announces a step, prints signs of progress, and says how long the step took.
+    """Announces a step, prints signs of progress, and prints how long the step took.
 
     `detail` returns a short text that describes the progress.
     """

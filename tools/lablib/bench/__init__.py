@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counts and times of ours beside the in-tree client."""
+"""Measures counts and times of our client beside those of the in-tree client."""

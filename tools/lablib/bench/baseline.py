@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make bench-check`: exact counts must not rise above the recorded ones or the goals.
+"""Implements `make bench-check`: exact counts must not rise above the recorded counts or above the
+goals.
 """
 
 import json
@@ -13,12 +14,14 @@ from ..base.ui import LabError, say
 from . import bench, report, serving
 
 RECORD = "counts"
-# The counts that must not rise, and how much they may rise nevertheless: a part of the recorded
-# number, plus a constant. The device's queue work is the same in every run. How often the processor
-# becomes idle between two packets depends on the server, and so does scheduling.
+# The counts that must not rise, and their tolerances. A tolerance consists of a part of the
+# recorded number and a constant. The number of work requests and completions is the same in every
+# run. How often the processor becomes idle between two packets, and how often tasks are scheduled,
+# depends on the server.
 TOLERANCE = {
     "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
-    # The shortest load has 32 calls. As 16 Receives are posted at a time, it has 2 or 3 posts.
+    # The shortest load has 32 calls. 16 Receives are posted at a time, so this load has 2 or 3
+    # posts.
     "recv_posts": (0.02, 0.035), "transport": (0.01, 5), "service": (0.06, 20),
     # memcpy copies forwards or backwards, depending on the lowest byte of both addresses. The
     # difference is about 30 instructions.
@@ -27,17 +30,18 @@ TOLERANCE = {
     "atomics": (0.04, 0.3), "fences": (0.1, 0.3), "code": (0.05, 5), "data": (0.05, 3),
     "written": (0.05, 2), "l1d": (0.1, 5), "l2": (0.15, 5),
 }
-# Several calls at a time share posts; the scheduler decides how many. If rxe has lost a connection
-# by repeating a registration, fences make the calls wait for each other, and few share a post.
+# If several calls are made at a time, some of them share a post. How many calls share a post
+# depends on the scheduler. If a connection was lost because rxe has repeated a registration, our
+# client uses fences. Then calls wait for each other, and few calls share a post.
 SHARED_POSTS = 1.01
 # A call that joins a chain costs the module about 40 more instructions and saves a post. So the
 # number depends on how many calls join: one module needed 1112 and 1140 instructions in two runs.
-# The lines of kernel code that are touched differ as well: from 72 to 87 for ours in three runs,
-# and 105 and 121 for the in-tree client in two.
+# The number of cache lines of kernel code that are used also varies: from 72 to 87 with our client
+# in three runs, and 105 and 121 with the in-tree client in two runs.
 SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.25, 5)}
-# Limits for an RPC, whatever was recorded. The limits on work requests and completions are numbers.
-# The limits on service, transport and kernel are parts of what the in-tree client needs. All limits
-# are for runs without a fence, see above.
+# Limits for an RPC, which do not depend on recorded counts. The limits on work requests and
+# completions are numbers. The limits on the columns service, transport and kernel are parts of the
+# in-tree client's numbers. All limits are for runs without fences, see SHARED_POSTS.
 GOALS = {
     "GETATTR": ((2, 1.04), (1, 1, 0.97)),
     "READ 4 KiB": ((2, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((2, 1.04), (0.67, 0.9, 0.97)),
@@ -47,8 +51,8 @@ GOALS = {
      for what in ("READ", "WRITE") for depth in (16, 64)}
 LIMITED, BESIDE = ("work_requests", "completions"), ("service", "transport", "kernel")
 
-# Counts with several processors, in a table of their own. When a processor becomes idle depends on
-# the host.
+# Counts with several processors, which have a separate table. How often a processor becomes idle
+# depends on the host.
 PROCESSORS = "processors"
 HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
@@ -89,8 +93,8 @@ def most(load, counter, recorded, tolerance=TOLERANCE):
 
 
 def rises(recorded, measured, tolerance=TOLERANCE):
-    """Yields lines about counts that rose. Both arguments contain for each load the numbers of its
-    counters."""
+    """Yields a line for each count that has risen. Both arguments map each load to the numbers of
+    its counters."""
     for load, counters in recorded.items():
         if load not in measured:
             yield f"{load}: not measured"
@@ -104,7 +108,7 @@ def rises(recorded, measured, tolerance=TOLERANCE):
 
 
 def missed(ours, intree):
-    """Yields lines about goals that are missed. Both arguments contain for each load the numbers of
+    """Yields a line for each goal that is missed. Both arguments map each load to the numbers of
     its counters."""
     for load, (limits, parts) in GOALS.items():
         for name, limit in zip(LIMITED, limits, strict=True):
@@ -116,7 +120,7 @@ def missed(ours, intree):
 
 
 def beyond(load, name, part, ours, intree):
-    """Yields a line if a counter of ours is more than the given part of the in-tree client's
+    """Yields a line if a counter of our client exceeds the given part of the in-tree client's
     counter."""
     ratio = ours[load][name] / intree[load][name]
     if ratio > part:
@@ -130,7 +134,7 @@ def missed_by_many(ours, intree):
 
 
 def record(counts, release, name=RECORD, columns=tuple(TOLERANCE)):
-    """Writes the baseline: a line for each load, with the counts of its RPC."""
+    """Writes the baseline: a line for each load, with the counts for each of its RPCs."""
     records.write(name, ("release", "load", *columns), [
         (release, load, *(round(counters[column], 3) if column in counters else ""
                           for column in columns)) for load, counters in counts.items()])
@@ -153,7 +157,7 @@ def measure(spec, rounds):
 
 
 def check(spec, rounds, measured, write):
-    """Compares the counts with the recorded ones, or records them. If `measured` is given, takes
+    """Compares the counts with the recorded counts, or records them. If `measured` is given, takes
     them from this file of `make bench`."""
     if measured:
         found = json.loads(pathlib.Path(measured).read_text())
@@ -195,7 +199,8 @@ def recorded_served():
 
 
 def missed_by_server(ours, intree):
-    """Yields lines about loads for which our server's kernel needs more than it may."""
+    """Yields a line for each load for which the kernel of our server needs more instructions than
+    the limit."""
     for load in ours:
         ratio = ours[load]["kernel"] / intree[load]["kernel"]
         if ratio > SERVED_PART:
@@ -203,8 +208,8 @@ def missed_by_server(ours, intree):
 
 
 def check_server(spec, rounds, measured, write):
-    """Compares the counts of the server with the recorded ones. If `measured` is given, takes them
-    from this file of `tools/lab count --server --json`."""
+    """Compares the counts of the server with the recorded counts. If `measured` is given, takes
+    them from this file of `tools/lab count --server --json`."""
     if write:
         raise LabError("the server's counts are recorded by tools/lab count --server --write")
     if measured:
@@ -220,7 +225,8 @@ def check_server(spec, rounds, measured, write):
 
 
 def comparable(found, release):
-    """Returns the recorded counts. Raises an error if the measured kernel is not the recorded one.
+    """Returns the recorded counts. Raises an error if they were recorded with another kernel than
+    the measured kernel.
     """
     before, with_kernel = found
     if with_kernel != release:
@@ -230,8 +236,8 @@ def comparable(found, release):
 
 
 def judge(*parts):
-    """Reports what is wrong with the counts, and returns the tally. Each part consists of loads,
-    the word that describes them, and lines about what is wrong."""
+    """Reports the problems with the counts, and returns the tally. Each part consists of loads, a
+    word that describes them, and the lines about their problems."""
     tally = Tally()
     for loads, word, lines in parts:
         for line in lines:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make bench`: elapsed time and exact counts, ours beside the in-tree client."""
+"""Implements `make bench`: measures elapsed times and exact counts of our client beside those of
+the in-tree client."""
 
 import dataclasses
 import json
@@ -9,7 +10,8 @@ from ..artefacts import kernel, root
 from ..base.ui import LabError, say
 from . import instructions, report
 
-# The axes that guest/bench.py measures; the first axis is the usual case.
+# The axes (properties of mounts that vary) that guest/bench.py measures. The first axis is the
+# usual case.
 AXES = ("one mount", "nconnect=4", "nconnect=16", "10 connections", "50 connections",
         "1024 slots")
 SECONDS = 3600
@@ -34,10 +36,11 @@ class Scope:
 
 
 def judge(legs):
-    """Returns a load's medians, and whether ours is worse than the scatter explains."""
+    """Returns the medians of a load, and whether our client is slower by more than the scatter."""
     bases = [(a + b) / 2 for a, b in zip(legs[FIRST], legs[SECOND], strict=True)]
     ratios = [ours / base for ours, base in zip(legs[OURS], bases, strict=True)]
-    # The in-tree client is measured twice; the scatter is the difference of these legs.
+    # Each round measures the in-tree client twice. The scatter is the difference of these two
+    # measurements.
     scatter = statistics.median(abs(a - b) / base
                                 for a, b, base in zip(legs[FIRST], legs[SECOND], bases,
                                                       strict=True))
@@ -65,8 +68,8 @@ def table(judged):
 
 
 def measure_times(spec, rounds, long_rounds, scale, axes):
-    """Measures and judges loads. `axes` contains for each axis a list of loads; an empty list means
-    all loads. Returns the judged results by axis and load, and whether all went well."""
+    """Measures and judges loads. `axes` maps each axis to a list of loads. An empty list means all
+    loads. Returns the judged results by axis and load, and whether all measurements succeeded."""
     plan = {"rounds": rounds, "long_rounds": long_rounds, "scale": scale, "axes": axes}
     found, session, status = report.in_client(
         spec, [json.dumps(plan)], "bench", timeout=SECONDS, memory=report.MEMORY)
@@ -76,8 +79,8 @@ def measure_times(spec, rounds, long_rounds, scale, axes):
 
 
 def doubtful(judged):
-    """Returns for each axis the loads that look worse. Among fifty equal loads, a few look worse by
-    chance.
+    """Returns, for each axis, the loads with which our client looks slower. Among fifty loads with
+    equal speed, a few look slower by chance.
     """
     found = {axis: [load for load, one in loads.items() if one["worse"]]
              for axis, loads in judged.items()}
@@ -106,10 +109,10 @@ def times(spec, scope):
 
 
 def counts(spec, version, rounds, client="both", functions=0):
-    """Returns exact counts per RPC, by client, load and counter; their profile; and whether all
-    went well.
+    """Returns three results: the exact counts per RPC by client, load and counter, the profile of
+    the counts, and whether all measurements succeeded.
 
-    With several calls at a time, cache lines are counted in another run than the rest.
+    With several calls at a time, cache lines are counted in another run than the other counters.
     """
     mount = report.options(version)
     merged, profile, good = report.measure_instructions(spec, client, mount, rounds, functions)
@@ -126,9 +129,10 @@ def counts(spec, version, rounds, client="both", functions=0):
 
 
 def run(spec, version, scope, with_times, with_counts, functions):
-    """Measures and prints the tables; returns (everything for a JSON file, whether all went well).
+    """Measures and prints the tables. Returns (all results for a JSON file, whether all
+    measurements succeeded).
 
-    Results so far are kept if the rest fails.
+    If a measurement fails, the results of the earlier measurements are kept.
     """
     result, good = {"kernel": kernel.get(root.path(), spec).release}, True
 

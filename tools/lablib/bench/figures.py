@@ -27,7 +27,7 @@ def counts(found, release):
 
 
 def scale(found):
-    """Records the cost of a small read with different numbers of reads beside it."""
+    """Records the cost of a small read for different numbers of simultaneous reads."""
     records.write("bench-scale", ("load", "ours", "in-tree"), [
         (load, number(row["service"]), number(found["intree"][load]["service"]))
         for load, row in found["ours"].items()])
@@ -45,7 +45,7 @@ def times(found):
 
 
 def write(result):
-    """Records what `bench` measured; keeps the rest."""
+    """Records the results that `bench` has measured. Keeps the other results in the record."""
     if "counts" in result:
         counts(result["counts"], result["kernel"])
     if "scale" in result:

@@ -17,16 +17,18 @@ from ..machine.session import NAMES
 OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, ENQUEUE, IDLE, REFILL = range(9)
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}
-# Groups into which code is divided by its address. Modules that are not listed belong to the rest.
+# Groups into which code is divided by its address. Modules that are not listed belong to the group
+# "rest".
 GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "transport",
           "rds_rdma_rs": "transport", "rds_rdma": "transport",
           "sunrpc": "sunrpc",
           "nfs": "nfs", "nfsv3": "nfs", "nfsv4": "nfs", "netfs": "nfs", "ib_core": "ib_core",
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
-# kernel: everything except idle time, waiting for spin locks, and timer interrupts. service: the
-# transport and what it calls, without rxe. copies: the part of service that copies or fills memory.
-# Then the kernel's parts by address, and numbers of calls. The last columns are instructions that
-# are atomic or fences: in service, in the transport, and (atomic only) in the kernel without rxe.
+# The columns of the tables. "kernel" counts all instructions except idle time, waiting for spin
+# locks, and timer interrupts. "service" counts the transport and the code that it calls, without
+# rxe. "copies" is the part of "service" that copies or fills memory. The next columns are the parts
+# of the kernel by address, and numbers of calls. The last columns count atomic instructions and
+# fences in "service" and in the transport, and atomic instructions in the kernel without rxe.
 COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
            "timer", "spinning", "switches", "wakeups", "works", "allocations", "atomics", "fences",
            "own-atomics", "own-fences", "all-atomics")
@@ -74,7 +76,7 @@ class Counts:
     """The plugin's output for one load."""
 
     def __init__(self, path, symbols, rpcs):
-        """Reads the output; `rpcs` is the number of RPCs, by which all counts are divided."""
+        """Reads the output. All counts are divided by `rpcs`, the number of RPCs."""
         # number of instructions by (function, module, class)
         self.functions = collections.Counter()
         self.atomics = collections.Counter()    # number of atomic instructions, by the same keys
@@ -109,7 +111,8 @@ class Counts:
                 self.calls[name, int(kind)] += times / rpcs
 
     def called(self, *beginnings, kinds=range(REFILL + 1)):
-        """Returns how often functions with these beginnings of names were called in these classes.
+        """Returns how often functions in these classes were called. The arguments are the
+        beginnings of the functions' names.
         """
         return sum(times for (name, kind), times in self.calls.items()
                    if kind in kinds and name.startswith(beginnings))
@@ -144,8 +147,8 @@ class Counts:
         return found | self.lines
 
     def served(self):
-        """Returns the columns of a server. `pages` counts pages that the transport allocates, and
-        pages that replace those that a thread has given away."""
+        """Returns the columns of a server. `pages` counts the pages that the transport allocates,
+        and the pages that replace pages that a thread has given away."""
         row = self.row()
         return {name: row[name] for name in ("transport", "service", "kernel", "switches")} | {
             "passes": sum(times for (name, _), times in self.calls.items() if name == "svc_recv"),
@@ -165,7 +168,7 @@ class Counts:
 
 
 def load(session, entries):
-    """Returns for each client and operation a list with the Counts of each round."""
+    """Returns, for each client and operation, a list with the `Counts` of each round."""
     symbols, found = {}, {}
     for entry in entries:
         name = entry["symbols"]

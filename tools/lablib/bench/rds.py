@@ -14,8 +14,9 @@ COLUMNS = (*PROVIDER, *EXECUTED)
 
 
 def measure(spec, rounds):
-    """Measures all transports. Returns the numbers by transport, operation and column; the plugin's
-    counts by transport and operation; and whether all went well."""
+    """Measures all transports. Returns three results: the numbers by transport, operation and
+    column, the plugin's counts by transport and operation, and whether all measurements succeeded.
+    """
     base = root.path()
     built = module.build(base, kernel.get(base, spec), variant="rds")
     seen, session, status = report.in_client(
@@ -45,7 +46,7 @@ def record(rows, release):
 
 
 def count(spec, rounds, functions, output, write):
-    """Runs the whole command; returns its exit status."""
+    """Runs the whole command. Returns the exit status."""
     rows, executed, good = measure(spec, rounds)
     print(table(rows), flush=True)
     report.tell(rows, executed, functions, output)

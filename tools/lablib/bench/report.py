@@ -18,7 +18,8 @@ from . import instructions, source
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Names of two ways to use our client, which guest/instructions.py defines."""
+    """The names of two ways to use our client, which guest/instructions.py defines, and the
+    settings for their comparison."""
 
     ways: tuple[str, str]
     most: float | None
@@ -29,20 +30,22 @@ class Pair:
 
 OPERATIONS_SECONDS = 600
 COUNT_SECONDS = 3600
-# Memory of the two machines in MiB: of the server, which may answer 1024 calls at a time, and of
-# the client.
+# Memory of the server and of the client in MiB. The server needs more memory, because it may answer
+# 1024 calls at a time.
 MEMORY = (3072, 2048)
 PROFILE = 60  # number of functions whose counts are kept
 # The counts of instructions that are shown with several processors.
 BESIDE = ("kernel", "spinning")
 # Groups of code whose waits for spin locks are shown separately.
 WAITING = ("transport", "sunrpc", "ib_core", "rxe")
-# Replaces a mount's options: from one to many calls at a time, and from one to many mounts.
+# This word replaces a mount's options. It means measurements with one to many calls at a time, and
+# with one to many mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
 # Pairs of ways to use our client. `most` is the maximum ratio of the instructions of the second way
-# to those of the first way. Only instructions of the transport and of the code that it calls count.
-# With longer messages, the whole kernel needs fewer instructions.
+# to those of the first way. Only instructions of the transport and of the code that it calls are
+# compared. The whole kernel is not compared, because it needs fewer instructions with longer
+# messages.
 PAIRS = {
     "versions": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma"),
     "versions-served": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma",
@@ -60,7 +63,8 @@ def options(version):
 
 
 def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, **more):
-    """Runs a reporting program in the client; returns (its JSON, the session, its status)."""
+    """Runs a program in the client that reports JSON. Returns (the JSON, the session, the status of
+    the program)."""
     plan = Plan(client=client, spec=spec, load=False, timeout=timeout, **more)
     session, output, status = Session(plan), [], None
 
@@ -80,8 +84,8 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
 
 
 def with_clients(spec, client, program, *words, **more):
-    """Runs a reporting program whose last arguments are the clients to use; returns what
-    `in_client` returns."""
+    """Runs a program in the client that reports JSON. The last arguments of the program are the
+    clients to use. Returns the result of `in_client`."""
     clients: tuple[str, ...] = CLIENTS if client == "both" else (client,)
     if client in PAIRS:
         pair = PAIRS[client]
@@ -118,11 +122,12 @@ def count(spec, client, version, inline, processors):
 
 
 def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False):
-    """Prints instructions per RPC, by the place of the code and by what the code serves. `mount`
-    contains the options of the mount, or is SCALE. With `memory`, prints cache lines, too.
+    """Prints instructions per RPC, by the address of the code and by the purpose for which the code
+    runs. `mount` contains the options of the mount, or is SCALE. With `memory`, prints cache lines,
+    too.
 
-    Returns the medians; the functions that serve the transport, by client and operation; and
-    whether all went well.
+    Returns three results: the medians, the functions that serve the transport by client and
+    operation, and whether all measurements succeeded.
     """
     plugin = "cache" if memory else "instructions"
     entries, session, status = with_clients(spec, client, "instructions", plugin, mount,
@@ -167,8 +172,9 @@ def each_way(rows, operation, columns):
 
 
 def tell(rows, executed, functions, output):
-    """For each way and operation, prints the `functions` functions with most instructions in the
-    transport and what it calls. Writes the rows to the file `output`, if any."""
+    """For each way to use our client and each operation, prints the `functions` functions with most
+    instructions. Only the transport and the code that it calls are considered. Writes the rows to
+    the file `output` if `output` is given."""
     for way, operations in executed.items() if functions else ():
         for operation, counted in operations.items():
             print(f"\n{called(way)}, {operation}, transport and what it calls:")
@@ -199,7 +205,7 @@ def compare(spec, name, rounds):
 
 
 def print_source(session, counted, number):
-    """Prints which lines of our source the executed instructions of the module belong to."""
+    """Prints the lines of our source to which the executed instructions of the module belong."""
     code = source.Source(root.path(), REPO / session.module)
     for operation, rounds in counted.items():
         for what, found in zip(("function", "line"), code.profile(rounds[-1]), strict=True):
@@ -220,9 +226,10 @@ def count_instructions(spec, client, mount, rounds, functions, inline, memory, o
 
 
 def measure_processors(spec, client, processors, rounds):
-    """Measures with several processors. Returns the median of the rounds per RPC, by client,
-    operation (with the number of processors) and counter; the same for code that waited for locks;
-    and whether all went well."""
+    """Measures with several processors. Returns three results. The first contains the medians of
+    the rounds per RPC, by client, operation (with the number of processors) and counter. The second
+    contains the same for code that waited for locks. The third is whether all measurements
+    succeeded."""
     found, waits, good = {}, {}, True
     for number in processors:
         seen, session, status = with_clients(spec, client, "processors", str(rounds),
@@ -254,7 +261,8 @@ def by_group(waits):
 
 
 def medians(rows):
-    """Returns the median of each number in dictionaries; a missing number is 0."""
+    """Returns a dictionary with the median of each number in these dictionaries. A missing number
+    counts as 0."""
     rows = list(rows)
     return {key: statistics.median(row.get(key, 0) for row in rows)
             for key in dict.fromkeys(key for row in rows for key in row)}

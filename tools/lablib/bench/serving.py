@@ -5,21 +5,23 @@ from ..artefacts import kernel, root
 from ..base import records
 from . import figures, instructions, report
 
-# Pairs of ways of guest/serving.py; the second is compared with the first.
+# Pairs of ways to use our server, which guest/serving.py defines. The second way is compared with
+# the first.
 SERVERS = ("intree", "ours")
 VERSIONS = ("version 1", "version 2")
 MESSAGES = ("messages of 4 KiB", "messages of 8 KiB")
 RECORD, MEMORY = "server-counts", "server-memory"
-# The columns of the table: first those that the device counts, then those that the plugin counts.
+# The columns of the table: first the columns that the device counts, then the columns that the
+# plugin counts.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
 COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "atomics", "switches",
            "kernel")
 
 
 def measure(spec, rounds, servers):
-    """Measures all servers. Returns four results: the numbers per RPC, by server, operation and
-    column; the plugin's counts, by server and operation; the KiB of an idle connection, by server;
-    and whether all went well."""
+    """Measures all servers. Returns four results: the numbers per RPC by server, operation and
+    column, the plugin's counts by server and operation, the KiB of an idle connection by server,
+    and whether all measurements succeeded."""
     seen, session, status = report.in_client(
         spec, [str(rounds), *servers], "serving",
         "intree" if servers == SERVERS else "ours", timeout=report.COUNT_SECONDS,
@@ -56,7 +58,7 @@ def record(rows, memory, release):
 
 
 def count(spec, rounds, functions, output, write, servers=SERVERS):
-    """Runs the whole command; returns its exit status."""
+    """Runs the whole command. Returns the exit status."""
     rows, executed, memory, good = measure(spec, rounds, servers)
     print(table(rows), flush=True)
     print("KiB of an idle connection: " + ", ".join(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Finds the instructions of our module in its source: by function as written, and by line."""
+"""Finds the source of our module's instructions: the function and the line to which each
+instruction belongs."""
 
 import collections
 import re
@@ -15,14 +16,15 @@ PLACE = re.compile(r"^(?:.*/)?(rust/[^:]*):(\d+)")
 
 
 class Source:
-    """The module's code: its instructions, and the source lines that they belong to."""
+    """The module's code: its instructions, and the source lines to which they belong."""
 
     def __init__(self, root, module):
-        """Reads the code; `module` is the file with debug information."""
+        """Reads the code of a module. `module` is the module's file, which must contain debug
+        information."""
         self.root, self.module = root, module
         self.starts, self.order, self.place = {}, [], {}
-        # The output omits the bytes of instructions, because long instructions would take more than
-        # one line.
+        # The disassembler does not print the bytes of instructions, because a long instruction
+        # would then take more than one line.
         argv = "objdump", "-d", "--no-show-raw-insn", "-j", ".text", module
         for line in self.tool(*argv).splitlines():
             if found := FUNCTION.match(line):
@@ -32,7 +34,7 @@ class Source:
                 self.order.append(int(found[1], 16))
 
     def tool(self, *argv):
-        """Returns the output of a program of the root."""
+        """Returns the output of a program from the root file system."""
         return proc.output(chroot.command(self.root, argv, [cache.directory(), REPO]), SECONDS)
 
     def executed(self, counts):
@@ -47,8 +49,8 @@ class Source:
         return found
 
     def lines(self, addresses):
-        """Returns for each address a list of (function, place in our source). The innermost
-        function comes first. A place is `None` if the function is not in our source."""
+        """Returns, for each address, a list of pairs: a function and a line in our source. The
+        innermost function comes first. The line is `None` if the function is not in our source."""
         said = self.tool("addr2line", "-a", "-i", "-f", "-C", "-j", ".text", "-e", self.module,
                          *(f"{address:x}" for address in addresses)).splitlines()
         found, frames = {}, []
@@ -62,8 +64,8 @@ class Source:
         return found
 
     def profile(self, counts):
-        """Returns two tables of executed instructions: by the innermost function of any source, and
-        by the innermost line of our own source."""
+        """Returns two tables of executed instructions. The first counts them by the innermost
+        function of any source, the second by the innermost line of our own source."""
         executed = self.executed(counts)
         functions, places = collections.Counter(), collections.Counter()
         for address, frames in self.lines(sorted(executed)).items():
@@ -74,6 +76,7 @@ class Source:
 
 
 def ours(place):
-    """Returns a line of our source below the repository, or None if it is not ours."""
+    """Returns the path and line of a source line relative to the repository, or None if the line is
+    not in our source."""
     found = PLACE.match(place)
     return f"{found[1]}:{found[2]}" if found and (REPO / found[1]).exists() else None

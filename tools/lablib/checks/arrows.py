@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Finds which file of the module uses which other file, and checks that no such arrow points up.
+"""Finds which file of the module uses which other file. Such a use is called an arrow. Checks that
+no arrow points up, from a lower file to a higher file.
 
-The check follows the paths of `use` declarations and of the code through the modules of our crates,
-and through re-exports, to the file that declares the item. The storey of a file is one above the
-highest storey that it uses. Files and folders that use each other in a circle have no storey, and
-the check fails. A call of `xprt.data()` counts as a use of the type that `data()` returns. The
-check ignores tests, documentation and the bounds of type parameters (`T: Transport`): a trait must
-be able to name the types that are generic over it.
+The check follows the paths in `use` declarations and in code through the modules of our crates, and
+through re-exports, to the file that declares the item. Each file has a storey, which is one above
+the highest storey of the files that it uses. Files and folders that use each other in a circle have
+no storey, and the check fails. A call of `xprt.data()` counts as a use of the type that `data()`
+returns. The check ignores tests, documentation and the bounds of type parameters (`T: Transport`):
+a trait must be able to name the types that are generic over it.
 
 Limits: a method that is called through a value is no arrow, unless the file names its type.
 """
@@ -18,7 +19,8 @@ import re
 from ..base.paths import REPO
 from ..base.ui import say
 
-# The crates, from the lowest to the highest. Kbuild says which crate may use which other crate.
+# The crates, from the lowest to the highest. Kbuild determines which crate may use which other
+# crate.
 CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "client", "server", "rds_proto", "rds",
           "rds_transport")
 PREFIX = "xprtrdma_"
@@ -27,11 +29,12 @@ LONGEST = 500
 # Modules that the module! macro makes in the root file. They contain the values of parameters and
 # count as the lowest modules.
 GENERATED = {"module_parameters"}
-# The driver's data, as the RPC client's transport returns them, and the name of their type.
+# Patterns of a call that returns the driver's data from the RPC client's transport, and of the type
+# of these data.
 DATA = re.compile(r"\.data\(\)")
 DATA_TYPE = re.compile(r"^\s*type Data = (\w+);", re.MULTILINE)
 
-# Comments, strings and characters, but not lifetimes.
+# Pattern of comments, strings and character literals, but not of lifetimes.
 NOT_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|[bc]?"(?:\\.|[^"\\])*"'
     r"|b?'(?:\\[^\n]{1,8}?|[^'\\])'", re.DOTALL)
@@ -104,8 +107,8 @@ class Crates:
                      if (found := DATA_TYPE.search(file.text))}
 
     def read(self, path, module, below):
-        """Reads a module and the modules that it declares; their files are in the directory
-        `below`."""
+        """Reads a module and the modules that it declares. The files of the declared modules are in
+        the directory `below`."""
         file = File(path, module, NOT_CODE.sub(lambda found: '""' if found[0][-1:] == '"' else "",
                                                path.read_text()))
         file.text = TESTS.sub("", file.text)
@@ -122,7 +125,8 @@ class Crates:
                 self.read(child, (*module, name), below / name)
 
     def absolute(self, file, path):
-        """Returns the path from the root of a crate, or None if it is not ours or not known."""
+        """Returns a path in the form that begins with the crate. Returns None if the path does not
+        lead to an item of our crates, or cannot be resolved."""
         module, first = file.module, path[0].lstrip("$")
         if first == "crate":
             return (module[0], *path[1:])
@@ -138,7 +142,7 @@ class Crates:
         return None
 
     def home(self, path, seen=()):
-        """Returns the file that declares an item, after all re-exports on the way."""
+        """Follows all re-exports of an item. Returns the file that declares the item."""
         for at in range(len(path), 0, -1):
             file = self.files.get(path[:at])
             if file:
@@ -160,7 +164,8 @@ class Crates:
         return file
 
     def named(self, file):
-        """Yields the path, from a crate's root, of each item of ours that a file uses."""
+        """Yields the path of each item of our crates that a file uses. The path begins with the
+        crate."""
         known = {use.name: self.absolute(file, use.path) for use in file.uses if not use.public}
         stars = [target for use in file.uses if use.name == "*"
                  if (target := self.absolute(file, use.path[:-1]))]
@@ -182,7 +187,8 @@ class Crates:
             yield data
 
     def arrows(self):
-        """Returns for each pair of files the names that the first file uses of the second file."""
+        """Returns, for each pair of files, the names of the second file's items that the first file
+        uses."""
         found = {}
         for file in self.files.values():
             for path in self.named(file):
@@ -195,14 +201,14 @@ class Crates:
 
 
 def room(path):
-    """Returns the room of a file: the folder below its crate, or the file that has the folder's
-    name."""
+    """Returns the room of a file. This is the folder below the crate that contains the file, or
+    that has the same name as the file."""
     crate, *inside = pathlib.PurePath(path).with_suffix("").parts
     return "/".join((crate, *inside[:1]))
 
 
 def rooms(arrows):
-    """Returns the arrows between rooms."""
+    """Returns the arrows between rooms, which follow from the arrows between files."""
     found = {}
     for (a, b), names in arrows.items():
         if room(a) != room(b):
@@ -211,7 +217,8 @@ def rooms(arrows):
 
 
 def storeys(names, arrows):
-    """Returns the storey of each name, and the circles as sets of names. The lowest storey is 1."""
+    """Returns the storey of each name, and the sets of names that use each other in a circle. The
+    lowest storey is 1."""
     below = {name: {b for a, b in arrows if a == name} for name in names}
     circles = [one for one in strong(below) if len(one) > 1]
     tied = set().union(*circles)
@@ -270,7 +277,7 @@ def too_long(crates):
 
 
 def floors(level):
-    """Yields the names of each storey, from the top."""
+    """Yields the names of each storey, from the highest storey to the lowest."""
     for floor in sorted(set(level.values()), reverse=True):
         yield sorted(name for name, at in level.items() if at == floor)
 
@@ -278,7 +285,7 @@ def floors(level):
 def picture(crates, arrows):
     """Returns the rooms of each crate and the files of each room, from top to bottom.
 
-    A name uses nothing above it, and nothing in its own line.
+    A name uses no name in a higher line, and no name in the same line.
     """
     names = {file.short(crates.rust) for file in crates.files.values()}
     lines = []
@@ -309,7 +316,7 @@ def picture(crates, arrows):
 
 
 def complaints(rust=REPO / "rust"):
-    """Returns what is wrong with the arrows and the lengths of files."""
+    """Returns a line for each arrow that points up, and for each file that is too long."""
     crates = Crates(rust)
     arrows = crates.arrows()
     names = {file.short(rust) for file in crates.files.values()}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs programs of other projects with the in-tree client and with ours.
+"""Runs test programs of other projects with the in-tree client and with our client.
 
-A case that passes with the in-tree client and fails with ours is a bug of ours. A case that fails
-with both is run once more over TCP. If it fails there too, the cause is the NFS client, the server
-or the program.
+If a case passes with the in-tree client and fails with ours, our client has a bug. If a case fails
+with both clients, it is run again over TCP. If the case also fails over TCP, the cause is the NFS
+client, the server or the program.
 
-With our server, both clients use it. A case that fails there, and is not recorded to fail with the
-in-tree server, is run with the in-tree pair, too.
+Our server is tested with both clients. If a case fails with our server, and the record does not say
+that it fails with the in-tree server, the case is also run with the in-tree client and the in-tree
+server.
 """
 
 import collections
@@ -21,25 +22,28 @@ from ..base.ui import LabError, say
 from ..machine import wire
 from ..machine.session import Plan, Session
 
-# The records from which the page of programs is made, by server: the programs, and the cases that
-# failed. A run replaces the rows of its programs only.
+# The names of the records from which the page of programs is made. There are two records for each
+# server: the programs, and the cases that failed. A run replaces only the rows of the programs that
+# were run.
 RECORDS = {"intree": ("programs", "program-failures"),
            "ours": ("server-programs", "server-failures")}
 CLIENTS = ("intree", "ours")
-# The words in the record for "this case fails over TCP, too".
+# The values in the record for the question whether a case also fails over TCP.
 TCP = {"yes": True, "no": False, "": None}
 # The number of runs with both clients if a case fails with ours only.
 RUNS = 3
 # Pattern of counts, sizes and times, which differ from run to run.
 COUNTS = re.compile(r"\(\d+ passed, \d+ failed\)|\d+(\.\d+)?")
-# Python's report of an exception: the functions, innermost last, and the error.
+# Patterns of a Python traceback: the first line, the line of a function (the innermost function
+# comes last), and the line of the error.
 TRACEBACK = "Traceback (most recent call last):"
 FUNCTION = re.compile(r'^\s+File ".*", line \d+, in (?P<name>\w+)$')
 TRACED = re.compile(r"^\s+(?P<name>[\w.]+(Error|Exception|Interrupt|Exit)\b.*)$")
 
 
 def exception(lines, start):
-    """Returns the exception whose traceback begins in that line, and its function."""
+    """Returns the exception whose traceback begins in line `start`, and the function that raised
+    it."""
     function = "?"
     for line in lines[start + 1:start + 200]:
         if match := TRACED.match(line):
@@ -98,17 +102,17 @@ class Found:
 
 
 def worse(intree, ours):
-    """Returns the cases that never fail with the in-tree client, and that fail with ours or are
-    missing."""
+    """Returns the cases that never fail with the in-tree client, and that fail with our client or
+    are missing there."""
     failing = [name for name in ours.failures if name not in intree.failures]
     return sorted(failing) + [f"{name}: not run" for name in dict.fromkeys(intree.groups)
                               if name not in ours.groups]
 
 
 def with_our_server(known, found, intree):
-    """Returns what fails with our server and not with the in-tree one, or is missing: (client,
-    case). `known` is the program's row for the in-tree server, or None; `intree` is what runs of
-    the in-tree pair found."""
+    """Returns pairs (client, case) for the cases that fail with our server and not with the in-tree
+    server, and for missing cases. `known` is the program's row for the in-tree server, or None.
+    `intree` contains the results of runs with the in-tree client and the in-tree server."""
     excused = set(intree.failures)
     if known:
         excused |= {*known["both"], *known["worse"]}
@@ -120,7 +124,7 @@ def with_our_server(known, found, intree):
 
 
 def run(program, client, spec, found, serving="intree"):
-    """Runs a program with a client, or over TCP; returns the complaints of the machines."""
+    """Runs a program with a client, or over TCP. Returns the complaints about the machines."""
     say(f"{program.name}, {client}" + (", our server" if serving == "ours" else ""))
     tcp = client == "tcp"
     plan = Plan(client="none" if tcp else client, serving=serving, spec=spec,
@@ -139,15 +143,15 @@ def run(program, client, spec, found, serving="intree"):
 
 
 def judged_run(program, client, spec, found, serving, tally):
-    """Runs the program, and counts the complaints of the machines."""
+    """Runs the program, and counts the complaints about the machines as failures."""
     complaints = run(program, client, spec, found, serving)
     tally.judge(f"{program.name}, {client}, {serving} server: {'; '.join(complaints)[:300]}",
                 not complaints)
 
 
 def compare(program, spec, runs, tally):
-    """Runs one program with both clients, more than once if necessary; returns its row of the
-    record."""
+    """Runs one program with both clients, several times if necessary. Returns the row of the record
+    for this program."""
     found, row = {client: Found() for client in CLIENTS}, {}
     for number in range(runs):
         for client, of_client in found.items():
@@ -166,8 +170,9 @@ def compare(program, spec, runs, tally):
 
 
 def compare_servers(program, spec, runs, tally):
-    """Runs one program with our server and both clients, and with the in-tree pair if cases fail
-    that are not recorded to fail with it; returns its row of the record."""
+    """Runs one program with our server and both clients. If cases fail that are not recorded to
+    fail with the in-tree server, also runs it with the in-tree client and server. Returns the row
+    of the record for this program."""
     known, intree = load("intree").get(program.name), Found()
     found, row = {client: Found() for client in CLIENTS}, {}
     for number in range(runs):
@@ -240,7 +245,7 @@ def save(record, serving="intree"):
 
 
 def check(spec, names, write, runs, serving="intree"):
-    """Runs the programs; returns the exit status."""
+    """Runs the programs. Returns the exit status."""
     unknown = set(names) - {p.name for p in PROGRAMS}
     if unknown:
         raise LabError(f"no such program: {', '.join(sorted(unknown))} (known: "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks of what our client sends, from a capture.
+"""Checks the packets that our client sends, by means of a capture.
 
-tshark decodes the packets. tools/host/xdr_oracle.py, which shares no code with the module, decodes
-the messages in the Sends.
+tshark decodes the packets. tools/host/xdr_oracle.py decodes the messages in the Sends. It shares no
+code with the module.
 """
 
 import collections
@@ -81,11 +81,12 @@ class Message:
 
     @property
     def inline(self):
-        """Returns the RPC message in the Send, or nothing if it is in a chunk."""
+        """Returns the RPC message in the Send, or no bytes if the RPC message is in a chunk."""
         return self.octets[self.header[9]:] if self.header[0] == "lists" else b""
 
     def is_call(self):
-        """Returns whether the message is a call, of the client or of the server."""
+        """Returns whether the message is a call. It may be a call of the client or of the server.
+        """
         rpc = self.inline
         if len(rpc) >= 8:
             return struct.unpack_from(">I", rpc, 4)[0] == CALL
@@ -143,8 +144,9 @@ class Capture:
                 self.requests.append((int(resources, 0), int(depth, 0), bytes.fromhex(
                     private.replace(":", ""))))
             elif kind and int(kind, 0) == CONNECT_REPLY and tid in self.waiting:
-                # The queue pairs of both sides lead to the number of the connection. Connections
-                # have numbers of their own, because a queue pair's number may be used again.
+                # A table maps the queue pairs of both ends to the number of the connection.
+                # Connections are not identified by the numbers of queue pairs, because such a
+                # number may be used again.
                 number, here = next(self.numbers), self.waiting.pop(tid)
                 self.connections[False, here] = self.connections[True, int(answerer, 0)] = number
             return
@@ -182,7 +184,7 @@ class Capture:
         return found
 
     def in_version_two(self):
-        """Returns the conversations that begin in version two."""
+        """Returns the conversations (the messages of a connection) that begin in version two."""
         return {number: messages for number, messages in self.conversations().items()
                 if version_two.begins(messages[0].octets)}
 
@@ -389,14 +391,15 @@ def a_chunk_is_one_segment(capture):
 
 
 def tests():
-    """Returns the test functions of this file, which take a capture, in their order."""
+    """Returns the test functions of this file, in the order of the file. Each of them takes a
+    capture."""
     return [function for name, function in globals().items()
             if inspect.isfunction(function) and not name.startswith("_")
             and list(inspect.signature(function).parameters) == ["capture"]]
 
 
 def judge(recorded):
-    """Runs every test on a capture; returns the tally."""
+    """Runs every test on a capture. Returns the tally."""
     tally = Tally()
     if not recorded.connections:
         raise LabError("no connection in the capture")
@@ -413,8 +416,8 @@ def judge(recorded):
 
 def version_two_of(path, longest=version_two.INLINE):
     """Returns a `version_two.Judgement` of a capture, and the number of connections in other
-    versions. The server takes and sends messages of at most `longest` bytes, if the client
-    announced as much."""
+    versions. `longest` is the maximum number of bytes of messages that the server receives and
+    sends. The limit is lower if the client has announced a lower number."""
     capture = Capture(path)
     connections = capture.in_version_two()
     longest = max(version_two.INLINE, min(longest, capture.announced()))
@@ -423,7 +426,7 @@ def version_two_of(path, longest=version_two.INLINE):
 
 
 def show_version_two(path):
-    """Prints the messages of version two in a capture; returns the exit status."""
+    """Prints the messages of version two in a capture. Returns the exit status."""
     found, others = version_two_of(path)
     for line in found.lines():
         print(line)

@@ -24,20 +24,21 @@ PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rd
          "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
          "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds",
          "debug-rds-faults", "server-endurance")
-# The parts that are split into smaller parts, which have machines of their own. Some of the smaller
-# parts mostly compute, others mostly wait.
+# The parts that are split into smaller parts. Each of the smaller parts uses separate machines.
+# Some of the smaller parts mostly compute, others mostly wait.
 HALVES = {"vm": ("vm-work", "vm-faults"),
           "debug": ("debug-work", "debug-faults", "debug-server", "debug-rds")}
-# Pairs of lists: parts that mostly wait and leave the processors idle, and the parts beside which
-# they run.
+# Two lists. The parts in the first list mostly wait and leave the processors idle. They run at the
+# same time as a part of the second list.
 WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "rds-short",
            "debug-faults", "debug-server", "debug-rds", "iwarp")
 WORKING = ("vm-work", "debug-work")
 # The parts of the plain check.
 ALL = PARTS[:8]
 HOST_SECONDS = 20 * 60
-# Time limits for the tests of each part, if the machine does nothing else. Booting and judging are
-# not included. A case that hangs is ended by its own limit.
+# Time limits in seconds for the tests of each part on a machine that runs nothing else. The time
+# for booting and judging the machines is not included. Each case has its own limit, which ends the
+# case if it hangs.
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
@@ -54,7 +55,7 @@ SERVER_PARTS = ("server", "debug-server", "server-endurance")
 # Memory of the server and of the client in MiB, for parts that need more than usual.
 MEMORY = {"full": (4096, 2048), "debug-full": (4096, 2048), "server-endurance": (4096, 4096)}
 RUNNER = "selftests/run"
-# Both clients do the same operations on the same bytes.
+# Cases with which both clients make the same operations on the same data.
 CABLE_SEED = 8166
 # Modules whose cases break something and wait for the result.
 FAULTS = ("disconnects", "hostile", "hostile_connect", "life", "memory", "outage", "signals",
@@ -151,7 +152,7 @@ SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.", r"^server_inj
 
 
 def run(parts, spec):
-    """Runs the parts and prints the closing line; returns the exit status."""
+    """Runs the parts and prints the closing line. Returns the exit status."""
     total, took = Tally(), {}
     for part, beside in order([half for whole in parts for half in HALVES.get(whole, (whole,))]):
         with contextlib.ExitStack() as stack:
@@ -178,14 +179,14 @@ def run(parts, spec):
 
 
 def order(parts):
-    """Returns pairs of a part and the parts that run beside it."""
+    """Returns pairs: a part, and the parts that run at the same time."""
     first = next((part for part in parts if part in WORKING), None)
     waiting = [part for part in parts if part in WAITING] if first else []
     return [(part, waiting if part == first else []) for part in parts if part not in waiting]
 
 
 def prepare(spec, parts):
-    """Builds what several parts need."""
+    """Builds the kernels and the module that several parts need."""
     base = root.path(kernel.arch_of(spec))
     target = kernel.get(base, spec)
     if any(part in DEBUG_PARTS for part in parts):
@@ -195,7 +196,7 @@ def prepare(spec, parts):
 
 
 def run_one(part, spec):
-    """Runs a part; returns its tally and how many minutes it took."""
+    """Runs a part. Returns the part's tally and how many minutes the part took."""
     say(f"checking: {part}")
     start = time.monotonic()
     try:
@@ -295,15 +296,16 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
     if session.suites:
         found = module.warnings(session.kernel, variant="suites")
         tally.judge(f"the build of the KUnit suites: {'; '.join(found)[:300]}", not found)
-    # The machines count as one more test: there must be no kernel report, and nothing may be left
-    # behind.
+    # The judgement of the machines counts as one more test: the kernels must not have reported a
+    # problem, and no object may be left behind.
     tally.judge("; ".join(c.splitlines()[0] for c in session.complaints),
                 not session.complaints)
     return tally
 
 
 def watched(spec, part):
-    """Runs the same cases with our client and the in-tree one, and compares the captures."""
+    """Runs the same cases with our client and with the in-tree client, and compares the captures.
+    """
     tally = Tally()
     with tempfile.TemporaryDirectory(dir=cache.directory()) as where:
         captures = {client: f"{where}/{client}.pcap" for client in ("ours", "intree")}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the demonstrations in machines have in common; their programs are in selftests."""
+"""The common functions of the demonstrations in machines. The programs of the demonstrations are in
+selftests."""
 
 from ..base.ui import say
 from ..machine.session import Session
 
 
 def show(plan, program):
-    """Runs a demonstration in machines of its own; returns what is wrong."""
+    """Runs a demonstration in separate machines. Returns a list of the problems."""
     session, status = Session(plan), None
     with session:
         status = session.run([f"./selftests/{program}"])
@@ -17,7 +18,7 @@ def show(plan, program):
 
 
 def judge(problems):
-    """Prints what is wrong, and the verdict; returns the exit status."""
+    """Prints the problems and the verdict. Returns the exit status."""
     for problem in problems:
         say(f"FAILED: {problem}")
     print(f"\n{'Everything as it should be.' if not problems else 'FAILED, see above.'}",

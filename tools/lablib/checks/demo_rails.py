@@ -11,6 +11,6 @@ SECONDS = 900
 
 
 def run(spec):
-    """Runs the whole demonstration; returns the exit status."""
+    """Runs the whole demonstration. Returns the exit status."""
     plan = Plan(spec=spec, load=False, rails=2, timeout=SECONDS)
     return demo.judge(demo.show(plan, "demo_rails"))

@@ -12,7 +12,7 @@ SECONDS = 900
 
 
 def run(spec):
-    """Runs the whole demonstration; returns the exit status."""
+    """Runs the whole demonstration. Returns the exit status."""
     base = root.path()
     module.build(base, kernel.get(base, spec), variant="rds")
     plan = Plan(client="none", spec=spec, load=False, timeout=SECONDS)

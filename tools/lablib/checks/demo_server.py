@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make demo-server`: a server with our module, both clients, then both modules in both
-machines.
+"""Implements `make demo-server`: a server with our module serves both clients, and then both
+machines use both of our modules.
 
 The program in the client machine is selftests/demo_server.
 """
@@ -12,6 +12,6 @@ SECONDS = 1200
 
 
 def run(spec):
-    """Runs the whole demonstration; returns the exit status."""
+    """Runs the whole demonstration. Returns the exit status."""
     plan = Plan(spec=spec, serving="ours", load=False, timeout=SECONDS)
     return demo.judge(demo.show(plan, "demo_server"))

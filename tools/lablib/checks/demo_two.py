@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make demo-v2`: version two of RPC-over-RDMA, as the machines and a capture show it.
+"""Implements `make demo-v2`: demonstrates version two of RPC-over-RDMA in machines and by a
+capture.
 
-The program in the client machine is selftests/demo_two. It first talks to the responder of the
+The program in the client machine is selftests/demo_two. It first connects to the responder of the
 selftests, and then to a server with our module.
 """
 
@@ -21,7 +22,7 @@ KINDS = ("call", "reply", "callback call", "callback reply", "long call", "with 
 
 
 def run(spec):
-    """Runs the whole demonstration; returns the exit status."""
+    """Runs the whole demonstration. Returns the exit status."""
     problems = []
     for serving, (what, name, longest) in PEERS.items():
         say(f"version two {what}:")
@@ -30,7 +31,7 @@ def run(spec):
 
 
 def with_peer(spec, serving, name, longest):
-    """Runs the demonstration with one peer; returns what is wrong."""
+    """Runs the demonstration with one peer. Returns a list of the problems."""
     capture, messages = (REPO / f"build/{name}.{kind}" for kind in ("pcap", "messages"))
     capture.parent.mkdir(exist_ok=True)
     for old in (capture, messages):
@@ -40,7 +41,8 @@ def with_peer(spec, serving, name, longest):
 
 
 def seen(capture, messages, longest):
-    """Writes and sums up the messages of the capture; returns what is wrong."""
+    """Writes the messages of the capture to a file, and prints a summary. Returns a list of the
+    problems."""
     try:
         with step("decoding the capture"):
             found, others = cable.version_two_of(capture, longest)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks that the guide describes what the module logs and shows, and that pages name existing
-things."""
+"""Checks that the administrator's guide describes everything that the module logs and shows, and
+that all items that pages name exist in the source."""
 
 import dataclasses
 import functools
@@ -17,17 +17,19 @@ CRATES = ("rdma", "sunrpc", "client")
 GUIDE = tuple(REPO / "Documentation" / name for name in (
     "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst", "server.rst"))
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
-# Patterns of a value in a message, and of a literal that continues in the next line.
+# Patterns of a value's placeholder in a message, and of a string literal that continues in the next
+# line.
 HOLE = re.compile(r"\{[^{}]*\}")
 CONTINUED = re.compile(r"\\\n\s*")
 NAME = re.compile(r'Self::\w+(?: \{ \.\. \})? => "([^"]+)"')
 LABEL = re.compile(r'writeln!\(\s*f,\s*"([a-z][a-z_ ]*): ')
 EVENT = re.compile(r"^(?:TRACE_EVENT|DEFINE_EVENT)\((?:\w+, )?(\w+)", re.MULTILINE)
-# The status of work that succeeded. It ends no connection, so it is never shown.
+# The status of a work request that succeeded. A success ends no connection, so this status is never
+# shown as a cause.
 NEVER_SHOWN = ("success",)
 PARAMETER = re.compile(r"^(?:        (?=\w+: u32 \{$)|module_param\()(\w+)\b", re.MULTILINE)
-# Pages that name items of the source, and patterns of such names: a file, perhaps with an item in
-# it, a path, a type, a function.
+# Pages that name items of the source, and patterns of such names. A name may be a file, an item in
+# a file, a path, a type or a function.
 PAGES = tuple(REPO / "Documentation" / name for name in (
     "architecture.rst", "gotchas.rst", "version-two.rst"))
 LITERAL = re.compile(r"``([^`\s]+)``")
@@ -41,7 +43,7 @@ MEMBER = re.compile(r"^(?:pub(?:\([^)]*\))? )?(?:[\w\"]+ )*?(?:fn|const|type) (?
                     r"|^(?:pub(?:\([^)]*\))? )?(\w+)(?:[,:({]| [={]|$)")
 # Directories whose contents are not in the module.
 NO_MODULE = {"tests", "fuzz", "benches", "examples"}
-# The targets of links, in both kinds of pages.
+# Patterns of the targets of links, in Markdown and in reStructuredText.
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)|:doc:`([\w-]+)`")
 SECTION = re.compile(r"(?<!:)`([^`<]+)`_(?!_)")
 # Names of the kernel that the source does not contain.
@@ -60,7 +62,8 @@ def messages():
 
 
 def names():
-    """Yields (kind, name) of causes, lines of debugfs, tracepoints and parameters."""
+    """Yields (kind, name) of the causes of disconnects, the lines of debugfs files, the tracepoints
+    and the parameters."""
     for kind, pattern, files in (
             ("cause", NAME, ("proto/conn/cause.rs", "proto/conn/failure_details.rs",
                              "proto/conn/device.rs", "proto/wc.rs")),
@@ -86,7 +89,8 @@ def tables():
 
 
 def guide():
-    """Returns the text of the guide with its tables, in whose cells quotation marks are doubled."""
+    """Returns the text of the guide with its tables. In the tables quotation marks are doubled, so
+    they are replaced by single ones."""
     made = tables()
     return "".join(made.expanded(page.read_text()) for page in GUIDE).replace('""', '"')
 
@@ -95,8 +99,8 @@ def missing(text=None):
     """Yields a line for each message or name that the guide lacks."""
     text = " ".join((text or guide()).split())
     for pieces in messages():
-        # The guide uses its own words for values, and leaves out advice. So only the longest piece
-        # is searched.
+        # The guide describes the values in a message in other words, and may leave out the advice
+        # of a message. So only the longest piece of a message is searched for in the guide.
         longest = max(pieces, key=len)
         if longest.split(": ")[0] not in text:
             yield f"log message: {longest}"
@@ -107,7 +111,7 @@ def missing(text=None):
 
 @functools.cache
 def source():
-    """Returns for each file below rust/ the words of its text."""
+    """Returns, for each file below rust/, the set of words in its text."""
     return {str(path.relative_to(RUST)): set(re.findall(r"\w+", path.read_text(errors="replace")))
             for ending in ("rs", "c", "h") for path in RUST.rglob(f"*.{ending}")
             if "target" not in path.parts}
@@ -118,7 +122,8 @@ class Items:
     """The items that a Rust file declares."""
 
     names: set     # names of all items and members
-    members: set   # pairs: a type or trait, and its function, constant, variant or field
+    # pairs of a type or trait and one of its functions, constants, variants or fields
+    members: set
 
 
 def owner(words):
@@ -155,7 +160,8 @@ def items_of(text):
 
 @functools.cache
 def items():
-    """Returns for each Rust file of the module, by its path below rust/, its declarations."""
+    """Returns a dictionary from each Rust file of the module, by its path below rust/, to the
+    declarations in the file."""
     return {file: items_of((RUST / file).read_text()) for file in source()
             if file.endswith(".rs") and not NO_MODULE.intersection(file.split("/"))}
 
@@ -177,14 +183,14 @@ def declared(path, files):
 
 
 def of_kernel(path):
-    """Returns whether the path names an item of a kernel type, and the source uses type and item
-    together."""
+    """Returns whether the path names an item of a kernel type. This is assumed if a file of the
+    source contains both names."""
     return any(words.issuperset(path) and f"bindings::{path[0]}" in (RUST / file).read_text()
                for file, words in source().items())
 
 
 def stale(text):
-    """Yields the names in a page that the source does not contain, and what is missing."""
+    """Yields a line for each name in a page that the source does not contain."""
     for name in sorted(set(LITERAL.findall(text)) - KERNEL):
         if match := FILE.fullmatch(name):
             path, item = match.groups()

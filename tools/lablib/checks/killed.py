@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The record of `kills`, from which the page of faults survived makes a table."""
+"""The record of the results of `kills`. The page about survived faults contains a table of this
+record."""
 
 from ..base import records
 from ..machine.session import NAMES
@@ -23,7 +24,7 @@ def load():
 
 
 def cells(row):
-    """Returns a row of the table; a dash means that nothing was counted."""
+    """Returns a row of the table. A dash means that the number was not measured."""
     numbers = {name: str(row.get(name, ""))
                for name in ("kills", "connects", "pause", "rpcs", "seconds")}
     if numbers["pause"]:

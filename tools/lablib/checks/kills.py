@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Kills processes while the server answers them, and measures what that costs other processes, with
-either client.
+"""Kills processes while the server answers their calls, and measures how other processes are
+affected. Both clients are measured.
 
-The kills are a case of selftests/cases/signals.py. Each client and version has fresh machines.
-`killed` keeps the record.
+The kills are a case of selftests/cases/signals.py. Each client is run with each version in newly
+booted machines. The module `killed` stores the record.
 """
 
 import datetime
@@ -18,12 +18,12 @@ from . import killed, reliability
 CASES = {"intree": "killed_listings_of_the_other_client",
          "ours": "killed_listings_cost_the_others_nothing"}
 VERSIONS = ("3", "4.2")
-# Time limit for one client and version; the limit of the case itself is shorter.
+# Time limit in seconds for one client and version. The time limit of the case itself is shorter.
 SECONDS = 1500
 
 
 def check(spec, write):
-    """Runs both clients with each version, one after the other; returns the exit status."""
+    """Runs both clients with each version, one after the other. Returns the exit status."""
     tally, rows = Tally(), []
     for client in CASES:
         for version in VERSIONS:
@@ -43,7 +43,7 @@ def check(spec, write):
 
 
 def run(spec, client, version):
-    """Runs one client with one version; returns the row of the record."""
+    """Runs one client with one version. Returns the row of the record."""
     session = Session(Plan(client=client, spec=spec, timeout=SECONDS))
     # If the machine crashes, the file contains the results so far.
     report = session.pair.results / "kills.json"

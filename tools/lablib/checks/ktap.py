@@ -12,7 +12,7 @@ ALL_SKIPPED = 4  # exit status of a test that was skipped, as kselftest defines 
 
 
 class Parser:
-    """Reads lines; `tally` counts the innermost results only."""
+    """Reads lines of KTAP. `tally` counts only the innermost results."""
 
     def __init__(self):
         self.tally = Tally()
@@ -34,7 +34,7 @@ class Parser:
         for d in inner:
             self.check_plan(d, name)
         if inner and (good or self.tally.failed):
-            return  # This line sums up a block whose results are counted already.
+            return  # This line is the summary of a block whose results are already counted.
         if directive == "SKIP":
             self.tally.skip(name)
         else:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs parts of a check beside others, because machines wait more than they compute."""
+"""Runs parts of a check at the same time as other parts, because the machines wait more than they
+compute."""
 
 import re
 import shutil
@@ -17,7 +18,7 @@ ENDED = re.compile(r"^lab: ([a-z0-9-]+): .*, ([0-9.]+) minutes$", re.MULTILINE)
 
 
 class Lane:
-    """A process of its own that checks some parts, one after the other.
+    """A separate process that checks some parts, one after the other.
 
     Its output goes to a file. When this process has no part left, it copies the file to the
     terminal.
@@ -38,11 +39,12 @@ class Lane:
         proc.stop(self.child)
 
     def minutes(self):
-        """Returns how long each part took; called at the end."""
+        """Returns how long each part took. This method is called when the process has ended."""
         return minutes(self.path.read_text(errors="replace"))
 
     def finish(self):
-        """Shows the output of the process until the process ends; returns the tally."""
+        """Copies the output of the process to the terminal until the process ends. Returns the
+        tally."""
         with open(self.path, "rb") as log:
             ended = False
             while not ended:
@@ -63,5 +65,6 @@ class Lane:
 
 
 def minutes(text):
-    """Returns how long each part took that the output reports as ended."""
+    """Returns how many minutes each part took. Only parts that have ended according to the output
+    are included."""
     return {part: float(took) for part, took in ENDED.findall(text)}

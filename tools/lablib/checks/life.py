@@ -3,8 +3,8 @@
 
 The packages are installed for one kernel, and /etc/fstab mounts at boot. The kernel is upgraded,
 and the machine boots again. A kernel without the module is booted. The packages are removed, and
-every file is as before. Then the same with the server: the packages are upgraded and removed while
-files are written to a mount and to an export.
+every file must be as before. Then the server's module is checked in the same way: the packages are
+upgraded and removed while files are written to a mount and to an export.
 """
 
 import contextlib
@@ -29,7 +29,8 @@ OLD = packages.OLDEST
 # Path of the program that runs in the machines.
 LOOK = "lablib.guest.installed"
 LOOK_SECONDS = 300
-# Making an initramfs for each kernel is slow on an emulated processor.
+# The packages make an initramfs for each kernel, which is slow on an emulated processor. So the
+# time limits are long.
 PURGE_SECONDS = 1500
 OFF_SECONDS = 180
 BUILD = REPO / "build/life"
@@ -50,11 +51,12 @@ SERVING = {
     "etc/nfs.conf.d/rdma.conf": "[nfsd]\nrdma=y\nrdma-port=20049\n",
     "etc/exports.d/lab.exports": f"{EXPORT} *(rw,no_root_squash,no_subtree_check,insecure)\n",
 }
-# Two mount points: of the machine's own mount, and of the other machine's mount of the export.
+# Two mount points. The first is for the machine's own mount. The second is for the other machine,
+# which mounts the export of this machine.
 MOUNT, THERE = "/mnt/nfs", "/mnt/export"
 MOUNT_THERE = f"mkdir -p {THERE}; mount -t nfs -o rdma,vers=4.2 192.0.2.2:{EXPORT} {THERE}"
-# A program that writes numbers to files of a mount, and reads each back from the server, until
-# /run/enough exists.
+# A program that writes numbers to files of a mount, and reads each number back from the server. It
+# ends when the file /run/enough exists.
 WRITE = """
 n=0
 until [ -e /run/enough ]; do
@@ -136,11 +138,13 @@ class Life:
 
     @contextlib.contextmanager
     def machine(self, release, image, kind=installed.Installed):
-        """Boots this kernel from a disk, with the lab's server; yields both control channels."""
+        """Boots this kernel from a disk, together with the lab's server. Yields the control
+        channels of both machines."""
         pair = installed.pair(self.root, self.stock, image, release, kind)
         with pair:
             yield pair.client.channel, pair.server.channel
-            # Nothing waits for the end of this command: the machine may go down before it is told.
+            # The program does not wait for the result of this command, because the machine may be
+            # switched off before it reports the result.
             pair.client.channel.start(["systemctl", "poweroff", "--no-block"])
             try:
                 pair.client.process.wait(OFF_SECONDS)
@@ -151,8 +155,9 @@ class Life:
         self.judge(f"{release}: both kernels are silent", not reports, "\n".join(reports))
 
     def look(self, channel, text, release, transport, told, *words, more=()):
-        """Checks that the mount of /etc/fstab uses this transport, and that the log reports a
-        fall-back exactly if `told` is true. `more` names the other transports that must be loaded.
+        """Checks that the mount of /etc/fstab uses this transport. The log must report a fall-back
+        if `told` is true, and must not report it otherwise. `more` names the other transports that
+        must be loaded.
         """
         report = json.loads(channel.check_call([*GUEST_PROGRAM, LOOK, *words],
                                                LOOK_SECONDS).splitlines()[-1])
@@ -168,13 +173,14 @@ class Life:
 
 
 def changed(before, after):
-    """Returns what differs between two states, except files that every installation changes."""
+    """Returns the files that differ between two states, except files that every installation
+    changes."""
     return sorted(name for name in before.keys() | after.keys()
                   if before.get(name) != after.get(name) and not NOTES.match(name))
 
 
 def run(spec, _part):
-    """Runs all steps in order; returns the tally."""
+    """Runs all steps in order. Returns the tally."""
     with tempfile.TemporaryDirectory(dir=cache.directory()) as where:
         life = Life(spec, where)
         live(life)
@@ -198,7 +204,7 @@ def live(life):
 
 
 def prepare(life):
-    """Makes a machine with the older kernel and what DKMS needs."""
+    """Makes a machine with the older kernel and the packages that DKMS needs."""
     system = life.system
     system.apt("reading the package lists", "update")
     _, needs = system.ask("sh", "-c", f"dpkg-deb -f {DEBS}/*-dkms_*.deb Depends")
@@ -207,7 +213,8 @@ def prepare(life):
     # that built the kernel.
     system.apt("installing what DKMS needs to build it", "satisfy", "--no-install-recommends",
                needs)
-    # Packages of backports that come with a kernel are installed now, and not with the upgrade.
+    # Packages from backports that a kernel package requires are installed now, so that the upgrade
+    # does not install them.
     life.install("a machine with kernel", life.old, "dkms", "libelf-dev", "linux-libc-dev")
     system.run("making the key with which DKMS signs", "dkms", "generate_mok")
 
@@ -225,7 +232,8 @@ def begin(life):
 
 
 def upgrade(life):
-    """Upgrades the kernel and boots it; the mount stays when the packages are removed."""
+    """Upgrades the kernel and boots it. Then removes the packages: the mount must continue to work.
+    """
     new = life.stock.release
     life.install("upgrading to kernel", packages.resolve(life.root, new))
     life.judge(f"{new}: the kernel's upgrade has built and installed the module",
@@ -255,8 +263,8 @@ virt-fw-vars --input /usr/share/OVMF/OVMF_VARS_4M.ms.fd --output "$1" --sb \\
 
 
 def secure_boot(life):
-    """Under Secure Boot: if DKMS's key was enrolled, the module with its signature is loaded;
-    otherwise the in-tree module."""
+    """Boots with Secure Boot. Checks that our module is loaded if DKMS's key was enrolled, and that
+    the in-tree module is loaded otherwise."""
     release, image = life.stock.release, life.disk()
     life.system.boot_files(image / Secure.ESP, release)
     (image / Secure.ESP / Secure.MENU).parent.mkdir()
@@ -327,7 +335,7 @@ class Writers:
             self.jobs.append((channel, job, output))
 
     def end(self, text):
-        """Ends the writers; checks that each of them wrote all the time over one connection."""
+        """Ends the writers. Checks that each of them has used the same connection all the time."""
         for channel, job, output in self.jobs:
             channel.check_call(["touch", "/run/enough"])
             try:
@@ -341,7 +349,7 @@ class Writers:
 
 
 def serve(life):
-    """Installs the packages with built modules, and nfsd with ours."""
+    """Installs the packages with built modules, and configures nfsd to use our module."""
     system = life.system
     system.apt("installing the NFS server", "install", "--no-install-recommends",
                "nfs-kernel-server")
@@ -353,8 +361,8 @@ def serve(life):
 
 
 def served(life):
-    """Upgrades the packages while the machine has a mount and an export, and both continue; then
-    removes the packages."""
+    """Upgrades the packages while the machine has a mount and an export. Both must continue to
+    work. Then removes the packages."""
     new = life.stock.release
     with life.machine(new, life.disk()) as channels:
         here, there = channels
@@ -369,7 +377,7 @@ def served(life):
         life.judge(f"{new}: the newer packages are installed",
                    set(versions.split()) == {f"{life.newer()}-1"}, versions)
         writers.end(f"{new}: upgrade with a mount and an export")
-        # Nothing is in use, so the newer modules can be loaded.
+        # Neither the mount nor the export is in use, so the newer modules can be loaded.
         there.check_call(["umount", THERE])
         here.check_call(["sh", "-ec", f"systemctl stop nfs-server; rmmod {SERVER}"], LOOK_SECONDS)
         life.look(here, "by the newer package, mounted again", new, NAME, False, "again")

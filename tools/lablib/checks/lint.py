@@ -27,7 +27,8 @@ PYTHON = re.compile(rb"#!.*\bpython")
 CHECKPATCH = ("--no-tree", "--terse", "--no-summary", "--strict", "--file")
 
 
-# Debian's checker as its archive runs it, and RPM's, which exits with 0 even if it warns.
+# Commands that check the packages. Debian's checker runs with the options that Debian's archive
+# uses. RPM's checker exits with 0 even if it prints warnings.
 PACKAGES = """
 rm -rf "$2"
 tools/packaging/build "$1" "$3" "$4" --out "$2" > /tmp/made
@@ -137,7 +138,8 @@ class Lint:
         return upstream.check(self.root, self.kernel)
 
     def python(self):
-        """Returns the Python files; programs without a suffix are found by their first line."""
+        """Returns the Python files. Programs without a suffix are recognised by their first line.
+        """
         return [path for path in self.files if path.suffix == ".py"
                 or (not path.suffix and PYTHON.match(path.read_bytes()[:80]))]
 
@@ -195,8 +197,8 @@ class Lint:
                 for line in self.warnings(target, variant)]
 
     def warnings(self, target, variant, clippy=False):
-        """Returns the warnings of the compiler, and of clippy if wanted, while a variant of the
-        module is built for a kernel."""
+        """Builds a variant of the module for a kernel. Returns the warnings of the compiler, and of
+        clippy if `clippy` is true."""
         try:
             module.build(self.root, target, clippy=clippy, variant=variant)
         except LabError as error:
@@ -239,7 +241,8 @@ class Lint:
 
 
 def printed(argv, cwd=None):
-    """Returns all lines that a checker prints; its exit status counts only if it prints nothing."""
+    """Returns all lines that a checker prints. If the checker prints no line and fails, returns its
+    exit status."""
     done = subprocess.run([str(a) for a in argv], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=300, check=False, cwd=cwd)
     lines = sorted(set(done.stdout.splitlines()))

@@ -2,12 +2,13 @@
 """Plants faults in the module, and checks that the selftests notice them.
 
 `mutants.toml` contains the faults: a text that occurs exactly once in a source file, and its
-replacement. Each fault is built in a copy of the source. It is loaded in the client machine, or in
-the server machine if it is of the server. There its tests must fail, or the kernel must complain,
-or something must be left behind. Before that, the same tests pass with the module as it is.
+replacement. Each fault is built in a copy of the source. The module with the fault is loaded in the
+client machine, or in the server machine if the fault is in the server's module. In that machine the
+tests of the fault must fail, or the kernel must report a problem, or objects must be left behind.
+Before that, the same tests must pass with the unchanged module.
 
-`tools/host/mutants` does the same with the protocol core and its host tests; a generator makes its
-faults.
+`tools/host/mutants` does the same with the protocol core and its host tests, but a generator makes
+the faults.
 """
 
 import contextlib
@@ -30,10 +31,11 @@ from ..machine.session import UNSERVE, Plan, Session
 from .check import LineSplitter
 
 TABLE = REPO / "tools/lablib/checks/mutants.toml"
-# How each fault was noticed when it was planted last.
+# The record of how each fault was noticed when it was planted the last time.
 RECORD = "mutants"
 WHERE = REPO / "build/mutants"
-# The sources of the module; the rest of rust/proto is for the host only.
+# The sources of the module. The other files of rust/proto are only used on the host, and are not
+# copied.
 SOURCE = ("Kbuild", "rust")
 NOT_SOURCE = [REPO / "rust/proto" / name
               for name in ("fuzz", "tests", "benches", "examples", "target")]
@@ -41,7 +43,8 @@ NOT_SOURCE = [REPO / "rust/proto" / name
 # fault.
 TIMES, MORE_SECONDS = 3, 30
 VERSIONS = "3,4.2"
-# Replaces the module of a running server; the last run may have unloaded the old module.
+# Commands that replace the module of a running server. The previous run may have unloaded the old
+# module already.
 SERVE = f"""\
 if [ -d /sys/module/svcrdma_rs ]; then
     {UNSERVE}
@@ -108,7 +111,8 @@ def table():
 
 
 class Builder:
-    """A copy of the source and its objects for one kernel; every fault starts from both."""
+    """A copy of the source, and its compiled objects for one kernel. Every fault is planted in this
+    copy and built with these objects."""
 
     tree = WHERE / "tree"
 
@@ -117,7 +121,7 @@ class Builder:
         self.objects = WHERE / f"{target.release}-{variant}"
         self.clean = self.objects.with_name(f"{self.objects.name}.clean")
         if self.clean.exists():
-            # The objects may contain a fault, if a run was killed.
+            # If the previous run was killed, the objects may contain a fault.
             replace(self.clean, self.objects)
         self.file = self.module()
         replace(self.objects, self.clean)
@@ -140,7 +144,7 @@ class Builder:
                 copy.write_bytes(content)
 
     def module(self):
-        """Builds the tree; returns the file relative to the repository."""
+        """Builds the copy. Returns the path of the module's file relative to the repository."""
         return module.build(self.base, self.target, tree=self.tree, objects=self.objects,
                             variant=self.variant)
 
@@ -151,21 +155,22 @@ class Builder:
         original, times = source.read_bytes(), source.stat()
         try:
             source.write_text(fault.applied(original.decode()))
-            # Each fault gets a file with another name, because a machine that is used again may
-            # have cached a file.
+            # The file of each fault has another name, because a machine that is used for several
+            # faults may have cached the file of an earlier fault.
             file = WHERE / f"{fault.name}.ko"
             shutil.copy(REPO / self.module(), file)
             yield file.relative_to(REPO)
         finally:
-            # Source and objects get their old times back, so that nothing of the fault stays and
-            # nothing is built again.
+            # The source and the objects are restored with their old times, so that the fault is
+            # removed and no file is built again.
             source.write_bytes(original)
             os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
             replace(self.clean, self.objects)
 
 
 def replace(source, target):
-    """Replaces a directory by a copy of another one, completely or not at all."""
+    """Replaces a directory by a copy of another directory. If the copy is interrupted, the
+    directory is not an incomplete copy."""
     making = target.with_name(f"{target.name}.tmp")
     cache.remove(making)
     shutil.copytree(source, making, symlinks=True)
@@ -178,8 +183,8 @@ class Machines:
     the next run unless something is wrong with them."""
 
     def __init__(self, spec, debug, suites, rails, server):
-        # Each run loads its own module. Tests on the debug kernel may also need the module of the
-        # suites.
+        # Each run loads its own module, so the session loads none. Tests on the debug kernel may
+        # also need the module with the KUnit suites.
         self.plan = Plan(client="ours" if server else "none", spec=spec, debug=debug,
                          suites=debug and not server, load=False, rails=2 if rails else 1,
                          serving="ours" if server else "intree")
@@ -195,7 +200,8 @@ class Machines:
         return self.session
 
     def run(self, argv, limit, file):
-        """Runs the selftests with a module; returns (output, why they did not end or None)."""
+        """Runs the selftests with a module. Returns (output, reason why the tests did not end, or
+        None)."""
         def sink(kind, data):
             if kind == wire.OUT:
                 parts.append(data)
@@ -220,7 +226,8 @@ class Machines:
         return b"".join(parts).decode(errors="replace"), broken
 
     def complaints(self, ended):
-        """Returns what is wrong with the machines, which are kept only if nothing is wrong."""
+        """Checks the machines. Returns a list of the problems. The machines are used for the next
+        run only if the list is empty."""
         session = self.booted()
         if ended:
             with session.recorded():
@@ -240,8 +247,8 @@ class Machines:
 
 
 def results(output):
-    """Returns for each case (whether it passed, its seconds, the reason of a failure), by the names
-    of the cases, in the order of the run."""
+    """Returns a dictionary from the name of each case, in the order of the run, to a tuple: whether
+    the case passed, its duration in seconds, and the reason of a failure."""
     found, seconds, reason = {}, 0.0, ""
     for line in output.splitlines():
         if match := RESULT.match(line):
@@ -265,7 +272,7 @@ def command(tests, full, stop=True):
 
 
 def splat(complaint):
-    """Returns the line of a complaint that describes it best."""
+    """Returns the most informative line of a complaint."""
     lines = complaint.splitlines()
     return next((line for line in lines if judge.SPLAT.search(line)), lines[0])
 
@@ -290,7 +297,7 @@ class Campaign:
         self.seconds = {}
 
     def baseline(self, faults):
-        """Runs all tests with the module as it is; returns what is wrong."""
+        """Runs all tests with the unchanged module. Returns a description of the problems."""
         tests = sorted({test for fault in faults for test in fault.tests})
         output, broken = self.machines.run(self.command(tests, stop=False),
                                            BASELINE_SECONDS, self.builder.file)
@@ -333,7 +340,8 @@ class Campaign:
 
 
 class RdsCampaign(Campaign):
-    """Plants faults in the module of RDS, which is loaded at both ends; tests have full names."""
+    """Plants faults in the module of RDS, which is loaded at both ends. The tests are given by
+    their full names."""
 
     def command(self, tests, stop=True):  # noqa: ARG002 - this runner has no such option
         return ["./selftests/rds/run", "--", *tests]
@@ -355,15 +363,15 @@ def rds_results(output):
 
 
 class HostCampaign:
-    """Plants faults in a copy of the protocol; needs cargo but no machine."""
+    """Plants faults in a copy of the protocol core. This needs cargo but no machine."""
 
     top = WHERE / "host"
 
     def __init__(self):
-        # The copy keeps the paths of the repository, because the tests name files of it. The
-        # objects are in a directory of their own: cargo would confuse them with those of the
-        # repository. All copied files get a new time, so that cargo builds them again after a
-        # fault.
+        # In the copy the files have the same relative paths as in the repository, because the tests
+        # refer to other files of the repository. The compiled objects are in a separate directory,
+        # because cargo would confuse them with the objects of the repository. All copied files get
+        # a new time, so that cargo builds them again after a fault.
         for name in ("rust/proto", "tools/host"):
             shutil.copytree(REPO / name, self.top / name, dirs_exist_ok=True,
                             copy_function=shutil.copyfile,
@@ -377,7 +385,8 @@ class HostCampaign:
             check=False)
 
     def baseline(self, faults):
-        """Runs all tests with the protocol as it is; returns what is wrong."""
+        """Runs all tests with the unchanged protocol core. Returns a description of the problems.
+        """
         done = self.cargo("--", *{test for fault in faults for test in fault.tests})
         return [] if not done.returncode else [one_line(done.stdout[-160:])]
 
@@ -397,11 +406,11 @@ class HostCampaign:
         return bool(done.returncode and failed), how
 
     def close(self):
-        """Does nothing, because only files are left, which need no clean-up."""
+        """Does nothing: only files are left, and files need no clean-up."""
 
 
 def check(spec, names, write):
-    """Plants the faults; the exit status says whether each fault was noticed."""
+    """Plants the faults. The exit status is 0 if each fault was noticed."""
     faults, tally = table(), Tally()
     unknown = set(names) - {fault.name for fault in faults}
     if unknown:
@@ -451,8 +460,8 @@ def save(faults, record, write):
 
 
 def judged(campaign, fault):
-    """Plants a fault. A fault that cannot be built counts as not noticed, and so does a machine
-    that does not boot."""
+    """Plants a fault. If the fault cannot be built, or if a machine does not boot, the fault counts
+    as not noticed."""
     try:
         return campaign.plant(fault)
     except LabError as error:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The record of `pauses`, from which the page of faults survived makes a table."""
+"""The record of the results of `pauses`. The page about survived faults contains a table of this
+record."""
 
 import itertools
 import statistics
@@ -25,8 +26,8 @@ FAULTS = {"cable": "the client's end of a cable out for 10 s, then a new RDMA de
 
 
 def row(found, date, kernel, client, fault):
-    """Makes the row of the record from the pauses that the program wrote; None is a pause without
-    end."""
+    """Makes a row of the record from the pauses that the program has written. None means a pause
+    that did not end."""
     some = [pause for pause in found if pause is not None]
     return {"date": date, "kernel": kernel, "client": client, "fault": fault,
             "what": FAULTS[fault],
@@ -35,7 +36,7 @@ def row(found, date, kernel, client, fault):
 
 
 def keep(found):
-    """Replaces rows of the same client and fault in the record; keeps the others."""
+    """Replaces the rows of the same clients and faults in the record, and keeps the other rows."""
     known = {(one["client"], one["fault"]): one for one in [*load(), *found]}
     records.write(RECORD, COLUMNS, [[known[key][name] for name in COLUMNS]
                                     for key in itertools.product(NAMES, FAULTS) if key in known])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures how long a mount over two cables stands still when one of them fails, with either
-client.
+"""Measures how long calls on a mount over two cables wait when one of the cables fails. Both
+clients are measured.
 
-The program in the client machine is selftests/pauses. Each client has fresh machines. `paused`
-keeps the record.
+The program in the client machine is selftests/pauses. Each client runs in newly booted machines.
+The module `paused` stores the record.
 """
 
 import datetime
@@ -15,14 +15,14 @@ from ..machine.session import NAMES, Plan, Session
 from . import paused, reliability
 
 CLIENTS = ("ours", "intree")
-# Time limits for one round, and for the beginning of a run.
+# Time limits in seconds for one round, and for the steps before the first round.
 ROUND_SECONDS, BEGIN_SECONDS = 240, 600
 # Maximum number of pairs of machines that are tried with a fault that a client does not survive.
 MACHINES = 4
 
 
 def check(spec, rounds, faults, clients, write):
-    """Runs one client after the other; returns the exit status."""
+    """Runs one client after the other. Returns the exit status."""
     tally, rows = Tally(), []
     for client in clients:
         say(NAMES[client])
@@ -47,15 +47,16 @@ def check(spec, rounds, faults, clients, write):
 
 
 def survive(spec, client, rounds, fault):
-    """Runs one fault again and again; returns the row of the record and what went wrong."""
+    """Runs one fault again and again. Returns the row of the record, and a description of the
+    problems."""
     found, problems = [], []
     for _ in range(MACHINES):
         more, problem, release = run(spec, client, rounds - len(found), fault)
         found += more
         if problem:
             problems.append(problem)
-        # Our client must survive each round. If not even one round succeeded, the fault is not the
-        # cause.
+        # The run is not repeated with our client, because our client must survive each round. The
+        # run is also not repeated if no round succeeded, because the fault is then not the cause.
         if len(found) >= rounds or client == "ours" or not more:
             break
     return paused.row(found, datetime.date.today().isoformat(), release, client,
@@ -63,8 +64,8 @@ def survive(spec, client, rounds, fault):
 
 
 def run(spec, client, rounds, fault):
-    """Runs up to `rounds` rounds, until the client does not survive one. Returns the pauses, what
-    went wrong, and the kernel."""
+    """Runs up to `rounds` rounds, and stops if the client does not survive a round. Returns the
+    pauses, a description of the problem, and the release of the kernel."""
     seconds = BEGIN_SECONDS + rounds * ROUND_SECONDS
     plan = Plan(client=client, spec=spec, rails=2, load=client == "intree", timeout=seconds)
     session = Session(plan)

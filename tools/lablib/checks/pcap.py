@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Reads a capture with tshark, and decides by the layer which errors count.
+"""Reads a capture with tshark, and decides by the protocol layer which errors count.
 
-tshark's NFS dissector calls much of correct NFS/RDMA traffic malformed, whatever the client. So the
-layers infiniband and rpcordma must be free of errors. Above them, an error is excused only if a
-capture of the in-tree client shows it, too. tshark cannot decode version two of RPC-over-RDMA:
-`version_two` judges that.
+tshark's NFS dissector reports much of the correct NFS/RDMA traffic of any client as malformed. So
+the layers infiniband and rpcordma must be free of errors. In the layers above them, an error is
+excused only if the same error occurs in a capture of the in-tree client. tshark cannot decode
+version two of RPC-over-RDMA. The module `version_two` judges messages of version two.
 """
 
 import collections
@@ -26,7 +26,7 @@ def tshark(path, *options, fields):
     path = pathlib.Path(path).resolve()
     if not path.exists():
         raise LabError(f"no capture {path}")
-    # RoCE over IPv6 has no UDP checksum: the packets have a checksum of their own.
+    # RoCE over IPv6 has no UDP checksum, because RoCE packets contain another checksum.
     argv = ["tshark", "-r", f"/lab/in/{path.name}", "-o", "udp.ignore_ipv6_zero_checksum:TRUE",
             *options, "-T", "fields"]
     argv += [word for field in fields for word in ("-e", field)]
@@ -58,7 +58,7 @@ def findings(path, version_two=()):
 
 
 def judge(capture, reference=None, version_two=()):
-    """Prints the findings; returns 1 if one of them is ours."""
+    """Prints the findings. Returns 1 if one of them is an error of our client."""
     found = findings(capture, version_two)
     excused = findings(reference) if reference else {}
     wrong = 0

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests RDS between two machines: our transport at both ends, and the kernel's own at either end.
+"""Tests RDS between two machines, with our transport at both ends, and with the kernel's own
+transport at one of the ends.
 """
 
 import re
@@ -12,12 +13,12 @@ from ..machine.session import Plan, Session
 
 SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60,
            "debug-rds-faults": 40 * 60}
-# Tests with our transport at the manual page's client only, and at its server only. With ours at
-# both ends all tests run.
+# The tests for which only the client of the manual page uses our transport, and the tests for which
+# only the server of the manual page uses it. If both ends use our transport, all tests run.
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")
-# Tests of the interface, and of what regions promise. They take a minute.
+# Tests of the interface, and of the promises about memory regions. These tests take a minute.
 SHORT = ("ping", "datagrams", "tables", "map-and-transfer", "local-vectors", "get-mr",
          "get-mr-cold", "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds",
          "use-once", "close-releases", "cancel")
@@ -25,10 +26,11 @@ SHORT = ("ping", "datagrams", "tables", "map-and-transfer", "local-vectors", "ge
 FAULTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts", "loss",
           "kill-in-transfer", "kill-the-client", "kill-the-server", "device-leaves",
           "device-of-the-server-leaves", "simultaneous-connects", "full-both-ways")
-# The debug kernel has no command that cuts RDMA alone.
+# Tests that do not run on the debug kernel. There no command can drop the packets of RDMA without
+# dropping other packets.
 CUTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts")
-# The kernel's own test of RDS, which runs in one machine: the files of the kernel's source that it
-# needs, and their directory in the machine.
+# The kernel's own test of RDS runs in one machine. The constants are the files of the kernel's
+# source that the test needs, and the directory of these files in the machine.
 KERNEL = ("tools/testing/selftests/net/rds", "tools/testing/selftests/net/lib/py",
           "tools/net/ynl/pyynl", "net/rds")
 TREE = "linux"
@@ -56,7 +58,7 @@ OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 
 
 def run(spec, part):
-    """Runs each pair in machines of its own."""
+    """Runs each pair of transports in separate machines."""
     base, tally = root.path(), Tally()
     target = kernel.get(base, spec)
     if part.startswith("debug"):
@@ -70,14 +72,14 @@ def run(spec, part):
 
 
 def copy_tree(source, target):
-    """Copies the kernel's own test to a directory that the machine sees."""
+    """Copies the kernel's own test to a directory that the machine can read."""
     for name in KERNEL:
         shutil.copytree(source / name, target / name)
     shutil.copy(source / ".config", target)
 
 
 def pair(spec, part, words):
-    """Runs the tests; `words` are the arguments of selftests/rds/run."""
+    """Runs the tests. `words` contains the arguments of selftests/rds/run."""
     tally, text = Tally(), []
 
     def sink(_kind, data):
@@ -87,7 +89,8 @@ def pair(spec, part, words):
 
     session = Session(Plan(client="none", spec=spec, load=False, timeout=SECONDS[part],
                            debug=part.startswith("debug"), alike=True,
-                           # The suites' module has a switch for what devices map.
+                           # The module with the KUnit suites is needed, because it has a parameter
+                           # that determines whether devices can map memory.
                            suites=part.startswith("debug")))
     if words is OWN_TEST:
         copy_tree(session.kernel.tree, session.pair.results / TREE)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The record of `torture` and similar runs, from which the page of faults survived is made."""
+"""The record of `torture` and similar runs. The page about survived faults is made from this
+record."""
 
 import itertools
 import re
@@ -7,7 +8,7 @@ import statistics
 
 from ..base import records
 
-# Tables of the runs in the record: the runs, the result of each fault with each version, the
+# The four tables of the record: the runs, the result of each fault with each NFS version, the
 # failures, and the descriptions of the faults.
 RUNS, ROWS, FAILURES, FAULTS = ("torture-runs", "torture-rows", "torture-failures",
                                 "torture-faults")
@@ -56,7 +57,7 @@ def save(runs):
 
 
 def load():
-    """Returns the runs of the record, each as `torture` writes it."""
+    """Returns the runs of the record. Each run has the form in which `torture` writes it."""
     faults = {row["fault"]: row["what"] for row in records.read(FAULTS)}
     runs = {row["run"]: {
         "date": row["date"], "client": row["client"], "debug": row["debug"] == "1",
@@ -109,8 +110,9 @@ def text(found):
 
 
 def reason(text):
-    """Returns the line that says why a run failed. This is the first line of a kernel report, or
-    else the last line that names an error, as the end of a Python traceback does."""
+    """Returns the line that describes why a run failed. This is the first line of a kernel report
+    or, if there is no report, the last line that names an error, such as the last line of a Python
+    traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     report = next((n for n, line in enumerate(lines) if line.endswith("kernel report:")), None)
     if report is not None:

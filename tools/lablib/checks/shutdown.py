@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A client machine that restarts under live mounts. It must go down soon and quietly, and the data
-that the server had acknowledged must be there."""
+"""Tests a client machine that restarts while it has NFS mounts. The machine must shut down within a
+short time and without kernel reports. The server must have all data that it has acknowledged."""
 
 import dataclasses
 import datetime
@@ -15,8 +15,8 @@ from ..machine.session import Plan, Session
 from . import reliability
 
 GO_DOWN = "/repo/tools/lablib/guest/go-down"
-# live: while files are written. cut: after the network was cut, the processes killed and the mounts
-# removed.
+# The ways to restart. "live" means a restart while files are written. "cut" means a restart after
+# the network was cut, the processes were killed and the mounts were removed.
 WAYS = ("live", "cut")
 VERSIONS = ("3", "4.2")
 SECONDS = 180
@@ -30,7 +30,7 @@ FAULTS = {f"restart-{way}": what for way, what in zip(WAYS, (
 
 
 def run(spec, client="ours", debug=False, rounds=1, write=False):
-    """Restarts a client in each way, `rounds` times; returns the tally."""
+    """Restarts a client in each of the WAYS, `rounds` times. Returns the tally."""
     tally, start, restarts = Tally(), time.monotonic(), {way: [] for way in WAYS}
     for way in WAYS * rounds:
         session = Session(Plan(client=client, spec=spec, debug=debug))
@@ -54,7 +54,8 @@ def run(spec, client="ours", debug=False, rounds=1, write=False):
 
 
 def row(restarts, version):
-    """Returns what the page says about the restarts, as a row of selftests/torture."""
+    """Returns the results of the restarts for the page, in the form of a row of selftests/torture.
+    """
     good = [one for one in restarts if not one.problem]
     bad = [one.problem for one in restarts if one.problem]
     return {"recovery": [round(one.seconds, 2) for one in good],

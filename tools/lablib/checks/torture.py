@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make torture`: faults at random times, in machines of their own for each client.
+"""Implements `make torture`: faults at random times. Each client runs in separate machines.
 
-The program in the client machine is selftests/torture; `reliability` keeps the record.
+The program in the client machine is selftests/torture. The module `reliability` stores the record.
 """
 
 import datetime
@@ -16,14 +16,15 @@ from ..machine.session import Plan, Session
 from . import reliability
 
 CLIENTS = ("intree", "ours")
-# Time in seconds for the end of the last round, and for taking everything down.
+# Additional time in seconds for the end of the last round and for the clean-up.
 MORE_SECONDS = 900
-# With little memory, memory pressure comes soon. The debug kernel needs more for itself.
+# The client machine has little memory, so that memory becomes short quickly. The debug kernel
+# itself needs more memory.
 MEMORY = {False: (2048, 1024), True: (2048, 2048)}
 
 
 def check(spec, clients, debug, processors, minutes, seed, names, write, version, rails, serving):
-    """Runs the torture with each client, over a version of RPC-over-RDMA; returns the exit status.
+    """Runs the torture with each client, over a version of RPC-over-RDMA. Returns the exit status.
     """
     seed = random.randrange(1 << 32) if seed is None else seed
     total = Tally()
@@ -36,7 +37,8 @@ def check(spec, clients, debug, processors, minutes, seed, names, write, version
                 reliability.keep(found)
         if len(clients) > 1:
             say(f"{client}: {tally.line()}")
-        # The result of the in-tree client beside ours is reported but does not fail the run.
+        # If both clients are run, the result of the in-tree client is reported but does not fail
+        # the run.
         if client == "ours" or len(clients) == 1:
             total.add(tally)
     for note in total.notes:
@@ -46,7 +48,7 @@ def check(spec, clients, debug, processors, minutes, seed, names, write, version
 
 
 def run(spec, client, debug, processors, minutes, seed, names, version, rails, serving="intree"):
-    """Makes one run; returns (tally, what the program wrote or None)."""
+    """Makes one run. Returns (tally, the results that the program wrote, or None)."""
     plan = Plan(client=client, serving=serving, spec=spec, debug=debug, load=False,
                 serving_words=f"rdma_version={version}" if serving == "ours" else "",
                 memory=MEMORY[debug],

@@ -2,13 +2,14 @@
 """Finds public items of the protocol core that the module does not use.
 
 The compiler assumes that a crate's public items are used. So a copy of the core is put into a copy
-of the driver, as a private module. There the compiler's own analysis of dead code follows the
-module's entry points through every call, method, constant and constructed variant, and reports what
-it does not reach. Tests, benches, fuzzers and examples are left out. An item of the core is not
-excused: a line with `dead_code` is a complaint.
+of the driver, as a private module. In that copy the compiler's analysis of dead code begins at the
+module's entry points, follows every call, method, constant and constructed variant, and reports the
+items that it does not reach. Tests, benches, fuzzers and examples are left out. An item of the core
+is not excused: a line with `dead_code` is a complaint.
 
-The server's rooms are not compiled into the client's module, so this check does not see them: only
-the server's driver uses them. Nothing else may be compiled under their condition.
+The core's modules for the server are not compiled into the client's module, so this check does not
+see them. Only the server's driver uses them. No other code may be compiled under the condition of
+these modules.
 
 Limits: a trait's methods count as used if the trait is used. Fields and re-exports are not checked.
 Code under a condition is checked as the kernel compiles it.
@@ -63,7 +64,8 @@ def fold(source, tree):
 
 
 def change(path, old, new, times=None):
-    """Replaces what matches in a file. Raises an error unless it matches `times` times."""
+    """Replaces all matches of a pattern in a file. Raises an error unless there are exactly `times`
+    matches."""
     text, count = re.subn(old, new, path.read_text(), count=times or 0, flags=re.MULTILINE)
     if times and count != times:
         raise LabError(f"{path}: no {old}")
@@ -71,8 +73,8 @@ def change(path, old, new, times=None):
 
 
 def found(log):
-    """Returns the unused items that a build's log reports, with their places and without the
-    planted one."""
+    """Returns the unused items that the log of a build reports, with their files and lines. The
+    item that the check has added on purpose is left out."""
     lines, canary, complaints = log.splitlines(), False, []
     for number, line in enumerate(lines):
         never = NEVER.match(line)
@@ -89,7 +91,8 @@ def found(log):
 
 
 def excuses(rust):
-    """Yields items of the core that are excused from being used."""
+    """Yields a line for each item of the core with an attribute that permits the item to be unused.
+    """
     for path in sorted((rust / "proto").rglob("*.rs")):
         name = path.relative_to(rust)
         if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):
@@ -101,7 +104,8 @@ def excuses(rust):
 
 
 def hidden(rust):
-    """Yields lines outside the server's rooms that only the server's module compiles."""
+    """Yields lines that only the server's module compiles, and that are not in the core's modules
+    for the server."""
     for path in sorted((rust / "proto").rglob("*.rs")):
         name = path.relative_to(rust)
         if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):
@@ -127,7 +131,7 @@ def names(lines, what):
 
 
 def check(root, kernel):
-    """Builds the copy; returns the complaints."""
+    """Builds the copy. Returns the complaints."""
     tree = REPO / "build/unused"
     objects = tree.with_name("unused-objects")
     fold(REPO, tree)

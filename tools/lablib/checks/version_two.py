@@ -192,7 +192,7 @@ ARMS = {MSG: chunk_lists, NOMSG: chunk_lists, ERROR: error, OPTIONAL: optional}
 
 
 def decode(octets):
-    """Returns the message in a Send; raises Malformed."""
+    """Returns the message in a Send. Raises Malformed if the bytes are not a valid message."""
     words = Words(octets)
     xid, version = words.word("the xid"), words.word("the version")
     if version != VERSION:
@@ -214,17 +214,17 @@ class Sent:
 
 
 class Connection:
-    """Judges the messages of a connection, one after the other. None may have more than `longest`
-    bytes."""
+    """Judges the messages of a connection, one after the other. No message may have more than
+    `longest` bytes."""
 
     def __init__(self, longest=INLINE):
         self.longest = longest
         self.lines, self.complaints, self.counts = [], [], collections.Counter()
-        self.agreed = False  # whether the probe has its answer
+        self.agreed = False  # whether the probe was answered
         # Calls and options without an answer: (whether the client sent it, xid).
         self.open, self.options = set(), set()
         # The calls that end a security context. The RPC client does not wait for their answers, so
-        # the connection may end before the answers come.
+        # the connection may end before the answers arrive.
         self.parting = set()
         self.probe = None
 
@@ -244,7 +244,7 @@ class Connection:
         self.count(message, sent.ours)
 
     def form(self, message, sent):
-        """Yields what is wrong with a message by itself."""
+        """Yields the errors of a message that do not depend on other messages."""
         size = len(sent.octets)
         if size > self.longest:
             yield f"{size} bytes (2.3)"
@@ -264,7 +264,7 @@ class Connection:
                 yield f"xid {message.xid:#x}, in the RPC message {rpc.get('xid', 0):#x}"
 
     def turn(self, message, sent):
-        """Yields what is wrong with a message at this point of the conversation."""
+        """Yields the errors of a message that depend on the earlier messages of the connection."""
         call = message.direction == CALL
         if self.probe is None:
             self.probe = message
@@ -273,7 +273,7 @@ class Connection:
             yield "sent before the first message has its answer (5)"
         key = sent.ours if call else not sent.ours, message.xid
         if message.procedure == OPTIONAL:
-            self.options.add(key)  # An option that the peer knows needs no answer.
+            self.options.add(key)  # If the peer supports the option, it need not answer.
         elif call:
             if key in self.open:
                 yield f"a second call {message.xid:#x} beside the first"
@@ -288,7 +288,7 @@ class Connection:
 
     @staticmethod
     def first(message, sent):
-        """Yields what is wrong with the probe, which must be a small NULL call of the client."""
+        """Yields the errors of the probe, which must be a small NULL call of the client."""
         rpc = message.rpc
         if not sent.ours or message.procedure != MSG or message.direction != CALL:
             yield "does not begin with a call of the client (5)"
@@ -329,7 +329,7 @@ class Judgement:
         self.messages = sum(len(connection.lines) for connection in self.connections)
         self.counts = sum((connection.counts for connection in self.connections),
                           collections.Counter())
-        # This number does not include calls that may stay unanswered in normal operation.
+        # This number does not include calls that may have no answer in normal operation.
         self.unanswered = sum(len(connection.open - connection.parting)
                               for connection in self.connections)
         self.complaints = [complaint for connection in self.connections

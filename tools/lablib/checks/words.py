@@ -34,7 +34,7 @@ PEOPLE = ("people", "person", "user", "users", "reader", "readers", "administrat
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A pattern, why it is bad, and what to write in its place."""
+    """A pattern, the reason why it is bad, and the words to write instead."""
 
     pattern: re.Pattern
     why: str
@@ -86,7 +86,8 @@ def joined(lines):
     return [(number, "\n".join(texts)) for number, texts in blocks]
 
 
-# Comments, and strings and characters, which may contain the signs of a comment.
+# Pattern of comments, strings and character literals. Strings and characters are included because
+# they may contain the characters that begin a comment.
 C_TOKEN = re.compile(
     r'(?P<line>//[^\n]*)|(?P<block>/\*.*?\*/)|b?r(?P<mark>#*)".*?"(?P=mark)'
     r"""|[bc]?"(?:\\.|[^"\\])*"|b?'(?:\\[^\n]{1,8}?|[^'\\\n])'""", re.DOTALL)
@@ -121,7 +122,7 @@ def of_python(text):
 
 
 def of_shell(text):
-    """Returns the comments of a script that begin a line."""
+    """Returns the comments of a shell script. Only comments that begin a line are included."""
     return joined({number: line.lstrip().lstrip("#")
                    for number, line in enumerate(text.splitlines(), 1)
                    if re.match(r"\s*#(?!!)", line)})

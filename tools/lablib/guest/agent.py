@@ -28,7 +28,7 @@ from lablib.machine import wire
 LOCAL_SOCKET = "/run/lab.sock"
 # While this many bytes are queued for the host, a command's output stays in its pipe.
 QUEUE_BYTES = 1 << 20
-# Signals that the first process of a machine ignores, because it must not end.
+# Signals that the agent ignores, because the first process of a machine must not end.
 DEAF = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MOUNTS = (
     ("tmpfs", "/run", "mode=755"), ("tmpfs", "/tmp", "mode=1777"),
@@ -72,7 +72,8 @@ def repository_at_own_path(path):
 
 
 def network(given):
-    """Sets the static addresses of the interfaces, one for each cable: lab.addr0 is for eth0."""
+    """Sets the static addresses of the interfaces. There is one interface for each cable: lab.addr0
+    contains the addresses of eth0."""
     batch = "link set lo up\n"
     for name, addresses in given.items():
         if name.startswith("addr"):
@@ -85,7 +86,8 @@ def network(given):
 
 
 def open_port():
-    """Opens the virtio-serial port named "lab"; there is no udev that would make a link for it."""
+    """Opens the virtio-serial port named "lab". The port is found in sysfs, because no udev runs
+    that would make a link with this name."""
     for port in pathlib.Path("/sys/class/virtio-ports").iterdir():
         if (port / "name").read_text().strip() == "lab":
             return os.open(f"/dev/{port.name}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -110,7 +112,9 @@ class Line:
             except BlockingIOError:
                 break
             except OSError:
-                self.queue.clear()  # The reader is gone. The end of file closes the line.
+                # The reader has closed its end. The line is closed when the agent reads the end of
+                # file.
+                self.queue.clear()
                 break
             del self.queue[:sent]
         self.agent.watch(self, bool(self.queue))
@@ -121,7 +125,8 @@ class Command:
 
     def __init__(self, line, stream, request):
         self.line, self.stream = line, stream
-        self.outputs = {}  # kind of frames for the data of each pipe, by our end of the pipe
+        # kinds of frames for the data of each pipe, by the agent's end of the pipe
+        self.outputs = {}
         if request.get("pty"):
             master, slave = pty.openpty()
             child_fds, own = (slave, slave, slave), [master]
@@ -145,7 +150,7 @@ class Command:
 
     @staticmethod
     def become(fds, request):
-        """Becomes the command, in the child; never returns."""
+        """Executes the command in the child process. Never returns."""
         try:
             os.setsid()
             for target, fd in enumerate(fds):
@@ -153,7 +158,8 @@ class Command:
             if request.get("pty"):
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.closerange(3, 1024)
-            # A new program inherits ignored signals, and would then not end in the usual way.
+            # Ignored signals are restored, because a new program inherits them and would then not
+            # be ended by these signals.
             for number in (signal.SIGPIPE, *DEAF):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
@@ -271,7 +277,7 @@ class Agent:
             self.feed(command)
 
     def feed(self, command):
-        """Writes as much to the command's standard input as it accepts now."""
+        """Writes as much data to the command's standard input as the pipe accepts now."""
         if command.input is None:
             return
         try:
@@ -330,7 +336,7 @@ class Agent:
     def finish(self, command, code):
         """Sends the data in the pipes, and then the status.
 
-        A daemon may keep a pipe open forever, so only data that are there now are sent.
+        A daemon may keep a pipe open forever, so only data that have already arrived are sent.
         """
         for fd in list(command.outputs):
             while fd in command.outputs:
@@ -353,7 +359,8 @@ class Agent:
 
 
 def be_init():
-    """Does the work of a machine's first process."""
+    """Sets up the machine if the agent is its first process: mounts file systems, and sets the
+    addresses and the host name."""
     mount_all()
     given = parameters()
     repository_at_own_path(given.get("repo", ""))

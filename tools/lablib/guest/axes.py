@@ -32,14 +32,14 @@ def on_server(*argv):
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One property that varies; all others have their usual values."""
+    """One property that varies. All other properties have their usual values."""
 
     loads: typing.Callable = lambda bed: []  # function that returns the loads for a loads.Bed
     options: str = "vers=4.2"
     mounts: int = 1
     # whether the axis is measured in fewer rounds, because it takes long
     long: bool = False
-    slots: int = 0              # number of outstanding calls; 0: the default number
+    slots: int = 0              # number of outstanding calls; 0 means the default number
 
 
 AXES = {
@@ -69,7 +69,7 @@ def prepare():
 
 @contextlib.contextmanager
 def mounts(axis, rdma):
-    """Makes the mounts of an axis; yields their mount points."""
+    """Makes the mounts of an axis. Yields their mount points."""
     with contextlib.ExitStack() as stack:
         places = [f"/mnt/bench-{number}" for number in range(axis.mounts)]
         for number, place in enumerate(places):

@@ -4,9 +4,9 @@
     bench.py JSON
 
 JSON: {"rounds": N, "long_rounds": N, "scale": factor for the operations of a load, "axes": {name:
-[loads]; an empty list: all}}. Each round goes through the legs, forwards and backwards in turn. The
-in-tree client is measured before and after ours. So drift affects both alike, and the difference of
-the two in-tree legs shows the scatter.
+[loads]; an empty list: all}}. Each round consists of several measurements ("legs"). Their order is
+reversed in every second round. The in-tree client is measured before and after our client. So drift
+affects both clients equally, and the difference of the two in-tree legs shows the scatter.
 
 Prints {axis: {load: {leg: [nanoseconds per operation, one per round]}}}. An axis that fails is left
 out; the others are still measured, and the exit status is 1.
@@ -39,7 +39,7 @@ def leg(axis, client, scale, only):
 
 
 def time_of(load, scale):
-    """Returns nanoseconds per operation, after a first run that is not counted."""
+    """Runs a load twice. Returns the nanoseconds per operation of the second run."""
     count = max(int(load.count * scale), 1)
     for number in (max(count // 4, 1), count):
         load.before(number)
@@ -49,8 +49,8 @@ def time_of(load, scale):
 
 
 def rounds_of(name, plan, start):
-    """Measures one axis. Returns for each load and leg a list with the nanoseconds per operation in
-    each round."""
+    """Measures one axis. Returns, for each load and leg, a list with the nanoseconds per operation
+    in each round."""
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
     rounds = plan["long_rounds" if axis.long else "rounds"]
     for number in range(rounds):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Counts work requests, posts and completions per operation at the RDMA device.
 
-It works with any client that has made the mount, and asks nothing of the client.
+The program works with any client that has made the mount, and does not depend on functions of the
+client.
 
     count.py MOUNT   prints JSON {operation: {counter: per RPC}}
 """
@@ -15,7 +16,8 @@ import sys
 from . import loads
 
 SCRIPT = pathlib.Path(__file__).with_name("count.bt")
-# For each other device: its names for the functions of rxe that the script uses.
+# The script contains names of functions of rxe. For each other device, this table contains the
+# names of the corresponding functions.
 OTHERS = {"siw": {"rxe_post_send": "siw_post_send", "rxe_post_recv": "siw_post_receive",
                   "rxe_poll_cq": "siw_poll_cq"}}
 DEVICES = pathlib.Path("/sys/class/infiniband")
@@ -36,7 +38,8 @@ class Probe:
     """Runs bpftrace with count.bt while the context exists."""
 
     def __enter__(self):
-        # The output is a pipe, so it must be line-buffered; otherwise it would be late.
+        # The output goes to a pipe. It must be line-buffered, because otherwise lines would arrive
+        # too late.
         self.process = subprocess.Popen(["bpftrace", "-B", "line", "-e", script()],
                                         stdout=subprocess.PIPE, text=True)
         self.expect("ready")
@@ -60,8 +63,8 @@ class Probe:
 
 
 def measure(mount, probe, deep=False):
-    """Returns counts per RPC for every kind of operation; `deep`: also with many operations at a
-    time."""
+    """Returns counts per RPC for every kind of operation. With `deep`, also measures many
+    operations at a time."""
     result = {}
     with loads.Bed(mount) as bed:
         for load in bed.single() + (bed.deep() if deep else []):

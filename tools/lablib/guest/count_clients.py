@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counts for each client on the command line; prints JSON on standard output.
+"""Measures the counts of each client on the command line. Prints JSON on standard output.
 
     count_clients.py OPTIONS CLIENT...
 """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The demonstration inside the client: copies both ways, compares, counts.
+"""The part of the demonstration that runs in the client: copies files in both directions, compares
+them, and counts operations.
 
     demo.py OPTIONS CLIENT...   prints JSON, progress goes to standard error
 """
@@ -20,12 +21,13 @@ from .remote import Remote
 FILES, LARGE_MIB = 200, 32
 STATUS = pathlib.Path(__file__).resolve().parents[2] / "xprtrdma-status"
 LOCAL = pathlib.Path("/tmp/demo")
-# Runs on the server, on its own file system: prints names and checksums of a tree.
+# A program that runs on the server and reads the server's own file system. It prints the names and
+# checksums of the files in a tree.
 SUMS = 'cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum'
 
 
 def make_tree(top, seed, large_mib=LARGE_MIB):
-    """Makes files of many sizes around the important limits, and a large file."""
+    """Makes files of many sizes that are close to the important limits, and a large file."""
     chance = random.Random(seed)
     borders = (0, 1, 3, 512, 1000, 4095, 4096, 4097, 8192, 65536)
     for number in range(FILES):
@@ -57,7 +59,7 @@ def server_sums(directory):
 
 
 def forget_caches():
-    """Drops cached data, so that the next read asks the server."""
+    """Drops cached data, so that the next read is sent to the server."""
     os.sync()
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
@@ -67,7 +69,7 @@ def say(text):
 
 
 def copy_both_ways(mount, exported):
-    """Copies to the server and back; compares every copy on both sides."""
+    """Copies files to the server and back. Compares every copy on both sides."""
     there, back = pathlib.Path(mount) / "demo", LOCAL / "back"
     say("copying to the server")
     shutil.copytree(LOCAL / "tree", there)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counts how often the kernel runs a function or a tracepoint, with the kernel's own histograms
-(tracefs).
+"""Counts how often the kernel runs a function or a tracepoint, by means of the kernel's own
+histograms (tracefs).
 
-A kprobe at the beginning of a function counts each call, without the scatter of samples.
+A kprobe at the beginning of a function counts each call. Sampling would be less accurate.
 """
 
 import collections
@@ -20,14 +20,16 @@ PLACE = re.compile(r"([^\s+]+)\+0x\S+(?: \[(\w+)\])?$")
 
 
 def places(key):
-    """Returns (function, module or "") of each line of a key that names one, the innermost first.
+    """Returns a pair (function, module or "") for each line of a key that contains a function. The
+    innermost function comes first.
     """
     found = (PLACE.search(line.strip()) for line in key.splitlines())
     return tuple((one[1], one[2] or "") for one in found if one)
 
 
 def parse(text):
-    """Returns how often each key was counted, by the places in the key."""
+    """Parses the text of a histogram. Returns how often each key was counted, by the functions in
+    the key."""
     dropped = DROPPED.search(text)
     if not dropped or int(dropped[1]):
         raise RuntimeError("a histogram that is not complete")
@@ -48,12 +50,12 @@ class Histogram:
         (self.directory / "trigger").write_text(text)
 
     def read(self):
-        """Returns the counts of the histogram, by the places in each key."""
+        """Returns the counts of the histogram, by the functions in each key."""
         return parse((self.directory / "hist").read_text())
 
 
 def define(line):
-    """Creates or removes a kprobe; other kprobes stay."""
+    """Creates or removes a kprobe. Other kprobes are not changed."""
     # The file is not opened for appending, because Python would then seek to the end of the file,
     # which the kernel refuses.
     events = os.open(TRACING / "kprobe_events", os.O_WRONLY | os.O_APPEND)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Prints the state of an installed machine after its boot as JSON; with "again", mounts again
-first."""
+"""Prints the state of an installed machine after its boot as JSON. With the argument "again", first
+mounts the mount of /etc/fstab again."""
 
 import json
 import os
@@ -16,7 +16,7 @@ LETTER = b"written by the client\n"
 
 
 def output(*argv):
-    """Returns the output of a command, which may fail."""
+    """Returns the output of a command. The command may fail."""
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=SECONDS, check=False).stdout
 
@@ -36,7 +36,7 @@ def mounted():
 
 
 def used():
-    """Returns whether data that are written to the directory can be read back without the page
+    """Writes data to the directory. Returns whether the data can be read back without the page
     cache."""
     name = pathlib.Path(MOUNT, "installed")
     fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

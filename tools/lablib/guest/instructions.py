@@ -5,10 +5,11 @@ The machine must run with tools/native/instructions.c or cache.c, which explain 
 
     instructions.py PLUGIN OPTIONS ROUNDS CLIENT...
 
-It measures each client in turn, ROUNDS times, on a mount with these options, or with the word
-`scale`. A client may also be a way to use ours: a way of transport.WAYS, to our server or else
-through the tests' responder; or `rails off` and `rails on`, with two cables. The counts and the
-symbols go to /results. A JSON list on standard output says which file contains what.
+It measures each client in turn, ROUNDS times, on a mount with these options. With the word `scale`
+instead of options, it measures several mounts and numbers of calls at a time. A client may also be
+a way to use our client: a way of transport.WAYS, with our server or through the tests' responder,
+or `rails off` and `rails on`, with two cables. The counts and the symbols go to /results. A JSON
+list on standard output says which file contains what.
 """
 
 import contextlib
@@ -30,7 +31,8 @@ SELFTESTS = "/repo/selftests"
 RAILS = {"rails off": "off", "rails on": "auto"}
 # The machine code of `nopl 0x74727078(%rax,%rax,1); ret`. The plugin detects the first instruction.
 MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc3"
-# The plugin's classes of code. ENTRY: code that may interrupt any other code and is not its work.
+# The plugin's classes of code. ENTRY is code that may interrupt any other code, and that does not
+# run on behalf of the interrupted code.
 TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
 # Classes of a server: functions that give a call to a thread, and functions that give a thread new
 # pages.
@@ -44,14 +46,15 @@ WAIT = "native_queued_spin_lock_slowpath"
 WAITS = (WAIT, "timer_delete_sync")
 # The function that begins an RPC, as a pair (function, module).
 BEGINS = ("rpc_run_task", "sunrpc")
-# Functions that only time causes. They do not include all of the timer's interrupt: at its end,
-# softirqs of other work run.
+# Functions that run only because time passes. They do not include the whole timer interrupt,
+# because softirqs for other work run at the end of the interrupt.
 TIMERS = ("__sysvec_apic_timer_interrupt", "run_timer_softirq", "hrtimer_run_softirq",
           "sched_balance_softirq", "rcu_core_si")
 
 
 class Plugin:
-    """The connection to the plugin: an instruction without effect, which the plugin detects."""
+    """Sends commands to the plugin by executing an instruction without effect, which the plugin
+    detects."""
 
     def __init__(self, name):
         """Prepares the instruction; `name` is the plugin of this machine."""
@@ -66,14 +69,16 @@ class Plugin:
         self.call(data, len(data))
 
     def stop(self, name):
-        """Stops counting; the counts are then in the file `name` of the results."""
+        """Stops counting. The plugin writes the counts to the file `name` in the results directory.
+        """
         self.command(f"stop {name}")
         if not (RESULTS / name).exists():
             raise RuntimeError("no counts: is the plugin there?")
 
 
 class Symbols:
-    """The kernel's own list of its functions; those of the kernel itself are in order."""
+    """The kernel's list of symbols (/proc/kallsyms). The symbols of the kernel itself are sorted by
+    address, the symbols of modules are not."""
 
     def __init__(self, name):
         """Reads the list, and writes a copy to the results."""
@@ -81,13 +86,15 @@ class Symbols:
         (RESULTS / name).write_bytes(self.text)
 
     def entries(self, start, end):
-        """Yields (address, kind) of the lines from `start` to `end`."""
+        """Yields (address, type) of each symbol in the text from position `start` to position
+        `end`."""
         for line in self.text[start:end].splitlines():
             address, kind, _ = line.split(b" ", 2)
             yield int(address, 16), kind
 
     def line(self, symbol):
-        """Returns the beginning of the line of a symbol of the kernel itself."""
+        """Returns the position in the text at which the line of a symbol of the kernel itself
+        begins."""
         found = self.text.find(b" %b\n" % symbol.encode())
         if found < 0:
             raise RuntimeError(f"the kernel has no {symbol}")
@@ -118,7 +125,7 @@ class Symbols:
         return begin, min(a for a, _ in self.entries(*self.lines_of(module)) if a > begin)
 
     def lines_of(self, module):
-        """Returns the beginning and the end of a module's lines."""
+        """Returns the positions at which the lines of a module begin and end."""
         tag = b"\t[%b]\n" % module.encode()
         first = self.text.find(tag)
         return self.text.rfind(b"\n", 0, first) + 1, self.text.rfind(tag)
@@ -131,8 +138,8 @@ class Symbols:
 
 
 def tell_regions(plugin, symbols, module, more=()):
-    """Tells the plugin where the classes of code are in this kernel with this module; `more`: more
-    regions of sunrpc, (class, function) each."""
+    """Tells the plugin the addresses of each class of code in this kernel with this module. `more`
+    contains pairs (class, function) for further regions in sunrpc."""
     plugin.command("clear")
     waits = WAITS if (os.cpu_count() or 1) > 1 else ()
     for region, (start, end) in (
@@ -150,7 +157,8 @@ def tell_regions(plugin, symbols, module, more=()):
 
 
 def usual(options, looks_at_memory):
-    """Yields (name, load, its mounts) of each kind of operation."""
+    """Yields a tuple for each kind of operation: its name, its load, and the mounts that the load
+    uses."""
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in (*bed.single(), *(bed.deepest() if looks_at_memory else bed.deep())):
             yield load.name, load, (mount,)
@@ -163,8 +171,8 @@ def selftests(name):
 
 
 def in_way(way, options):
-    """Yields single operations with our client in this way (see transport.WAYS), to our server or
-    through the responder."""
+    """Yields operations that are made one at a time, with our client used in this way (see
+    transport.WAYS). The calls go to our server or through the responder."""
     lib, port = selftests("responder"), 20049
     number, size = transport.WAYS[way]
     transport.set_inline(size)
@@ -181,7 +189,7 @@ def in_way(way, options):
 
 
 def with_rails(which, options):
-    """Yields single operations on a mount with these rails."""
+    """Yields operations that are made one at a time, on a mount with these rails."""
     selftests("rails").set_up(which)
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in bed.single():
@@ -189,7 +197,8 @@ def with_rails(which, options):
 
 
 def scale():
-    """Yields small reads: more and more of them at a time, and over more and more mounts."""
+    """Yields small reads: first with an increasing number of reads at a time, then with an
+    increasing number of mounts."""
     for mounts, slots, of_bed, what in ((1, axes.MOST_SLOTS, loads.Bed.outstanding, "at a time"),
                                         (1, 0, loads.Bed.one_at_a_time, "mount"),
                                         (axes.MOST_MOUNTS, 0, loads.Bed.one_at_a_time, "mounts")):
@@ -217,8 +226,9 @@ def measure(plugin, client, module, operations, prefix):
 
 
 def entry(plugin, client, prefix, number, operation):
-    """Counts one operation, given by name, load and mounts; returns the entry for the list.
-    `number` is the operation's number among those with these symbols."""
+    """Counts one operation, which is given by name, load and mounts. Returns the entry for the list
+    of results. `number` is the number of the operation among the operations that use the same file
+    of symbols."""
     name, load, mounts = operation
     file = f"{prefix}-{number}.counts"
     return {"client": client, "operation": name, "rpcs": count(plugin, name, load, mounts, file),
@@ -226,11 +236,12 @@ def entry(plugin, client, prefix, number, operation):
 
 
 def count(plugin, name, load, mounts, file):
-    """Counts a load into a file; returns the number of RPCs. On an overloaded host connections
-    break, with either client. Such a count is useless and is repeated."""
+    """Counts the instructions of a load, and writes the counts to a file. Returns the number of
+    RPCs. On an overloaded host connections break with either client. If the connection breaks, the
+    count is useless and is repeated."""
     for _ in range(TRIES):
-        # The first run is not counted: it makes what is only made once for this number of
-        # operations at a time.
+        # The first run is not counted, because it allocates objects that are allocated only once
+        # for this number of operations at a time.
         load.run(load.count)
         before, connects = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))
         plugin.command("start")

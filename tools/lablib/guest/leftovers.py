@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Lists what a run has left behind in this machine, one item in a line.
+"""Lists the objects that a run has left behind in this machine, one object in each line.
 
-The host runs this program after the tests, without the lab's own mount and module. Resources of
-connections that are being closed get some time to disappear.
+The host runs this program after the tests, and after the lab's own mount and module were removed.
+Resources of connections that are being closed get some time to disappear.
 """
 
 import pathlib
@@ -15,8 +15,8 @@ from ..machine import judge
 PATIENCE_SECONDS = 15
 # Taint of out-of-tree and unsigned modules, and of a debug kernel that contains KUnit.
 ALLOWED_TAINT = 1 << 12 | 1 << 13 | 1 << 18
-# Debian's kernel taints itself when a program may block others by fanotify, as stress-ng does, and
-# logs that. Other reasons for this taint are not allowed.
+# Debian's kernel taints itself, and logs this, when a program such as stress-ng can block other
+# programs by means of fanotify. Other reasons for this taint are not allowed.
 AUXILIARY, FANOTIFY = 1 << 16, "Using fanotify permission checks"
 # Taint of a kernel that has printed a warning.
 WARNED = 1 << 9
@@ -46,8 +46,8 @@ def modules():
 
 
 def resources():
-    """Returns RDMA objects that were not there before the tests. If the in-tree transport of RDS is
-    loaded, only objects of our modules count: that transport cannot be unloaded while it has
+    """Returns the RDMA objects that did not exist before the tests. If the in-tree transport of RDS
+    is loaded, only objects of our modules count: that transport cannot be unloaded while it has
     connections."""
     if INTREE_RDS.is_dir():
         return [f"rdma resources: {kind} {line}" for kind in KINDS
@@ -55,7 +55,7 @@ def resources():
                 if any(f"[{name}]" in line for name in OURS)]
 
     def devices(text):
-        # A device that a test has made again has another number in front of its name.
+        # If a test has created a device again, another number precedes the name of the device.
         return [line.partition(": ")[2] for line in text.splitlines()]
 
     before = devices(pathlib.Path("/run/rdma-baseline").read_text())
@@ -65,7 +65,7 @@ def resources():
 
 
 def taint():
-    """Returns unexpected taint: neither from loading our module nor from others."""
+    """Returns a line if the kernel has a taint that is not expected."""
     value = int(pathlib.Path("/proc/sys/kernel/tainted").read_text())
     left = value & ~ALLOWED_TAINT
     if left & AUXILIARY and FANOTIFY in output("dmesg"):
@@ -78,7 +78,7 @@ def taint():
 
 
 def leaks():
-    """Returns the leaks that kmemleak finds, if the kernel has it; the second scan counts."""
+    """Returns the leaks that the second scan of kmemleak finds, if the kernel has kmemleak."""
     if not KMEMLEAK.exists():
         return []
     for _ in range(2):
@@ -88,8 +88,8 @@ def leaks():
 
 def main(what):
     checks = [nfs_mounts, taint]
-    # The in-tree server keeps the connections of silent clients until it looks for them, which
-    # takes minutes. Its leftovers show nothing about the client.
+    # The in-tree server keeps the connections of silent clients until it searches for them, which
+    # can take minutes. Objects that the server has left behind do not show an error of the client.
     if "everything" in what:
         checks += [resources, modules, leaks]
     deadline = time.monotonic() + PATIENCE_SECONDS

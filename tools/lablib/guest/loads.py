@@ -25,7 +25,8 @@ class Transfers(ctypes.Structure):
 
 
 class Library:
-    """The functions of load.c; they return nanoseconds or raise."""
+    """The functions of load.c. Each of them returns the nanoseconds that it took, or raises an
+    error."""
 
     def __init__(self):
         self.functions = ctypes.CDLL(LIBRARY)
@@ -82,8 +83,8 @@ def connects(mount):
 
 
 def hold_still():
-    """Turns off khugepaged and DAMON, which combine pages or examine them during a measurement:
-    either can cost a transfer that it hits as much as the transfer itself."""
+    """Turns off khugepaged and DAMON, which combine or examine pages. If one of them runs during a
+    transfer of a measurement, it can take as much time as the transfer itself."""
     for path, word in (("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
                        ("/sys/module/damon_stat/parameters/enabled", "N")):
         if os.path.exists(path):
@@ -101,7 +102,8 @@ def human(size):
 
 
 class Bed:
-    """The files that loads use, one on each of the mounts. The object is a context manager."""
+    """Makes the files that loads use, one file on each of the mounts, and returns loads. The object
+    is a context manager."""
 
     def __init__(self, *mounts):
         self.library, self.mounts = Library(), mounts
@@ -129,7 +131,8 @@ class Bed:
             os.fsencode(self.paths[0]), n))
 
     def fresh(self, count):
-        """Returns (beginning of a path, number of the first) of names that were never used."""
+        """Returns the beginning of a path and a number. Names that consist of this beginning and of
+        this number or a higher number were never used."""
         self.used += count
         return os.fsencode(f"{self.mounts[0]}/name-"), self.used - count
 
@@ -174,7 +177,7 @@ class Bed:
                     lambda _: drop_caches())
 
     def transfer(self, count, size, write, depth=1, random=False):
-        """Makes direct reads or writes, `depth` at a time, over all mounts."""
+        """Makes direct reads or writes on all mounts in turn, `depth` of them at a time."""
         fds = (ctypes.c_int * len(self.fds))(*self.fds)
         wanted = Transfers(fds, len(self.fds), size, self.area, depth, write, random)
         name = (f"{'random ' if random else ''}{'WRITE' if write else 'READ'} "
@@ -183,8 +186,8 @@ class Bed:
                     lambda n: self.library.transfer(ctypes.byref(wanted), n))
 
     def by_threads(self, count, size, write, threads):
-        """Makes direct reads or writes in threads, each of which waits for its own call. No two of
-        them use the same file at a time if there are enough files."""
+        """Makes direct reads or writes in threads, each of which waits for its own call. If there
+        are enough files, no two threads use the same file at a time."""
         fds = (ctypes.c_int * len(self.fds))(*self.fds)
         wanted = Transfers(fds, len(self.fds), size, self.area, threads, write, False)
         return Load(f"{'WRITE' if write else 'READ'} {human(size)}, {threads} "
@@ -192,7 +195,8 @@ class Bed:
                     lambda n: self.library.threads(ctypes.byref(wanted), n))
 
     def threads(self, fewest):
-        """Returns small operations of an increasing number of threads, from `fewest` on."""
+        """Returns loads with small operations for an increasing number of threads, beginning with
+        `fewest`."""
         return [self.by_threads(256 if threads > 1 else 128, 4 * KIB, write, threads)
                 for threads in THREADS if threads >= fewest for write in (0, 1)]
 
@@ -202,12 +206,14 @@ class Bed:
                 *(self.transfer(32, MIB, write) for write in (0, 1))]
 
     def deep(self):
-        """Returns many small operations at a time, enough to make the start irrelevant."""
+        """Returns loads with many small operations at a time. The number of operations is so large
+        that the first operations of a run hardly influence the result."""
         return [self.transfer(1024, 4 * KIB, write, depth)
                 for depth in DEPTHS[1:] for write in (0, 1)]
 
     def deepest(self):
-        """Returns more small operations at a time than fit into a cache of usual size."""
+        """Returns loads with more simultaneous small operations than fit into a processor cache of
+        usual size."""
         return [self.transfer(2048, 4 * KIB, write, 256) for write in (0, 1)]
 
     def everything(self, directory):
@@ -230,11 +236,12 @@ class Bed:
                 *(self.transfer(32, MIB, write, 8) for write in (0, 1))]
 
     def outstanding(self):
-        """Returns (number at a time, load) of small reads, up to as many as a connection can have.
+        """Returns pairs (number of reads at a time, load) of small reads. The highest number is the
+        maximum of a connection.
         """
         return [(depth, self.transfer(2048, 4 * KIB, 0, depth))
                 for depth in (1, 16, 64, 256, 1024)]
 
     def one_at_a_time(self):
-        """Returns (number of mounts, load) of small reads that go round the mounts."""
+        """Returns a pair (number of mounts, load) of small reads that use the mounts in turn."""
         return [(len(self.mounts), self.transfer(1024, 4 * KIB, 0))]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures what processors cost each other while threads read and write, with the kernel's own
-counters; and what they execute, with the plugin of QEMU.
+"""Measures how processors slow down each other while threads read and write, by means of the
+kernel's own counters. Also counts the instructions that the processors execute, by means of the
+plugin of QEMU.
 
     processors.py ROUNDS CLIENT...
 
@@ -27,31 +28,34 @@ import sys
 from . import histogram, instructions, loads, transport
 from .instructions import TIMERS, WAIT
 
-# Numbers of connections of a mount; there are at least as many threads.
+# Numbers of connections of a mount. At least as many threads use the mount.
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
-# Tracepoints of interrupts that a processor sends to others; and functions that only time causes,
-# whose counts would show the speed of the host. A stack does not contain softirqs of other work,
-# which run at the end of the timer's interrupt.
+# The first constant contains tracepoints of interrupts that a processor sends to other processors.
+# The second contains functions that run only because time passes: their counts would depend on the
+# speed of the host. The function of the timer interrupt can be listed, because it is not on the
+# stacks of softirqs for other work.
 SENT = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
-# Fields of a processor's line in /proc/schedstat: its wake-ups, and those that woke a task on the
-# same processor.
+# Fields of a processor's line in /proc/schedstat: the number of wake-ups that the processor has
+# made, and the number of wake-ups of tasks on the same processor.
 WAKES, OWN_WAKES = 5, 6
-# Beginnings of functions that only take a lock for their caller; Rust's names are those of the
-# kernel's own crates.
+# Beginnings of the names of functions that only take a lock for their caller. The beginning of Rust
+# names matches the functions of the kernel's own crates.
 LOCKS = ("_raw_", "queued_", "rust_helper_", "_R")
 
 
 def interrupts(found):
-    """Returns (those that other work sent, those of timers) from a histogram by stack."""
+    """Returns two numbers from a histogram by stack: the interrupts that were sent for work, and
+    the interrupts that were sent by timers."""
     timed = sum(times for stack, times in found.items()
                 if any(name in TIMED for name, _ in stack))
     return found.total() - timed, timed
 
 
 def wakes(text):
-    """Returns (wake-ups, those on another processor) of all processors, from /proc/schedstat."""
+    """Returns two numbers from /proc/schedstat for all processors: the wake-ups, and the wake-ups
+    of tasks on another processor."""
     lines = [line.split() for line in text.splitlines() if line.startswith("cpu")]
     total, own = (sum(int(line[field]) for line in lines) for field in (WAKES, OWN_WAKES))
     return total, total - own
@@ -63,8 +67,8 @@ def switches(text):
 
 
 def waiter(stack):
-    """Returns the (function, module) that found the lock taken, from a stack with the innermost
-    first."""
+    """Returns the pair (function, module) that had to wait for a lock, from a stack whose first
+    entry is the innermost function."""
     above = stack[next(i for i, (name, _) in enumerate(stack) if name == WAIT) + 1:]
     return next(((name, module) for name, module in above
                  if module or not name.startswith(LOCKS)), ("?", ""))
@@ -86,8 +90,8 @@ def counters():
 
 
 def measure(mount, load):
-    """Returns the counts per RPC of a load, and how often per RPC each piece of code found a lock
-    taken."""
+    """Returns the counts per RPC of a load, and how often per RPC each function had to wait for a
+    lock."""
     load.run(load.count // 2)  # The first run is not counted.
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(histogram.of_function(WAIT))
@@ -106,7 +110,8 @@ def measure(mount, load):
 
 
 def operations():
-    """Yields (name, load, its mount) with the client that is loaded."""
+    """Yields a tuple for each operation with the loaded client: the name, the load, and the mount
+    that the load uses."""
     for connections in CONNECTIONS:
         options = f"vers=4.2,rdma,port=20049,nconnect={connections}"
         with transport.mounted(options) as mount, \

@@ -29,7 +29,7 @@ from .remote import Program, obey
 RDS = "/repo/selftests/rds"
 NAMES = {"ours": "rds_rdma_rs", "intree": "rds_rdma"}
 KIB, MIB = 1 << 10, 1 << 20
-# Each transport of this machine has a connection of its own.
+# Each transport of this machine uses a separate connection.
 TOS = {"ours": 1, "intree": 2}
 PORT = 4000
 SECONDS = 120
@@ -37,17 +37,19 @@ REST_SECONDS = 0.3
 MESSAGES = {"8 B": 8, "4 KiB": 4 * KIB, "64 KiB": 64 * KIB}
 TRANSFERS = {"4 KiB": 4 * KIB, "1 MiB": MIB}
 SMALL = 64 * KIB
-# Number of operations of each kind: of small operations, and of large operations.
+# The number of small operations of each kind, and the number of large operations of each kind.
 COUNT, COUNT_LARGE = 128, 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Operations of one kind, one at a time; `write`: whether the manual page's server writes the
-    memory."""
+    """Operations of one kind, which are made one at a time. `write` determines whether the server
+    of the manual page writes to the memory."""
 
     name: str
-    kind: str   # message; offer: the manual page's client; fetch: the manual page's server
+    # "message"; "offer": this machine is the manual page's client; "fetch": this machine is the
+    # manual page's server
+    kind: str
     size: int
     write: bool = False
 
@@ -57,7 +59,7 @@ class Load:
 
 
 def operations():
-    """Yields what is counted, in this order."""
+    """Yields the loads that are counted, in the order in which they are counted."""
     for name, size in MESSAGES.items():
         yield Load(f"message, {name}", "message", size)
     for name, size in TRANSFERS.items():
@@ -81,7 +83,7 @@ class End:
         self.node.buffer("m", MIB, 1)
 
     def receive(self):
-        """Returns the next message; raises if none arrives."""
+        """Returns the next message. Raises an error if no message arrives."""
         message = self.socket.recv(MIB, SECONDS)
         if message is None or message["from"] is None:
             raise RuntimeError(f"no message: {message}")
@@ -91,7 +93,8 @@ class End:
         self.socket.send(*self.peer, bytes(size), [self.node.cmsg(spec) for spec in cmsgs])
 
     def message(self, load, first):
-        """Sends messages that come back, or sends back what arrives."""
+        """With `first`, sends messages and waits until each of them comes back. Otherwise sends
+        each received message back."""
         for _ in range(load.count):
             if first:
                 self.say(load.size)
@@ -103,7 +106,7 @@ class End:
         """Offers memory, each time with a new handle, and waits for the message with the RDMA ACK.
         """
         if there:
-            self.receive()  # This message says that everything is counted from now on.
+            self.receive()  # This message means that the other machine is ready.
         for _ in range(load.count):
             self.say(8, {"type": "map", "buf": "m", "len": load.size,
                          "flags": self.rds.USE_ONCE | self.rds.INVALIDATE | (

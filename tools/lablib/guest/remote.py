@@ -20,19 +20,21 @@ STREAM = 0
 
 
 class Remote:
-    """A place where commands run: "server", "client" or "lab".
+    """The destination of commands: "server", "client" or "lab".
 
-    "lab" runs commands about power and cables. ["server", "off"] and ["server", "on"]: the latter
-    returns when the server serves again. ["client", "unplug"] and ["client", "plug"] are for the
-    client's end of a cable, ["server", ...] for the server's end. A third word is the cable's
-    number; without it, the number is 0.
+    "lab" executes commands for power and cables. ["server", "off"] and ["server", "on"] switch the
+    server off and on. ["server", "on"] returns when the server serves again. ["client", "unplug"]
+    and ["client", "plug"] disconnect and connect the client's end of a cable. The same commands
+    with "server" are for the server's end. A third word is the number of the cable. Without it, the
+    number is 0.
     """
 
     def __init__(self, where):
         self.where = where
 
     def frames(self, argv, env, stdin):
-        """Starts a command and yields its frames; `stdin` is a file descriptor."""
+        """Starts a command and yields its frames. `stdin` is a file descriptor for the command's
+        input."""
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(LOCAL_SOCKET)
             request = {"where": self.where, "argv": list(argv), "env": env or {}}
@@ -45,7 +47,7 @@ class Remote:
 
     @staticmethod
     def feed(line, stdin):
-        """Sends the input, then its end."""
+        """Sends the input, and then a frame that marks the end of the input."""
         try:
             while stdin is not None and (data := os.read(stdin, wire.CHUNK)):
                 line.sendall(wire.encode(wire.IN, STREAM, data))
@@ -54,7 +56,8 @@ class Remote:
             pass  # The command ended without reading all of its input.
 
     def run(self, argv, stdin=None, env=None):
-        """Runs a command with this process's own output; returns the exit status."""
+        """Runs a command, and writes its output to the output of this process. Returns the exit
+        status."""
         for kind, _, payload in self.frames(argv, env, stdin):
             if kind == wire.EXIT:
                 return json.loads(payload)["status"]
@@ -64,7 +67,7 @@ class Remote:
         raise ConnectionError("the lab went away")
 
     def call(self, argv, stdin=None, env=None):
-        """Runs a command and collects its output; returns (exit status, output as bytes)."""
+        """Runs a command and collects its output. Returns (exit status, output as bytes)."""
         output = b""
         for kind, _, payload in self.frames(argv, env, stdin):
             if kind == wire.EXIT:
@@ -74,7 +77,8 @@ class Remote:
 
 
 class Program:
-    """A program of lablib.guest in another machine; it answers each line of JSON with a line."""
+    """A program of lablib.guest in another machine. The program answers each line of JSON with a
+    line of JSON."""
 
     def __init__(self, where, module, *words, env=None):
         there, self.pipe = os.pipe()
@@ -84,7 +88,7 @@ class Program:
             {"PYTHONPATH": "/repo/tools"} | (env or {}), there)
 
     def ask(self, *words):
-        """Sends a request; returns the answer."""
+        """Sends a request. Returns the answer."""
         os.write(self.pipe, json.dumps(words).encode() + b"\n")
         for kind, _, payload in self.frames:
             if kind == wire.OUT:
@@ -101,8 +105,8 @@ class Program:
 
 
 def obey(target):
-    """Runs the other end of such a program: each line names a method of `target`, and its
-    arguments."""
+    """Executes requests in the program that was started in another machine. Each line of the input
+    contains the name of a method of `target` and its arguments."""
     for line in sys.stdin:
         what, *words = json.loads(line)
         print(json.dumps(getattr(target, what)(*words)), flush=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counts what a server does for each RPC, in the server, while a client makes calls.
+"""Counts the work that a server does for each RPC, in the server machine, while a client makes
+calls.
 
 It runs in the client machine. `plugin` of lablib.machine.session must be for the server machine:
 
@@ -27,14 +28,14 @@ from .remote import Program, obey
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
 SECONDS = 120
 THREADS = 8
-# For each NFS version, whether only GETATTR is counted.
+# A dictionary from each NFS version to whether only GETATTR is counted with this version.
 VERSIONS = {"4.2": False, "3": True}
 # Number of connections of the mount, and number of seconds without calls, for the measurement of an
 # idle connection.
 CONNECTIONS = 16
 IDLE_SECONDS = 12
-# Each load runs more often than in a client's measurement, because the commands to the server are
-# counted, too.
+# Number of times that each load runs in a measurement. A load runs several times, because the
+# commands to the server are counted, too.
 TIMES = 2
 STOP = """\
 echo 0 > /proc/fs/nfsd/threads
@@ -64,7 +65,8 @@ class There:
             raise RuntimeError(done.stdout)
 
     def serve(self, which, symbols):
-        """Loads this server and makes it listen; writes its symbols to a file."""
+        """Loads this server's module and makes the server listen. Writes the symbols of the kernel
+        to a file."""
         self.script(STOP)
         ours = f"insmod {os.environ['LAB_SERVER_MODULE']} rdma_version={version(which)}"
         load = "modprobe rpcrdma" if which == "intree" else ours
@@ -102,7 +104,7 @@ def version(server):
 
 
 def speak(server):
-    """Makes the client's next mounts use this way, if it is a way."""
+    """If `server` is one of transport.WAYS, makes the client's next mounts use this way."""
     if server in transport.WAYS:
         lib = instructions.selftests("responder")
         lib.VERSION.write_text(str(lib.ALONE[version(server)]))
@@ -110,7 +112,8 @@ def speak(server):
 
 
 def operations():
-    """Yields (name, load, its mount) of each kind of operation, with one mount at a time."""
+    """Yields a tuple for each kind of operation: its name, its load, and the mount that the load
+    uses. Only one mount exists at a time."""
     for version, only_getattr in VERSIONS.items():
         options = f"vers={version},rdma,port=20049{',nolock' if version == '3' else ''}"
         with transport.mounted(options) as mount, loads.Bed(mount) as bed:
@@ -120,15 +123,15 @@ def operations():
 
 
 def rpcs_of(load, mount, times):
-    """Runs a load `times` times; returns the number of RPCs."""
+    """Runs a load `times` times. Returns the number of RPCs."""
     before = loads.rpcs(mount)
     load.run(load.count * times)
     return loads.rpcs(mount) - before
 
 
 def executed(far, server, symbols):
-    """Counts instructions; yields an entry for each operation. `symbols`: the file with the
-    symbols."""
+    """Counts instructions. Yields an entry for each operation. `symbols` is the name of the file
+    with the symbols."""
     for place, (name, load, mount) in enumerate(operations()):
         file = f"{symbols.removesuffix('.symbols')}-{place}.counts"
         load.run(load.count)  # The first run is not counted.

@@ -9,8 +9,8 @@ import time
 
 NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
 INLINE = ("/proc/sys/sunrpc/rdma_max_inline_read", "/proc/sys/sunrpc/rdma_max_inline_write")
-# Ways to use our client: a version of RPC-over-RDMA, and the longest messages in bytes. Versions
-# are compared with messages of the same length.
+# Ways to use our client. Each of them is a pair: a version of RPC-over-RDMA, and the maximum length
+# of messages in bytes. When versions are compared, the maximum length is the same.
 WAYS = {"version 1": (1, 8192), "version 2": (2, 8192), "messages of 4 KiB": (1, 4096),
         "messages of 8 KiB": (1, 8192)}
 SECONDS = 120
@@ -18,7 +18,8 @@ UNLOAD_SECONDS = 20
 
 
 def run(*argv):
-    """Runs a command; if it fails, its output is the exception's text."""
+    """Runs a command. If the command fails, raises an exception with the command's output as text.
+    """
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=SECONDS, check=False)
     if done.returncode:
@@ -60,7 +61,7 @@ def unload(name):
 
 @contextlib.contextmanager
 def mounted(options, export="NFS_EXPORT_MEM", where="/mnt/nfs"):
-    """Mounts an export of the server; yields the mount point."""
+    """Mounts an export of the server. Yields the mount point."""
     source = f"{os.environ['NFS_SERVER']}:{os.environ[export]}"
     run("mount", "-t", "nfs", "-o", options, source, where)
     yield where

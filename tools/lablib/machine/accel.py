@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Chooses the accelerator for a machine: KVM if it can boot the kernel, or else emulation."""
+"""Chooses the accelerator for a machine: KVM if KVM can boot the kernel, or else emulation."""
 
 import os
 import pathlib
@@ -13,8 +13,8 @@ from . import initramfs
 KVM = ["-accel", "kvm", "-cpu", "host"]
 # Time advances by 8 ns with each executed instruction, and also while the machine is idle. So a
 # machine whose instructions are counted sees the same number of timer interrupts on hosts of any
-# speed. Without fast string instructions the kernel copies in loops, whose instructions are
-# counted; QEMU itself would execute those instructions byte by byte.
+# speed. The processor has no fast string instructions. So the kernel copies in loops, whose
+# instructions are counted. QEMU would execute fast string instructions byte by byte.
 COUNTED_CPU = ["-cpu", "max,la57=off,erms=off,fsrm=off"]
 COUNTED = ["-accel", "tcg,thread=single,tb-size=512", *COUNTED_CPU,
            "-icount", "shift=3,sleep=on,align=off"]
@@ -24,9 +24,10 @@ PROBE_SECONDS = 10
 
 
 def choose(root, kernel):
-    """Returns QEMU's options for a machine with this kernel; probes once per boot of this host.
+    """Returns QEMU's options for a machine with this kernel. Whether KVM works is tested once for
+    each boot of this host.
 
-    `root` is the root that contains QEMU.
+    `root` is the root file system that contains QEMU.
     """
     emulated = list(kernel.arch.emulated)
     if not (kernel.arch.is_host and os.access("/dev/kvm", os.R_OK | os.W_OK)):
@@ -60,6 +61,6 @@ def probe(root, kernel):
             raise LabError(f"KVM probe: {error}") from None
         finally:
             proc.stop(child)
-        # Without shares the init script prints an error. The error shows that user space was
-        # reached.
+        # The test machine has no shared directories, so the init script prints an error. The error
+        # shows that the kernel has started user space.
         return console.exists() and b"lab: no share root" in console.read_bytes()

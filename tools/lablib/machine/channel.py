@@ -30,9 +30,10 @@ class Command:
         self.status = None
 
     def wait(self, timeout, attend=None):
-        """Returns the exit status; raises if the machine dies or time runs out.
+        """Waits until the command has ended. Returns its exit status. Raises an error if the
+        machine ends or the time is over.
 
-        Calls `attend` again and again until then.
+        Calls `attend` again and again while it waits.
         """
         deadline = time.monotonic() + timeout
         while not self.ended.wait(0.2):
@@ -47,7 +48,7 @@ class Command:
         return self.status
 
     def write(self, data):
-        """Sends bytes to the command's standard input; empty bytes mean the end of the input."""
+        """Sends bytes to the command's standard input. Empty bytes mean the end of the input."""
         for start in range(0, len(data), wire.CHUNK):
             self.channel.send(wire.IN, self.stream, data[start:start + wire.CHUNK])
         if not data:
@@ -58,11 +59,12 @@ class Command:
 
 
 class Channel:
-    """The control line of one machine. A thread of its own reads the line."""
+    """The control line of one machine. A separate thread reads the line."""
 
     def __init__(self, name, path, check_alive, serve):
-        """Connects to the line. `serve(request, reply)` answers a command that the guest starts
-        elsewhere; it returns a function that takes the later frames of that command."""
+        """Connects to the line. `serve(request, reply)` is called when the guest starts a command
+        outside its machine. It returns a function that receives the later frames of that command.
+        """
         self.name, self.check_alive, self.serve = name, check_alive, serve
         self.numbers = itertools.count(2, 2)
         self.commands, self.served = {}, {}
@@ -96,9 +98,9 @@ class Channel:
 
     def start(self, argv, sink=None, env=None, cwd="/", use_pty=False, stdin=b"",
               on_exit=None):
-        """Starts a command; `sink(kind, data)` takes its output as it comes.
+        """Starts a command. `sink(kind, data)` is called with each piece of the command's output.
 
-        `stdin` is all of its input; with None the input stays open for `write`.
+        `stdin` is the whole input of the command. With None the input stays open for `write`.
         """
         stream = next(self.numbers)
         command = Command(self, stream, sink or to_terminal, on_exit)
@@ -112,7 +114,7 @@ class Channel:
         return command
 
     def call(self, argv, timeout=60, **options):
-        """Runs a command to its end; returns (status, complete output)."""
+        """Runs a command and waits until it has ended. Returns (status, complete output)."""
         parts = []
         command = self.start(argv, lambda kind, data: parts.append(data), **options)
         try:
@@ -124,7 +126,8 @@ class Channel:
         return status, b"".join(parts).decode(errors="replace")
 
     def check_call(self, argv, timeout=60, **options):
-        """Runs a command like `call`, but raises if it fails; returns the output."""
+        """Runs a command like `call`, but raises an error if the command fails. Returns the output.
+        """
         status, text = self.call(argv, timeout, **options)
         if status:
             raise LabError(f"{self.name}: {' '.join(map(str, argv))}: exit status "
@@ -135,7 +138,8 @@ class Channel:
         self.outgoing.put(wire.encode(kind, stream, payload))
 
     def transmit(self):
-        """Writes in a thread of its own, so that reading never waits for writing."""
+        """Writes the queued frames to the line. A separate thread runs this method, so that reading
+        never waits for writing."""
         try:
             while True:
                 self.socket.sendall(self.outgoing.get())
@@ -179,7 +183,8 @@ class Channel:
 
 
 def to_terminal(kind, data):
-    """Writes to standard output and standard error of this process; this is the default sink."""
+    """Writes the output of a command to standard output and standard error of this process. This is
+    the default sink."""
     out = sys.stderr.buffer if kind == wire.ERR else sys.stdout.buffer
     out.write(data)
     out.flush()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The speed of an emulated machine's time stamp counter, which is the speed of its host's counter.
+"""Determines the speed of an emulated machine's time stamp counter, which is the same as the speed
+of the host's counter.
 """
 
 import ctypes
@@ -9,9 +10,9 @@ import time
 from ..artefacts import native
 from ..base import arch
 
-# A kernel compares the counter with a timer of the board when it boots. On a busy host the emulator
-# may pause during the comparison. Then the machine's time is many times too fast or too slow until
-# it is switched off.
+# When a kernel boots, it compares the counter with a timer of the board. On a busy host the
+# emulator may pause during the comparison. The machine's clock is then many times too fast or too
+# slow until the machine is switched off.
 SECONDS = 0.05
 TRIES = 20
 

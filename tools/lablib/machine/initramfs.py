@@ -14,14 +14,15 @@ MODULES = ("virtio_pci", "virtio_net", "virtio_blk", "virtio_console",
 
 
 def path(kernel):
-    """Returns the image for this kernel; creates it if it is missing."""
+    """Returns the image for this kernel. Creates the image if it is missing."""
     busybox = root.guest(kernel.arch) / "usr/bin/busybox"
     name = f"{kernel.release}-" + cache.key(INIT.read_text(), busybox, kernel.modules, MODULES)
     return cache.entry("initramfs", name, lambda t: write(t, busybox, kernel)) / "image"
 
 
 def load_order(directory):
-    """Returns the files to insmod, dependencies first; built-in modules need no file."""
+    """Returns the module files that insmod must load, in an order in which dependencies come first.
+    Built-in modules have no file."""
     depends, by_name = {}, {}
     for line in (directory / "modules.dep").read_text().splitlines():
         file, needs = line.split(":", 1)
@@ -55,7 +56,8 @@ def write(target, busybox, kernel):
 
 
 class Cpio:
-    """Writes the part of the archive format that directories and files need."""
+    """Writes the header, the name and the content of a directory or file in the format of the
+    archive."""
 
     def __init__(self, out):
         self.out, self.inode = out, 0

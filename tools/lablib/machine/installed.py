@@ -9,14 +9,16 @@ from .qemu import Machine
 # Time limit for booting. It is long, because systemd's units take longer on a busy host.
 WORDS = ("root=/dev/vda", "rw", "systemd.log_color=0", "systemd.default_device_timeout_sec=600",
          "systemd.default_timeout_start_sec=600")
-# The directory in which QEMU sees the disk of the machine and the files beside the disk.
+# The path under which QEMU sees the directory with the machine's disk and the other files of
+# `image`.
 BESIDE = "/lab/image"
-# The command that waits until systemd has started all units, or has given up on some.
+# The command that waits until systemd has started all units, or has stopped trying to start some
+# units.
 SETTLED = "timeout 280 systemctl is-system-running --wait || true"
 
 
 class Installed(Machine):
-    """A machine with kernel, initramfs and everything else from the installation on the disk.
+    """A machine whose kernel, initramfs and file system come from the installation on the disk.
 
     `image` is the directory with the disk and its kernels; `release` is the kernel to boot.
     """
@@ -44,8 +46,8 @@ class Secure(Installed):
     """A machine that boots an installed Debian with firmware and Secure Boot: the firmware verifies
     shim, and shim verifies GRUB and the kernel.
 
-    These files are in a directory of `image`, which the firmware sees as a file system. The
-    firmware's variables are beside that directory.
+    shim, GRUB and the kernel are in a directory of `image`, which the firmware sees as a file
+    system. The file with the firmware's variables is in `image`, too.
     """
 
     FIRMWARE = "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd"
@@ -54,7 +56,7 @@ class Secure(Installed):
     VARIABLES = "variables.fd"
 
     def board(self):
-        # The firmware protects its variables by system management mode.
+        # The firmware uses system management mode to protect its variables.
         return "-M", "q35,smm=on"
 
     def boot(self, words):

@@ -5,8 +5,8 @@ import dataclasses
 import re
 
 MODULES = "Modules linked in:"
-# Every report of a kernel about its own health. The text decides and not the severity, because the
-# same report appears at different levels.
+# Pattern of every report in which a kernel reports a problem of its own. A report is recognised by
+# its text and not by its log level, because the same report appears at different levels.
 SPLAT = re.compile("|".join((  # noqa: FLY002
     r"BUG: ", r"\bBUG at ", r"WARNING: ", r"\bOops\b", r"Kernel panic",
     r"general protection fault", r"unable to handle (kernel|page)", r"invalid opcode",
@@ -32,7 +32,8 @@ CUT, END = "[ cut here ]", "---[ end trace"
 
 @dataclasses.dataclass(frozen=True)
 class Foreign:
-    """A kernel report that does not count, because the in-tree client causes the same report."""
+    """A kernel report that is not counted as a failure, because the in-tree client causes the same
+    report."""
 
     signature: str   # text in the first line of the report
     reason: str
@@ -40,9 +41,10 @@ class Foreign:
     caller: str = ""  # name of a function that the report must also contain
 
 
-# An acknowledgement of an earlier Send can arrive a second time amid the answer to a Read.
-# check_ack() then fails without a status, and ends a sequence whose next packet is a middle part.
-# do_complete() then reports the Read as done although the rest of its data is missing.
+# The acknowledgement of an earlier Send can arrive a second time between the packets of the answer
+# to an RDMA Read. check_ack() then fails without a status, and ends a sequence whose next packet is
+# a middle packet. do_complete() then reports the Read as complete although some of its data are
+# missing.
 FOREIGN = (
     Foreign("WARNING: drivers/infiniband/sw/rxe/rxe_comp.c:827 at rxe_completer+",
             "rxe: an acknowledgement that comes twice, amid the answer to an RDMA Read",
@@ -56,13 +58,15 @@ FOREIGN = (
 
 
 def another(lines):
-    """Returns whether a second report begins inside a report that contains its line of modules."""
+    """Returns whether another report begins within the lines of a report. The line that lists the
+    modules must be part of the first report."""
     found = [line for line in lines if SPLAT.search(line)]
     return len(found) > 1 or (found and MODULES not in found[0])
 
 
 def foreign(console):
-    """Returns (the text without foreign reports, the foreign reports in it)."""
+    """Returns the text without the foreign reports, and a list of the foreign reports that the text
+    contained."""
     lines, kept, found = console.splitlines(), [], []
     while lines:
         line = lines.pop(0)
@@ -80,7 +84,8 @@ def foreign(console):
 
 
 def splats(console):
-    """Returns the first report in a console text with the text that follows, or None."""
+    """Returns the first report in a console text together with the lines that follow, or None if
+    there is no report."""
     lines = foreign(console)[0].splitlines()
     for number, line in enumerate(lines):
         if SPLAT.search(line) and not HARMLESS.search(line):
@@ -89,7 +94,8 @@ def splats(console):
 
 
 def verdict(machine):
-    """Returns complaints about a machine before or after it is switched off."""
+    """Returns complaints about a machine. Can be called before or after the machine is switched
+    off."""
     text = machine.console.read_text(errors="replace") if machine.console.exists() else ""
     report = splats(text)
     return [f"{machine.role}: kernel report (all in {machine.console}):\n{report}"] \

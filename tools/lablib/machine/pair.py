@@ -17,7 +17,7 @@ from .qemu import Machine
 
 RUNS = REPO / "build/runs"
 KEEP_RUNS = 20
-# The networks of the cables; the server is host 1 in each, the client host 2.
+# The networks of the cables. In each network the server is host 1, and the client is host 2.
 NETWORKS = (("192.0.2.", "2001:db8::"), ("198.51.100.", "2001:db8:1::"))
 HOSTS = {"server": 1, "client": 2}
 DISK_BYTES = 8 << 30
@@ -25,7 +25,8 @@ SETUP_SECONDS = 300
 LEFTOVERS_SECONDS = 120
 # The command that runs a module of lablib/guest in a machine.
 GUEST_PROGRAM = ("env", "PYTHONPATH=/repo/tools", "python3", "-B", "-m")
-# The RDMA devices for each --provider: on the first cable and on the second.
+# The RDMA devices for each value of --provider: the device on the first cable, and the device on
+# the second.
 PROVIDERS = {"rxe": ("rxe", "rxe"), "siw": ("siw", "siw"), "mixed": ("rxe", "siw")}
 
 
@@ -48,7 +49,7 @@ def environment(provider, rails):
 
 
 def new_results():
-    """Creates a results directory; deletes some old ones."""
+    """Creates a results directory, and deletes some old results directories."""
     RUNS.mkdir(parents=True, exist_ok=True)
     for old in sorted(p for p in RUNS.iterdir() if p.is_dir())[:-KEEP_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
@@ -72,9 +73,9 @@ class Pair:
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
                  detour=False, processors=1, words=(), rails=1, client=Machine, serving=None,
                  serving_words="", counted="client"):
-        """Prepares both machines. `client` is the class of the client machine, `serving` the
-        server's own transport module with its parameters, `counted` the machine with the plugin
-        and the kernel parameters `words`."""
+        """Prepares both machines. `client` is the class of the client machine. `serving` is the
+        file of our server module, and `serving_words` are its parameters. `counted` is the machine
+        that gets the plugin and the kernel parameters `words`."""
         special = {"plugin": plugin, "words": words}
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)
@@ -111,7 +112,7 @@ class Pair:
         return self
 
     def boot(self):
-        """Powers both machines on, and makes them server and client."""
+        """Switches both machines on, and sets them up as server and client."""
         proc.run_logged("formatting the server's disk",
                         chroot.command(self.root, ["mkfs.ext4", "-q", "-F", "/lab/run/disk"],
                                        [(self.run_dir, "/lab/run")]),
@@ -151,7 +152,8 @@ class Pair:
         return lambda kind, data: log.write(data)
 
     def serve(self, request, reply):
-        """Serves a request of a program in a machine to run a command elsewhere."""
+        """Serves a request of a program in a machine to run a command in the other machine or in
+        the lab."""
         if request["where"] == "lab":
             self.requests.put((request["argv"], reply))
             return lambda kind, payload: None
@@ -162,8 +164,8 @@ class Pair:
         return lambda kind, payload: target.send(kind, command.stream, payload)
 
     def attend(self):
-        """Carries out the requests of programs in the machines to the lab itself. Only the main
-        thread calls this function, because only this thread can start machines."""
+        """Executes the requests that programs in the machines have sent to the lab itself. Only the
+        main thread calls this function, because only this thread can start machines."""
         while not self.requests.empty():
             argv, reply = self.requests.get()
             try:
@@ -191,14 +193,16 @@ class Pair:
             self.finish_setup(machine, self.start_setup(machine))
 
     def blocked_tasks(self):
-        """After a hang: makes every machine that still responds log where its tasks are blocked."""
+        """Makes every machine that still responds log where its tasks are blocked. This is done
+        after a hang."""
         for machine in self.machines:
             with contextlib.suppress(LabError, TimeoutError):
                 machine.channel.call(["sh", "-c", "echo w > /proc/sysrq-trigger; "
                                       "echo l > /proc/sysrq-trigger"], 10)
 
     def judge(self):
-        """Returns complaints about both machines: leftovers, and reports in the consoles."""
+        """Returns complaints about both machines: objects that were left behind, and kernel reports
+        in the consoles."""
         complaints = []
         for machine in self.machines:
             try:

@@ -16,10 +16,12 @@ from .channel import Channel, MachineDied
 # Paths of directories inside the root, where the machine's QEMU runs.
 RUN_DIR = "/lab/run"
 MONITOR_SECONDS = 30
-# The machines are only used for tests, so no mitigation is worth its time under emulation. A panic
-# ends QEMU at once, and an oops is a panic. The self-tests of a debug kernel at boot are off: they
-# do not test our module, and with PREEMPT_RT one of the suites is wrong about interrupts. A thread
-# that yields to all others may wait half a minute for an emulated processor.
+# Kernel parameters. Mitigations of processor bugs are off, because the machines are only used for
+# tests, and mitigations are slow under emulation. An oops causes a panic, and a panic ends QEMU at
+# once. A debug kernel does not run its self-tests at boot, because they do not test our module, and
+# because one of the suites makes wrong assumptions about interrupts with PREEMPT_RT. The timeout
+# for RCU stalls is long, because a thread that yields to all other threads may wait half a minute
+# for an emulated processor.
 KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=0 apparmor=0 "
                 "random.trust_cpu=on net.ifnames=0 cryptomgr.notests "
                 "rcupdate.rcu_cpu_stall_timeout=60 "
@@ -35,9 +37,9 @@ class Machine:
 
     def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None,
                  processors=1, words=()):
-        """Describes a machine. `lab` is the pair that it belongs to, with root, accel and
-        directories. `addresses` are those of each interface; there is one interface for each
-        cable."""
+        """Describes a machine. `lab` is the pair to which the machine belongs. It contains the root
+        file system, the accelerator and the directories. `addresses` contains the addresses of each
+        interface. There is one interface for each cable."""
         self.plugin, self.processors, self.words = plugin, processors, words
         self.role, self.lab, self.kernel = role, lab, kernel
         self.memory, self.addresses, self.disk = memory, addresses, disk
@@ -46,7 +48,7 @@ class Machine:
         self.line: Channel | None = None
 
     def start(self, peer, pcap=False):
-        """Powers on; cables join the machine to the machine named `peer`."""
+        """Switches the machine on. Cables connect it to the machine named `peer`."""
         lab = self.lab
         binds = [(lab.run_dir, RUN_DIR), (REPO, "/lab/repo"), (lab.results, "/lab/results"),
                  *self.files()]
@@ -63,7 +65,7 @@ class Machine:
         return [f"net{number}" for number in range(len(self.addresses))]
 
     def files(self):
-        """Returns the other files and directories that QEMU needs, and the paths at which it sees
+        """Returns further files and directories that QEMU needs, and the paths at which QEMU sees
         them."""
         files = [(root.guest(self.kernel.arch), "/lab/root"),
                  (self.kernel.modules, "/lab/modules"), (self.kernel.image.parent, "/lab/kernel"),
@@ -149,7 +151,7 @@ class Machine:
                            f"mac=52:54:00:00:{number:02x}:{self.lab.mac(self.role):02x}"]
 
     def check_alive(self):
-        """Raises if QEMU has ended."""
+        """Raises an error if QEMU has ended."""
         if not self.process or self.process.poll() is not None:
             text = proc.tail(self.lab.results / f"{self.role}.qemu").strip()
             raise MachineDied(f"{self.role}: the machine ended by itself"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A run: both machines, a transport module, perhaps a mount, a command, a verdict."""
+"""A run of the lab. It consists of both machines, a transport module, a mount if requested, a
+command, and a verdict."""
 
 import contextlib
 import dataclasses
@@ -14,7 +15,8 @@ from . import judge, pair
 MOUNT_SECONDS = 120
 # The names of the clients in the output.
 NAMES = {"ours": "ours", "intree": "in-tree"}
-# The largest inline message of connections that the server accepts from then on.
+# The file with the setting for the largest inline message of connections that the server accepts
+# later.
 SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
 # Kernel parameter for runs with the KUnit suites, whose device needs bounce buffers. Other devices
@@ -47,9 +49,9 @@ class Plan:
     client: str = "ours"        # the transport module of the client: ours, intree or none
     serving: str = "intree"     # transport module of the server: intree or ours
     serving_words: str = ""     # parameters of our server's module
-    load: bool = True           # whether the lab loads the module, or the command does
+    load: bool = True           # whether the lab loads the module; otherwise the command loads it
     spec: str | None = None     # name of the client's kernel, see packages.resolve
-    # the server's kernel; None: the client's kernel, if that is a stock kernel
+    # name of the server's kernel; None means the client's kernel if the client has a stock kernel
     server: str | None = None
     # whether the client, and a server with our module, have the debug kernel
     debug: bool = False
@@ -71,7 +73,7 @@ class Plan:
     counted: str = "client"     # machine whose instructions are counted: client or server
     processors: int = 1         # number of processors in the client
     upstream: bool = False      # whether the client has the patches of Documentation/upstream
-    inline: int = 0             # largest inline message of both sides in bytes; 0: the default
+    inline: int = 0             # largest inline message of both ends in bytes; 0 means the default
 
 
 class Session:
@@ -150,7 +152,7 @@ class Session:
         return self.pair.client.channel
 
     def load(self):
-        """Loads the transport; ours with insmod, as a user does."""
+        """Loads the transport module. Our module is loaded with insmod, as a user does."""
         command = ["modprobe", "rpcrdma"] if self.plan.client == "intree" else \
             ["insmod", self.environment["LAB_MODULE"]]
         self.channel.check_call(command)
@@ -165,7 +167,8 @@ class Session:
                                     MOUNT_SECONDS)
 
     def run(self, argv, sink=None, **options):
-        """Runs a command in the client to its end; returns None if it does not end."""
+        """Runs a command in the client and waits until it has ended. Returns the exit status, or
+        None if the command does not end in time."""
         command = self.channel.start(argv, sink, env=self.environment,
                                      cwd=options.pop("cwd", "/repo"), **options)
         try:
@@ -178,7 +181,7 @@ class Session:
             return None
 
     def clean_up(self):
-        """Removes the lab's own mount and the modules; tests may have removed them already."""
+        """Removes the lab's own mount and the modules. Tests may already have removed them."""
         todo = [(self.pair.client, UMOUNT), (self.pair.client, RMMOD)]
         if self.pair.serving:
             todo.append((self.pair.server, UNSERVE))
@@ -201,7 +204,8 @@ class Session:
                     self.keep_captures(pathlib.Path(self.plan.pcap))
 
     def keep_captures(self, file):
-        """Moves the capture of the first cable to `file`, and those of other cables beside it."""
+        """Moves the capture of the first cable to `file`, and the captures of other cables to
+        numbered files in the same directory."""
         for number, net in enumerate(self.pair.client.cables()):
             target = file.with_stem(f"{file.stem}-{number}") if number else file
             shutil.move(self.pair.results / f"{net}.pcap", target)

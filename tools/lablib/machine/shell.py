@@ -32,14 +32,14 @@ def interact(session):
 
 
 def pump(channel, command):
-    """Moves keystrokes until the shell or the input ends."""
+    """Sends the typed keys to the shell until the shell or the input ends."""
     watched = [sys.stdin]
     while not command.ended.wait(0 if watched else 0.2):
         channel.check_alive()
         ready, _, _ = select.select(watched, [], [], 0.2)
         if ready:
             data = os.read(sys.stdin.fileno(), 4096)
-            # At a terminal, control-D is the end of the input.
+            # At a terminal, the character control-D marks the end of the input.
             command.write(data or b"\x04")
             if not data:
                 watched = []

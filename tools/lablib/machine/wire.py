@@ -9,7 +9,8 @@ until EXIT ends the command.
 import json
 import struct
 
-HEADER = struct.Struct("!IBI")  # fields: length of the payload, kind, stream
+# fields: length of the payload, kind of the frame, number of the stream
+HEADER = struct.Struct("!IBI")
 CHUNK = 16384
 
 HELLO = 0   # sent by the guest: its agent runs, and the control line can be used
@@ -22,7 +23,7 @@ EXIT = 6    # payload is JSON: status (as a shell shows it), or error
 
 
 def encode(kind, stream, payload=b""):
-    """Returns one frame as bytes; a dict is sent as JSON."""
+    """Returns one frame as bytes. A payload that is a dict is sent as JSON."""
     if isinstance(payload, dict):
         payload = json.dumps(payload).encode()
     return HEADER.pack(len(payload), kind, stream) + payload
@@ -35,7 +36,7 @@ class Decoder:
         self.pending = bytearray()
 
     def feed(self, data):
-        """Adds bytes; yields every frame that is complete."""
+        """Adds bytes to the stream. Yields every frame that is then complete."""
         self.pending += data
         while len(self.pending) >= HEADER.size:
             length, kind, stream = HEADER.unpack_from(self.pending)

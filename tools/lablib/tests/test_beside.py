@@ -104,8 +104,8 @@ KNOWN = {"both": {"known": True}, "worse": {}, "groups": 0}
 class Servers(unittest.TestCase):
 
     def bad(self, known, intree, ours, more=None):
-        """Compares the results of the in-tree client and of ours with our server, beside runs of
-        the in-tree pair."""
+        """Judges results with our server: `intree` is the line of the in-tree client, `ours` that
+        of our client. `known` and `more` are the results with the in-tree server."""
         return with_our_server(known, {"intree": found(LINES, (intree, 0)),
                                        "ours": found(LINES, (ours, 0))}, more or Found())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The parts of a check that run beside each other."""
+"""Tests which parts of a check run at the same time."""
 
 import re
 import unittest
@@ -8,7 +8,8 @@ from ..checks import check, lane
 
 
 class Order(unittest.TestCase):
-    """Names of parts, in the order in which they are checked."""
+    """Tests the order in which parts are checked, and the parts that run at the same time as
+    another part."""
 
     def test_what_waits_runs_beside_what_works(self):
         self.assertEqual(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The pages describe everything and nothing else, and the checks notice if they do not."""
+"""The pages describe all items that they must describe, and no other items. The checks notice if a
+page is wrong."""
 
 import pathlib
 import tempfile
@@ -73,8 +74,8 @@ class Documented(unittest.TestCase):
             self.assertEqual(len(list(documented.stale(f"``{name}`` of the page"))), 1, name)
 
     def test_a_word_of_the_source_is_no_item(self):
-        """Names that pages had long after the items were gone. One file still contained each of
-        their words."""
+        """Pages contained these names long after the items had been removed. Each word of these
+        names still occurred in a file of the source."""
         for name in ("Client::send", "Client::stop", "Client::abandon", "Client::revoke",
                      "Client::timed_out", "rpc/receive.rs:answer", "XdrBuf::read",
                      "class.rs:set_strings", "send::send_callback_reply"):

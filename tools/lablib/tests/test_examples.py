@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A public type without an example is found."""
+"""The check finds a public type without an example."""
 
 import pathlib
 import tempfile

@@ -30,7 +30,8 @@ SEGMENT, OTHER = Segment((1, 8192, 0x1000)), Segment((2, 8192, 0x9000))
 
 
 class Connection:
-    """Replaces the RDMA connection, and stores what is sent and written."""
+    """Replaces the RDMA connection, and stores the messages that are sent and the data that are
+    written."""
 
     def __init__(self, *_):
         self.sent, self.written, self.memory, self.number = [], [], {}, 0
@@ -119,7 +120,8 @@ class Codec(unittest.TestCase):
 
 
 class Case(unittest.TestCase):
-    """A client of the responder; the server behind it answers at once."""
+    """A client of the responder. The server to which the responder forwards calls answers at once.
+    """
 
     def setUp(self):
         here, self.knfsd = socket.socketpair()
@@ -129,7 +131,8 @@ class Case(unittest.TestCase):
         self.client = proxy.Client(self.proxy, None, here, MAGIC + bytes((1, 0, 0, 0)), b"")
 
     def take(self, call, reply=SMALL_REPLY):
-        """Delivers a call and the server's reply; returns what the server received."""
+        """Delivers a call and the server's reply to the responder. Returns the data that the server
+        received."""
         self.client.message(call if isinstance(call, bytes) else call.octets())
         if not self.client.waiting:
             return b""
@@ -139,7 +142,8 @@ class Case(unittest.TestCase):
         return forwarded
 
     def ask(self, call, reply=SMALL_REPLY):
-        """Delivers a call and the server's reply; returns what server and client received."""
+        """Delivers a call and the server's reply to the responder. Returns the data that the server
+        received and the messages that the client received."""
         return self.take(call, reply), self.last()
 
     def last(self):
@@ -266,13 +270,13 @@ class Honest(Case):
 
 
 def other_than(found, honest):
-    """Returns the fields in which a message differs from the right answer."""
+    """Returns the names of the fields in which a message differs from the correct answer."""
     return {name for name, value in vars(found).items() if value != getattr(honest, name)}
 
 
 class Rows(Case):
     def played(self, name, wire=2, call=None, reply=SMALL_REPLY):
-        """Plays a row; returns what is sent, and the state of the connection."""
+        """Runs a row of a table. Returns the messages that the responder has sent."""
         self.client.sent.clear()
         self.proxy.do_arm(name)
         call = call or Message(7, wire, direction=CALL, payload=SMALL_CALL)
@@ -287,7 +291,8 @@ class Rows(Case):
         self.assertEqual(len(tables.ROWS), sum(map(len, tables.GROUPS)))
 
     def test_rows_of_both_versions_do_the_same_in_both(self):
-        """Rows do the same in both versions, except for the direction word and the version number.
+        """In both versions a row sends the same messages, except for the direction word and the
+        version number.
         """
         compared = 0
         for one in (headers.COMPLETIONS + headers.FIXED_HEADER + chunks.CHUNK_LISTS

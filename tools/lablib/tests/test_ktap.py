@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The results of a test program are counted correctly, and missing output is a failure."""
+"""The results of a test program are counted correctly, and missing output counts as a failure."""
 
 import unittest
 

@@ -18,7 +18,7 @@ SIZE = 4096
 
 
 class Here(server.Server):
-    """The server's helper, in this process and on its files."""
+    """Replaces the helper in the server machine. It runs in this process and uses local files."""
 
     def __init__(self):
         pass

@@ -9,7 +9,7 @@ from lablib.machine import pair, qemu
 
 
 class End:
-    """A machine that records what is done to it."""
+    """A machine that records the calls of its methods."""
 
     def __init__(self):
         self.done = []
@@ -22,7 +22,7 @@ class End:
 
 
 def ends() -> Any:
-    """Returns the parts of a pair that commands need."""
+    """Returns an object with only those parts of a pair that the commands need."""
     return types.SimpleNamespace(server=End(), client=End())
 
 

@@ -34,8 +34,9 @@ int main(void)
 	return 0;
 }
 """
-# The letters of the input mean: A an access; S a store; s a store on the stack; a an access by
-# called code; F code; N the next call.
+# A program whose input consists of letters and addresses. "A" means an access, "S" a store, "s" a
+# store on the stack, "a" an access by called code, "F" the fetch of an instruction, and "N" the
+# beginning of the next call.
 LINES = r"""
 #include "lines.h"
 int main(void)
@@ -57,8 +58,8 @@ int main(void)
 	return 0;
 }
 """
-# Four processors, each with a stack of its own, execute two blocks that they share. The second
-# block is in a region. The functions at the beginning replace QEMU.
+# A program in which four processors, each with a separate stack, execute the same two blocks. The
+# second block is in a region. The functions at the beginning replace functions of QEMU.
 BESIDE = r"""
 #include "instructions.c"
 #define TIMES 200000
@@ -143,7 +144,7 @@ int main(void)
 
 class Compiled(unittest.TestCase):
     def run_program(self, source, text):
-        """Compiles and runs a program with this text as input; returns its output."""
+        """Compiles a program, and runs it with this text as input. Returns the output."""
         with tempfile.TemporaryDirectory() as where:
             program = pathlib.Path(where) / "program"
             subprocess.run(["cc", "-Wall", "-Werror", "-pthread", f"-I{NATIVE}", "-x", "c", "-",
@@ -206,7 +207,8 @@ class Lines(Compiled):
         nine = [f"A{0x100000 + 4096 * way:x}" for way in range(9)]
         self.assertEqual(self.counts(" ".join(nine[:8] * 2))["l1d"], 8)
         self.assertEqual(self.counts(" ".join(nine * 2))["l1d"], 18)
-        # The first line is used again before the ninth, so the second one is evicted.
+        # The first cache line is used again before the ninth line is used. So the second line is
+        # evicted.
         again = [*nine[:8], nine[0], nine[8], nine[0], nine[1]]
         found = self.counts(" ".join(again))
         self.assertEqual((found["l1d"], found["l2"]), (10, 9))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Work for which no process waits yet runs with low priority, until a signal says that one waits.
+"""Work runs with low priority as long as no process waits for its result. A signal ends the low
+priority.
 """
 
 import os
@@ -25,8 +26,9 @@ class StayingBehind(unittest.TestCase):
         return child
 
     def check(self, child, behind):
-        """Compares the nice value of a child; if the scheduler shares time by session, also that of
-        its session. The tests themselves may run with any value."""
+        """Checks the nice value of a child. If the scheduler divides time among sessions, also
+        checks the nice value of the child's session. The tests themselves may run with any nice
+        value."""
         child.stdin.write("\n")
         self.assertEqual(int(child.stdout.readline()), 19 if behind else os.nice(0))
         try:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-rails distinguishes two servers from one, and says so when it cannot."""
+"""xprtrdma-rails recognises whether addresses belong to one server or to two. If it cannot
+recognise this, it reports that."""
 
 import contextlib
 import io
@@ -34,12 +35,13 @@ class State:
 
 
 class Answers(socketserver.BaseRequestHandler):
-    """An NFSv4.1 server that can identify itself, and nothing else."""
+    """An NFSv4.1 server that supports only the calls by which a server identifies itself."""
 
     server: "Address"
 
     def handle(self):
-        # The client disconnects when it knows enough.
+        # The client may disconnect at any time, because it does so when it has received the
+        # information that it needs.
         with contextlib.suppress(ConnectionError):
             self.serve()
 
@@ -86,7 +88,8 @@ class Answers(socketserver.BaseRequestHandler):
             state.sessions[session] = number
             return session + bytes(4 * 16)
         if operation == 44:
-            # The client may name another session, if a test has changed an earlier reply.
+            # If a test has changed an earlier reply, the client may name a session that does not
+            # exist.
             state.sessions.pop(rest[:16], None)
         else:
             self.server.test.assertEqual(operation, 57)
@@ -118,8 +121,8 @@ def cut_off(reply, length):
 
 class Checking(unittest.TestCase):
     def ask(self, *servers, **more):
-        """Starts these servers at the addresses 127.0.0.1, 127.0.0.2 and so on, and runs the
-        program for these addresses; returns (exit status, text)."""
+        """Starts these servers at the addresses 127.0.0.1, 127.0.0.2 and so on. Runs the program
+        for these addresses. Returns (exit status, text)."""
         with contextlib.ExitStack() as stack:
             port, group = 0, []
             for number, state in enumerate(servers, 1):
@@ -175,7 +178,8 @@ class Checking(unittest.TestCase):
         self.assertIn("127.0.0.3: the same server", text)
         code, text = self.ask(state, None, State(major=b"x"))
         self.assertEqual(code, 1, text)
-        # The table has several groups: good, unknown and wrong ones, in every order.
+        # The test runs the program with several groups of addresses: a correct group, an unknown
+        # group and a wrong group, in every order.
         with contextlib.ExitStack() as stack:
             port = 0
             for number, one in enumerate((state, state, State(major=b"x")), 1):

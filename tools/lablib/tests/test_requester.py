@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The messages of the selftests' hostile requester are what its tables say."""
+"""The selftests' hostile requester sends the messages that its tables describe."""
 
 import pathlib
 import sys
@@ -16,7 +16,7 @@ NULL = word(CALL, 2, 100003, 4, 0, 0, 0, 0, 0)
 
 
 class Connection:
-    """Replaces the RDMA connection, and stores what is sent."""
+    """Replaces the RDMA connection, and stores the messages that are sent."""
 
     def __init__(self, *_, **__):
         self.sent, self.regions = [], []
@@ -31,7 +31,7 @@ class Connection:
         self.sent.append(b"")
 
     def change_domain(self):
-        """Does nothing: there are no domains."""
+        """Does nothing, because this connection has no protection domains."""
 
     def take_back(self):
         self.regions.pop()
@@ -54,7 +54,8 @@ def stage():
 
 
 def sent(deed):
-    """Returns what a row sends first, and its connection."""
+    """Runs a row of a table. Returns the first message that the row sends, and the row's
+    connection."""
     client = asking.Client(stage())
     messages = deed(client)
     for message in messages if isinstance(messages, list) else [messages]:

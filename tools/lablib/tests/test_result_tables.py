@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The pages' tables contain what the records contain."""
+"""The tables of the pages contain the data of the records."""
 
 import csv
 import pathlib

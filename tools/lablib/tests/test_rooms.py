@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Each room of the package uses only what is below it."""
+"""Each room (a package of lablib) uses only the rooms below it."""
 
 import ast
 import pathlib

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""DKMS gets a sentence that says what a kernel's headers lack, and what to install."""
+"""If a kernel's headers lack something, the program prints a sentence for DKMS that describes what
+is missing and what to install."""
 
 import os
 import pathlib
@@ -14,7 +15,7 @@ PROGRAM = REPO / "tools/packaging/rust-headers"
 RELEASE, VERSION = "7.3.4+deb13-amd64", "7.3.4-1~bpo13+1"
 COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"
 LIBRARY = "lib/rustlib/src/rust/library/core/src/lib.rs"
-# The commands that the program itself runs, and those that it only looks for.
+# The commands that the program itself runs, and the commands whose existence it only checks.
 USED = ("cat", "readlink", "rm", "rmdir", "sed", "sh")
 LOOKED_FOR = ("bc", "bindgen", "bison", "flex", "gcc", "make", "perl", "xz")
 
@@ -49,7 +50,7 @@ class Checking(unittest.TestCase):
         self.tool("rustc", f"case $1 in --version) echo '{says}';; *) echo '{self.top}';; esac")
 
     def packages(self, versions):
-        """Replaces dpkg-query; it knows these packages only."""
+        """Replaces dpkg-query by a program that knows only these packages."""
         cases = "".join(f"{name}) printf '%s' '{version}';;\n"
                         for name, version in versions.items())
         self.tool("dpkg-query", f"case $4 in\n{cases}*) exit 1;;\nesac")

@@ -359,12 +359,13 @@ class Command(unittest.TestCase):
         down = {"connected": False, "phase": "connecting", "tasks": 2}
         for wanted, found in (
                 (0, self.status_of()),
-                # The worst level is a note: connections have ended before.
+                # In this case the worst level is a note about connections that have ended.
                 (0, self.status_of(more="disconnect: epoch 1, idle, after 90 ms\n")),
-                # The worst level is first a warning, and then an error.
+                # In the first of these cases the worst level is a warning, in the second it is an
+                # error.
                 (1, self.status_of(more="rail: a (rxe0/1) to b: dead for 1.0 s, 0 connections\n")),
                 (2, self.status_of(**down)),
-                # A named mount must exist.
+                # It is an error if a mount that was named on the command line does not exist.
                 (2, self.status_of("/mnt/absent")),
                 (3, self.status_of("--interval", "x")),
                 (3, self.status_of("--interval", "-1")),

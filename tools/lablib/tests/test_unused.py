@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The compiler's warnings about unused items are read; no warnings at all count as an error."""
+"""The compiler's warnings about unused items are read. If there are no warnings at all, this counts
+as an error."""
 
 import pathlib
 import tempfile

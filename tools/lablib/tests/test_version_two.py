@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The decoder of version two, against bytes written by hand from the XDR of the draft."""
+"""Tests the decoder of version two with bytes that were written by hand from the XDR of the draft.
+"""
 
 import unittest
 
@@ -106,7 +107,8 @@ class Decoding(unittest.TestCase):
 
 
 class TwoDecoders(unittest.TestCase):
-    """This decoder and the responder's, which share no code, find the same in random messages."""
+    """This decoder and the decoder of the responder share no code. They decode random messages to
+    the same values."""
 
     SEED, MESSAGES = 2016, 2000
 
@@ -233,8 +235,8 @@ class Judging(unittest.TestCase):
             complaints, found = self.judge(*self.START, *last, *answers)
             self.assertEqual((complaints, found.unanswered), ([], 0))
         self.assertIn("auth gss, the end of its context", list(found.lines())[5])
-        # Any other call must have an answer: with another flavour, with data, of another procedure,
-        # or with truncated credentials.
+        # Every other call must have an answer. These calls have another flavour, data, another
+        # procedure, or truncated credentials.
         for other in (call("0000000b"), end.replace("00000001 00000003 00000007",
                                                     "00000001 00000000 00000007"),
                       end.replace("00000003 00000000 00000006", "00000003 00000001 00000006"),

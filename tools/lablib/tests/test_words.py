@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Hard words are found in comments and pages, and nowhere else."""
+"""The check finds the listed words in comments and pages, and in no other text."""
 
 import pathlib
 import tempfile

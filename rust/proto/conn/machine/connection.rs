@@ -68,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// Asks the peer at once whether it can still be reached.
+    /// Requests a probe at once, to find out whether the peer can still be reached.
     pub(super) fn suspect(&mut self, now: Time) {
         if let Some(up) = self.state.up() {
             let verdict = up.suspect(now);

@@ -41,7 +41,8 @@ use xprtrdma_proto::{
     Version, //
 };
 
-/// Checks a message. The eight bytes before it select the terms and the reply.
+/// Checks a message. The eight bytes before the message select the limits of the connection
+/// ([`Terms`]) and the reply.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let terms = Terms {
@@ -73,7 +74,8 @@ pub fn run(data: &[u8]) {
                     assert!(fine);
                     admitted(call, message, &lists, &terms, choice);
                 }
-                // The RPC header is not checked a second time.
+                // `admissible` does not check the RPC header. So a Call with data in Read chunks
+                // may be refused although `admissible` accepts it.
                 Err(refusal) => {
                     assert!(!fine || lists.reads.clone().any(|entry| entry.position != 0));
                     assert_eq!(refusal.xid.0.to_be_bytes(), message[..4]);
@@ -125,7 +127,7 @@ fn header_len(message: &[u8], version: Version) -> usize {
 }
 
 /// Returns whether RFC 8166 allows a Call with these chunk lists. `inline` is the number of bytes
-/// of the RPC message in the Send, if it is there.
+/// of the RPC message in the Send, if the message is in the Send.
 fn admissible(lists: &Lists<'_>, inline: Option<usize>, version: Version, terms: &Terms) -> bool {
     let mut chunks: BTreeMap<u32, u64> = BTreeMap::new();
     let results = lists.writes.clone().flatten();
@@ -233,7 +235,7 @@ fn admitted(
     }
 }
 
-/// Checks a reply with two marks at arbitrary positions.
+/// Checks a reply in which two results are marked at arbitrary positions.
 fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32) {
     let [a, b, c, d] = choice.to_be_bytes().map(u32::from);
     let total = 20 + 4 * (a * b / 4);

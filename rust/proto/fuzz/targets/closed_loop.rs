@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The requester and the responder of this crate connected to each other. The memory between them
-//! checks every access.
+//! Connects the requester and the responder of this crate to each other. The simulated memory of
+//! the requester checks every access.
 //!
 //! The responder must serve every message that the requester plans. The bytes that are sent arrive
 //! unchanged, no memory outside the offered chunks is accessed, each Call gets one response, and no
@@ -174,7 +174,7 @@ struct Working {
     ticket: Ticket,
 }
 
-/// Both ends of a connection.
+/// The requester and the responder at both ends of a connection.
 struct Loop {
     version: Version,
     requester: Thresholds,
@@ -462,7 +462,7 @@ impl Loop {
     }
 
     /// Checks that the responder gets the RPC message unchanged. The responder processes the Call
-    /// at once, or parks it first; the result must be the same.
+    /// at once, or first stores it as a `Parked` Call; the result must be the same.
     fn served_as(&mut self, xid: u32, whole: Vec<u8>) {
         let message = self.calls.back().expect("it was sent").clone();
         let Arrival::Call(call) = sort(&message, self.responder.spoken) else {
@@ -522,7 +522,7 @@ impl Loop {
         let ticket = self.grant.begin(Some(call.credits())).expect("a credit");
         let xid = call.xid().0;
         let call = call.admit(&self.responder).expect("admitted");
-        // Only the front of the landing area is used.
+        // The test fetches only the front of the landing area.
         let mut front = Vec::new();
         for read in call.reads() {
             let memory = &mut self.find(xid).memory;
@@ -672,7 +672,8 @@ impl Loop {
     }
 }
 
-/// Returns the number of segments for these bytes.
+/// Returns the number of segments if `length` bytes are divided into at most `count` segments of
+/// equal size.
 fn split(length: usize, count: usize) -> usize {
     let each = length.div_ceil(count.clamp(1, length.max(1)));
     length.div_ceil(each.max(1)).max(1)

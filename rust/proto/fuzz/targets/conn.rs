@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random lists of events for the connection machine. The target checks the properties on which a
-//! driver may rely.
+//! Passes random lists of events to the connection's state machine. The target checks the
+//! properties on which a driver may rely.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -41,11 +41,11 @@ struct Driver {
     /// The attempt or connection for which the driver holds resources.
     holds: Option<Epoch>,
     established: bool,
-    /// Whether the machine has requested that the driver release the resources.
+    /// Whether the state machine has requested that the driver release the resources.
     releasing: bool,
 }
 
-/// Runs events for one transport.
+/// Runs the target: passes events to the state machine of one transport.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let config = Config {
@@ -229,7 +229,7 @@ fn cause(source: &mut Source<'_>) -> Cause {
     }
 }
 
-/// Checks what one event may change.
+/// Checks that one event has changed only what it may change.
 fn check_step(event: Event, before: (Phase, u32, Epoch), conn: &Conn) {
     let (phase, cookie, epoch) = before;
     let came_or_went = (phase == Phase::Up) != (conn.phase() == Phase::Up);
@@ -271,7 +271,7 @@ impl Driver {
     fn perform(&mut self, action: Action) {
         match action {
             Action::ResolveAddr { epoch, .. } => {
-                // The machine may ask again for the address of the same attempt.
+                // The state machine may ask again for the address of the same attempt.
                 assert!(self.holds.is_none_or(|held| held == epoch));
                 assert!(!self.established && !self.releasing);
                 self.holds = Some(epoch);
@@ -307,7 +307,8 @@ impl Driver {
     }
 }
 
-/// A shutdown ends everything after one report, whatever came before.
+/// Checks that a shutdown ends everything after one report of the driver, whatever events came
+/// before.
 fn finish(mut conn: Conn, mut driver: Driver, now: Time) {
     conn.handle(Event::Shutdown, now);
     while let Some(action) = conn.poll_action() {

@@ -95,7 +95,7 @@ pub fn run(data: &[u8]) {
                 let inline = u64::from(head) + u64::from(pages) + u64::from(tail);
                 limits.version.min_header_len() as u64 + inline <= u64::from(threshold)
             };
-            // A call that fits inline both ways needs no chunk and cannot fail.
+            // A call needs no chunk and cannot fail if both the call and its reply fit inline.
             assert!(
                 !fits(call.head, call.pages, call.tail, limits.thresholds.call)
                     || !fits(reply.head, reply.pages, reply.tail, limits.thresholds.reply)

@@ -63,7 +63,7 @@ struct World {
     known: HashSet<IpAddr>,
     /// The rails over which a connection was made.
     proven: HashSet<IpAddr>,
-    /// Time at which each rail last died, according to its users.
+    /// Time at which each rail last died, according to the connections that used it.
     died: HashMap<IpAddr, Time>,
     /// The beginning and the end of the time in which each rail was dead or doubted.
     bad: HashMap<IpAddr, (Time, Time)>,
@@ -178,7 +178,7 @@ impl World {
             }
             12 => {
                 let found = self.rails.probe(self.now);
-                // The call above may have declared a suspected rail dead.
+                // The preceding call may have declared a suspected rail dead.
                 for view in self.views() {
                     self.note_death(view.rail);
                 }

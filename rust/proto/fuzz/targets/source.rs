@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Choices that the fuzzer's bytes make.
+//! Numbers and other choices that are derived from the fuzzer's bytes.
 
 use xprtrdma_proto::{
     Handle,

@@ -4,8 +4,8 @@
 //! connections in a row.
 //!
 //! A small driver routes messages as the module does: to the negotiation while the probe is in
-//! flight, or else to the call with the xid. Its conclusions are compared with the words of the
-//! message.
+//! flight, or else to the call with the xid. The conclusions of this driver are compared with the
+//! words of the message.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -91,7 +91,7 @@ const REPLY: u32 = 1;
 const BAD_HEADER: u32 = 2;
 const INVAL_OPTION: u32 = 3;
 
-/// The xids of all probes, and of the first call.
+/// The xid of every version probe, and the xid of the first call.
 const PROBE: u32 = 0x7072_6f62;
 const FIRST: u32 = 0x0101_0000;
 
@@ -138,10 +138,10 @@ struct Waiting {
 /// The driver's state of a connection.
 struct Link {
     epoch: Epoch,
-    /// Whether messages can arrive.
+    /// Whether the connection is established, so that messages can arrive.
     connected: bool,
     probing: bool,
-    /// The answer to the probe.
+    /// The answer to the version probe, once it has arrived.
     answer: Option<ProbeAnswer>,
     version: Option<Version>,
     credits: ForwardCredits,
@@ -163,15 +163,15 @@ struct Side {
     link: Option<Link>,
     /// Whether the peer has said that it does not support version 2.
     lacking: bool,
-    /// Time at which the peer last answered a probe in a way in which no peer with version 2
-    /// answers.
+    /// Time at which the peer last gave an answer to a version probe that a peer with version 2
+    /// never gives.
     doubted: Option<Time>,
-    /// The calls that wait for a connection and its credits.
+    /// The calls that wait for a connection or for a credit.
     unsent: Vec<Waiting>,
     next: u32,
 }
 
-/// The effect of a message.
+/// The effects that a received message had.
 #[derive(Default)]
 struct Effects {
     completed: Vec<u32>,
@@ -228,13 +228,13 @@ impl Side {
         }
     }
 
-    /// Passes an event to the connection machine, and performs the actions that follow.
+    /// Passes an event to the connection's state machine, and performs the actions that follow.
     fn event(&mut self, event: Event) {
         let before = (self.conn.phase(), self.conn.version_known());
         self.conn.handle(event, self.now);
         if self.conn.version_known() != before.1 {
-            // Only a negotiation, or a breach of it, says something about the peer's support for
-            // version 2.
+            // What is known about the peer's support for version 2 changes only during a
+            // negotiation, or if the peer refuses the agreed version.
             let broken = matches!(event, Event::Lost(_, Cause::VersionRefused));
             assert!(before.0 == Phase::Negotiating || broken);
             if broken {
@@ -443,7 +443,7 @@ impl Side {
         }
     }
 
-    /// Begins a call.
+    /// Makes a new call and adds it to the calls that wait.
     fn call(&mut self, source: &mut Source<'_>) {
         let shape = match source.below(3) {
             0 => Shape::Inline,
@@ -509,7 +509,7 @@ impl Side {
                 words
             }
             8 => vec![own, version, credit, MSG, u32::from(which & 1), 0, 0, 0],
-            // One of the first words is changed.
+            // One of the first words of the message is changed.
             _ => {
                 let mut words = honest(own, version, credit, waiting, source.u16());
                 words[1 + usize::from(which & 3)] = u32::from(which >> 5);
@@ -782,7 +782,7 @@ impl Link {
     }
 }
 
-/// A view of the words of a message.
+/// The 32-bit words of a message.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {

@@ -23,11 +23,12 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// If a rail works again later than this after the first rail, the two did not recover together.
+/// If a rail works again later than this after the first rail, the two rails did not recover
+/// together.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {
-    /// Records that the connection of this seat was made.
+    /// Records that the connection that uses this seat was made.
     pub fn connected(&mut self, seat: &Seat, now: Time) {
         self.worked(seat.on, now);
         if let Some(entry) = self.get_mut(seat.on) {

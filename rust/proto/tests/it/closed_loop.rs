@@ -2,9 +2,9 @@
 
 //! The responder serves every message that the requester plans.
 //!
-//! The connection is that of the fuzz target `fuzz/targets/closed_loop.rs`, which checks every
-//! byte, every memory access and every credit. This test gives it long random inputs, and counts
-//! the forms of messages, so that no form is missed.
+//! The connection is simulated by the fuzz target `fuzz/targets/closed_loop.rs`, which checks every
+//! byte, every memory access and every credit. This test passes long random inputs to the fuzz
+//! target. The test counts the messages of each form, and fails if a form did not occur.
 
 use crate::fuzz_replay::targets::closed_loop::{
     play,

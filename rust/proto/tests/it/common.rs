@@ -31,7 +31,7 @@ pub const OPTIONAL: u32 = 5;
 pub const CALL: u32 = 0;
 pub const REPLY: u32 = 1;
 
-/// Both versions, for rules that hold in both (MAL-191).
+/// Both versions of the protocol, for tests of rules that hold in both versions (MAL-191).
 pub const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
 
 /// Numbers of `enum ib_wc_status`.
@@ -236,7 +236,8 @@ pub enum Fate {
     Refused(xprtrdma_proto::header::RefusalKind),
 }
 
-/// Classifies and judges a message. `pending` says whether a call waits for its xid.
+/// Classifies and judges a message. `pending` says whether a call with the xid of the message waits
+/// for its reply.
 pub fn fate(
     bytes: &[u8],
     version: Version,

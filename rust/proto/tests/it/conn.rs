@@ -207,8 +207,9 @@ fn only_errors_that_are_retried_reach_a_mounted_client() {
     }
 }
 
-// The connection manager may miss an answer that arrives at once, and then reports it only when its
-// wait ends. So the wait is short, and the request is repeated as long as there is time.
+// The connection manager may miss an answer to address resolution that arrives at once. It then
+// reports the answer only when its time limit for the request ends. So each request has a short
+// time limit, and the request is repeated until the time limit of the attempt ends.
 #[test]
 fn the_address_is_asked_for_again() {
     let silent = CmEvent::AddrError(AddrFault::TimedOut);
@@ -299,8 +300,8 @@ fn a_silent_server_ends_a_first_mount_soon_and_nothing_else() {
             }
             rig.trial = trial;
             rig.reach(stage);
-            // A second caller, which waits without a limit, joins the attempt. The attempt does not
-            // change.
+            // A second caller, which waits without a limit, joins the attempt. The second caller
+            // does not change the attempt.
             rig.event(Event::Start {
                 timeout: None,
                 trial: false,
@@ -468,7 +469,7 @@ fn a_peer_that_accepts_and_drops_is_approached_ever_more_slowly() {
         assert!(rig.delay().get() >= floor);
         floor = (floor * 2).min(15_000);
     }
-    // After one reply the peer is trusted as before.
+    // After one reply the earlier failures of the peer no longer count.
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(rig.conn.failures(), 0);
@@ -513,7 +514,8 @@ fn an_attempt_waits_for_the_back_off() {
     rig.advance(1);
     assert!(matches!(rig.tick()[..], [Action::ResolveAddr { .. }]));
     assert!(rig.epoch() != last);
-    // The time limit of the attempt starts here.
+    // The time limit of the attempt starts when address resolution starts, and not at the beginning
+    // of the delay.
     rig.cm(CmEvent::AddrResolved);
     rig.cm(CmEvent::RouteResolved);
     assert_eq!(
@@ -641,7 +643,8 @@ fn the_version_is_settled_before_the_connection_is_used() {
     begins_with_v1(&mut rig);
 }
 
-/// Ends a version negotiation in one way.
+/// A function that ends a version negotiation, for example by an error message or by a lost
+/// connection.
 type End = fn(&mut Rig) -> Vec<Action>;
 
 // A peer that is silent, closes the connection, or answers with an error other than ERR_VERS may be
@@ -693,7 +696,8 @@ fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
         rig.cm(CmEvent::AddrResolved);
         rig.cm(CmEvent::RouteResolved);
         rig.event(Event::QpCreated(rig.epoch()));
-        // The time limit of the attempt applies to both connections together.
+        // The time limit of the attempt applies to the connection for the probe and to the
+        // following connection together.
         let bound = begun.after(Config::default().connect_timeout);
         assert!(rig.conn.deadline() <= Some(bound));
         let actions = rig.cm(ACCEPT);
@@ -855,7 +859,7 @@ fn every_reason_has_its_own_name() {
     assert!(ConnectError::HostFault.name().contains("this host"));
 }
 
-/// After the teardown the next connection sends no probe.
+/// Reports that the connection is torn down, and checks that the next connection sends no probe.
 fn begins_with_v1(rig: &mut Rig) {
     rig.event(Event::TornDown(rig.epoch()));
     rig.reach(Phase::Connecting);
@@ -908,7 +912,7 @@ fn check_failure(
         rig.reach(stage);
         let epoch = rig.epoch();
         assert_eq!(rig.event(event(epoch)), [Action::TearDown { epoch }]);
-        // The RPC layer does not learn of the end before all resources are released.
+        // The RPC layer is not told that the attempt failed before all resources are released.
         assert_eq!(rig.conn.phase(), Phase::Closing);
         let error = reason.error(!mounted);
         assert_eq!(
@@ -929,7 +933,7 @@ fn check_failure(
         };
         assert_eq!(rig.conn.last_failure(), Some(last));
         assert_eq!(rig.conn.failures(), 1);
-        // The transport can still be used.
+        // The transport can still be used after the failed attempt.
         rig.connect();
         assert_eq!(rig.conn.phase(), Phase::Up);
     }

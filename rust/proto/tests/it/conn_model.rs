@@ -77,7 +77,7 @@ fn random_events_never_break_a_promise() {
                 }
             }
             prop_assert!(rig.delay() <= Millis::from_secs(30));
-            // Only these phases have a deadline, and it is never far away.
+            // Exactly these phases have a deadline. It is at most 300 seconds away.
             let waits = !matches!(after, Phase::Down | Phase::Closing | Phase::Stopped);
             match rig.conn.deadline() {
                 Some(deadline) => {
@@ -119,7 +119,7 @@ fn every_attempt_ends_in_time_whatever_the_peer_does() {
             let bound = Millis::new(asked.clamp(100, 30_000));
             let end = loop {
                 let Some(action) = todo.pop() else {
-                    // No action is due: advance the time to the deadline.
+                    // No action is left to perform, so the test advances the time to the deadline.
                     let Some(deadline) = rig.conn.deadline() else {
                         return Err(TestCaseError::fail("no deadline while an attempt waits"));
                     };
@@ -243,7 +243,7 @@ impl Model {
             Action::ResolveAddr { epoch, timeout } => {
                 prop_assert!(timeout <= Millis::from_secs(5));
                 if self.live == Some(epoch) {
-                    // The address is resolved again.
+                    // The request to resolve the address is repeated for the same attempt.
                     prop_assert!(!self.established && !self.ordered);
                     return Ok(());
                 }

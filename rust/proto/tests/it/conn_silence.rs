@@ -77,7 +77,7 @@ fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64
     None
 }
 
-// The server's software is dead, but its adapter answers probes.
+// The server's software no longer works, but the server's adapter answers probes.
 #[test]
 fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
     // Cases: the timers of a call with timeo=600, the timers of a call with timeo=10, and timers
@@ -132,7 +132,8 @@ fn timers_of_calls_side_by_side_count_once() {
     assert!(rig.now.since(heard) >= Millis::from_secs(180));
 }
 
-// A slow server that answers any call keeps its connection for ever.
+// The client never ends the connection to a slow server that answers at least one call now and
+// then.
 #[test]
 fn any_message_lets_the_count_begin_anew() {
     let mut rig = useful(Config::default());
@@ -186,7 +187,8 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
         let begin = rig.now;
         assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
         assert_eq!(rig.conn.deadline(), Some(begin.after(SUSPICION)));
-        // A second event has no effect: neither a second probe nor a later end.
+        // A second event has no effect: no second probe is sent, and the time limit of the first
+        // probe does not change.
         rig.advance(100);
         assert_eq!(rig.cm(CmEvent::Unreachable), []);
         assert_eq!(rig.conn.deadline(), Some(begin.after(SUSPICION)));
@@ -255,7 +257,7 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
     }
 }
 
-// A probe that is in flight gets no more time than a new probe.
+// After the event, a probe that is already in flight gets no more time than a new probe.
 #[test]
 fn suspicion_hurries_the_probe_under_way() {
     let mut rig = useful(Config::default());
@@ -274,7 +276,7 @@ fn suspicion_hurries_the_probe_under_way() {
     assert_eq!(unanswered, Some(Millis::new(1_600)));
 }
 
-// If the peer is not probed, the event has no effect.
+// If the configuration turns probes off, the report that the peer is unreachable has no effect.
 #[test]
 fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     let mut rig = useful(Config {
@@ -322,7 +324,7 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     }
 }
 
-// If another rail exists, waiting for this rail is useless.
+// If another rail exists, the attempt does not wait for a rail on which the peer is unreachable.
 #[test]
 fn over_rails_an_unreachable_peer_fails_the_attempt() {
     let mut rig = Rig::new(Config::default());
@@ -383,7 +385,7 @@ fn a_late_look_at_an_attempt_is_excused_once() {
         rig.advance(60_000);
         assert!(matches!(rig.tick()[..], [Action::TearDown { .. }]));
     }
-    // An answer that arrives now is accepted.
+    // An answer of the peer that arrives after the long pause is accepted.
     let mut rig = Rig::new(Config::default());
     rig.reach(Phase::Connecting);
     rig.advance(100_000);
@@ -392,7 +394,7 @@ fn a_late_look_at_an_attempt_is_excused_once() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// A server that reports a lease time of zero does not remove the delays.
+// A lease time of zero, which a server may report, does not remove the delays between attempts.
 #[test]
 fn no_limit_takes_the_delays_away() {
     let mut rig = Rig::new(Config::default());
@@ -426,8 +428,8 @@ fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     rig.event(Event::TornDown(epoch));
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
-    // The driver checks the connection in any case, even if the connection never ends because it is
-    // idle.
+    // The driver checks the connection at intervals, even if the connection is never closed for
+    // being idle.
     rig.event(Event::Backchannel { bound: true });
     let soon = rig.now.after(Millis::from_secs(5));
     assert!(rig.conn.deadline().is_some_and(|at| at <= soon));

@@ -131,7 +131,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
         };
         rig.reach(stage);
         assert!(!rig.conn.is_ending(first));
-        // When the next connection ends, no such report follows.
+        // When the next connection ends, it is not reported that the first connection is ending.
         rig.event(Event::Close(Cause::Forced));
         assert_eq!(rig.conn.phase(), Phase::Closing);
         assert!(!rig.conn.is_ending(first));
@@ -151,7 +151,8 @@ fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     ] {
         let mut rig = endless();
         let delay = lose(&mut rig, lasted, useful, Cause::PeerClosed);
-        // The attempts are spread over a quarter of a second.
+        // The delay is random, so that the attempts of many clients are spread over a quarter of a
+        // second.
         assert_eq!(delay < Millis::new(250), at_once);
         let delay = lose(&mut rig, lasted, useful, Cause::BadReplies);
         assert_eq!(delay == Millis::default(), at_once);
@@ -186,7 +187,8 @@ fn what_we_did_ourselves_costs_no_delay() {
         let mut rig = endless();
         let delays: Vec<Millis> = (0..50).map(|_| lose(&mut rig, 10, true, cause)).collect();
         assert_eq!(delays.iter().all(|delay| *delay == Millis::default()), ours);
-        // Without a reply there is no proof that the peer works.
+        // A connection without any reply does not prove that the peer works, so the next attempt
+        // has a delay.
         assert!(lose(&mut rig, 10, false, cause) > Millis::default());
     }
 }
@@ -278,7 +280,7 @@ fn events_of_another_epoch_change_nothing() {
     }
     assert_eq!(rig.conn.cookie(), cookie);
     assert_eq!(rig.conn.failures(), 1);
-    // Events of an old connection do not change an attempt either.
+    // Events of an old connection do not change a later connection attempt.
     for stage in Rig::STAGES {
         let mut rig = Rig::new(Config::default());
         rig.connect();
@@ -348,7 +350,7 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
         assert_eq!(rig.connect(), None);
         lose(&mut rig);
     }
-    // A later large Send does not restart the time of the first one.
+    // A later large Send does not restart the time that began with the first large Send.
     for _ in 0..2 {
         assert_eq!(rig.connect(), None);
         rig.event(Event::LargeSend(rig.epoch()));
@@ -357,7 +359,8 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
         rig.advance(1_500);
         lose(&mut rig);
     }
-    // One loss is no proof, and a large Send that arrives clears the suspicion.
+    // One lost connection does not prove that large messages are lost. A large Send that arrives
+    // clears the suspicion.
     for _ in 0..2 {
         assert_eq!(rig.connect(), None);
         rig.event(Event::LargeSend(rig.epoch()));
@@ -408,7 +411,7 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     other.connect();
     other.event(Event::Backchannel { bound: true });
     assert_eq!(other.event(Event::Close(Cause::Closed)).len(), 1);
-    // After the binding is removed, the idle time that has passed counts.
+    // After the backchannel is unbound, the time for which the connection was already idle counts.
     rig.event(Event::Backchannel { bound: false });
     assert_eq!(rig.look(rig.now, start, false).len(), 1);
     assert_eq!(rig.conn.phase(), Phase::Closing);
@@ -486,7 +489,8 @@ fn a_slow_server_is_left_alone() {
     let end = rig.now.after(Millis::from_secs(3600));
     let mut probes = 0;
     rig.event(Event::Replied(epoch));
-    // For an hour a call waits without a reply. Only probes are answered, each slightly late.
+    // A call waits for an hour without a reply. The peer answers only the probes, each a few
+    // seconds after it was sent.
     while rig.now < end {
         rig.now = rig.conn.deadline().unwrap_or(end);
         let actions = rig.look(heard, heard, true);
@@ -512,7 +516,7 @@ fn anything_heard_is_as_good_as_an_answer() {
     let epoch = rig.epoch();
     assert_eq!(rig.look(heard, heard, true), [Action::Keepalive { epoch }]);
     let sent = rig.now;
-    // A message from before the probe does not count as its answer.
+    // A message that arrived before the probe was sent does not count as the answer to the probe.
     rig.advance(4_999);
     assert_eq!(rig.look(sent, heard, true), []);
     // Only one probe is in flight at a time.
@@ -529,7 +533,7 @@ fn anything_heard_is_as_good_as_an_answer() {
     let later = sent.after(Millis::new(1));
     assert_eq!(rig.look(later, heard, true), []);
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // A time in the future counts as the present time.
+    // A reported time in the future counts as the present time.
     rig.advance(5_000);
     assert_eq!(rig.look(Time::from_millis(u64::MAX), heard, true), []);
     rig.advance(5_000);
@@ -691,8 +695,8 @@ fn a_driver_that_takes_no_actions_loses_none() {
     assert_eq!(rig.drain().len(), 1);
 }
 
-// Observability: a flushed work request means that another one failed first, which may be reported
-// later.
+// Observability: a flushed work request means that another work request failed first. The device
+// may report the first failure later.
 #[test]
 fn what_is_told_about_the_end_is_remembered_with_it() {
     let mut rig = endless();
@@ -731,7 +735,8 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     assert_eq!(seen.event, Some(QpEvent::AccessError));
     rig.event(Event::TornDown(epoch));
 
-    // Events that this host's own disconnect causes have no meaning.
+    // If this host disconnects, the events that follow from the disconnect are not recorded as
+    // reasons.
     rig.connect();
     let epoch = rig.epoch();
     rig.event(Event::Close(Cause::Forced));
@@ -806,7 +811,7 @@ fn flushed_work_requests_alone_give_no_reason() {
         (Some(FLUSHED), None, true),
         (Some(FLUSHED), Some(RETRY_EXCEEDED), false),
         (Some(RETRY_EXCEEDED), Some(RETRY_EXCEEDED), false),
-        // These work requests failed while this host ended the connection.
+        // This work request failed while this host ended the connection.
         (None, Some(RETRY_EXCEEDED), false),
     ] {
         let seen = Seen {

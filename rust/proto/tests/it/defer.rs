@@ -15,13 +15,13 @@ use xprtrdma_proto::defer::{
     PostQueue, //
 };
 
-/// A queue with this much space.
+/// The number of entries in the queue.
 const DEPTH: u32 = 4;
-/// Number of entries that the items use.
+/// The number of queue entries that each item uses.
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
-/// A send queue and its users. Before each step of one user, another user may run, as the script
-/// says.
+/// A send queue and its users. Before each step of one user, another user may run. `script`
+/// determines where this happens.
 struct World {
     script: Cell<u32>,
     nested: Cell<u32>,
@@ -37,7 +37,7 @@ struct World {
 }
 
 impl World {
-    /// Returns a world whose queue is full of items of other users.
+    /// Returns a world whose send queue is full of items that other users posted.
     fn new(script: u32) -> Self {
         Self {
             script: Cell::new(script),
@@ -123,8 +123,8 @@ impl PostQueue for World {
     }
 }
 
-// No announcement of free space is lost, whatever step the other users are in. After the script
-// only completions happen, so no later post can help.
+// No announcement of free space is lost, at whatever step of a user another user runs. After the
+// scripted steps only completions happen, so no later post can make up for a lost announcement.
 #[test]
 fn whatever_waits_is_posted() {
     let mut deferred = 0;

@@ -79,7 +79,7 @@ fn a_call_or_reply_has_at_least_a_minimal_header() {
             message.procedure = procedure;
             let bytes = message.bytes();
             for len in 16..minimum {
-                // The xid must not be trusted.
+                // The discarded message is too short, so its xid must not be reported.
                 assert_eq!(discarded(&bytes[..len], version), short);
             }
             assert!(discarded(&bytes[..minimum], version) != short);
@@ -190,7 +190,8 @@ fn other_errors_count_under_our_version_only() {
 fn unknown_procedures_are_dropped() {
     for version in VERSIONS {
         let unknown = [2, 6, 7, 0x0100_0000, 0xffff_ffff];
-        // Version 2 has options, and no RDMA_DONE.
+        // Version 2 has the procedure for options, and version 1 does not. Version 1 has the
+        // procedure RDMA_DONE, and version 2 does not.
         let also = Some(if version == Version::V1 { 5 } else { 3 });
         for procedure in unknown.into_iter().chain(also) {
             for message in [Message::reply(version), Message::reverse_call(version)] {
@@ -245,7 +246,8 @@ fn undecodable_errors_are_dropped() {
             if code != 0 && code <= highest {
                 continue;
             }
-            // Errors with and without the eight words that the default arm of RFC 5666 has.
+            // Error messages with and without the eight additional words that RFC 5666 defines for
+            // unknown error codes.
             for extra in [0, 8] {
                 let mut body = vec![code];
                 body.resize(1 + extra, 0);
@@ -355,7 +357,8 @@ fn an_inline_reply_begins_like_one() {
             let bytes = reply(rpc(XID, msg_type, 24));
             assert_eq!(discarded(&bytes, version), with_xid(Counter::BadPayload));
         }
-        // The RPC layer decides about all words behind the first two.
+        // The transport checks only the first two words of the RPC message. The RPC layer checks
+        // all later words.
         let mut payload = rpc(XID, REPLY, 24);
         payload[8..].fill(0xff);
         assert!(matches!(
@@ -367,9 +370,9 @@ fn an_inline_reply_begins_like_one() {
 
 #[test]
 fn only_a_reply_carries_a_grant() {
-    // The types ensure this rule. An error and a discarded message have no credit field that could
-    // be accepted. The judge does not receive the credit field of a reverse Call. Only a Reply
-    // passes its credit field on.
+    // The types ensure this rule. The types for an error message and for a discarded message have
+    // no credit field. The credit field of a reverse Call is not passed to `judge`. Only the credit
+    // field of a Reply can be accepted as a grant.
     for version in VERSIONS {
         for credits in [0, 1, 77, 0xffff_ffff] {
             let mut message = Message::reply(version);

@@ -81,7 +81,7 @@ fn an_abandoned_call_keeps_its_credit() {
     credits.abandon();
     assert_eq!(credits.cwnd(), 0);
     assert!(!may_send(&credits, 0));
-    // Fewer credits are granted than calls were abandoned, so none is free.
+    // Fewer credits are granted than calls were abandoned, so no credit is free.
     assert!(credits.accept(Credits(2)).changed);
     assert_eq!(credits.cwnd(), 0);
     assert!(credits.accept(Credits(3)).changed);
@@ -92,8 +92,8 @@ fn an_abandoned_call_keeps_its_credit() {
             (left, u64::from(3 - left) << 8)
         );
     }
-    // An unmatched reply may belong to a call whose end is not known yet. In that case no credit is
-    // held.
+    // An unmatched reply may belong to a call that will be reported as abandoned only later. Such a
+    // call then holds no credit.
     assert!(!credits.unmatched_reply());
     assert_eq!(credits.cwnd(), 3 << 8);
     credits.abandon();
@@ -266,7 +266,7 @@ fn what_was_borne_long_ago_is_forgotten() {
         discards.tick(now);
         assert_eq!(discards.discard(None), Reaction::Ignore);
     }
-    // If more than one bad message arrives each minute, the connection ends at last.
+    // If more than one bad message arrives each minute, the connection ends after some time.
     let mut seen = 0;
     while discards.discard(None) == Reaction::Ignore {
         now = now.after(Millis::new(minute / 2));
@@ -274,7 +274,7 @@ fn what_was_borne_long_ago_is_forgotten() {
         seen += 1;
         assert!(seen < 40);
     }
-    // The result does not depend on how often the time is reported.
+    // The limit on bad messages does not depend on how often the driver reports the time.
     let mut discards = DiscardLimit::new(16, START);
     let mut often = DiscardLimit::new(16, START);
     for _ in 0..15 {

@@ -77,7 +77,7 @@ fn a_call_that_was_not_followed_from_its_beginning_has_no_stages() {
     for broken in [
         // Latency measuring was off when the call was posted.
         Stamps { posted: 0, ..CALL },
-        // These time stamps remain from an earlier call in the same slot.
+        // The time stamp of the post remains from an earlier call in the same slot.
         Stamps {
             posted: 4999,
             ..CALL

@@ -52,7 +52,8 @@ fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
     ]
 }
 
-/// A mailbox whose worker has taken an attempt up to this phase, and has not taken the next action.
+/// Returns a mailbox whose worker has brought a connection attempt to the phase `phase`, and has
+/// not taken the next action.
 fn attempt(phase: Phase) -> (Mailbox, Time) {
     let mut rig = Rig::new(Config::default());
     let mut mailbox = Mailbox::new(rig.conn.clone());
@@ -169,13 +170,13 @@ fn what_a_worker_leaves_comes_first() {
         ]
     ));
     assert!(mailbox.conn.history().iter().all(|entry| entry.useful));
-    // From now on a thread passes its event to the machine.
+    // The worker has stopped, so from now on a thread passes its event directly to the machine.
     assert_eq!(mailbox.next_event(), None);
     let closed = mailbox.deliver(Event::Close(Cause::Forced), now);
     assert_eq!(closed, Some([NOTHING; 4]));
 }
 
-/// Without a worker each event is handled at once.
+/// If no worker runs, each event is handled at once.
 #[test]
 fn without_a_worker_events_are_dealt_with_at_once() {
     let (mut mailbox, now) = attempt(Phase::Up);

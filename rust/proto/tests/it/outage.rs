@@ -33,7 +33,7 @@ fn a_day_without_a_server_costs_few_lines() {
     let first = [0, 60, 180, 420, 900, 1860, 3780, 7380];
     assert_eq!(told.get(..first.len()), Some(&first[..]));
     assert!(told.len() <= 30);
-    // There is a message at least every hour.
+    // During a long outage a message is logged at least once an hour.
     assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= 3630));
 }
 
@@ -57,8 +57,8 @@ fn another_reason_is_told_once_in_each_pause() {
     assert!(tell(ConnectError::Refused, 280));
 }
 
-// Observability: the end of an outage is logged with its size. The next outage is logged from the
-// start.
+// Observability: the end of an outage is logged with the duration and the number of failures. The
+// next outage is logged as if it were the first.
 #[test]
 fn a_connection_ends_the_outage() {
     let mut outage = Outage::new();
@@ -81,7 +81,8 @@ fn a_connection_ends_the_outage() {
     assert_eq!(outage.ended(Time::from_millis(1_020_000)).0, 0);
 }
 
-// Observability: a device that claims to work, but whose requests are not answered, is named once.
+// Observability: if a device claims to work, but its requests are not answered, the log names the
+// device once.
 #[test]
 fn a_device_that_is_never_answered_is_suspected() {
     let suspects = |attempts: &[(ConnectError, bool)]| {
@@ -112,7 +113,7 @@ fn a_device_that_is_never_answered_is_suspected() {
     );
     assert!(suspects(&[(AddrSilent, true); 9]).is_empty());
     assert!(suspects(&[(Unanswered, false); 9]).is_empty());
-    // The device is named once in each outage.
+    // The log names the device once in each outage.
     let mut outage = Outage::new();
     let now = Time::from_millis(1_000_000);
     for _ in 0..2 {

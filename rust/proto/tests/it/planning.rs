@@ -34,7 +34,9 @@ use xprtrdma_proto::{
 /// maximum number of segments, in version 2.
 const MAX_HEADER_LEN: usize = 1324;
 
-/// Number of bytes in a header, computed from the layout. `None` means that there is no such chunk.
+/// Returns the number of bytes in a header, computed from the layout. `read` is the number of
+/// segments of the Read list. `write` and `reply` are the numbers of segments of the Write chunk
+/// and the Reply chunk, or `None` if there is no such chunk.
 fn header_len(version: Version, read: usize, write: Option<usize>, reply: Option<usize>) -> usize {
     let fixed = match version {
         Version::V1 => 16,
@@ -161,7 +163,8 @@ fn a_call_as_large_as_the_threshold_is_inline() {
                 (most + 1, CallPlan::Long { length: most + 1 }),
                 (most + 4, CallPlan::Long { length: most + 4 }),
             ] {
-                // The result does not depend on how the bytes are spread over the parts.
+                // The result does not depend on how the bytes are divided between the head and the
+                // tail of the call.
                 for tail in [0, 4, total / 2] {
                     let shape = CallShape {
                         eligible: false,
@@ -241,8 +244,8 @@ fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
 // covers: V1-037
 #[test]
 fn the_pad_decides_at_the_border() {
-    // Without the pad the message fits exactly. If the tail has a pad that does not belong to the
-    // item, that pad is sent.
+    // Without the pad the message fits exactly. If the tail does not begin with the pad of the data
+    // item, no bytes of the tail are left out, and the message does not fit.
     let limits = limits(Version::V1, 1024, 1024);
     let most = 1024 - 28 - 24;
     for (tail_padded, expected_inline) in [(true, true), (false, false)] {
@@ -256,7 +259,7 @@ fn the_pad_decides_at_the_border() {
             expected_inline
         );
     }
-    // If the tail is shorter than the pad, it is only a pad.
+    // If the tail is shorter than the pad would be, the whole tail is padding.
     assert_eq!(call(100, 5001, 1).pad(), 1);
     assert_eq!(call(100, 5001, 0).pad(), 0);
     assert_eq!(call(100, 5000, 8).pad(), 0);
@@ -264,7 +267,7 @@ fn the_pad_decides_at_the_border() {
 
 #[test]
 fn nothing_is_never_reduced() {
-    // Without page data there is no chunk for page data, whatever the driver counts.
+    // Without page data there is no chunk for page data, however many segments the driver counts.
     let limits = limits(Version::V1, 1024, 1024);
     let counts = SegmentCounts {
         call: MAX_SEGMENTS + 1,
@@ -298,7 +301,7 @@ fn what_may_not_be_reduced_travels_whole() {
     // A message with integrity or privacy protection is not reduced.
     let protected = plan(&write, &read, &ONE_EACH, false, &limits).unwrap();
     assert_eq!((protected.call, protected.reply), (whole, whole_reply));
-    // This page data is not eligible for a chunk.
+    // In the following case the page data are not eligible for a chunk.
     let write = CallShape {
         eligible: false,
         ..write
@@ -309,7 +312,8 @@ fn what_may_not_be_reduced_travels_whole() {
     };
     let ineligible = plan(&write, &read, &ONE_EACH, true, &limits).unwrap();
     assert_eq!((ineligible.call, ineligible.reply), (whole, whole_reply));
-    // The position would not fit into the header.
+    // A Read chunk cannot begin at any of these positions, so the whole call is sent as a long
+    // call.
     for head in [0, 118, 119, 121] {
         let shape = call(head, 65536, 16);
         let plan = plan(&shape, &SMALL_REPLY, &ONE_EACH, true, &limits).unwrap();
@@ -327,7 +331,8 @@ fn the_rest_of_a_reply_with_a_write_chunk_is_inline() {
                 write: segments,
                 ..ONE_EACH
             };
-            // The server copies the Write chunk into its header.
+            // The server copies the Write chunk into the header of its reply, so the header has
+            // this length.
             let header = header_len(version, 0, Some(segments), None);
             let most = 1024 - u32::try_from(header).unwrap();
             for (head, tail, fits) in [
@@ -657,7 +662,8 @@ fn headers_are_as_long_as_the_formula_says() {
             }
         }
     }
-    // For impossible values the length saturates, so the message never fits.
+    // For lengths that cannot occur, the computed message length saturates, so the message never
+    // fits.
 }
 
 /// The usual headers of version 1 are encoded by separate code.
@@ -782,7 +788,8 @@ fn the_encoder_refuses_what_a_server_need_not_take() {
     assert_eq!(reply(&with_empty), Err(Error::BadChunk));
 }
 
-/// Page sizes of kernels: x86 and most others; arm64 with 16k; arm64 and powerpc with 64k.
+/// Page sizes of kernels: 4 KiB on x86 and most other processors; 16 KiB on arm64 if so configured;
+/// 64 KiB on arm64 and powerpc if so configured.
 const PAGE_SIZES: [u32; 3] = [4096, 16_384, 65_536];
 
 /// Counts segments page by page, without any arithmetic on lengths.

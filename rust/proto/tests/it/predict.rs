@@ -35,7 +35,7 @@ const OFFERED: Segment = Segment {
 };
 const NON_DATA_MAX: u32 = 40;
 
-/// Returns the chunk with `length` bytes written.
+/// Returns the words of the returned chunk that reports `length` written bytes.
 fn chunk(length: u32) -> [u32; 6] {
     [1, 1, 0x105, length, 1, 0x0f00]
 }
@@ -93,7 +93,8 @@ fn judged(bytes: &[u8], version: Version, expected: Expected<'_>) -> Option<Acce
     }
 }
 
-/// Returns whether the message is predicted, and checks that the rules then agree.
+/// Returns whether the message is predicted. If it is predicted, checks that the full rules accept
+/// it with the same result.
 fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
     let found = predicted(bytes, version, expected);
     if found.is_some() {
@@ -183,7 +184,8 @@ fn a_call_of_the_server_names_no_call_of_ours() {
             let of_the_server = matches!(inbound, Inbound::ReverseCall(_) | Inbound::Refuse(_));
             let found = call_xid(&bytes, Version::V1);
             assert!(found.is_none() || found == Some(Xid(changed[0])));
-            // A message with chunks is refused anyway, so the lookup does no harm.
+            // A message from the server with chunks is refused in any case, so looking up its xid
+            // does no harm.
             if found.is_none() {
                 assert!(of_the_server, "{changed:x?}");
             }

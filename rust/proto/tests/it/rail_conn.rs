@@ -115,7 +115,7 @@ fn another_rail_is_tried_at_once() {
     }
     let most = Config::default().backoff.max;
     assert!(rig.delay() <= most && rig.delay() >= Millis::new(most.get() / 2));
-    // The attempt may take its full time when there is a single rail again.
+    // When there is a single rail again, the delay before an attempt may reach its full length.
     let mut rig = Rig::new(Config::default());
     for _ in 0..12 {
         rig.fail_once();
@@ -123,7 +123,7 @@ fn another_rail_is_tried_at_once() {
     assert!(rig.delay() > limit);
 }
 
-/// Returns the end of a connection of which only the cause is known.
+/// Returns the record of a disconnect that contains nothing but the cause.
 fn ended(cause: Cause) -> Disconnect {
     Disconnect {
         epoch: Epoch::NONE,
@@ -138,7 +138,8 @@ fn ended(cause: Cause) -> Disconnect {
 }
 
 // Rails: if no packets reach the peer, the peer may give up the connection first, which looks as if
-// the peer closed it. But a working rail would have brought the answer of its adapter to the probe.
+// the peer closed the connection. But over a working rail, the answer of the peer's adapter to the
+// probe would have arrived.
 #[test]
 fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
     for (waited, answered, blamed) in [
@@ -176,7 +177,7 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
         };
         assert_eq!(lost.blames_rail(), blamed, "{cause:?}");
     }
-    // The device may report more than the cause that was known first.
+    // The device may report more about a failure than the cause that was recorded first.
     for (first, reason) in [(RETRY_EXCEEDED, None), (FLUSHED, Some(RETRY_EXCEEDED))] {
         let seen = Seen {
             first: Some(failed(Opcode::Send, first)),
@@ -242,8 +243,8 @@ fn a_rail_is_doubted_when_nothing_says_why() {
             ..ended(cause)
         };
         assert_eq!(lost.doubts_rail(), doubted, "{cause:?} {reason:?}");
-        // If the device has repeated a registration, the device explains the end, so the rail is
-        // not doubted.
+        // If the device has executed a registration again, the device is the reason for the end of
+        // the connection. So the rail is not doubted.
         let mut explained = lost;
         explained.seen.repeated = true;
         assert!(!explained.doubts_rail(), "{cause:?} {reason:?}");
@@ -255,7 +256,8 @@ fn a_rail_is_doubted_when_nothing_says_why() {
 fn a_rail_is_blamed_for_silence_not_for_answers() {
     for (cause, blamed) in [
         (Cause::PeerDead, true),
-        // The server's adapter may have answered every probe.
+        // After an RPC timeout the rail is not blamed, because the server's adapter may have
+        // answered every probe.
         (Cause::RpcTimeout, false),
         (Cause::Unserved, false),
         (Cause::PeerUnreachable, true),

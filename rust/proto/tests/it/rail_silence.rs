@@ -32,7 +32,8 @@ const REFUSED: u64 = 4000;
 /// Duration in milliseconds of a probe over a rail that passes no packets: TCP's time limit.
 const TCP: u64 = 31_000;
 
-/// Time that a server needs to accept the connections that have arrived, once it accepts again.
+/// Time that a server needs to accept all waiting connection requests after it begins to accept
+/// connections again.
 const BACKLOG: u64 = 500;
 
 /// Maximum time between two checks of a connection by the driver.
@@ -52,18 +53,20 @@ struct World {
     now: u64,
     rails: Rails,
     clients: Vec<Client>,
-    /// The connection requests, each with its time and whether its rail worked then.
+    /// The connection requests of probes. Each entry contains the time of the request, and whether
+    /// the rail worked at that time.
     probes: Vec<(Probe, Rail, u64, bool)>,
     /// Whether calls are in flight.
     busy: bool,
     /// Whether the rail with this number works.
     works: [bool; 2],
-    /// Interval of the server's replies. The next field says whether the server accepts
+    /// Interval between the server's replies. The next field says whether the server accepts
     /// connections.
     replies: Option<u64>,
     accepts: bool,
     accepts_since: u64,
-    /// Time that the server needs to accept each connection, in the order of the requests.
+    /// Time that the server needs to accept one connection. The server accepts connections one
+    /// after the other, in the order of the requests.
     pass: Option<u64>,
     probed: usize,
     died: bool,
@@ -110,12 +113,12 @@ impl World {
             self.now += STEP;
             let now = Time::from_millis(self.now);
             let mut places = self.pass.map_or(usize::MAX, |pass| {
-                // If a request was abandoned, it keeps its position in the server's queue, but the
-                // test does not wait for it.
+                // An abandoned request would keep its position in the queue of a real server. The
+                // simulated server spends no time on an abandoned request.
                 usize::from(self.now % pass == 0)
             });
             for (probe, rail, begun, worked) in std::mem::take(&mut self.probes) {
-                // A busy server answers late on the first rail as well.
+                // A busy server also answers late on the first rail.
                 let waited = self.accepts_since + BACKLOG * (1 - number(rail.local) as u64);
                 let waited = worked && self.accepts && self.now >= begun.max(waited) + CONNECT;
                 let accepted = waited && places > 0;
@@ -183,8 +186,8 @@ impl World {
 }
 
 // Rails: silence is detected within eight seconds even where acknowledgements prove nothing, at
-// whatever times the driver checks. Connections on the other rail stay there, and the failed rail
-// is used again later.
+// whatever times the driver checks. Connections on the working rail stay on that rail. The failed
+// rail is used again when it works.
 #[test]
 fn silence_is_noticed_where_acknowledgements_prove_nothing() {
     for clients in [1, 2, 4, 16] {
@@ -199,7 +202,8 @@ fn silence_is_noticed_where_acknowledgements_prove_nothing() {
             let moved = world.clients.iter().filter_map(|client| client.moved);
             assert!(moved.clone().all(|at| at <= begin + 5500));
             assert_eq!(moved.count(), share);
-            // An earlier probe ends late, and another probe shows that the rail works.
+            // The probe that began before the rail worked again ends late. Another probe shows that
+            // the rail works.
             world.works[silent] = true;
             world.run(2 * MINUTE);
             assert!(world.all_live());
@@ -309,7 +313,8 @@ fn only_calls_that_wait_make_silence_suspicious() {
     let mut rails = Rails::new(3);
     rails.update(&pairs(2), at(0));
     let (mut seat, choice) = rails.take(None, false, at(0)).unwrap();
-    // Each check finds another call in flight, so no call waits for long.
+    // Each check finds a call in flight that the earlier checks did not find, so no call waits for
+    // long.
     for second in 1..60 {
         let (heard, now) = (at(1000 * second - 10), at(1000 * second));
         rails.watch(&mut seat, second % 2 == 0, heard, now);
@@ -363,7 +368,8 @@ fn a_suspicion_ends_when_something_is_heard() {
         rails.probed(probe, Probed::Failed, at(4100));
         let expected = match rail == choice.rail {
             true => Standing::Live,
-            // A reply does not show that the server accepts connections.
+            // A reply on one rail does not show that the server accepts connections on the other
+            // rail, so the other rail is doubted.
             false => Standing::Doubted,
         };
         assert_eq!(standing(&rails, rail, at(4100)), expected);
@@ -371,7 +377,7 @@ fn a_suspicion_ends_when_something_is_heard() {
     rails.leave(seat);
 }
 
-// Rails: a lost connection on a suspected rail is a stronger sign than silence.
+// Rails: the loss of a connection on a suspected rail is a stronger sign of a fault than silence.
 #[test]
 fn a_loss_on_a_suspected_rail_has_others_kept_from_it() {
     let at = Time::from_millis;

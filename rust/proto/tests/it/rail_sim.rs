@@ -40,8 +40,8 @@ const STEP: u64 = 50;
 /// Duration of an attempt or a probe over a rail that works.
 const CONNECT: u64 = 300;
 
-/// Interval at which a busy connection is checked, and time until it detects silence. An idle
-/// connection is checked less often.
+/// Interval at which a busy connection is checked. The next two constants are the times until a
+/// busy and an idle connection detect silence.
 const BEAT: u64 = 1000;
 const SILENCE: u64 = 6000;
 const IDLE_SILENCE: u64 = 34_000;
@@ -65,7 +65,7 @@ enum Fault {
     Port,
     /// No packets pass.
     Silent,
-    /// Connections can be established, but end after this time.
+    /// Connections over the rail can be established, but each connection ends after this time.
     Kills(u64),
 }
 
@@ -107,9 +107,9 @@ struct Client {
     after_death: bool,
     /// The beginning and the end of the client's last time without a connection.
     outage: (u64, u64),
-    /// Time at which its connection ends in any case.
+    /// Time at which the client's connection ends in any case.
     ends: Option<u64>,
-    /// Times at which it moved to another rail.
+    /// Times at which the client's connection moved to another rail.
     moves: Vec<u64>,
 }
 
@@ -124,7 +124,7 @@ struct World {
     rails: Rails,
     broken: Vec<Option<Fault>>,
     server: Server,
-    /// Number of requests that will be lost from now on.
+    /// Number of connection requests that will be lost from now on.
     loses: usize,
     clients: Vec<Client>,
     probes: Vec<(Probe, usize, u64, Outcome)>,
@@ -308,7 +308,7 @@ impl World {
     /// outcome.
     fn asks(&mut self, rail: usize, limit: u64) -> (u64, Outcome) {
         if self.is_silent(rail) {
-            // The request is repeated, and may then be answered.
+            // The connection manager repeats the request, and the repeated request may be answered.
             return (limit, Outcome::Connected);
         }
         let mut takes = CONNECT;
@@ -506,8 +506,8 @@ fn when_all_were_dead_the_first_that_works_is_found() {
             }
             world.run(40_000);
             world.mends(back);
-            // This is the time for an attempt over each of the other rails, with the pause before
-            // each attempt.
+            // This time suffices for an attempt over each rail that does not work, and for the
+            // pause before each attempt.
             world.run(2 * (10_000 + BACK_OFF) + BACK_OFF + 2 * CONNECT);
             assert!(world.all_up());
             assert_eq!(world.on(back), 6);
@@ -536,7 +536,8 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
         }
         for client in &world.clients {
             for away in client.moves.windows(3) {
-                // In this time the rail fails, returns, and fails again.
+                // Between the first and the third of these moves the rail fails, returns, and fails
+                // again.
                 assert!(away[2] - away[0] >= MINUTE, "{fault:?} {period} {away:?}");
             }
         }
@@ -627,7 +628,8 @@ fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     );
 }
 
-// Rails: the minute does not apply to a rail that did not work at first, for example after a boot.
+// Rails: a rail that failed and works again gets no connections for a minute. This minute does not
+// apply to a rail that did not work from the start, for example after a boot.
 #[test]
 fn a_rail_that_never_worked_gets_its_share_soon() {
     for (worked, rests) in [(false, false), (true, true)] {
@@ -681,7 +683,7 @@ fn a_rail_is_doubted_until_it_was_tried() {
         } else {
             assert_eq!(standing(&rails, at(2)), Standing::Dead);
         }
-        // If both rails are doubted, an attempt uses one of them, but not without a pause.
+        // If both rails are doubted, an attempt uses one of the rails, but only after a pause.
         rails.doubted(&seat, at(3));
         let (seat, third) = rails.take(Some(seat), true, at(3)).unwrap();
         assert_eq!(third.rail == first.rail, works);
@@ -764,7 +766,8 @@ fn a_later_doubt_counts_for_the_rest() {
     rails.leave(one);
 }
 
-// Rails: a rail that failed while another rail worked is not excused if the other rail fails later.
+// Rails: if a rail fails while the second rail works, a later failure of the second rail does not
+// excuse the first rail.
 #[test]
 fn a_rail_that_fails_before_the_server_does_is_not_excused() {
     let at = |seconds: u64| Time::from_millis(1000 * seconds);
@@ -823,7 +826,7 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert!(rails
         .views(now)
         .any(|view| view.rail == rail && view.load == 1));
-    // A message that arrives soon after the rail died may have been sent before.
+    // A message that arrives soon after the rail died may have been sent before the rail died.
     rails.stay(seat, now);
     let soon = Time::from_millis(900);
     assert_eq!(rails.moves(seat, true, soon, soon), None);
@@ -841,8 +844,9 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert!(rails.views(now).all(|view| view.load == 0));
 }
 
-// Rails: if the calls of a busy connection do not complete before its move, the connection stays
-// for a while. The time is longer after each such case, up to ten minutes.
+// Rails: a busy connection waits for its calls before it moves to another rail. If the calls take
+// too long, the connection stays on its rail for a while. This time is longer after each such case,
+// up to ten minutes.
 #[test]
 fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
     let mut rails = Rails::new(5);
@@ -902,7 +906,8 @@ fn moves_are_a_quarter_of_a_second_apart() {
     }
 }
 
-// Rails: a connection that existed before rails were configured counts on the rail that it uses.
+// Rails: a connection that existed before rails were configured is counted as a connection of the
+// rail that it uses.
 #[test]
 fn rails_that_are_listed_later_take_connections_in() {
     let mut rails = Rails::new(9);

@@ -158,7 +158,8 @@ fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) 
             if (back.handle, back.offset) != (sent.handle, sent.offset) {
                 mismatch = true;
                 if offer.strict {
-                    // A length error in a later chunk would be found later.
+                    // The first error ends the check. A length error in a later chunk would be
+                    // detected only after this error.
                     return Err(Verdict::Discard(Counter::SegMismatch));
                 }
             }
@@ -234,7 +235,8 @@ fn judged_slowly(reply: &xprtrdma_proto::inbound::Reply<'_>, offer: &Offer<'_>) 
     })
 }
 
-/// Fills segments from the front with `bytes`.
+/// Returns the segments with the lengths that they have after `bytes` bytes were written, starting
+/// with the first segment.
 fn filled(offered: &[Segment], bytes: u64) -> Vec<Segment> {
     let mut left = bytes;
     let fill = |segment: &Segment| {
@@ -277,7 +279,8 @@ fn replies_derived_from_the_offer_are_judged() {
             &strategy,
             |(version, writes, room, strict, fill, change)| {
                 let part = |chunk: &[Segment], share: u16| {
-                    // Values near both ends are frequent, so that full and empty chunks occur.
+                    // The smallest and the largest values are frequent, so that empty and full
+                    // chunks occur.
                     let share = u64::from(share.saturating_sub(8000).min(50_000));
                     filled(chunk, total(chunk) * share / 50_000)
                 };

@@ -62,7 +62,7 @@ fn noted(notes: Notes) -> Vec<Counter> {
     notes.iter().collect()
 }
 
-/// Returns the offered segments with other lengths.
+/// Returns the offered segments with the lengths `lengths`.
 fn returned(offered: &[Segment], lengths: &[u32]) -> Vec<Segment> {
     assert_eq!(offered.len(), lengths.len());
     let pairs = offered.iter().zip(lengths);
@@ -100,7 +100,7 @@ fn a_read_list_in_a_reply_is_refused() {
             version,
             &Offer::default(),
         );
-        // An `RDMA_NOMSG` has the same chunks and is otherwise correct.
+        // The same chunks are also tested in an `RDMA_NOMSG` that is otherwise correct.
         let offered = segments(&[64]);
         let mut body = reads.clone();
         body.push(0);

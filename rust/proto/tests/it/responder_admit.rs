@@ -262,10 +262,10 @@ fn a_chunk_is_not_behind_the_end_of_the_message() {
 fn chunks_do_not_overlap() {
     let two = |position| of_reads(&[(80, part(9)), (position, part(5))]);
     assert_eq!(two(84), Some(Fault::Overlap));
-    // The Position is in the pad of the first chunk.
+    // The Position of the second chunk is in the pad of the first chunk.
     assert_eq!(two(88), Some(Fault::Overlap));
     assert_eq!(two(92), None);
-    // A third chunk that overlaps the first two.
+    // Of three chunks, the third overlaps the second.
     let three = [(80, part(8)), (92, part(8)), (96, part(8))];
     assert_eq!(of_reads(&three), Some(Fault::Overlap));
 }
@@ -401,7 +401,8 @@ fn what_a_position_zero_chunk_holds_is_a_call_with_the_xid() {
     for direction in [REPLY, 2, u32::MAX] {
         assert_eq!(found(&rpc(XID, direction, 100)), Some(Fault::RpcType));
     }
-    // If a part was not fetched, its bytes are not used.
+    // If the Position-Zero chunk was not fetched, the Call is refused, and the missing bytes are
+    // not used.
     assert_eq!(found(&[]), Some(Fault::RpcType));
 }
 
@@ -434,7 +435,8 @@ fn only_an_eligible_argument_may_be_in_a_chunk() {
     let mut header = rpc_call(3, 7, &NONE, 100);
     header[15] ^= 1;
     assert_eq!(of(header), Some(Fault::NotEligible));
-    // A Position-Zero chunk may contain any call.
+    // A Position-Zero chunk may contain any type of call, and not only calls with eligible
+    // arguments.
     let bytes = message(&[(0, part(100))], &[], None).bytes();
     assert!(admitted(&bytes)
         .fetched(&rpc_call(3, 6, &NONE, 100))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The credits and limits of a responder: what a client may have in flight, and which resources
-//! that may use.
+//! The credits and limits of a responder: how many Calls a client may have in flight, and how many
+//! resources these Calls may use.
 
 use crate::responder_rig::granted;
 use proptest::{
@@ -99,7 +99,7 @@ fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
         served.grant.rest();
         assert_eq!(served.burst(1), expected);
     }
-    // The minimum is one, whatever the limits say.
+    // At least one credit is granted, even if the configured limits are zero.
     let none = GrantBounds {
         least: 0,
         most: 0,
@@ -199,8 +199,8 @@ fn an_error_repeats_the_last_grant() {
 #[test]
 fn a_client_above_every_grant_loses_its_connection() {
     let mut served = Served::new(BOUNDS);
-    // Before the first response the client may have one Call, and the one Call beyond its credits
-    // that the limits tolerate.
+    // Before the first response the client may have one Call in flight, and one more Call that the
+    // limits tolerate beyond the client's credits.
     served.call(100).unwrap();
     served.call(100).unwrap();
     assert_eq!(served.call(100), Err(Overdrawn::Overrun));
@@ -227,7 +227,7 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     served.call(1).unwrap();
     // All of these Calls have arrived.
     assert_eq!(served.call(1), Err(Overdrawn::Overrun));
-    // If the grant grows in between, the result is the same.
+    // The result is the same if the grant grows before the Calls arrive.
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(1).unwrap();
@@ -276,7 +276,7 @@ fn calls_without_an_answer_end_the_connection_at_half_of_the_grant() {
     };
     assert_eq!(lose(), Ok(()));
     assert_eq!(lose(), Err(Overdrawn::Lost));
-    // A client with one credit must not lose it.
+    // The server must not lose the only credit of a client, so the connection ends.
     let mut served = Served::new(BOUNDS);
     served.call(100).unwrap();
     let ticket = served.tickets.pop().unwrap();
@@ -292,10 +292,11 @@ enum Step {
     Heard,
     Rest,
     Ask(u32),
-    /// The server sends a Call to the client; its Reply arrives.
+    /// The server sends a Call to the client. The next variant is the arrival of the Reply to this
+    /// Call.
     Ours,
     Replied,
-    /// The send queue has no space, and later has space again.
+    /// The send queue has no space from now on. After the next variant it has space again.
     Full,
     Room,
 }
@@ -342,7 +343,8 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
                     Step::Send if in_flight < known => {
                         in_flight += 1;
                         calls.push_back(asked);
-                        // The Receives for Replies to the server's Calls are not used for this.
+                        // The Receives that are reserved for Replies to the server's Calls are not
+                        // used for the client's Calls.
                         prop_assert!(receives >= bounds.reserved + calls.len() as u32);
                     }
                     Step::Arrive => {
@@ -363,7 +365,8 @@ fn an_honest_client_always_finds_a_receive_and_never_overruns() {
                         };
                         let grant = answer.expect("Receives are posted").credits().0;
                         prop_assert!(grant >= 1 && grant <= bounds.most.max(bounds.least));
-                        // An error does not change the grant of the client.
+                        // An error message does not change the number of credits that the client
+                        // may use.
                         let answer = (!refuse).then_some(grant);
                         if served.grant.has_unsent() || full {
                             unsent.push_back((served.grant.wait(), answer));
@@ -516,7 +519,7 @@ fn connections_that_take_all_they_can_leave_pages_for_the_next() {
         while let Ok(pages) = budget.take(&mut share, 16) {
             held.push(pages);
         }
-        // The connection's own pages are returned first.
+        // The connection must return some of its own pages before it gets more pages.
         assert_eq!(budget.take(&mut share, 16).unwrap_err(), Wait::Share);
         assert!(budget.free() >= 16);
     }
@@ -550,7 +553,7 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
     assert_eq!(calls(0, 128), 1024);
     assert_eq!(calls(0, 128), 512);
     assert_eq!(budget.free(), 512);
-    // The first call may exceed the limit, and even the number of free pages.
+    // The first call of an address may exceed the limit, and even the number of free pages.
     assert!(budget.leaves(0, 10, 64) && budget.leaves(0, 10, 513));
     assert!(budget.leaves(1, 65, 64) && !budget.leaves(1, 64, 64));
     assert!(budget.leaves(1, 4096, 255) && !budget.leaves(1, 4096, 256));

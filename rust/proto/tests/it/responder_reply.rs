@@ -58,7 +58,7 @@ fn span(from: u32, length: u32) -> Span {
     Span { from, length }
 }
 
-/// Returns an RDMA Write to the segment with this handle, from its beginning on.
+/// Returns an RDMA Write that begins at the start of the segment with this handle.
 fn write(handle: u32, from: u32, length: u32) -> Write {
     Write {
         handle: Handle(handle),
@@ -67,7 +67,8 @@ fn write(handle: u32, from: u32, length: u32) -> Write {
     }
 }
 
-/// Returns the Writes, after a check that they carry the bytes that `written` returns, in order.
+/// Returns the RDMA Writes of a reply. Checks that they carry exactly the bytes that
+/// `Reply::written` returns, in the same order.
 fn writes(reply: &Reply<'_>) -> Vec<Write> {
     let bytes = |span: Span| span.from..span.from + span.length;
     let writes: Vec<Write> = reply.writes().collect();
@@ -93,14 +94,14 @@ fn header(reply: &Reply<'_>) -> Vec<u8> {
     buf[..len].to_vec()
 }
 
-/// Returns the header of a reply that returns these lists.
+/// Returns the expected header of a reply with this Write list and Reply chunk.
 fn returned(procedure: u32, writes: &[&[Segment]], reply: Option<&[Segment]>) -> Vec<u8> {
     let mut all = vec![XID, 1, 16, procedure];
     all.extend(lists(&[], writes, reply));
     words(&all)
 }
 
-/// Returns the chunk with other lengths.
+/// Returns the chunk with the segment lengths `lengths`.
 fn written(chunk: &[Segment], lengths: &[u32]) -> Vec<Segment> {
     assert_eq!(chunk.len(), lengths.len());
     let new = |(segment, &length): (&Segment, &u32)| Segment { length, ..*segment };
@@ -197,7 +198,7 @@ fn a_segment_may_end_at_the_last_offset() {
         assert_eq!(reply.form(), Form::ReplyChunk);
         assert_eq!(writes(&reply), expected);
     }
-    // One more byte does not fit into the address space.
+    // A segment that is one byte longer does not fit into the address space.
     chunk[0].length = 1001;
     let bytes = message(&[], &[], Some(&chunk)).bytes();
     assert!(sorted(&bytes).admit(&TERMS).is_err());
@@ -302,7 +303,8 @@ fn chunks_without_a_result_come_back_unused() {
     let reply = call.reply(&[], 108, &TERMS).unwrap();
     assert_eq!(header(&reply), returned(MSG, &[&none[0], &none[1]], None));
     assert_eq!(writes(&reply), []);
-    // The first result goes to the first chunk. A mark of zero bytes reserves the chunk for NFSv4.
+    // The first result goes to the first chunk. In NFSv4, a mark of zero bytes leaves a chunk
+    // unused, so that the next result goes to the next chunk.
     let marks = [span(24, 9)];
     let reply = call.reply(&marks, 108, &TERMS).unwrap();
     let first = written(&one, &[9, 0]);
@@ -397,7 +399,8 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
         ([span(MIN_ACCEPTED, 8), span(40, 8)], 2),
         ([span(26, 8), span(41, 8)], 0),
         ([span(24, u32::MAX), span(u32::MAX - 3, 8)], 0),
-        // The second mark overlaps the first one or its pad, or precedes it.
+        // Cases: the second mark overlaps the pad of the first mark, is behind the pad, or precedes
+        // the first mark.
         ([span(40, 9), span(48, 4)], 1),
         ([span(40, 9), span(52, 4)], 2),
         ([span(60, 9), span(40, 4)], 1),
@@ -415,7 +418,8 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
 
 #[test]
 fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
-    // Offset 40 has the length 8, and the data behind it begin with the same number.
+    // The word at offset 40 is the length 8, and the data behind that word begin with the number 8,
+    // too.
     let word = |at: u32| match at {
         40 | 44 => Some(8),
         48 => Some(3),
@@ -423,7 +427,7 @@ fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
     };
     assert_eq!(data_of(span(44, 8), word), span(44, 8));
     assert_eq!(data_of(span(40, 8), word), span(44, 8));
-    // Marks of other lengths and outside the reply become empty.
+    // Marks become empty if no length word matches their length, or if they are outside the reply.
     assert_eq!(data_of(span(44, 7), word), span(44, 0));
     assert_eq!(data_of(span(52, 9), word), span(52, 0));
     assert_eq!(data_of(span(0, 4), word), span(0, 0));

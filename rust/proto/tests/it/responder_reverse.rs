@@ -109,11 +109,12 @@ fn one_call_is_in_flight_until_a_reply_grants_more() {
 fn calls_that_the_client_lost_end_the_connection() {
     let mut reverse = open(1, 4096);
     assert_eq!(sent(&mut reverse, XIDS[0]), Ok(()));
-    // A Call in flight alone is no reason: nothing waits for its credit.
+    // A Call in flight is no reason to end the connection as long as no other Call waits for a
+    // credit.
     assert!((0..100).all(|_| !reverse.tick(2)));
     assert_eq!(sent(&mut reverse, XIDS[1]), Err(NotSent::Busy));
     assert!(!reverse.tick(2) && !reverse.tick(2) && reverse.tick(2));
-    // A Call that ends starts the time again.
+    // When a Call ends, the waiting time starts again from zero.
     reverse.ended();
     assert!((0..100).all(|_| !reverse.tick(2)));
     assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));

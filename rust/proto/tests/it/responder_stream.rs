@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The unreduced Call: every byte comes from the right source, and is written once.
+//! Tests that the responder assembles the unreduced Call: each byte comes from the right source,
+//! and is written once.
 
 use crate::responder_rig::{
     admitted,
@@ -167,7 +168,8 @@ fn the_pad_may_be_in_the_chunk() {
         let call = admitted(&padded);
         assert_eq!(call.fills().count(), 0);
         let padded = assembled(&call);
-        // The second message is the same, except that the client sends the three bytes of padding.
+        // The second message has the same content. But the three bytes of padding come from the
+        // client's memory and need not be zero.
         assert_eq!(padded.len(), short.len());
         assert_eq!(padded[..85], short[..85]);
         assert_eq!(padded[88..], short[88..]);
@@ -241,12 +243,13 @@ fn reads() -> impl Strategy<Value = (Vec<Entry>, u32)> {
             }
             position += total.next_multiple_of(4).max(4);
             if total == 0 {
-                // The next chunk has another Position, behind at least one word of the message.
+                // An empty chunk is followed by a word of the message, so that the next chunk has a
+                // different Position.
                 body += 4;
             }
         }
         if !message.is_empty() {
-            // The message has enough bytes for every Position.
+            // The Position-Zero chunk has enough bytes for the Positions of all other chunks.
             entries.push((0, at(90_000, body)));
             for (n, length) in (0u64..).zip(&message) {
                 let place = entries.len() / 2;

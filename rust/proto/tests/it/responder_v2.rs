@@ -69,7 +69,8 @@ fn part(length: u32) -> Segment {
     }
 }
 
-/// Returns the fault of a message and the error that is sent, if there is one.
+/// Returns the fault of a message and the error message that the responder sends. Returns `None` if
+/// the message has no fault.
 fn refused(bytes: &[u8]) -> Option<(Fault, Vec<u8>)> {
     let refusal = match sort(bytes, Spoken::Both) {
         Arrival::Refuse(refusal) => refusal,
@@ -121,7 +122,7 @@ fn the_probe_is_answered_in_version_two_and_its_threshold_holds() {
         panic!("the probe is no Call");
     };
     assert_eq!(found.version(), Version::V2);
-    // A client that announced 1024 bytes receives 4096 in version two.
+    // A client that announced 1024 bytes receives messages of up to 4096 bytes in version two.
     let terms = Terms {
         reply_threshold: 1024,
         reply_threshold_v2: 4096,
@@ -170,7 +171,7 @@ fn each_call_is_answered_in_its_own_version() {
         let Arrival::Call(found) = sort(&bytes, Spoken::Both) else {
             panic!("no Call");
         };
-        // The message waits for its Reads, and is processed further afterwards.
+        // The message waits until its RDMA Reads have completed, and is then processed further.
         let parked = found.admit(&TERMS).unwrap().park();
         let parked = parked.resume(&bytes).unwrap().fetched(&[]).unwrap().park();
         let ready = parked.resume(&bytes).unwrap();
@@ -191,8 +192,8 @@ fn each_call_is_answered_in_its_own_version() {
         expected.extend(words(&body));
         assert_eq!(answer[..len], expected);
         assert_eq!(len, front + 8 + 16 - 4 + 8 + 16);
-        // A Call that breaks several connections, and a Call whose reply does not fit, are refused
-        // in the same way.
+        // A Call that breaks several connections is refused like a Call whose reply does not fit:
+        // in the version of the Call.
         let refusal = ready.reply(&[], 1 << 20, &TERMS).unwrap_err();
         assert_eq!(refusal.version, version);
     }
@@ -334,7 +335,7 @@ fn every_option_of_a_client_is_refused_unread() {
         (0, vec![]),
         (5, vec![1; 8]),
         (4, vec![0; 4]),
-        // Cases: an RPC message follows the option, or is its content.
+        // Cases: an RPC message follows the option, or is the content of the option.
         (0, write_call(100)),
         (5, [vec![1; 8], rpc(XID, REPLY, 40)].concat()),
         (100, write_call(100)),
@@ -471,7 +472,7 @@ fn a_reply_with_chunks_ends_the_call_of_ours_in_version_two() {
         lists(&[(4, part(4))], &[], None),
         lists(&[], &[&chunk], None),
         lists(&[], &[], Some(&chunk)),
-        // These options cannot be decoded.
+        // The chunk lists in the next two cases cannot be decoded.
         vec![2, 0, 0],
         vec![0, 0, 1],
     ] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A driver without a kernel: a connection machine, a clock, and the steps of an attempt.
+//! A simulated driver that needs no kernel: it consists of a connection machine, a clock, and the
+//! steps of a connection attempt.
 
 use xprtrdma_proto::{
     conn::{
@@ -49,7 +50,7 @@ impl Rig {
         Phase::Connecting,
     ];
 
-    /// A transport that was just created.
+    /// Creates a rig with a new transport.
     pub fn new(config: Config) -> Self {
         Self {
             conn: Conn::new(config, 1),
@@ -86,17 +87,18 @@ impl Rig {
         actions
     }
 
-    /// Passes an event of the connection manager for the current epoch, and takes all actions.
+    /// Passes an event of the connection manager for the current epoch to the machine, and takes
+    /// all actions.
     pub fn cm(&mut self, event: CmEvent) -> Vec<Action> {
         self.event(Event::Cm(self.epoch(), event))
     }
 
-    /// Passes a tick at which the connection is healthy and in use.
+    /// Passes a tick to the machine, and reports that the connection is healthy and in use.
     pub fn tick(&mut self) -> Vec<Action> {
         self.look(self.now, self.now, false)
     }
 
-    /// Passes a tick with these observations of the driver.
+    /// Passes a tick to the machine, with these observations of the driver.
     pub fn look(&mut self, last_rx: Time, used: Time, busy: bool) -> Vec<Action> {
         self.event(Event::Tick(Activity {
             last_rx,
@@ -148,7 +150,8 @@ impl Rig {
         }
     }
 
-    /// Connects and returns the limit of the inline size, if there is one.
+    /// Connects, and returns the limit that the machine sets for the inline size, if there is such
+    /// a limit.
     pub fn connect(&mut self) -> Option<u32> {
         self.reach(Phase::QueuePair);
         let actions = self.event(Event::QpCreated(self.epoch()));

@@ -237,7 +237,8 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
             idle,
         })
     };
-    // A client whose requests wait already does not take all places of those that wait.
+    // If as many requests of a client wait as one client may have waiting, its next request is
+    // rejected. So other clients can still have waiting requests.
     let second = Crowd {
         connections: 2,
         of_one: 2,
@@ -284,7 +285,8 @@ fn at(seconds: u64) -> Time {
     Time::from_millis(1000 * seconds)
 }
 
-/// Ticks every five seconds. Returns what happened, with the times.
+/// Calls `tick` for every five seconds of simulated time. Returns the requested actions with their
+/// times.
 fn ticked(life: &mut Life, from: u64, to: u64) -> Vec<(u64, Act)> {
     (from..=to)
         .step_by(5)
@@ -360,7 +362,7 @@ fn a_silent_client_is_probed_and_then_ends() {
     assert_eq!(ticked(&mut life, 5, 200), [(60, Act::Probe), (80, end)]);
     // A client whose adapter answers is not ended.
     assert_eq!(ticked(&mut other, 5, 65), [(60, Act::Probe)]);
-    // The probe has completed, which only the send queue shows.
+    // The probe has completed. This is visible only in the counter of completed work requests.
     assert_eq!(other.send_queue(at(65), progress(false, 1)), Act::Nothing);
     assert_eq!(ticked(&mut other, 70, 130), [(125, Act::Probe)]);
     other.message(at(131));
@@ -385,14 +387,14 @@ fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks()
     };
     assert_eq!(ticked(5, 100, false, 0), []);
     assert_eq!(ticked(105, 110, true, 0), []);
-    // The first completion arrives when most of the time has passed.
+    // The first completion arrives when most of the permitted time has passed.
     assert_eq!(
         ticked(115, 120, true, 0),
         [(115, Act::Probe), (120, Act::Probe)]
     );
     assert_eq!(ticked(125, 135, true, 1), []);
     assert_eq!(ticked(140, 150, true, 1)[0], (140, Act::Probe));
-    // Nothing is in flight.
+    // No work request is in flight at this time.
     assert_eq!(ticked(155, 155, false, 1), []);
     let acts = ticked(160, 200, true, 1);
     assert_eq!(acts[0], (170, Act::Probe));
@@ -583,7 +585,7 @@ fn a_send_queue_takes_the_longest_transfer() {
     // request, and on a device with one element.
     assert_eq!(sends(258, 32, 80, 0), 126);
     assert_eq!(sends(258, 1, 80, 0), 510);
-    // Reads into regions need a registration for each region, and as many Reads.
+    // Reads into registered regions need one registration and at least one Read for each region.
     for (elements, regions) in [(1, 2), (32, 2), (32, 33), (32, 258)] {
         let most = longest(sends(258, elements, 128, regions));
         assert!(most >= 258_u32.div_ceil(elements) + 128);
@@ -610,7 +612,8 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
     for work_requests in 0..1100 {
         for completions in 0..1200 {
             let Some(got) = fit(work_requests, completions) else {
-                // The queues do not fit only if the device is smaller than the minimum.
+                // The computation fails only if the limits of the device are below the minimum
+                // queue lengths.
                 assert!(work_requests <= LEAST_SENDS || completions < LEAST_SENDS + 27);
                 continue;
             };
@@ -639,7 +642,8 @@ fn a_call_that_needs_more_than_the_send_queue_is_refused() {
             calls: 1,
             extra: 0,
         };
-        // The remaining entries stay for responses, so that resources are released.
+        // A Call may use at most three quarters of the queue. The remaining entries are kept for
+        // responses, so that resources are released.
         let most = sends / 4 * 3;
         assert_eq!(queues.check(&call, 0), Ok(()));
         assert_eq!(queues.check(&call, most), Ok(()));
@@ -658,7 +662,7 @@ fn a_client_with_many_lines_silences_itself_alone() {
     let client = |number: u8| IpAddr::from([192, 0, 2, number]);
     let start = Time::from_millis(77);
     for number in 0..u32::from(u8::MAX) {
-        // The loud client is the first, and is never silent for long.
+        // The client that causes many log lines is client 0. It requests a line in every step.
         let now = start.after(Millis::new(number.into()));
         assert_eq!(
             lines.may_write(&mut clients, client(0), now),
@@ -668,7 +672,7 @@ fn a_client_with_many_lines_silences_itself_alone() {
             assert!(lines.may_write(&mut clients, client(number as u8), now));
         }
     }
-    // The limit on one client ends with its span.
+    // The limit on lines about one client ends when the span of time ends.
     let last = start.after(Millis::new(SPAN.get() - 1));
     assert!(!lines.may_write(&mut clients, client(0), last));
     assert!(lines.may_write(&mut clients, client(0), start.after(SPAN)));
@@ -679,7 +683,8 @@ fn lines_about_all_clients_are_limited() {
     let (mut lines, mut clients) = (Lines::default(), [None; CLIENTS]);
     let now = Time::from_millis(1);
     let mut written = 0;
-    // More addresses than are told apart, so that each is forgotten before it comes again.
+    // The test uses more addresses than the table can hold, so each address is forgotten before it
+    // is used again.
     for number in 0..10 * OF_ALL {
         let address = IpAddr::from([10, 0, 0, (number % 200) as u8]);
         written += u32::from(lines.may_write(&mut clients, address, now));

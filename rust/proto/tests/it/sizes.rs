@@ -11,7 +11,7 @@ use xprtrdma_proto::conn::{
     MAX_PAYLOAD, //
 };
 
-/// The number of callbacks that the module uses.
+/// The maximum number of concurrent callbacks that the module allows.
 const CALLBACKS: u16 = 16;
 
 fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
@@ -38,7 +38,8 @@ fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
         ((32_768, 4_194_303), 128, (128, 544, 144, 18)),
         ((32_768, 4_194_303), 4, (4, 172, 20, 2)),
         ((32_768, 4_194_303), 4096, (4096, 12_448, 4112, 32)),
-        // Here the device sets the limit, first by its queues, then by its completions.
+        // In the next rows the device limits the sizes: in the first two by the length of its
+        // queues, in the third by the length of its completion queues.
         ((256, 4_194_303), 128, (128, 255, 144, 18)),
         ((128, 4_194_303), 128, (93, 127, 109, 18)),
         ((32_768, 256), 128, (93, 127, 109, 18)),
@@ -108,13 +109,14 @@ fn a_fence_for_each_message_finds_room() {
 // covers: BC-07
 #[test]
 fn no_queue_is_larger_than_the_device_allows() {
-    // With a smaller device not even one call with its callbacks fits.
+    // The loops begin at the smallest device limits with which one call and all callbacks fit.
     for queue_wrs in 40..600 {
         for completions in (80..1300).step_by(7) {
             for slots in [1, 4, 16, 128, 4096] {
                 let found = sizes((queue_wrs, completions), slots, 4096);
                 let receives = u32::from(found.recv_count) + u32::from(found.recv_batch);
-                // One additional entry in each queue is for the drain.
+                // One additional entry in each queue is reserved for the work request that drains
+                // the queue.
                 assert!(found.send_wrs < queue_wrs);
                 let small = slots > 100 && queue_wrs.min(completions / 2) < 51;
                 assert!(receives < queue_wrs || small);
@@ -147,8 +149,8 @@ fn regions_hold_as_much_whatever_the_size_of_a_page() {
     for (units, page_size, pages) in table {
         assert_eq!(pages_of(units, page_size), pages, "{units} on {page_size}");
     }
-    // With the default of the parameter, one region holds the data of the largest request. With 17
-    // or more, one chunk holds the data.
+    // With the default value of the module parameter (257), one region holds the data of the
+    // largest request. With a value of 17 or more, one chunk of several regions holds the data.
     for page_size in [4096, 16_384, 65_536] {
         let found = sizes((32_768, 65_536), 128, 4096);
         assert_eq!(found.regions(pages_of(257, page_size), page_size), 256);

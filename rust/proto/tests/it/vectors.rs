@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The byte vectors. Each is decoded, encoded, truncated and mutated.
+//! Tests of the byte vectors. Each vector is decoded, encoded, truncated and mutated.
 
 use crate::common::{
     fate,

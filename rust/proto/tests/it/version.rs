@@ -89,8 +89,8 @@ fn what_the_peer_could_not_do_is_remembered() {
     let range = |low, high| ProbeAnswer::Error(RemoteErrorKind::Version { low, high });
     let strange = ProbeAnswer::Error(RemoteErrorKind::Chunk);
     let refused = range(1, 1);
-    // Columns: what ended the first negotiation, whether the next connection may send a probe, and
-    // whether a later one may.
+    // Columns: how the first negotiation ended, the answer to the probe, whether the next
+    // connection may send a probe, and whether a connection long afterwards may send a probe.
     let ends: [(End, ProbeAnswer, bool, bool); 8] = [
         (answered, ProbeAnswer::Reply, true, true),
         (answered, refused, false, false),

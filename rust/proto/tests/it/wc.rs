@@ -38,7 +38,7 @@ fn memory_that_is_never_mapped_ends_its_call() {
     assert_eq!(RETRIES, 8);
     let mut unmapped = Unmapped::default();
     for (xid, connection) in [(0, 0), (7, 1), (8, 1), (7, 1), (7, 2)] {
-        // The count starts again with another call or another connection.
+        // The count of failures starts again at zero for another call or another connection.
         for _ in 0..RETRIES {
             assert_eq!(unmapped.again(xid, connection), Error::NoBuffers);
         }

@@ -44,14 +44,15 @@ const ADAPTERS: [Adapter; 3] = [
     },
 ];
 
-/// A queue pair on an adapter.
+/// Creates and connects a queue pair on a device that imitates this adapter.
 fn on(adapter: &Adapter, config: &QpConfig) -> Result<Pair> {
     calm();
     adapter.always();
     Pair::create(config)?.connect()
 }
 
-/// Makes the peer send a message that repeats an offset, and invalidates a key if there is one.
+/// Makes the peer send a message that repeats an offset. If `key` is not `None`, the message also
+/// invalidates that key.
 fn replies(pair: &Pair, offset: u64, key: Option<u32>) -> Test {
     let data = repeating(b"reply", offset)?;
     let told = Told::Message {
@@ -78,7 +79,8 @@ fn post_late(pair: &Pair, mut region: ExposedMr<Lent>) -> Test<Window> {
     Ok(window)
 }
 
-/// Runs the device, and checks that the key is then valid and no region was taken back.
+/// Makes the device execute the posted work requests. Checks that the key is then valid and that no
+/// region was taken back.
 fn is_lent(pair: &Pair, window: &Window) -> Test {
     pair.peer().complete(9, SUCCESS);
     ensure_eq!(breaches(), 0);
@@ -118,7 +120,7 @@ fn executes_again(pair: &Pair) -> Test<(IdleMr, Lent)> {
     Ok(back)
 }
 
-/// The costs of calls: work requests, posts, completions.
+/// The costs of RPC calls: the numbers of work requests, posts and completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Costs {
     wrs: u32,
@@ -181,7 +183,8 @@ fn costs(pair: &Pair, region: Option<(Access, usize)>) -> Test<Costs> {
 mod suite {
     use super::*;
 
-    // The registration is executed late, so the invalidation finds a key that is not valid yet.
+    // The device executes the registration late, so the peer's invalidation refers to a key that is
+    // not valid yet.
     #[test]
     fn the_next_key_may_be_invalidated_early() -> Test {
         for adapter in &ADAPTERS {
@@ -194,7 +197,8 @@ mod suite {
         Ok(())
     }
 
-    // The registration was executed early, before the Send has left.
+    // The device executes the registration early, and the peer invalidates the key before the Send
+    // has left.
     #[test]
     fn a_reply_before_the_send_gives_nothing_back() -> Test {
         for adapter in &ADAPTERS {

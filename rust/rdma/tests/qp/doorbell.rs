@@ -17,7 +17,7 @@ mod suite {
             for i in 0..4 {
                 pair.send_later(10 + usize::from(i), i)?;
             }
-            // Only the work item rings the doorbell.
+            // No later post rings the doorbell, so only the work item rings it.
             pair.rung_for(4)?;
             let peer = pair.peer();
             for i in 0..4u8 {
@@ -27,7 +27,8 @@ mod suite {
             }
             ensure_eq!(peer.complete(4, SUCCESS), 4);
             wait_for_room(&pair)?;
-            // The messages share one post, unless this thread was interrupted.
+            // All messages are posted together, unless this thread was interrupted between the
+            // messages.
             at_once |= Verb::PostSend.calls() - before == 1;
         }
         ensure!(at_once);
@@ -103,8 +104,8 @@ mod suite {
             for i in 0..5 {
                 pair.send_later(10, i)?;
             }
-            // Four messages may wait. The fifth rings the doorbell, unless the work item has rung
-            // it for some of them.
+            // Four messages may wait. The fifth message rings the doorbell, unless the work item
+            // has already rung the doorbell for some of the messages.
             at_once |= pair.peer().sends() == 5;
             pair.rung_for(5)?;
         }
@@ -127,7 +128,8 @@ mod suite {
             let pair = Pair::connected()?;
             pair.send_later(10, 1)?;
             drop(pair);
-            // The work item no longer keeps the queue pair alive.
+            // After the drop the work item holds no reference to the queue pair, so nothing exists
+            // on the device.
             ensure_eq!(Census::now(), Census::NOTHING);
         }
         Ok(())

@@ -61,7 +61,8 @@ mod suite {
         pair.told(Told::Broken(WcStatus::RETRY_EXCEEDED))?;
         let (keeper, handle) = (pair.keeper.clone(), pair.owner.handle());
         drop(pair);
-        // The work requests that the shutdown flushes are reported later.
+        // The work requests that the shutdown flushes are reported later than the failed Send, so
+        // they do not change the record.
         let failed = Some(FailedWork {
             opcode: Opcode::Send,
             status: WcStatus::RETRY_EXCEEDED,
@@ -177,7 +178,8 @@ mod suite {
         Ok(())
     }
 
-    // The owner of a message may hold a lock that handlers also take when it drops the message.
+    // A thread that drops a kept message may hold a lock that handlers also take. So the drop must
+    // not call a handler.
     #[test]
     fn kept_receives_that_cannot_be_posted_again_break_it_too() -> Test {
         let pair = Pair::connected()?;

@@ -28,8 +28,8 @@ mod suite {
                 false => pair.post(&mut region)?,
                 true => pair.post_later(&mut region)?,
             }
-            // The work requests: the first message, the fence, the registration, the second
-            // message.
+            // The send queue contains four work requests: the first message, the fence, the
+            // registration, the second message.
             pair.rung_for(4)?;
             pair.keeper.kept.lock().exposed = Some(region);
             // The device starts only the first message, because the fence waits.
@@ -72,10 +72,12 @@ mod suite {
             for region in &mut regions {
                 pair.post_later(region)?;
             }
-            // If each message is posted by itself, it takes three work requests.
+            // If the two messages are posted separately, each message needs three work requests: a
+            // fence, a registration and a Send.
             wait_until(|| peer.sends() >= 6)?;
             if Verb::PostSend.calls() - before > 1 {
-                // There was more than one post, because this thread was interrupted.
+                // The messages were posted separately, because this thread was interrupted. So the
+                // test repeats the attempt.
                 drop(pair.owner);
                 drop(regions);
                 continue;
@@ -120,7 +122,8 @@ mod suite {
         pair.post(&mut region)?;
         ensure_eq!(peer.sends(), 4);
         ensure_eq!(pair.owner.send_occupancy().1, 4);
-        // Fifteen of sixteen work requests are left.
+        // The queue has sixteen work requests, and four are in use. One of the remaining twelve is
+        // reserved for a fence.
         ensure!(pair.owner.has_room(10, 11));
         ensure!(!pair.owner.has_room(10, 12));
         peer.complete(4, SUCCESS);

@@ -29,7 +29,7 @@ mod suite {
         ensure!(peer.write(window.handle, window.offset, b"late").is_err());
         let back = pair.keeper.kept.lock().back.take();
         let (mr, lent) = back.ok_or(EINVAL)?;
-        // After the invalidation it is certain that the device's writes can be read.
+        // After the invalidation the CPU reads the bytes that the device has written.
         let written = lent.bytes().get(PAGE_SIZE - 50..PAGE_SIZE + 50);
         ensure_eq!(written, Some(&data[..]));
         ensure_eq!(given_back.load(kernel::sync::atomic::Relaxed), 0);
@@ -60,14 +60,16 @@ mod suite {
             let (mr, lent) = back.ok_or(EINVAL)?;
             ensure!(peer.write(window.handle, window.offset, b"late").is_err());
             ensure_eq!(Census::now().mappings, CONNECTED.mappings);
-            // The same region is used a second time.
+            // When the same region is mapped a second time, it has a different key.
             let exposed = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
             ensure!(exposed.window().handle != window.handle);
         }
         Ok(())
     }
 
-    // The caller may make a mistake: at worst the peer reads memory that it should not read.
+    // The caller may wrongly claim that the peer could not predict a message. The claim is accepted
+    // only if the peer may merely read the region. So at worst the peer reads memory that it should
+    // not read.
     #[test]
     fn the_word_of_the_caller_is_taken_for_what_the_peer_may_read() -> Test {
         for (access, taken) in [(Access::RemoteRead, true), (Access::RemoteWrite, false)] {
@@ -95,7 +97,8 @@ mod suite {
         let window = region.window();
         pair.keeper.kept.lock().exposed = Some(region);
         let bytes = window.offset.to_be_bytes();
-        // The offset is not at a word border, or is truncated.
+        // The first message contains the offset, but not at a word border. The next two messages
+        // contain only a part of the offset, or nothing.
         let mut message = KVec::from_elem(0u8, 3, GFP_KERNEL)?;
         message.extend_from_slice(&bytes, GFP_KERNEL)?;
         invalidate(&pair, &message, window.handle)?;
@@ -109,7 +112,8 @@ mod suite {
 
     #[test]
     fn an_invalidation_is_no_proof_for_what_waits() -> Test {
-        // Repeats until this thread cancels the work item before the item rings the doorbell.
+        // The attempt is repeated, because the work item may ring the doorbell before this thread
+        // cancels the work item.
         for _ in 0..20 {
             let pair = Pair::connected()?;
             let peer = pair.peer();
@@ -120,7 +124,8 @@ mod suite {
             pair.keeper.kept.lock().exposed = Some(region);
             if silent {
                 ensure_eq!(peer.sends(), 0);
-                // The message is the same as if the peer had guessed all numbers.
+                // The peer sends the message that it would send if it had guessed the key and the
+                // offset.
                 answer(&pair, b"guessed", &window)?;
                 ensure!(pair.keeper.kept.lock().back.is_none());
                 pair.send(10, 1)?;
@@ -141,7 +146,8 @@ mod suite {
     /// registration is posted, or before the device executes it. Returns the region's window.
     fn guessed(pair: &Pair, later: bool) -> Test<Window> {
         let peer = pair.peer();
-        // The handler of the first message is slow, so the message with the guess waits.
+        // The handler of the first message is slow. So the message with the guessed key waits until
+        // that handler has returned.
         pair.keeper.kept.lock().slow = later;
         let mut region = pair.map(0, PAGE_SIZE, Access::RemoteWrite)?;
         let window = region.window();
@@ -196,15 +202,16 @@ mod suite {
         Ok(())
     }
 
-    // The message arrives when the registration was posted. The device executes the registration
-    // later.
+    // The message with the guessed key arrives after the registration was posted, and before the
+    // device executes the registration.
     #[test]
     fn an_invalidation_before_the_registration_is_no_proof() -> Test {
         frees_nothing(false, Kind::Plain)?;
         frees_nothing(false, Kind::Distrusted)
     }
 
-    // The message arrives while the registration waits, and is handled after it was posted.
+    // The message with the guessed key arrives while the registration waits for the doorbell. The
+    // message is handled after the registration was posted.
     #[test]
     fn an_invalidation_that_is_handled_late_is_no_proof() -> Test {
         frees_nothing(true, Kind::Plain)?;

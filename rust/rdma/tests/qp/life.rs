@@ -77,7 +77,8 @@ mod suite {
                         2 => drop(pd.take()),
                         _ => drop(id.take()),
                     }
-                    // The chosen object is removed, and the later ones move up.
+                    // The chosen object is removed from the list, and the later objects move
+                    // forward by one entry.
                     left.copy_within(at + 1.., at);
                 }
                 ensure_eq!(Census::now(), Census::NOTHING);
@@ -120,7 +121,7 @@ mod suite {
                     }
                 );
             }
-            // All calls have failed once, so the creation now succeeds.
+            // Each call of this verb has failed once. Without a failing call the creation succeeds.
             let (id, _log) = routed()?;
             let pd = Pd::alloc(id)?;
             verb.fail(0);
@@ -250,7 +251,8 @@ mod suite {
         Ok(())
     }
 
-    // Some drivers do this if their device reports that it has not destroyed the queue pair.
+    // The destruction of a queue pair can fail: some drivers report an error if their device has
+    // not destroyed the queue pair.
     #[test]
     fn a_queue_pair_that_is_not_destroyed_keeps_everything() -> Test {
         let mut pair = Pair::connected()?;
@@ -340,7 +342,8 @@ mod suite {
         for death in [Death::NoModify, Death::NoPost] {
             let pair = Pair::connected()?;
             pair.be_slow_with_a_message()?;
-            // The thread that drops the last reference waits for the completion queue in any case.
+            // The handle is kept, because the thread that drops the last reference to the queue
+            // pair waits for the completion queue in any case.
             let handle = pair.owner.handle();
             death.comes();
             drop(pair.owner);

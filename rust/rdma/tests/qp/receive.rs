@@ -25,7 +25,7 @@ mod suite {
                 first: i as u8,
                 how: Immediate::None,
             })?;
-            // The number of posted Receives is never lower than promised.
+            // Before the next message, the number of posted Receives is the promised number again.
             posted_again(&pair)?;
         }
         ensure_eq!(Census::now(), CONNECTED);
@@ -51,7 +51,8 @@ mod suite {
             first: b'w',
             how: Immediate::WithSend,
         })?;
-        // The length counts bytes that the peer wrote to another address.
+        // The reported length of the next message counts bytes that the peer wrote to memory by an
+        // RDMA Write, and not to the Receive.
         peer.send(Message {
             data: b"elsewhere",
             immediate: true,
@@ -99,8 +100,8 @@ mod suite {
 
     #[test]
     fn what_was_promised_is_posted_without_another_message() -> Test {
-        // The test tries several batch sizes, and keeps messages at the start, at the end or in
-        // between.
+        // The test tries several batch sizes. It keeps messages at the start, at the end or in the
+        // middle of the sequence.
         for (batch, total) in [(1, 5), (2, 6), (3, 7), (8, 12)] {
             let config = QpConfig {
                 recv_batch: batch,
@@ -131,8 +132,8 @@ mod suite {
     fn a_message_is_in_the_receive_that_took_it() -> Test {
         let pair = Pair::connected()?;
         for i in 0..50u8 {
-            // Some messages are kept. So the other buffers are sometimes returned in another order
-            // than they were posted.
+            // Some messages are kept for some time. So the buffers are not always returned in the
+            // order in which they were posted.
             pair.keeper.kept.lock().hold = i % 16 == 1;
             pair.peer().send(Message {
                 data: &[i; 100],

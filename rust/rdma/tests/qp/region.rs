@@ -40,7 +40,7 @@ mod suite {
             let pair = Pair::connected()?;
             let (first, len) = (100, (MANY - 1) * PAGE_SIZE);
             let lent = Lent::of(MANY, &[(first, len)])?;
-            // CAST: The number is small.
+            // CAST: The number of pages is 100.
             let mut region = IdleMr::alloc(&pair.pd, MANY as u32, gaps)?
                 .map(lent, 0, Access::RemoteRead)
                 .map_err(|e| e.error)?;

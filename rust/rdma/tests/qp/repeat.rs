@@ -29,7 +29,8 @@ fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window
     Ok(window)
 }
 
-/// The reply invalidates the region. Checks that its memory is returned.
+/// Makes the peer reply, which invalidates the region. Checks that the memory of the region is
+/// returned.
 fn ends(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     pair.peer().write(window.handle, window.offset, b"answer")?;
     answer(pair, b"told", window)?;
@@ -70,7 +71,7 @@ fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
 mod suite {
     use super::*;
 
-    // The call has ended, and its memory was returned.
+    // The registration is executed again after the call has ended and its memory was returned.
     #[test]
     fn a_key_that_lives_again_reaches_nothing() -> Test {
         for later in [false, true] {
@@ -91,7 +92,8 @@ mod suite {
         Ok(())
     }
 
-    // The region covers the memory of the next call, whose address is unknown before its Send.
+    // The region already covers the memory of the next call. The peer does not know the address of
+    // that memory before the Send of the next call.
     #[test]
     fn a_key_of_before_does_not_know_the_next_address() -> Test {
         for before in [false, true] {
@@ -137,7 +139,8 @@ mod suite {
             let failed = mr.map(lent, 0, other).err().ok_or(EINVAL)?;
             ensure_eq!(failed.error, EACCES);
             let (mr, lent) = (failed.mr, failed.loan);
-            // From here on all earlier registrations are retired.
+            // The following call retires all earlier registrations: the device will not execute
+            // them again after the fence has completed.
             let before = peer.sends();
             pair.owner.retire_registrations().map_err(|_| EPIPE)?;
             ensure_eq!(peer.sends(), before + 1);
@@ -169,7 +172,8 @@ mod suite {
         Ok(())
     }
 
-    // The device breaks one connection in this way. Later registrations have a fence.
+    // The device breaks one connection by executing a registration again. Later registrations on
+    // this device have a fence.
     #[test]
     fn a_device_that_repeats_is_fenced_from_then_on() -> Test {
         let other = unacknowledged()?;
@@ -224,8 +228,9 @@ mod suite {
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
-        // Cases: an error status, no registration, ended by this host, behind a fence, on another
-        // device, because a packet is not sent, and without repeated sending.
+        // Cases: the connection ends with an error status; without a registration; because this
+        // host ends it; with a fence before the registration; on a device of another type; because
+        // a packet is not sent; and without repeated sending.
         for (kind, registers, status, closed, again, sent) in [
             (Kind::Repeats, true, ERROR, false, true, true),
             (Kind::Repeats, false, FLUSHED, false, true, true),

@@ -52,7 +52,8 @@ mod suite {
             ensure!(sent.iter().all(|byte| usize::from(*byte) == i));
             ensure_eq!(peer.complete(1, SUCCESS), 1);
             if posted.signalled != 0 {
-                // The resources of all earlier posts are free after the handler has run.
+                // After the handler of a signalled post has run, the resources of all earlier posts
+                // are free.
                 pair.keeper.log.wait(|told| *told == Told::Acknowledged)?;
                 wait_for_room(&pair)?;
             }
@@ -69,7 +70,7 @@ mod suite {
             pair.send(1000, 0)?;
             sent += 1;
         }
-        // 4096 bytes hold four messages of 1024.
+        // The ring of 4096 bytes holds four messages, each of which uses 1024 bytes.
         ensure_eq!(sent, 4);
         ensure_eq!(pair.owner.begin(1000, 1).err(), Some(SendError::Full));
         ensure_eq!(pair.keeper.log.count(Told::Space), 0);
@@ -88,12 +89,13 @@ mod suite {
     fn whoever_asks_for_room_again_is_told_again() -> Test {
         let pair = Pair::connected()?;
         let peer = pair.peer();
-        // 4096 bytes hold four messages of 1024, each of which is signalled.
+        // The ring of 4096 bytes holds four messages, each of which uses 1024 bytes and is
+        // signalled.
         for i in 0..4 {
             pair.send(1000, i)?;
         }
         ensure_eq!(pair.owner.begin(2000, 1).err(), Some(SendError::Full));
-        // The completion ends the wait, although there is still too little space.
+        // The first completion ends the wait for space, although the free space is still too small.
         ensure_eq!(peer.complete(1, SUCCESS), 1);
         pair.told(Told::Space)?;
         ensure!(!pair.owner.has_room(2000, 1));
@@ -149,7 +151,7 @@ mod suite {
         Verb::PostSend.fail(1);
         ensure_eq!(pair.send(100, 0), Err(EAGAIN));
         ensure_eq!(pair.owner.begin(1, 1).err(), Some(SendError::Closed));
-        // No completion is outstanding.
+        // The post failed, so no completion is outstanding.
         ensure!(pair.owner.has_room(1, 1));
         leaves_nothing!(pair);
         Ok(())

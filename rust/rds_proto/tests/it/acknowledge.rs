@@ -53,7 +53,8 @@ fn a_message_carries_the_acknowledgement() {
     owed.received(2, true);
     assert_eq!(owed.piggyback(), 2);
     assert_eq!(owed.frame(), None);
-    // A duplicate requests the acknowledgement again, with the same number.
+    // A message that arrives twice requests the acknowledgement again. The acknowledged sequence
+    // number does not change.
     owed.received(1, true);
     assert_eq!(owed.frame(), Some(2));
 }

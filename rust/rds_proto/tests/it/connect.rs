@@ -63,7 +63,7 @@ fn addresses_in_the_data_are_those_of_the_connection() {
     let data = &data[..len];
     assert_eq!(accept(data, stranger, A), Err(Refusal::Addresses));
     assert_eq!(accept(data, B, stranger), Err(Refusal::Addresses));
-    // The request is refused in either order of the addresses.
+    // A request whose two addresses are exchanged is refused as well.
     assert_eq!(accept(data, A, B), Err(Refusal::Addresses));
 }
 
@@ -104,7 +104,7 @@ fn peers_make_a_bounded_number_of_connections() {
     assert!(of(Crowd::OF_PEER - 1, Crowd::IN_ALL - 1).has_room());
     assert!(!of(Crowd::OF_PEER, Crowd::OF_PEER).has_room());
     assert!(!of(0, Crowd::IN_ALL).has_room());
-    // A known connection can always be established again.
+    // A connection that already exists can be established again even if the limits are reached.
     let known = Crowd {
         known: true,
         ..of(usize::MAX, usize::MAX)
@@ -115,10 +115,10 @@ fn peers_make_a_bounded_number_of_connections() {
 #[test]
 fn neither_end_may_have_more_reads_in_flight_than_the_other_serves() {
     let of = |own, served| Reads { own, served };
-    // A device that serves fewer Reads than it can have in flight, at both ends.
+    // Both ends have a device that serves fewer Reads than the device can have in flight.
     assert_eq!(of(255, 127).answer(of(255, 127)), of(127, 127));
     assert_eq!(of(128, 16).answer(of(4, 2)), of(2, 4));
     assert_eq!(of(4, 2).answer(of(128, 16)), of(4, 2));
-    // A peer that neither makes nor serves Reads.
+    // The peer neither sends nor serves Reads.
     assert_eq!(of(128, 128).answer(of(0, 0)), of(1, 0));
 }

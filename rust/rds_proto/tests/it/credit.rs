@@ -70,7 +70,8 @@ fn a_peer_cannot_grant_without_end() {
     assert_eq!(credits.granted(1), Err(Fault::Number));
 }
 
-// Two ends send whenever they may. Neither exceeds its credits, and neither waits for ever.
+// Two ends of a connection send whenever their credits allow. Neither end exceeds its credits, and
+// neither end waits for ever.
 #[test]
 fn random_ends_never_wait_for_each_other() {
     for seed in 0..200 {

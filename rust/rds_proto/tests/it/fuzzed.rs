@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The program of the fuzz target `rds`: a connection whose peer sends arbitrary bytes and numbers.
+//! The code that the fuzz target `rds` runs: a connection whose peer sends arbitrary bytes and
+//! numbers.
 
 #![allow(clippy::arithmetic_side_effects, clippy::expect_used)]
 #![allow(clippy::indexing_slicing, unreachable_pub)]
@@ -148,8 +149,8 @@ fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
     let added = Extension::Rdma { key: 7 };
     if add(&mut more, added) {
         let now: Vec<_> = extensions(&more).collect();
-        // Received headers may have bytes behind the end of the extensions; headers of this host
-        // have none.
+        // A received header may contain bytes behind the last extension. A header that this host
+        // makes contains no such bytes.
         assert_eq!(now.get(..known.len()), Some(&known[..]));
         assert_eq!(now.get(known.len()), Some(&added));
     } else {

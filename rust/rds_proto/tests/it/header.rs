@@ -55,7 +55,7 @@ fn fields_are_where_rds_has_them() {
 
 #[test]
 fn the_checksum_is_that_of_ipv4() {
-    // The header of an IPv4 packet has 20 bytes; the bytes behind it are zero here.
+    // The first 20 bytes are the header of an IPv4 packet. All other bytes are zero.
     let mut header = Header {
         sequence: 0x4500_0073_0000_4000,
         ack: 0x4011_0000_c0a8_0001,
@@ -75,7 +75,7 @@ fn what_is_encoded_is_decoded() {
         let mut fragment = header.encode().to_vec();
         fragment.extend([1, 2, 3]);
         assert_eq!(Header::decode(&fragment), Ok((header, &[1u8, 2, 3][..])));
-        // A header of this host may have any checksum.
+        // The checksum of a header that this host made is not checked.
         let mut own = header.encode();
         own[30..32].copy_from_slice(&[1, 2]);
         assert_eq!(Header::of_own(&own), header);
@@ -90,7 +90,7 @@ fn each_changed_bit_is_noticed() {
         for bit in 0..HEADER_BYTES * 8 {
             let mut changed = bytes;
             changed[bit / 8] ^= 1 << (bit % 8);
-            // A checksum of zero counts as absent.
+            // A header with a checksum of zero is not checked.
             if changed[30..32] != [0, 0] {
                 assert_eq!(Header::decode(&changed), Err(Fault::Checksum));
             }
@@ -129,7 +129,7 @@ fn extensions_follow_each_other() {
     }
     assert_eq!(bytes, [2, 1, 2, 3, 4, 4, 0, 0, 0, 77, 1, 0, 0, 0, 0, 0]);
     assert_eq!(extensions(&bytes).collect::<Vec<_>>(), all);
-    // There is no space for a handle beside these extensions.
+    // The header has no space for a handle in addition to these extensions.
     let handle = Extension::RdmaDest { key: 1, offset: 2 };
     assert!(!add(&mut bytes, handle));
     assert_eq!(extensions(&bytes).count(), 2);

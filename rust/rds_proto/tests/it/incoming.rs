@@ -36,7 +36,7 @@ fn fragments_of_any_length_are_a_message() {
                 break;
             }
         }
-        // The next message starts with an empty assembly.
+        // After a complete message, the assembly is in its initial state again.
         assert_eq!(
             assembly.take(&of(1), 1),
             Ok(Part::Message { at: 0, last: true })
@@ -124,8 +124,8 @@ fn a_congestion_map_has_one_length() {
     }
 }
 
-// A message behind a lost message must not be received, because its acknowledgement would cover
-// both.
+// A message behind a lost message must not be received, because its acknowledgement would also
+// acknowledge the lost message.
 #[test]
 fn nothing_is_taken_behind_a_fault() {
     let mut assembly = Assembly::default();
@@ -135,7 +135,7 @@ fn nothing_is_taken_behind_a_fault() {
         assembly.take(&Header::acknowledgement(1, 0), 0),
         Err(Fault::Ended)
     );
-    // After a message for which there was no memory, no message may be received either.
+    // If there was no memory for a message, no later message may be received either.
     let mut assembly = Assembly::default();
     assembly.end();
     assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));

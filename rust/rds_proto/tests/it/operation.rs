@@ -64,7 +64,7 @@ fn the_first_failure_is_told() {
 #[test]
 fn a_success_is_told_with_the_acknowledgement() {
     assert_eq!(ended(&[Done, Done]).tell(TOLD), Tell::Later);
-    // No message follows that could be acknowledged.
+    // The operation has no message that the peer could acknowledge.
     let alone = Wishes {
         unacknowledged: true,
         ..TOLD

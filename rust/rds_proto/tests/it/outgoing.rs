@@ -33,7 +33,8 @@ fn a_handle_is_in_the_header() {
         offset: 4095,
     };
     assert_eq!(extensions(&header.extensions).collect::<Vec<_>>(), [handle]);
-    // The region of the handle is released after one round trip (RDS-47).
+    // The message requests an acknowledgement, so that the region of the handle is released after
+    // one round trip (RDS-47).
     assert!(header.has(ACK_REQUIRED));
 }
 
@@ -54,7 +55,8 @@ fn an_operation_is_named_by_its_message() {
     ];
     assert_eq!(extensions(&header.extensions).collect::<Vec<_>>(), all);
     assert_eq!(header.flags, HAS_RDMA_BYTES);
-    // Success is reported when the acknowledgement arrives, which is requested at once.
+    // Success is reported when the acknowledgement arrives. So the message requests an
+    // acknowledgement at once.
     let told = Facts {
         operation: Some(Chased {
             notify: true,

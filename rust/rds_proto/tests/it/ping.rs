@@ -12,7 +12,8 @@ use xprtrdma_rds_proto::{
     },
 };
 
-/// Returns how many pings of a peer are answered if the peer receives no answers.
+/// Returns how many pings are answered before the first ping is refused, if the peer acknowledges
+/// no answer.
 fn until_refused(pings: &mut Pings, idle: bool) -> u32 {
     (0..10 * MOST).take_while(|_| pings.ping(idle)).count() as u32
 }
@@ -21,7 +22,7 @@ fn until_refused(pings: &mut Pings, idle: bool) -> u32 {
 fn a_peer_that_takes_no_answers_gets_no_more_than_the_bound() {
     let mut pings = Pings::default();
     assert_eq!(until_refused(&mut pings, false), MOST);
-    // Answers that were sent count until they are acknowledged.
+    // Answers that were sent count towards the limit until they are acknowledged.
     for sequence in 1..=u64::from(MOST) {
         pings.answered(sequence);
     }
@@ -48,7 +49,7 @@ fn a_peer_that_acknowledges_is_always_answered() {
 #[test]
 fn answers_that_were_not_made_are_not_waited_for() {
     let mut pings = Pings::default();
-    // The socket layer had no memory for the answers, or must not answer.
+    // The socket layer has sent no answers, for example because it had no memory for them.
     assert_eq!(until_refused(&mut pings, false), MOST);
     assert!(pings.ping(true));
     assert_eq!(until_refused(&mut pings, false), MOST - 1);

@@ -35,7 +35,7 @@ fn a_region_is_what_was_named() {
             pages: pages as u32,
         };
         assert_eq!(extent, Ok(wanted));
-        // The number of pages must be exactly the number that the range touches.
+        // The number of pages must be exactly the number of pages that the range touches.
         for other in [pages - 1, pages + 1] {
             assert_eq!(Extent::new(start, len, other), Err(Refusal::Range));
         }

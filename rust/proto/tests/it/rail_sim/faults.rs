@@ -50,8 +50,8 @@ impl World {
         }
     }
 
-    /// Returns the number of milliseconds until all clients are connected and the rails are
-    /// balanced.
+    /// Runs the simulation until all clients are connected and the rails are balanced. Returns the
+    /// number of milliseconds that this takes.
     fn even_after(&mut self) -> u64 {
         let begin = self.now;
         while !(self.is_even() && self.all_up()) {
@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-/// Returns whether the rails were balanced soon enough after each fault. Prints a row of a table.
+/// Checks that the rails were balanced soon enough after each fault. Prints rows of a table.
 fn even_soon(what: &str, took: &[Vec<u64>]) {
     for took in took {
         println!("{what}: even after {} s", seconds(took));
@@ -113,7 +113,7 @@ fn a_server_restart_is_held_against_no_rail() {
 }
 
 // Rails: a power cycle of the server is not the fault of a rail. All connections end because of
-// silence. The server is either back by then, or is away for a minute.
+// silence. The server either works again when the connections end, or is off for another minute.
 #[test]
 fn a_power_cycle_is_held_against_no_rail() {
     for away in [0, MINUTE] {
@@ -177,8 +177,8 @@ fn absences(world: &mut World, time: u64) -> Vec<u64> {
     away
 }
 
-// Rails: a rail over which connections are established, but end soon, is avoided for longer each
-// time, up to an hour.
+// Rails: if connections over a rail can be established but end soon, the rail is avoided for a
+// longer time after each failure, up to an hour.
 #[test]
 fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
     const HOUR: u64 = 60 * MINUTE;
@@ -196,7 +196,8 @@ fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
         let grows = |pair: &[u64]| pair[1] > pair[0] || pair[1] >= HOUR;
         assert!(away.len() > 6 && away.windows(2).all(grows), "{away:?}");
         assert!(away.iter().all(|ms| *ms <= HOUR + HOUR / 4 + MINUTE));
-        // A rail that works for as long as it was avoided starts with the shortest hold-down again.
+        // If a rail has worked for as long as it was avoided, its next hold-down is the shortest
+        // one again.
         world.mends(0);
         world.run(3 * HOUR);
         assert!(world.is_even());
