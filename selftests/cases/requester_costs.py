@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What calls cost our server: how often nfsd's threads are woken, and how many work requests are
-posted."""
+"""What calls cost our server: how often nfsd's threads are woken, how many work requests are posted,
+and how often clients are looked up."""
+
+import contextlib
+import re
 
 from lib.asking import Client, Stage
 from lib.case import case, check, equal
@@ -16,6 +19,14 @@ CALLS, OTHERS = 100, 10
 # second constant is the size of a page in bytes: each element refers to at least one page.
 ELEMENTS, PAGE = 32, 4096
 PASSES = "/proc/fs/nfsd/pool_stats"
+# A command that shows the addresses of clients that the server has looked up, with the number of
+# references to each. The kernel shows the numbers only while this kind of debugging is on.
+ADDRESSES = """\
+echo 2048 > /proc/sys/sunrpc/rpc_debug
+cat /proc/net/rpc/auth.unix.ip/content
+echo 0 > /proc/sys/sunrpc/rpc_debug"""
+# Number of connections at a time.
+CONNECTIONS = 8
 LARGE = "/srv/mem/requester/large"
 
 
@@ -87,3 +98,25 @@ def long_transfers_take_few_work_requests(t):
     check(1 <= writes <= limit, f"{writes} Writes, at most {limit} wanted")
     stage.undisturbed()
     stage.wait_gone()
+
+
+def references(t):
+    """Returns the number of references to addresses of clients in the server."""
+    return sum(map(int, re.findall(r"refcnt=(\d+)", t.server.run("sh", "-c", ADDRESSES))))
+
+
+# covers: The server looks up the client's address at the first call on a connection, and keeps it
+# for later calls.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def a_client_is_looked_up_once(t):
+    stage = Stage(t)
+    before = references(t)
+    with contextlib.ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            client = stack.enter_context(Client(stage))
+            client.look()
+            client.look()
+        kept = references(t) - before
+    equal(kept, CONNECTIONS, f"addresses that connections keep, beside {before}")
+    stage.wait_gone()
+    equal(references(t), before, "references that are left")

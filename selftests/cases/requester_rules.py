@@ -3,8 +3,8 @@
 
 import collections
 
-from lib import tracing, wait
-from lib.asking import BLOCK, XIDS, Client, Stage
+from lib import faults, tracing, wait
+from lib.asking import BLOCK, TCP_PORT, XIDS, Client, Stage, record
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
 from lib.env import REPO
@@ -39,6 +39,13 @@ injection.only_module("svcrdma_rs")
 injection.spare("failslab", text("ib_cm"))
 injection.spare_slabs()
 injection.every(every) if every else injection.stop()
+"""
+# A program that makes a call over TCP to the server on which it runs, and waits for the answer.
+LOCAL = f"""
+import socket, sys
+with socket.create_connection(("127.0.0.1", {TCP_PORT}), 20) as line:
+    line.sendall(bytes.fromhex(sys.argv[1]))
+    line.recv(4096)
 """
 # The number of connections that a noisy client makes.
 NOISY = 24
@@ -194,6 +201,23 @@ def calls_that_find_no_memory_are_not_forgotten(t):
     stage.read()
     stage.tcp()
     stage.wait_gone()
+
+
+# covers: A thread that has served a client of the server's own host does not take the next client
+# for such a client.
+@case(versions=(), clients=CLIENTS, server="ours", seconds=60)
+def a_thread_forgets_a_client_of_its_host(t):
+    stage, local, threads = Stage(t), next(XIDS), f"{faults.NFSD}/threads"
+    # A single thread serves both clients.
+    t.defer(t.server.call, "text", threads, str(faults.THREADS))
+    t.server.call("text", threads, "1")
+    tracing.watch_server(t, "sunrpc/svc_send")
+    with Client(stage) as client:
+        t.server.run("python3", "-c", LOCAL, record(calls.null(local)).hex())
+        client.ping()
+        flags = {int(fields["xid"], 16): fields.get("flags", "")
+                 for _, fields in tracing.of_server(t)}
+        equal(["LOCAL" in flags[xid] for xid in (local, client.xid)], [True, False], f"{flags}")
 
 
 # covers: Our server's tracepoints report connections, calls, RDMA operations, answers and refusals.

@@ -41,6 +41,11 @@ LAST = 0x80000000  # bit that marks the last fragment of a record
 XIDS = iter(lambda: random.SystemRandom().randrange(0x10, 0x70000) << 12, None)
 
 
+def record(octets):
+    """Returns a message as it is sent over TCP."""
+    return struct.pack(">I", LAST | len(octets)) + octets
+
+
 class Client:
     """A connection of the requester, and the messages that it builds."""
 
@@ -213,9 +218,8 @@ class Stage:
     def tcp():
         """Makes a NULL call over TCP, and returns how many seconds it took."""
         clock = wait.Clock()
-        octets = calls.null(next(XIDS))
         with socket.create_connection((ENV.server, TCP_PORT), ENV.patience(TCP_SECONDS)) as line:
-            line.sendall(struct.pack(">I", LAST | len(octets)) + octets)
+            line.sendall(record(calls.null(next(XIDS))))
             head = line.recv(4, socket.MSG_WAITALL)
             length = struct.unpack(">I", head)[0] & ~LAST
             answer = line.recv(length, socket.MSG_WAITALL)

@@ -41,14 +41,15 @@ def events(text):
     return [(match[1], dict(FIELD.findall(match[2]))) for match in matches if match]
 
 
-def watch_server(t):
-    """Records the events of the server's module, from now on until the end of the case."""
-    t.defer(t.server.call, "text", f"{TRACEFS}/events/svcrdma_rs/enable", "0")
+def watch_server(t, what="svcrdma_rs"):
+    """Records the server's events of a module, or one event (system/name), from now on until the
+    end of the case."""
+    t.defer(t.server.call, "text", f"{TRACEFS}/events/{what}/enable", "0")
     # Writing to this file also clears earlier events.
     t.server.call("text", f"{TRACEFS}/trace", "\n")
-    t.server.call("text", f"{TRACEFS}/events/svcrdma_rs/enable", "1")
+    t.server.call("text", f"{TRACEFS}/events/{what}/enable", "1")
 
 
 def of_server(t):
-    """Returns the events of the server's module that have occurred since the recording began."""
+    """Returns the events of the server that have occurred since the recording began."""
     return events(t.server.run("cat", f"{TRACEFS}/trace"))
