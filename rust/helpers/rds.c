@@ -214,11 +214,11 @@ static void make_row(const struct rdsrdma_node *node,
 {
 	const struct rdsrdma_details *details = &node->details;
 
-	*row = (struct rds6_info_rdma_connection) {
-		.src_addr = node->conn->c_laddr,
-		.dst_addr = node->conn->c_faddr,
-		.tos = node->conn->c_tos,
-	};
+	/* Programs see the bytes between the fields, too. */
+	memset(row, 0, sizeof(*row));
+	row->src_addr = node->conn->c_laddr;
+	row->dst_addr = node->conn->c_faddr;
+	row->tos = node->conn->c_tos;
 	if (rds_conn_state(node->conn) != RDS_CONN_UP)
 		return;
 	memcpy(row->src_gid, details->own_gid, sizeof(row->src_gid));
@@ -236,16 +236,15 @@ static void make_v4_row(const struct rdsrdma_node *node,
 	struct rds6_info_rdma_connection all;
 
 	make_row(node, &all);
-	*row = (struct rds_info_rdma_connection) {
-		.src_addr = all.src_addr.s6_addr32[3],
-		.dst_addr = all.dst_addr.s6_addr32[3],
-		.max_send_wr = all.max_send_wr,
-		.max_recv_wr = all.max_recv_wr,
-		.max_send_sge = all.max_send_sge,
-		.rdma_mr_max = all.rdma_mr_max,
-		.rdma_mr_size = all.rdma_mr_size,
-		.tos = all.tos,
-	};
+	memset(row, 0, sizeof(*row));
+	row->src_addr = all.src_addr.s6_addr32[3];
+	row->dst_addr = all.dst_addr.s6_addr32[3];
+	row->max_send_wr = all.max_send_wr;
+	row->max_recv_wr = all.max_recv_wr;
+	row->max_send_sge = all.max_send_sge;
+	row->rdma_mr_max = all.rdma_mr_max;
+	row->rdma_mr_size = all.rdma_mr_size;
+	row->tos = all.tos;
 	memcpy(row->src_gid, all.src_gid, sizeof(row->src_gid));
 	memcpy(row->dst_gid, all.dst_gid, sizeof(row->dst_gid));
 }
