@@ -80,8 +80,8 @@ module! {
 struct XprtRdma {
     // This field is dropped before `_class`, which owns the directory that contains these files.
     _files: Option<observe::debugfs::Global>,
-    // This field is dropped before `_class`, because the in-tree module has files of the same
-    // names.
+    // This field removes files of sysctls. It is dropped before `_class`: as soon as the class is
+    // gone, the in-tree module may be loaded, and it creates files of the same names.
     _sysctls: Option<sysctl::Table>,
     _class: Registration<driver::Rdma>,
 }

@@ -69,8 +69,8 @@ struct Entry {
 ///
 /// - Until `drop`, `entry.raw` is in the list of handlers of the device of `id`, and no mutable
 ///   reference to `entry` exists.
-/// - The object is not dropped by a [`DeviceHandler`] of the device, and only where the thread may
-///   sleep.
+/// - The object is dropped only where the thread may sleep, and never by a [`DeviceHandler`] of the
+///   same device.
 ///
 /// # Examples
 ///

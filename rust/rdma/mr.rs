@@ -169,7 +169,7 @@ impl Inner {
     /// rxe compares address and length with each packet, the last time right before it copies
     /// (`mr_check_range()`). Other devices take address and length from the registration, so this
     /// function does not affect them.
-    // This function is inlined, because it runs on the path of a predicted reply.
+    // This function is inlined, because it runs for each reply that has the expected form.
     #[inline(always)]
     fn cover_nothing(&mut self) {
         if cfg!(xprtrdma_upstream) {

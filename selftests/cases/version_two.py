@@ -234,8 +234,8 @@ def credits_of_version_two(t):
 @case(versions=("3", "4.2"), clients=("ours",), seconds=120)
 def kerberos_in_version_two(t):
     realm, peer = kerberos.Realm(t), Peer(t)
-    # In small size, each NFS version runs one of the two flavours, because the tests of version one
-    # run both.
+    # In the small run, each NFS version is tested with one of the two security flavours, because
+    # the tests of RPC-over-RDMA version one use both.
     flavours = ENV.pick(small={"3": ("krb5i",), "4.2": ("krb5p",)}[t.version],
                         full=("krb5i", "krb5p"))
     for number, flavour in enumerate(flavours):
@@ -336,7 +336,7 @@ def version_one_asks_nobody(t):
 
 
 def refused(peer, preference, what):
-    """Checks that a mount fails because no version is common."""
+    """Checks that a mount fails because client and server have no common version."""
     try:
         with preferred(preference):
             peer.unmounted("retry=0").make()

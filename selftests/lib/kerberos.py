@@ -131,7 +131,7 @@ class Realm:
                        f"{program} is there")
 
     def at_work(self, pid, file):
-        """Returns whether a program of the server accepts requests."""
+        """Returns whether the daemon with this process id accepts requests."""
         if file:
             return file in self.t.server.call("open_files", pid)
         listeners = self.t.server.run("ss", "-Hltnp", "sport", "=", f":{KDC_PORT}")

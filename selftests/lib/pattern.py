@@ -66,8 +66,8 @@ def difference(found, expected, offset=0):
 def generations(found, number, offset, allowed):
     """Checks whole records. Each record may have one of several generations.
 
-    Returns a complaint or None.  `allowed` holds generation numbers, and None
-    for a place that may still be a hole.
+    Returns a complaint or None. `allowed` contains the generation numbers that
+    are allowed for every record, and None if a record may still be a hole.
     """
     for at in range(0, len(found), RECORD):
         piece = found[at:at + RECORD]

@@ -24,11 +24,11 @@ use crate::time::{
     Time, //
 };
 
-/// Number of timers without a message after which a connection ends.
+/// A connection ends after this number of RPC timers in a row have fired without a message from the
+/// server.
 const ROUNDS: u32 = 3;
 
-/// Maximum number of timers without a message after which a connection ends. This number applies to
-/// a server that was silent on several connections in a row.
+/// The number grows up to this limit if the server was silent on several connections in a row.
 const MOST_ROUNDS: u32 = 8 * ROUNDS;
 
 /// Minimum time between two timers that count. With `timeo=1` timers fire every tenth of a second,

@@ -244,8 +244,8 @@ pub fn check_reply_chunk(front: &[u8], xid: Xid) -> Result<(), Error> {
 pub enum Invalidated {
     /// No region was invalidated remotely.
     Nothing,
-    /// The region at this index of the call's list is invalid already; skip its local
-    /// invalidation and raise the counter.
+    /// The peer has invalidated the region at this index of the call's list. Skip the local
+    /// invalidation of the region, and add one to this counter of the transport.
     Own(usize, Counter),
     /// The invalidated region does not belong to this call: disconnect (MAL-014, MAL-015).
     Foreign,

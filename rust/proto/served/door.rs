@@ -29,7 +29,8 @@ pub struct Crowd {
     pub connections: u32,
     /// Connections from the client address of the request.
     pub of_one: u32,
-    /// Requests from the client address of the request that wait for a thread.
+    /// Connection requests that wait for a thread, and that come from the same client address as
+    /// the new request.
     pub waiting_of_one: u32,
     /// Whether at least one connection from the client address of the request is idle.
     pub idle_of_one: bool,

@@ -61,8 +61,8 @@ impl<'a> Filling<'a> {
     /// of the piece, or nothing of it.
     pub(crate) fn add(&mut self, piece: Piece<'_>) -> bool {
         let Piece { first, len, .. } = piece;
-        // NO-OVERFLOW: Every number here is limited by the bytes that a region can hold, whose list
-        // of entries was allocated, or by the length of a piece of memory.
+        // NO-OVERFLOW: Every number here is at most the number of bytes that a region can hold, or
+        // the length of a piece of memory. Both are far below the maximum of `usize`.
         if self.room == 0 || (self.nents != 0 && !self.gaps && (self.end | first) != 0) {
             return false;
         }

@@ -110,7 +110,7 @@ impl Census {
         violations: 0,
     };
 
-    /// Returns the numbers of objects that exist on the device now.
+    /// Returns how many objects of each kind exist on the device now.
     pub(super) fn now() -> Self {
         let mut raw = bindings::fake_census::default();
         // SAFETY: `raw` is writable.

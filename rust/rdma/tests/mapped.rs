@@ -91,7 +91,7 @@ unsafe impl Send for Listed {}
 impl Lender for Listed {}
 
 // SAFETY: The table describes memory of `lent`, which the test only reads while it is mapped. Each
-// entry is in one page, has no mark, and was never mapped.
+// entry is within one page, is not marked as a chain or as the last entry, and was never mapped.
 unsafe impl Table for Listed {
     fn entries(&self) -> &[scatterlist] {
         &self.table

@@ -488,8 +488,8 @@ fn invalidate(pair: &Pair, data: &[u8], key: u32) -> Test {
     Ok(())
 }
 
-/// Returns a message that begins with `data` and ends with the offset. The offset begins at a word
-/// border.
+/// Returns a message that consists of `data`, of padding to a multiple of four bytes, and of the
+/// number `offset`.
 fn repeating(data: &[u8], offset: u64) -> Result<KVec<u8>> {
     let mut message = KVec::from_elem(0u8, data.len().next_multiple_of(4), GFP_KERNEL)?;
     for (to, from) in message.iter_mut().zip(data) {

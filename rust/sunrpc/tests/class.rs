@@ -375,8 +375,8 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The call allocates two buffers and a slot for each of three callbacks, and the list of
-        // slots.
+        // For each of three callbacks the call allocates two buffers and a slot. It also allocates
+        // the list of slots.
         ensure_at_least!(errors, FEW);
         drop(class);
         Ok(())

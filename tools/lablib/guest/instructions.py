@@ -41,7 +41,7 @@ SERVERS = ((ENQUEUE, "svc_xprt_enqueue"), (REFILL, "svc_fill_pages"))
 # Functions in which a processor is idle, and the function that does the work for which another
 # processor woke it.
 IDLES, WOKEN = ("cpu_startup_entry", "do_idle"), "flush_smp_call_function_queue"
-# Functions that wait for a spin lock, and for a timer's function that runs on another processor.
+# Functions that wait for a spin lock, or for a timer's function that runs on another processor.
 WAIT = "native_queued_spin_lock_slowpath"
 WAITS = (WAIT, "timer_delete_sync")
 # The function that begins an RPC, as a pair (function, module).

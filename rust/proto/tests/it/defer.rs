@@ -123,8 +123,9 @@ impl PostQueue for World {
     }
 }
 
-// No announcement of free space is lost, at whatever step of a user another user runs. After the
-// scripted steps only completions happen, so no later post can make up for a lost announcement.
+// No announcement of free space is lost, whichever step of one thread another thread interrupts.
+// After the scripted steps only completions happen, so no later post can make up for a lost
+// announcement.
 #[test]
 fn whatever_waits_is_posted() {
     let mut deferred = 0;

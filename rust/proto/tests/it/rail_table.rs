@@ -54,7 +54,8 @@ fn a_list_admits_what_it_names() {
     assert_eq!(Locals::parse("").unwrap(), Locals::OFF);
 }
 
-// Rails: the message about a mistake names the wrong entry and the reason.
+// Rails: the error message for an invalid list of rails shows the entry that is invalid, and says
+// why.
 #[test]
 fn a_wrong_local_end_is_refused_with_a_sentence() {
     let long = "x".repeat(64);

@@ -303,8 +303,8 @@ fn chunks_without_a_result_come_back_unused() {
     let reply = call.reply(&[], 108, &TERMS).unwrap();
     assert_eq!(header(&reply), returned(MSG, &[&none[0], &none[1]], None));
     assert_eq!(writes(&reply), []);
-    // The first result goes to the first chunk. In NFSv4, a mark of zero bytes leaves a chunk
-    // unused, so that the next result goes to the next chunk.
+    // The first result goes to the first chunk. In NFSv4, a result of zero bytes leaves its chunk
+    // unused, and the next result goes to the next chunk.
     let marks = [span(24, 9)];
     let reply = call.reply(&marks, 108, &TERMS).unwrap();
     let first = written(&one, &[9, 0]);
