@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What calls cost our server: how often nfsd's threads are woken, how many work requests are posted,
-and how often clients are looked up."""
+"""What calls cost our server: how often nfsd's threads are woken, how many work requests are
+posted, and how often clients are looked up."""
 
 import contextlib
 import re
