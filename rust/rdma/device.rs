@@ -104,9 +104,9 @@ pub(crate) unsafe fn is_distrusted(dev: NonNull<bindings::ib_device>) -> bool {
 ///   and address would reach the new pages, at the old offset in the page.
 /// * Processors that reorder writes may see the new length before the new pages.
 ///
-/// The list is empty with `XPRTRDMA_UPSTREAM=1`. That setting is for a kernel whose rxe does not
-/// execute a work request again (`Documentation/upstream`).
-const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = if cfg!(xprtrdma_upstream) {
+/// The list is empty with `XPRTRDMA_UPSTREAM`. That setting is for a kernel whose rxe does not
+/// execute a work request again (`Documentation/upstream`, patch 0001).
+const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = if cfg!(xprtrdma_upstream_rxe) {
     &[]
 } else {
     &[bindings::rdma_driver_id_RDMA_DRIVER_RXE]

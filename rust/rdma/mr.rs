@@ -172,7 +172,7 @@ impl Inner {
     // This function is inlined, because it runs for each reply that has the expected form.
     #[inline(always)]
     fn cover_nothing(&mut self) {
-        if cfg!(xprtrdma_upstream) {
+        if cfg!(xprtrdma_upstream_rxe) {
             return;
         }
         let mr = self.mr.as_ptr();
