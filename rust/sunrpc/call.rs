@@ -31,7 +31,10 @@ use crate::{
         Loan,
         Message, //
     },
-    slot::Slot,
+    slot::{
+        fail_pending,
+        Slot, //
+    },
     transport::Transport,
     xdr_buf::Part,
     xprt::{
@@ -45,7 +48,6 @@ use core::{
 };
 use kernel::{
     prelude::*,
-    sync::atomic::Relaxed,
     types::NotThreadSafe, //
 };
 use xprtrdma_bindings as bindings;
@@ -107,7 +109,8 @@ impl<'a, T: Transport> Call<'a, T> {
     /// again later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
-        if message == Message::Call {
+        // With patch 0005, the RPC client calls `reclaim_request` before it frees the call's pages.
+        if message == Message::Call && !cfg!(xprtrdma_upstream) {
             // SAFETY: The request is being sent, so its task does not encode it at the same time.
             let release = unsafe { (*self.rqst()).rq_release_snd_buf };
             if let Some(release) = release {
@@ -167,7 +170,7 @@ impl<'a, T: Transport> Call<'a, T> {
         if self.slot().is_leased() {
             return Err(EBUSY);
         }
-        self.slot().verdict.store(error.to_errno(), Relaxed);
+        self.slot().verdict.set(error);
         // SAFETY: The pointer is valid by the type invariant.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The queue lock is held. The RPC client pins a request while it is sent.
@@ -208,22 +211,5 @@ impl RunState {
     #[inline]
     fn is_awaited(self) -> bool {
         self.0 & (1 << bindings::RPC_TASK_MSG_PIN_WAIT) != 0
-    }
-}
-
-/// Ends a pending request with an error.
-///
-/// # Safety
-///
-/// The contract is that of [`RunState::of`].
-unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
-    // SAFETY: The request is pinned by the caller's contract, so its task exists.
-    unsafe {
-        (*(*rqst).rq_task).tk_status = error.to_errno();
-        // If the task does not sleep yet, it takes this error for the loss of a connection, and
-        // closes the connection that the cookie identifies. So the cookie is changed to the cookie
-        // of an earlier connection, and the current connection stays open.
-        (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
-        bindings::xprt_complete_rqst((*rqst).rq_task, 0);
     }
 }

@@ -48,9 +48,13 @@ impl<T: Transport> Ops<T> {
         get_srcport: Some(Self::get_srcport),
         buf_alloc: Some(Self::buf_alloc),
         buf_free: Some(Self::buf_free),
+        #[cfg(xprtrdma_upstream)]
+        reclaim_request: Some(Self::reclaim_request),
         prepare_request: Some(Self::prepare_request),
         send_request: Some(Self::send_request),
         abort_send_request: None,
+        #[cfg(xprtrdma_upstream)]
+        poll_for_reply: Some(Self::poll_for_reply),
         wait_for_reply_request: Some(bindings::xprt_wait_for_reply_request_def),
         timer: Some(Self::timer),
         release_request: Some(Self::release_request),

@@ -2,6 +2,11 @@
 
 //! Request slots. A [`Slot`] contains a `struct rpc_rqst`, and a [`Pool`] provides free slots.
 
+mod verdict;
+
+pub(crate) use verdict::fail_pending;
+
+use self::verdict::Verdict;
 use crate::{
     transport::Transport,
     xdr_buf::KnownPage, //
@@ -121,9 +126,7 @@ pub struct Slot<T: Transport> {
     /// Counts the [`Lease`](crate::lease::Lease)s of the request's memory. Before the request ends,
     /// its task waits until the count is zero.
     pub(crate) leases: Holders,
-    /// The negative errno with which the request must end, if the request failed before its task
-    /// slept. Otherwise 0.
-    pub(crate) verdict: Atomic<i32>,
+    pub(crate) verdict: Verdict,
     /// The original `rq_release_snd_buf` of the request, while
     /// [`release_call`](crate::call::release_call) replaces that function. Otherwise `None`.
     pub(crate) release: UnsafeCell<Option<unsafe extern "C" fn(*mut bindings::rpc_rqst)>>,
@@ -154,7 +157,7 @@ impl<T: Transport> Slot<T> {
         try_pin_init!(Self {
             rqst: Opaque::zeroed(),
             leases: Holders::new(),
-            verdict: Atomic::new(0),
+            verdict: Verdict::none(),
             release: UnsafeCell::new(None),
             pinned: UnsafeCell::new(false),
             index,

@@ -3,13 +3,15 @@
 //! A request whose reply is being processed: [`Pinned`].
 
 use super::{
-    fail_pending,
     memory::START_LEN,
     RunState, //
 };
 use crate::{
     lease::Lease,
-    slot::Slot,
+    slot::{
+        fail_pending,
+        Slot, //
+    },
     transport::Transport,
     xdr_buf::{
         Part,
@@ -30,10 +32,7 @@ use core::{
         Ordering, //
     }, //
 };
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
 
 /// A request whose reply is being processed. While it is pinned, it is neither released nor encoded
@@ -211,7 +210,7 @@ impl<T: Transport> Pinned<T> {
         if self.slot().is_leased() {
             return Err(self);
         }
-        self.slot().verdict.store(error.to_errno(), Relaxed);
+        self.slot().verdict.set(error);
         self.finish(|rqst| {
             // SAFETY: `finish` holds the queue lock, and the request is pinned.
             unsafe { fail_pending(rqst, error) }

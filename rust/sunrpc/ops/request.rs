@@ -26,10 +26,7 @@ use crate::{
     },
 };
 use core::ptr;
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed, //
-};
+use kernel::prelude::*;
 use xprtrdma_bindings as bindings;
 
 #[expect(
@@ -90,6 +87,19 @@ impl<T: Transport> Ops<T> {
         }
     }
 
+    /// Called before a request is encoded another time, by a kernel with patch 0005
+    /// (`Documentation/upstream`). Sleeps.
+    #[cfg(xprtrdma_upstream)]
+    pub(super) unsafe extern "C" fn reclaim_request(rqst: *mut bindings::rpc_rqst) {
+        // SAFETY: The RPC client passes a request of a transport of class `T`. It encodes calls
+        // only, so the request is not a callback.
+        let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
+        // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
+        let call = unsafe { Encoded::new(slot) };
+        T::revoke(xprt, &call, Leaving::to_be_encoded());
+        slot.leases.wait();
+    }
+
     pub(super) unsafe extern "C" fn prepare_request(
         rqst: *mut bindings::rpc_rqst,
         buf: *mut bindings::xdr_buf,
@@ -119,12 +129,13 @@ impl<T: Transport> Ops<T> {
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
+        // With patch 0005, `reclaim_request` has done this already.
         // `rq_xtime` is zero in a new request, and `send_request` sets it. So the field is not zero
         // if the request was sent before.
         // SAFETY: By the caller's contract the request is valid.
-        let encoded_anew = unsafe { (*rqst).rq_xtime } != 0;
+        let encoded_anew = !cfg!(xprtrdma_upstream) && unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {
-            let verdict = slot.verdict.xchg(0, Relaxed);
+            let verdict = slot.verdict.take();
             if verdict != 0 {
                 return verdict;
             }
@@ -212,17 +223,7 @@ impl<T: Transport> Ops<T> {
             if let Some(cwnd) = T::abandon(xprt, &Encoded::new(Slot::from_rqst(rqst))) {
                 (*xprt.as_raw()).cwnd = cwnd as usize;
             }
-            if xprt.sender_may_wait() {
-                bindings::xprt_release_rqst_cong(task);
-            } else {
-                // This code has the effect that `xprt_release_rqst_cong` has when no task waits,
-                // but needs no atomic instructions. That function has four.
-                (*rqst).rq_cong = 0;
-                let cong = &mut (*xprt.as_raw()).cong;
-                // CAST: `usize` is wider than `u32`.
-                // NO-OVERFLOW: `cong` includes the credit of this request.
-                *cong = cong.wrapping_sub(bindings::RPC_CWNDSCALE as usize);
-            }
+            xprt.return_credit(task);
         }
     }
 

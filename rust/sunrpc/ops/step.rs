@@ -2,11 +2,16 @@
 
 //! An additional step of an RPC task. The step comes after the task has sent its request, and
 //! before the task sleeps.
+//!
+//! A kernel with patches 0004 and 0006 (`Documentation/upstream`) calls
+//! `rpc_xprt_ops::poll_for_reply` there. With `XPRTRDMA_UPSTREAM=1` that is the step, and the
+//! module does not change `tk_callback`.
 
 use super::Ops;
+#[cfg(not(xprtrdma_upstream))]
+use crate::slot::Slot;
 use crate::{
     call::Waiting,
-    slot::Slot,
     transport::Transport,
     xprt::{
         xprt_of,
@@ -14,7 +19,6 @@ use crate::{
     },
 };
 use xprtrdma_base::{
-    access_once::AccessOnce,
     thread::is_prompt,
     time::Jiffies, //
 };
@@ -39,13 +43,14 @@ impl<T: Transport> Ops<T> {
     /// # Safety
     ///
     /// `rqst` is pinned and has a task. The calling task holds the send lock.
+    #[cfg(not(xprtrdma_upstream))]
     #[inline]
     pub(super) unsafe fn add_step(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
         // SAFETY: By the caller's contract the request has a task. If that task holds the send
         // lock, it runs in this thread, and only its next step reads `tk_callback`.
         unsafe {
             let task = (*rqst).rq_task;
-            let failed = Slot::<T>::from_rqst(rqst).verdict.read_once() != 0;
+            let failed = Slot::<T>::from_rqst(rqst).verdict.is_some();
             if (failed || Self::may_busy_poll(xprt, rqst))
                 && (*xprt.as_raw()).snd_task == task
                 && (*task).tk_callback.is_none()
@@ -55,12 +60,20 @@ impl<T: Transport> Ops<T> {
         }
     }
 
+    /// Adds no step, because the RPC client calls `poll_for_reply`.
+    ///
+    /// # Safety
+    ///
+    /// There are no requirements.
+    #[cfg(xprtrdma_upstream)]
+    pub(super) unsafe fn add_step(_: &Xprt<T>, _: *mut bindings::rpc_rqst) {}
+
     /// Returns true if two conditions hold: no other request is in flight, and the RPC client does
     /// not need the task of this request for a while.
     ///
     /// # Safety
     ///
-    /// The contract of [`Ops::add_step`] applies.
+    /// `rqst` has a task. Either it is pinned, or its task runs in this thread.
     #[inline]
     unsafe fn may_busy_poll(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
         // SAFETY: The contract of this function guarantees this.
@@ -76,6 +89,7 @@ impl<T: Transport> Ops<T> {
     /// The additional step of a task whose request failed while it was being sent. After
     /// [`Pinned::fail`](crate::call::Pinned::fail) the RPC client has recorded the current
     /// connection in the request. Without this step the RPC client would close that connection.
+    #[cfg(not(xprtrdma_upstream))]
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client calls this as the task's next step, and the task has a request.
         unsafe {
@@ -84,9 +98,22 @@ impl<T: Transport> Ops<T> {
         }
     }
 
+    /// Called by a synchronous task that has sent its request, before it sleeps.
+    #[cfg(xprtrdma_upstream)]
+    pub(super) unsafe extern "C" fn poll_for_reply(task: *mut bindings::rpc_task) {
+        // SAFETY: The RPC client calls this in the task's own thread. The task has a request of
+        // class `T` and does nothing else now.
+        unsafe {
+            let rqst = (*task).tk_rqstp;
+            if Self::may_busy_poll(xprt_of::<T>(rqst), rqst) {
+                Self::busy_poll(task);
+            }
+        }
+    }
+
     unsafe extern "C" fn busy_poll(task: *mut bindings::rpc_task) {
-        // SAFETY: The RPC client calls this as the task's next step, because of `add_step`. The
-        // task has a request of class `T` and does nothing else now.
+        // SAFETY: The RPC client calls this as the task's next step, because of `add_step`, or
+        // `poll_for_reply` calls it. The task has a request of class `T` and does nothing else now.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
             // Only a thread of sufficient priority polls, because a thread of low priority would

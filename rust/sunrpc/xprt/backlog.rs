@@ -9,10 +9,7 @@ use crate::{
 };
 use core::ptr;
 use kernel::prelude::*;
-use xprtrdma_base::{
-    access_once::AccessOnce,
-    compat, //
-};
+use xprtrdma_base::compat;
 use xprtrdma_bindings as bindings;
 
 impl<T: Transport> Xprt<T> {
@@ -58,7 +55,7 @@ impl<T: Transport> Xprt<T> {
     pub(crate) unsafe fn free_slot(&self, rqst: *mut bindings::rpc_rqst) {
         // SAFETY: By the caller's contract the request is in a slot of this transport.
         let slot = unsafe { Slot::<T>::from_rqst(rqst) };
-        slot.verdict.write_once(0);
+        slot.verdict.clear();
         if !self.is_backlog_empty() {
             // SAFETY: No thread uses the request. If a task waits on the backlog, the called
             // function zeroes the request and assigns it to the first such task.

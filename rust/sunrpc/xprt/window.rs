@@ -75,6 +75,30 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
+    /// Returns the credit of a request. If a task may be waiting, lets the next sender go on.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the transport's lock. `task` has a request of this transport with a credit.
+    #[inline]
+    pub(crate) unsafe fn return_credit(&self, task: *mut bindings::rpc_task) {
+        // A kernel with patch 0003 makes this check itself.
+        // SAFETY: By the caller's contract the transport's lock is held, which protects `rq_cong`
+        // and the window. The task has a request.
+        unsafe {
+            if cfg!(xprtrdma_upstream) || self.sender_may_wait() {
+                return bindings::xprt_release_rqst_cong(task);
+            }
+            // This code has the effect that `xprt_release_rqst_cong` has when no task waits, but
+            // needs no atomic instructions. That function has four.
+            (*(*task).tk_rqstp).rq_cong = 0;
+            let cong = &mut (*self.as_raw()).cong;
+            // CAST: `usize` is wider than `u32`.
+            // NO-OVERFLOW: `cong` includes the credit of this request.
+            *cong = cong.wrapping_sub(bindings::RPC_CWNDSCALE as usize);
+        }
+    }
+
     /// Returns whether a task may be waiting for the send lock or for a credit.
     ///
     /// # Safety
@@ -82,7 +106,7 @@ impl<T: Transport> Xprt<T> {
     /// The caller holds the transport's lock. A task begins to wait only under the same lock. So no
     /// task begins to wait before the caller releases the lock.
     #[inline]
-    pub(crate) unsafe fn sender_may_wait(&self) -> bool {
+    unsafe fn sender_may_wait(&self) -> bool {
         let xprt = self.as_raw();
         // SAFETY: The code reads words of a valid transport, each with a single access. Other
         // threads may write these words at the same time: a task may stop waiting, and other bits
