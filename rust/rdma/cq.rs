@@ -10,18 +10,24 @@
 //! The thread and the work item never handle completions at the same time. The thread first
 //! announces itself. If the work item is then queued or running, the thread leaves the polling to
 //! it. A work item that is queued later passes its event to the polling thread, if there is one
-//! ([`work`]). So no event is lost. While the thread polls, it needs no event. Before it sleeps or
-//! leaves, it requests the next event, and checks whether a completion has arrived since its last
-//! poll. A device may also report an event that was not requested: a dead device does so once for
-//! each queue. Such an event changes the thread's state ([`poller`]). Then the thread queues the
-//! work item when it leaves. The drain of a queue pair relies on this.
+//! ([`events`]). So no event is lost. While the thread polls, it needs no event. Before it sleeps
+//! or leaves, it requests the next event, and checks whether a completion has arrived since its
+//! last poll. A device may also report an event that was not requested: a dead device does so once
+//! for each queue. Such an event changes the thread's state ([`poller`]). Then the thread queues
+//! the work item when it leaves. The drain of a queue pair relies on this.
 
+// A kernel with patch 0002 (`Documentation/upstream`) offers what `events` does by itself.
+#[cfg_attr(xprtrdma_upstream, path = "cq/claim.rs")]
+mod events;
 mod poller;
+#[cfg(not(xprtrdma_upstream))]
+mod usual;
 
 pub use poller::PollOutcome;
 
+#[cfg(not(xprtrdma_upstream))]
+use self::usual::Usual;
 use core::{
-    mem::offset_of,
     ptr::{self, NonNull},
     sync::atomic::{
         fence,
@@ -61,10 +67,8 @@ pub(crate) struct Cq {
     closed: Atomic<bool>,
     /// The object on which the polling thread sleeps until it is woken.
     bed: Opaque<bindings::rcuwait>,
-    /// ib_core's event handler, which queues the work item.
-    usual: bindings::ib_comp_handler,
-    /// The function that ib_core has set for the work item.
-    usual_work: bindings::work_func_t,
+    #[cfg(not(xprtrdma_upstream))]
+    usual: Usual,
 }
 
 // SAFETY: Verbs objects have no thread affinity.
@@ -83,39 +87,33 @@ impl Cq {
         len: c_int,
         queue: &Queue,
     ) -> Result<Pin<KBox<Self>>> {
-        // SAFETY: By the caller's contract the device is valid.
+        let cq = KBox::<Self>::new_uninit(GFP_KERNEL)?;
+        let context = ptr::from_ref(&*cq).cast_mut().cast();
+        // SAFETY: By the caller's contract the device is valid. No event arrives, and nothing uses
+        // the context, before a queue pair exists whose work could complete.
         let raw = from_err_ptr(unsafe {
             bindings::__ib_alloc_cq_any(
                 device,
-                ptr::null_mut(),
+                context,
                 len,
                 bindings::ib_poll_context_IB_POLL_WORKQUEUE,
                 NAME.as_char_ptr(),
             )
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // If the allocation fails, the object is dropped, which frees the completion queue.
-        let cq = KBox::pin(
-            Self {
-                raw,
-                poller: Atomic::new(poller::NOBODY),
-                closed: Atomic::new(false),
-                bed: Opaque::new(Default::default()),
-                // SAFETY: The call above set the function.
-                usual: unsafe { (*raw.as_ptr()).comp_handler },
-                // SAFETY: The call above set the function.
-                usual_work: unsafe { (*work_of(raw.as_ptr())).func },
-            },
-            GFP_KERNEL,
-        )?;
+        // INVARIANT: The context is this object, which stays where it is.
+        let cq = KBox::into_pin(cq.write(Self {
+            raw,
+            poller: Atomic::new(poller::NOBODY),
+            closed: Atomic::new(false),
+            bed: Opaque::new(Default::default()),
+            #[cfg(not(xprtrdma_upstream))]
+            // SAFETY: ib_core has just made the queue.
+            usual: unsafe { Usual::of(raw.as_ptr()) },
+        }));
         // SAFETY: The queue is not used yet, because no queue pair exists whose work could
         // complete. By the caller's contract the work queue outlives it.
-        unsafe {
-            let raw = raw.as_ptr();
-            (*raw).cq_context = ptr::from_ref(&*cq).cast_mut().cast();
-            (*raw).comp_wq = ptr::from_ref(queue).cast_mut().cast();
-            (*work_of(raw)).func = Some(work);
-        }
+        unsafe { cq.watch(queue)? };
         Ok(cq)
     }
 
@@ -129,37 +127,6 @@ impl Cq {
         // SAFETY: The queue is valid until `drop`. Only the calling thread makes and destroys queue
         // pairs, so no other thread changes the number.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).usecnt.counter) != 0 }
-    }
-
-    #[inline]
-    fn work(&self) -> *mut bindings::work_struct {
-        work_of(self.as_raw())
-    }
-
-    /// Queues the work item, which polls the completion queue. May be called in any context.
-    #[cold]
-    fn wake_worker(&self) {
-        if let Some(usual) = self.usual {
-            // SAFETY: The queue is valid, and ib_core's handler may be called in any context.
-            unsafe { usual(self.as_raw(), ptr::null_mut()) }
-        }
-    }
-
-    /// Runs ib_core's function for the work item. Only the work item calls this.
-    #[inline]
-    fn handle(&self) {
-        if let Some(usual) = self.usual_work {
-            // SAFETY: ib_core had set this function for this work item, which is running.
-            unsafe { usual(self.work()) }
-        }
-    }
-
-    /// Passes an event to the polling thread, or handles completions here if the thread has left.
-    #[cold]
-    fn hand_over(&self) {
-        if !self.call() {
-            self.handle();
-        }
     }
 
     #[cold]
@@ -180,7 +147,7 @@ impl Cq {
         is_over: impl Fn() -> bool,
     ) -> PollOutcome {
         // ORDERING: A full barrier keeps the checks of `may`, `closed` and the work item behind
-        // this change: see `stop_polling`, `close` and `work`.
+        // this change: see `stop_polling`, `close` and [`events`].
         if !self.change(poller::NOBODY, poller::WAITS) {
             return PollOutcome::Left;
         }
@@ -234,19 +201,11 @@ impl Cq {
         }
     }
 
-    #[inline]
-    fn set_handler(&self, handler: bindings::ib_comp_handler) {
-        // SAFETY: The queue is valid. The device may call the old or the new handler: both are
-        // correct at any time. The pointer is written in a single store.
-        unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
-    }
-
     /// Polls until `is_over` returns true. Returns the outcome, and a state. If the queue still has
     /// this state when the thread leaves, the thread need not queue the work item.
     #[inline]
     fn poll(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
-        // SAFETY: The work item is initialised.
-        let item_is_busy = unsafe { bindings::work_busy(self.work()) } != 0;
+        let item_is_busy = self.item_is_busy();
         // ORDERING: If the work item no longer runs, this thread sees the effects of its handlers.
         // The lock in `work_busy` orders this only if the item's worker pool still exists.
         fence(Acquire);
@@ -256,9 +215,9 @@ impl Cq {
         if item_is_busy || self.closed.read_once() {
             return (PollOutcome::Left, poller::WAITS);
         }
-        self.set_handler(Some(event));
+        self.take_events();
         let ended = self.poll_events(is_over);
-        self.set_handler(self.usual);
+        self.leave_events();
         if ended == (PollOutcome::Over, poller::POLLS) {
             // SAFETY: The queue is valid. From now on the device's events queue the work item.
             if unsafe { bindings::xprtrdma_req_notify(self.as_raw()) } {
@@ -283,11 +242,8 @@ impl Cq {
             }
             let mut budget = BUDGET;
             loop {
-                // SAFETY: Only this thread polls, so only it uses the array that ib_core has
-                // allocated for polling.
-                let count = unsafe { bindings::ib_process_cq_direct(self.as_raw(), budget) };
                 // SAFETY: Only this thread polls, and the item does not run.
-                unsafe { self.learn(count) };
+                let count = unsafe { self.handle_some(budget) };
                 // NO-OVERFLOW: The number of handled completions never exceeds the budget.
                 budget = budget.wrapping_sub(count);
                 if budget <= 0 {
@@ -336,24 +292,6 @@ impl Cq {
         }
     }
 
-    /// Feeds a number of completions into the device's interrupt moderation (`rdma_dim`), as
-    /// ib_core does for its work item.
-    ///
-    /// # Safety
-    ///
-    /// The caller polls, and the item does not run.
-    #[inline]
-    unsafe fn learn(&self, count: c_int) {
-        // SAFETY: The queue is valid; only the thread that polls it changes `dim`.
-        unsafe {
-            let dim = (*self.as_raw()).dim;
-            if !dim.is_null() {
-                // CAST: This number of completions is not negative.
-                bindings::rdma_dim(dim, count as u64);
-            }
-        }
-    }
-
     /// Sleeps until the state of the polling thread is no longer `WAITS`, a signal is pending, or
     /// the thread has to freeze.
     #[inline]
@@ -379,14 +317,6 @@ impl Cq {
             self.wake();
         }
         !matches!(was, poller::NOBODY | poller::STOPPED)
-    }
-
-    /// Handles an event that arrives while no polling thread waits for an event.
-    #[cold]
-    fn unexpected(&self) {
-        if !self.call() {
-            self.wake_worker();
-        }
     }
 
     /// Stops the thread that polls, if there is one. A thread that begins to poll later stops at
@@ -433,8 +363,7 @@ impl Cq {
     /// A drain is not enough: `ib_drain_qp()` gives up, without an error to its caller, if the
     /// device does not change the queue pair's state or refuses the drain's work request.
     pub(crate) fn stop(&self) {
-        // SAFETY: The work item is initialised. It stays disabled from now on.
-        unsafe { bindings::disable_work_sync(self.work()) };
+        self.stop_item();
         // If a thread handled completions when the queue was closed, the state is `POLLS_STOPPED`
         // until that thread leaves. If a thread had only arrived, the state is `STOPPED`. Neither
         // that thread nor a thread that arrives later handles completions.
@@ -447,53 +376,5 @@ impl Drop for Cq {
     fn drop(&mut self) {
         // SAFETY: Without a queue pair no event arrives. `ib_free_cq()` waits for the work item.
         unsafe { bindings::ib_free_cq(self.as_raw()) }
-    }
-}
-
-/// Returns ib_core's work item of a queue. The item is in a union, for which different versions of
-/// bindgen generate different types.
-#[inline]
-fn work_of(cq: *mut bindings::ib_cq) -> *mut bindings::work_struct {
-    cq.wrapping_byte_add(WORK).cast()
-}
-
-const WORK: usize = offset_of!(bindings::ib_cq, __bindgen_anon_1);
-
-/// The function of the work item. Unless a thread polls, it does what ib_core's function does.
-///
-/// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
-/// the item is a full barrier too, so a later item finds the thread here. If it finds no thread,
-/// the acquiring load orders the work of the last polling thread before that of the item.
-///
-/// # Safety
-///
-/// Called by the work queue for the item of a queue that a [`Cq`] owns.
-unsafe extern "C" fn work(work: *mut bindings::work_struct) {
-    // SAFETY: By this function's contract a [`Cq`] owns the queue that contains the item. Both are
-    // freed only when the item does not run.
-    let cq = unsafe {
-        let raw: *mut bindings::ib_cq = work.wrapping_byte_sub(WORK).cast();
-        &*(*raw).cq_context.cast::<Cq>()
-    };
-    if cq.poller.read_acquire() == poller::NOBODY {
-        cq.handle();
-    } else {
-        cq.hand_over();
-    }
-}
-
-/// Handles an event while a thread polls.
-///
-/// # Safety
-///
-/// Called by a device for a queue that a [`Cq`] owns, in any context.
-unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
-    // SAFETY: A [`Cq`] owns the queue and exists, as devices call no handler of a destroyed queue.
-    let cq = unsafe { &*context.cast::<Cq>() };
-    // In the usual case the thread sleeps and waits for this event.
-    if cq.change(poller::WAITS, poller::CALLED) {
-        cq.wake();
-    } else {
-        cq.unexpected();
     }
 }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What [`events`](super::events) does, for a kernel with patch 0002 (`Documentation/upstream`).
+//! ib_core asks this module whether a thread takes an event, so nothing in `struct ib_cq` is
+//! replaced.
+
+use super::{
+    poller,
+    Cq, //
+};
+use core::ptr;
+use kernel::{
+    error::to_result,
+    prelude::*,
+    workqueue::Queue, //
+};
+use xprtrdma_base::access_once::AccessOnce;
+use xprtrdma_bindings as bindings;
+
+impl Cq {
+    /// Makes the work item run on `queue`, and makes ib_core ask [`claim`].
+    ///
+    /// # Safety
+    ///
+    /// The queue is not used yet. Its context is this object. `queue` outlives it.
+    pub(super) unsafe fn watch(&self, queue: &Queue) -> Result {
+        // SAFETY: By the caller's contract. The queue is polled by a work item, and not shared.
+        to_result(unsafe {
+            bindings::ib_cq_set_claim(
+                self.as_raw(),
+                ptr::from_ref(queue).cast_mut().cast(),
+                Some(claim),
+            )
+        })
+    }
+
+    /// Queues the work item, which polls the completion queue. May be called in any context.
+    #[cold]
+    pub(super) fn wake_worker(&self) {
+        // SAFETY: The queue is valid and has a work item.
+        unsafe { bindings::ib_cq_queue_work(self.as_raw()) };
+    }
+
+    /// Does nothing, because ib_core asks [`claim`] for each event.
+    pub(super) fn take_events(&self) {}
+
+    /// Does nothing, because ib_core asks [`claim`] for each event.
+    pub(super) fn leave_events(&self) {}
+
+    /// Returns whether the work item is queued or runs.
+    #[inline]
+    pub(super) fn item_is_busy(&self) -> bool {
+        // SAFETY: The queue is valid and has a work item.
+        unsafe { bindings::ib_cq_work_busy(self.as_raw()) }
+    }
+
+    /// Handles at most `budget` completions, and returns their number.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls, and the item does not run.
+    #[inline]
+    pub(super) unsafe fn handle_some(&self, budget: c_int) -> c_int {
+        // SAFETY: The queue is valid. By the caller's contract only this thread polls it.
+        unsafe { bindings::ib_process_cq_claimed(self.as_raw(), budget) }
+    }
+
+    /// Waits for the work item, which does not run afterwards. May sleep.
+    pub(super) fn stop_item(&self) {
+        // SAFETY: The queue is valid and has a work item.
+        unsafe { bindings::ib_cq_disable_work(self.as_raw()) };
+    }
+}
+
+/// Returns whether a thread handles an event of the device, or takes the place of the work item.
+///
+/// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
+/// the item is a full barrier too, so a later item finds the thread here. If it finds no thread,
+/// the acquiring load orders the work of the last polling thread before that of the item.
+///
+/// # Safety
+///
+/// Called by ib_core for a queue that a [`Cq`] owns: for each event, in any context, and by the
+/// work item.
+unsafe extern "C" fn claim(_cq: *mut bindings::ib_cq, context: *mut c_void) -> bool {
+    // SAFETY: A [`Cq`] owns the queue and exists: devices call no handler of a destroyed queue, and
+    // the queue is freed only when the item does not run.
+    let cq = unsafe { &*context.cast::<Cq>() };
+    cq.poller.read_acquire() != poller::NOBODY && cq.call()
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a [`Cq`] takes a device's events and the work item's runs away from ib_core while a thread
+//! polls.
+//!
+//! ib_core offers no way to do this. So this module replaces the event handler and the function of
+//! the work item in `struct ib_cq`, and calls ib_core's own functions if no thread polls.
+
+use super::{
+    poller,
+    usual::{
+        work_of,
+        WORK, //
+    },
+    Cq, //
+};
+use core::ptr;
+use kernel::{
+    prelude::*,
+    workqueue::Queue, //
+};
+use xprtrdma_base::access_once::AccessOnce;
+use xprtrdma_bindings as bindings;
+
+impl Cq {
+    /// Makes the work item run on `queue`, and pass its event to a polling thread.
+    ///
+    /// # Safety
+    ///
+    /// The queue is not used yet. Its context is this object. `queue` outlives it.
+    pub(super) unsafe fn watch(&self, queue: &Queue) -> Result {
+        let raw = self.as_raw();
+        // SAFETY: By the caller's contract no other thread reads the fields.
+        unsafe {
+            (*raw).comp_wq = ptr::from_ref(queue).cast_mut().cast();
+            (*work_of(raw)).func = Some(work);
+        }
+        Ok(())
+    }
+
+    /// Queues the work item, which polls the completion queue. May be called in any context.
+    #[cold]
+    pub(super) fn wake_worker(&self) {
+        if let Some(usual) = self.usual.handler {
+            // SAFETY: The queue is valid, and ib_core's handler may be called in any context.
+            unsafe { usual(self.as_raw(), ptr::null_mut()) }
+        }
+    }
+
+    /// Makes events wake the polling thread directly.
+    #[inline]
+    pub(super) fn take_events(&self) {
+        self.set_handler(Some(event));
+    }
+
+    /// Makes events queue the work item again.
+    #[inline]
+    pub(super) fn leave_events(&self) {
+        self.set_handler(self.usual.handler);
+    }
+
+    #[inline]
+    fn set_handler(&self, handler: bindings::ib_comp_handler) {
+        // SAFETY: The queue is valid. The device may call the old or the new handler: both are
+        // correct at any time. The pointer is written in a single store.
+        unsafe { ptr::write_volatile(&raw mut (*self.as_raw()).comp_handler, handler) }
+    }
+
+    /// Returns whether the work item is queued or runs.
+    #[inline]
+    pub(super) fn item_is_busy(&self) -> bool {
+        // SAFETY: The work item is initialised.
+        unsafe { bindings::work_busy(work_of(self.as_raw())) != 0 }
+    }
+
+    /// Handles at most `budget` completions, and returns their number. Feeds it into the device's
+    /// interrupt moderation (`rdma_dim`), as ib_core does for its work item.
+    ///
+    /// # Safety
+    ///
+    /// The caller polls, and the item does not run.
+    #[inline]
+    pub(super) unsafe fn handle_some(&self, budget: c_int) -> c_int {
+        // SAFETY: Only this thread polls, so only it uses the array that ib_core has allocated for
+        // polling, and only it changes `dim`.
+        unsafe {
+            let count = bindings::ib_process_cq_direct(self.as_raw(), budget);
+            let dim = (*self.as_raw()).dim;
+            if !dim.is_null() {
+                // CAST: This number of completions is not negative.
+                bindings::rdma_dim(dim, count as u64);
+            }
+            count
+        }
+    }
+
+    /// Waits for the work item, which does not run afterwards. May sleep.
+    pub(super) fn stop_item(&self) {
+        // SAFETY: The work item is initialised. It stays disabled from now on.
+        unsafe { bindings::disable_work_sync(work_of(self.as_raw())) };
+    }
+
+    /// Runs ib_core's function for the work item. Only the work item calls this.
+    #[inline]
+    fn handle(&self) {
+        if let Some(usual) = self.usual.work {
+            // SAFETY: ib_core had set this function for this work item, which is running.
+            unsafe { usual(work_of(self.as_raw())) }
+        }
+    }
+
+    /// Passes an event to the polling thread, or handles completions here if the thread has left.
+    #[cold]
+    fn hand_over(&self) {
+        if !self.call() {
+            self.handle();
+        }
+    }
+
+    /// Handles an event that arrives while no polling thread waits for an event.
+    #[cold]
+    fn unexpected(&self) {
+        if !self.call() {
+            self.wake_worker();
+        }
+    }
+}
+
+/// The function of the work item. Unless a thread polls, it does what ib_core's function does.
+///
+/// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
+/// the item is a full barrier too, so a later item finds the thread here. If it finds no thread,
+/// the acquiring load orders the work of the last polling thread before that of the item.
+///
+/// # Safety
+///
+/// Called by the work queue for the item of a queue that a [`Cq`] owns.
+unsafe extern "C" fn work(work: *mut bindings::work_struct) {
+    // SAFETY: By this function's contract a [`Cq`] owns the queue that contains the item. Both are
+    // freed only when the item does not run.
+    let cq = unsafe {
+        let raw: *mut bindings::ib_cq = work.wrapping_byte_sub(WORK).cast();
+        &*(*raw).cq_context.cast::<Cq>()
+    };
+    if cq.poller.read_acquire() == poller::NOBODY {
+        cq.handle();
+    } else {
+        cq.hand_over();
+    }
+}
+
+/// Handles an event while a thread polls.
+///
+/// # Safety
+///
+/// Called by a device for a queue that a [`Cq`] owns, in any context.
+unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
+    // SAFETY: A [`Cq`] owns the queue and exists, as devices call no handler of a destroyed queue.
+    let cq = unsafe { &*context.cast::<Cq>() };
+    // In the usual case the thread sleeps and waits for this event.
+    if cq.change(poller::WAITS, poller::CALLED) {
+        cq.wake();
+    } else {
+        cq.unexpected();
+    }
+}
