@@ -8,7 +8,7 @@ import pathlib
 import signal
 import sys
 
-from .artefacts import ide, kernel, module, root
+from .artefacts import ide, kernel, module, root, upstream
 from .base import cache, chroot, proc
 from .base.paths import REPO
 from .base.ui import LabError, say
@@ -124,14 +124,19 @@ def add_build(commands):
     sub.add_argument("--clippy", action="store_true", help="check with clippy as well")
     sub.add_argument("--variant", choices=list(module.VARIANTS), default="client",
                      help="the client's module, that with the KUnit suites (for a debug kernel), "
-                          "the server's, that of RDS, or the client's for a kernel with the "
-                          "patches of Documentation/upstream (default: client)")
+                          "the server's, that of RDS; or the client's for the debug kernel with "
+                          "the patches of Documentation/upstream, or for a kernel whose rxe alone "
+                          "has its patch (default: client)")
 
     def run(args):
         base = root.path(kernel.arch_of(args.kernel))
         target = kernel.get(base, args.kernel)
         if args.debug:
-            target = kernel.debug(base, target)
+            stock, target = target, kernel.debug(base, target)
+            if args.variant == "upstream":
+                target = upstream.patched(base, stock, target)
+        elif args.variant == "upstream":
+            raise LabError("the patches are built for the debug kernel: add --debug")
         print(module.build(base, target, args.clippy, show=True, variant=args.variant))
         return 0
 
@@ -161,8 +166,8 @@ def machine_options(sub):
                      help="cables between the machines, each with an RDMA device at either end "
                           "(default: 1)")
     sub.add_argument("--upstream", action="store_true",
-                     help="patched rxe (Documentation/upstream), and our module without what the "
-                          "patch replaces")
+                     help="a client with the patches of Documentation/upstream, and our module "
+                          "without what they replace; without --debug, only rxe is patched")
     sub.add_argument("--vers", help="NFS version: also make a mount, at /mnt/nfs")
     sub.add_argument("--mount-opts", default="", help="more mount options")
     sub.add_argument("--export", choices=("mem", "disk"), default="mem",

@@ -21,7 +21,8 @@ VARIANTS = {"client": (NAME, [], ""),
             "suites": (SUITES, ["XPRTRDMA_KUNIT=1"], "-kunit"),
             "server": (SERVER, ["XPRTRDMA_SERVER=1"], "-server"),
             "rds": (RDS, ["XPRTRDMA_RDS=1"], "-rds"),
-            "upstream": (NAME, ["XPRTRDMA_UPSTREAM=1"], "-upstream")}
+            "upstream": (NAME, ["XPRTRDMA_UPSTREAM=1"], "-upstream"),
+            "upstream-rxe": (NAME, ["XPRTRDMA_UPSTREAM=rxe"], "-upstream-rxe")}
 
 
 def directory(kernel, clippy=False, variant="client"):

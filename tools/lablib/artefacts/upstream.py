@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel patches of Documentation/upstream, and rxe with the patches that change it."""
+"""The kernel patches of Documentation/upstream: rxe with the patches that change it, and the debug
+kernel with the patches that change modules."""
 
+import dataclasses
 import pathlib
 import shutil
 import subprocess
@@ -18,8 +20,24 @@ OF = "7.3"
 # name only in the kernel's history.
 CHECKPATCH = ("--strict", "--quiet", "--no-summary", "--terse", "--ignore", "UNKNOWN_COMMIT_ID")
 RXE = "drivers/infiniband/sw/rxe"
-# Increase this number when the recipe below changes what the result contains.
+# Increase this number when the recipes below change what the results contain.
 RECIPE = 1
+# The directories with the modules that are built for the patched debug kernel: those that the
+# patches change, and those that depend on the members of a structure that they change. All other
+# modules only pass pointers to such a structure.
+PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
+# The kernel image contains what patches change in here. These patches are not tried.
+IN_IMAGE = ("rust/", "samples/")
+PARTS_SECONDS = 3600
+# Replaces the modules of the release $3 in $2 by those that were built in $1.
+INSTALL = """
+cd "$1"
+find . -name "*.ko" | while read -r file; do
+    if [ -e "$2/$3/kernel/$file" ]; then
+        strip --strip-debug -o "$2/$3/kernel/$file" "$file"
+    fi
+done
+"""
 
 
 def series():
@@ -90,3 +108,48 @@ def build(root, kernel):
 
     key = cache.key(RECIPE, kernel.release, kernel.tree, *(path.read_text() for path in ours))
     return cache.entry("upstream", key, make) / f"rdma_rxe-{kernel.release}.ko"
+
+
+def patched(root, stock, debug):
+    """Returns the debug kernel with the patches that change modules. Builds the changed modules,
+    and the headers for our module, if they are missing."""
+    ours = [patch for patch in series()
+            if not any(name.startswith(IN_IMAGE) for name in files(patch))]
+
+    def make(target):
+        log = target.with_suffix(".log")
+        log.unlink(missing_ok=True)
+        tree, source = target / "tree", target / "source"
+
+        def run(text, script, *args):
+            proc.run_logged(text, chroot.command(
+                root, ["sh", "-euxc", script, "sh", *args], [cache.directory()]),
+                log, PARTS_SECONDS)
+
+        shutil.copytree(debug.tree, tree, symlinks=True)
+        shutil.copytree(debug.modules, target / "modules", symlinks=True)
+        for part in PARTS:
+            shutil.copytree(stock.tree / part, tree / part)
+        for patch in ours:
+            if found := apply(root, patch, tree):
+                raise LabError(f"{patch.name}: {found[0]}")
+        # Built outside the tree, because the tree has no objects of the kernel image. Some
+        # tracepoints include their header from the tree.
+        for part in PARTS:
+            shutil.copytree(tree / part, source / part)
+        (source / "Kbuild").write_text(f"obj-m := {' '.join(f'{part}/' for part in PARTS)}\n")
+        words = [*debug.make_words(), "KCFLAGS=-w", f"M={source}", "-j2", "modules"]
+        run(f"building modules with {len(ours)} patches for {debug.release} (log: {log})",
+            'cd "$1"; shift; make "$@"', tree, *words)
+        run("installing the modules", INSTALL, source, target / "modules", debug.release)
+        symbols = {}
+        for place in (tree, source):
+            for line in (place / "Module.symvers").read_text().splitlines(keepends=True):
+                symbols[line.split("\t")[1]] = line
+        (tree / "Module.symvers").write_text("".join(symbols.values()))
+        for place in (source, *(tree / part for part in PARTS)):
+            cache.remove(place)
+
+    key = cache.key(RECIPE, debug.tree, INSTALL, *PARTS, *(path.read_text() for path in ours))
+    path = cache.entry("upstream-debug", key, make)
+    return dataclasses.replace(debug, tree=path / "tree", modules=path / "modules")

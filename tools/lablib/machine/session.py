@@ -92,9 +92,12 @@ class Session:
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         if plan.debug and (plan.serving == "ours" or plan.alike) and not plan.server:
             server = self.kernel
-        self.module = module.build(
-            base, self.kernel, variant="upstream" if plan.upstream else "client"
-        ) if plan.client == "ours" else None
+        if plan.upstream and plan.debug:
+            self.kernel = upstream.patched(base, self.stock, self.kernel)
+        variant = ("client" if not plan.upstream else
+                   "upstream" if plan.debug else "upstream-rxe")
+        self.module = (module.build(base, self.kernel, variant=variant)
+                       if plan.client == "ours" else None)
         self.suites = module.build(base, self.kernel, variant="suites") if plan.suites else None
         serving = (module.build(base, server, variant="server")
                    if plan.serving == "ours" else None)
@@ -109,7 +112,7 @@ class Session:
         shutil.copy(native.build(base, "load", of), self.pair.results)
         if plan.provider != "rxe":
             shutil.copy(siw.build(base, server) / "siw.ko", self.pair.results)
-        if plan.upstream:
+        if plan.upstream and not plan.debug:
             shutil.copy(upstream.build(base, self.kernel), self.pair.results)
         self.environment = pair.environment(plan.provider, plan.rails) | {
             "LAB_CLIENT": plan.client, "LAB_SERVER": plan.serving,
