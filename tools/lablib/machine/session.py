@@ -98,7 +98,9 @@ class Session:
                    "upstream" if plan.debug else "upstream-rxe")
         self.module = (module.build(base, self.kernel, variant=variant)
                        if plan.client == "ours" else None)
-        self.suites = module.build(base, self.kernel, variant="suites") if plan.suites else None
+        # The suites test the usual code, so they do not build for a patched kernel.
+        self.suites = (module.build(base, self.kernel, variant="suites")
+                       if plan.suites and not plan.upstream else None)
         serving = (module.build(base, server, variant="server")
                    if plan.serving == "ours" else None)
         self.pair = pair.Pair(base, server, self.kernel, plan.results, plan.memory,
