@@ -147,9 +147,9 @@ impl<S: Service> Ops<S> {
     /// `args` comes from the RPC client.
     unsafe fn try_setup(args: &bindings::xprt_create) -> Result<*mut bindings::rpc_xprt> {
         let xprt = NonNull::new(args.bc_xprt).ok_or(EINVAL)?.as_ptr();
-        // SAFETY: nfsd, which creates the client, holds a reference to the connection. sysfs
-        // (`add_xprt`, root only) does not hold one, but has the pointer only until the first call
-        // to the client is sent, for which nfsd holds its reference.
+        // SAFETY: nfsd creates the client, and holds a reference to the connection. The sysfs file
+        // `add_xprt` passes a pointer without a reference. Only root can write this file, and the
+        // pointer is valid unless the connection ends at the same moment.
         if !unsafe { bindings::svcrdma_is_connection(xprt) } {
             return Err(EINVAL);
         }

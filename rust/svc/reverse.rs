@@ -187,8 +187,8 @@ impl<S: Service> Line<S> {
         let Some(xprt) = xprt.map(NonNull::as_ptr) else {
             return;
         };
-        // SAFETY: The line holds a reference to the transport. sunrpc reads the field without a
-        // lock, and the write is a single one.
+        // SAFETY: The line holds a reference to the transport. The field is read only while a
+        // client is created, which needs the connection.
         unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
         // SAFETY: By the type invariant the line holds this reference, which it drops here.
         unsafe { bindings::xprt_put(xprt) };

@@ -128,11 +128,6 @@ impl<S: Service> Ops<S> {
         let (raw, xid) = unsafe { ((*rqst).rq_xprt, u32::from_be((*rqst).rq_xid)) };
         // SAFETY: The transport is of this class, and the request's task holds a reference to it.
         let line = unsafe { Self::line(raw) };
-        // The RPC client needs the connection only to create its first client. Later only sysfs
-        // reads the field (`add_xprt`), and passes it to `setup` without a reference.
-        // SAFETY: The request's task holds a reference to the transport. sunrpc reads the field
-        // without a lock, and the write is a single one.
-        unsafe { ptr::write_volatile(&raw mut (*raw).bc_xprt, ptr::null_mut()) };
         // SAFETY: The field belongs to the transport until the request is sent.
         unsafe { (*rqst).rq_xtime = kernel::bindings::ktime_get() };
         let outgoing = Outgoing {
