@@ -7,12 +7,12 @@ use crate::{
     count,
     crowd::Crowd,
     events::Events,
+    follow::Follower,
     sizes::REQUESTS, //
 };
 use core::{
     net::SocketAddr,
     sync::atomic::{
-        AtomicBool,
         AtomicU32,
         Ordering::Relaxed, //
     }, //
@@ -46,8 +46,7 @@ pub(crate) struct Door {
     crowd: Arc<Crowd>,
     /// The address of the listener.
     local: SocketAddr,
-    /// Whether the hardware address of `local` has changed.
-    moved: AtomicBool,
+    follower: Arc<Follower>,
     /// The debugfs files of the listener.
     pub(crate) board: Board,
     /// The work queue that handles completions of the listener's connections.
@@ -63,10 +62,10 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
     let queue = Arc::new(WorkQueue::new(&name)?, GFP_KERNEL)?;
     let crowd = Crowd::new()?;
     let door = Door {
+        follower: Follower::new(bell.clone(), queue.clone())?,
         bell,
         crowd,
         local: *addr,
-        moved: AtomicBool::new(false),
         board: Board::new(addr)?,
         queue,
     };
@@ -76,10 +75,14 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
 /// Listens again if the hardware address of the listener's address has changed. May sleep.
 pub(crate) fn follow_address(listener: &Listener) {
     let door = listener.handler();
-    if !door.moved.swap(false, Relaxed) {
+    if !door.follower.is_due() {
         return;
     }
-    match listener.listen_again() {
+    let listens = listener.listen_again();
+    if door.follower.listened() {
+        return;
+    }
+    match listens {
         Ok(()) => pr_info!(
             "listening at {} again: its hardware address has changed\n",
             Show(&door.local)
@@ -137,7 +140,12 @@ impl ListenHandler for Door {
     }
 
     fn moved(&self) {
-        self.moved.store(true, Relaxed);
-        self.bell.ring();
+        self.follower.moved();
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.follower.stop();
     }
 }

@@ -69,6 +69,7 @@ impl Service for Rdma {
     }
 
     fn reject(listener: &Listener) {
+        listener::follow_address(listener);
         listener.handler().reject(listener.take());
     }
 

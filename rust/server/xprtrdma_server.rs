@@ -41,6 +41,7 @@ mod crowd;
 mod driver;
 mod events;
 mod fetch;
+mod follow;
 mod latency;
 mod listener;
 mod log;

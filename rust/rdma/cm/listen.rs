@@ -81,7 +81,8 @@ pub trait ListenHandler: Send + Sync + 'static {
     /// Called when the hardware address that belongs to the listener's address has changed, as when
     /// a bond uses another interface. Requests may now arrive at a device on which the listener
     /// does not listen, until [`Listener::listen_again`] is called. The handler must not call it
-    /// itself. Not called for a listener with a wildcard address.
+    /// itself. Not called for a listener with a wildcard address, nor if the hardware address stays
+    /// the same, as that of a bond with `fail_over_mac=none` does.
     fn moved(&self) {}
 }
 
@@ -237,8 +238,8 @@ impl<H: ListenHandler> Listener<H> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Listener::new`]. The object does not listen any more then, and the
-    /// caller may call this method again.
+    /// Returns the errors of [`Listener::new`]. The object may not listen any more then. The caller
+    /// may call this method again.
     pub fn listen_again(&self) -> Result {
         let mut id = self.id.lock();
         // SAFETY: The id is valid by the type invariant. It holds a reference to its namespace.

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Makes a listener follow its address to another device.
+//!
+//! When the hardware address of the listener's address changes, ib_core moves the GIDs of the
+//! address to another device, in a work item of its own. Nothing orders this work item and the
+//! connection manager's event. So the listener listens again several times.
+
+use core::sync::atomic::{
+    fence,
+    AtomicU32,
+    Ordering::{
+        Relaxed,
+        SeqCst, //
+    }, //
+};
+use kernel::{
+    impl_has_delayed_work,
+    new_delayed_work,
+    new_spinlock,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    },
+    workqueue::{
+        DelayedWork,
+        WorkItem, //
+    }, //
+};
+use xprtrdma_svc::{
+    bell::Bell,
+    util::{
+        cancel_delayed_sync,
+        Jiffies,
+        WorkQueue, //
+    }, //
+};
+
+/// How often a listener listens again, and the number of milliseconds between two times.
+const TIMES: u32 = 4;
+const PAUSE_MS: u32 = 1500;
+
+const AGAIN: u64 = 0;
+
+/// Says when a listener must listen again. It rings the bell of the listener, so that a thread of
+/// the RPC server does so.
+#[pin_data]
+pub(crate) struct Follower {
+    bell: Bell,
+    queue: Arc<WorkQueue>,
+    /// How often the listener must still listen again.
+    left: AtomicU32,
+    /// Whether the listener must listen again now.
+    due: AtomicU32,
+    #[pin]
+    stopped: SpinLock<bool>,
+    #[pin]
+    again: DelayedWork<Follower, AGAIN>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, AGAIN> for Follower { self.again }
+}
+
+impl Follower {
+    /// Creates the follower of a listener. May sleep.
+    pub(crate) fn new(bell: Bell, queue: Arc<WorkQueue>) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                bell,
+                queue,
+                left: AtomicU32::new(0),
+                due: AtomicU32::new(0),
+                stopped <- new_spinlock!(false, "Follower::stopped"),
+                again <- new_delayed_work!("Follower::again"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Records that the hardware address has changed. Does not sleep.
+    pub(crate) fn moved(&self) {
+        self.left.store(TIMES, Relaxed);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        self.due.store(1, Relaxed);
+        // ORDERING: The thread that the bell wakes sees `due`; see `is_due`.
+        fence(SeqCst);
+        self.bell.ring();
+    }
+
+    /// Returns whether the listener must listen again now. The caller must then do so, and call
+    /// [`Follower::listened`].
+    pub(crate) fn is_due(&self) -> bool {
+        // ORDERING: The caller has cleared the flag of the bell, and then reads `due`.
+        fence(SeqCst);
+        self.due.load(Relaxed) != 0 && self.due.swap(0, Relaxed) != 0
+    }
+
+    /// Records that the listener has listened again, or has tried to. Returns whether this happens
+    /// once more later. Does not sleep.
+    pub(crate) fn listened(self: &Arc<Self>) -> bool {
+        let left = self.left.load(Relaxed).saturating_sub(1);
+        self.left.store(left, Relaxed);
+        let stopped = self.stopped.lock();
+        // The work item is queued with the lock held, so that it is not queued after `stop`.
+        if left == 0 || *stopped {
+            return false;
+        }
+        let delay = Jiffies::from_ms(PAUSE_MS).count();
+        let queue = self.queue.queue();
+        // The call fails only if the work item is already queued.
+        let _ = queue.enqueue_delayed::<Arc<Self>, AGAIN>(self.clone(), delay);
+        true
+    }
+
+    /// Stops the follower. Afterwards its work item does not run. May sleep.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        *self.stopped.lock() = true;
+        cancel_delayed_sync::<Self, AGAIN>(self);
+    }
+}
+
+impl WorkItem<AGAIN> for Follower {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.ring();
+    }
+}
