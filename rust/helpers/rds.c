@@ -259,6 +259,9 @@ static void copy_v4(struct socket *sock, unsigned int len,
 
 	lens->nr = 0;
 	lens->each = sizeof(row);
+	/* All connections are in the first namespace. */
+	if (!net_eq(sock_net(sock->sk), &init_net))
+		return;
 	spin_lock_irqsave(&nodes_lock, flags);
 	list_for_each_entry(node, &nodes, item) {
 		if (node->conn->c_isv6)
@@ -284,6 +287,9 @@ static void copy_all(struct socket *sock, unsigned int len,
 
 	lens->nr = 0;
 	lens->each = sizeof(row);
+	/* All connections are in the first namespace. */
+	if (!net_eq(sock_net(sock->sk), &init_net))
+		return;
 	spin_lock_irqsave(&nodes_lock, flags);
 	list_for_each_entry(node, &nodes, item) {
 		lens->nr++;

@@ -214,9 +214,8 @@ pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
         let mut front = Front::new(&Header::default());
         let frame = link.frame(&mut front, 0, (true, false), |_| Ok(()));
         if owed.is_some() {
-            let full = matches!(frame, Frame::Full);
-            link.owed.frame_over(full);
-            if !full {
+            link.owed.frame_over(matches!(frame, Frame::Full));
+            if matches!(frame, Frame::Posted) {
                 Event::AckSent.count();
             }
         }
