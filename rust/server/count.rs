@@ -34,11 +34,6 @@ impl Count {
         }
     }
 
-    /// Returns how often the limit was reached.
-    pub(crate) fn get(&self) -> u64 {
-        self.seen.load(Relaxed)
-    }
-
     /// Adds one to the counter.
     #[cold]
     pub(crate) fn add(&self) {
@@ -141,7 +136,7 @@ fn show((): &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
         &ANSWERS, &SHARE, &ADDRESS, &BUDGET, &READS, &MALFORMED, &WAITING, &REJECTED, &LINES,
         &CROWDED, &HALF_OPEN, &SILENT, &STALLED, &RUDE, &OPTIONS, &OVERRUN, &LOST,
     ] {
-        writeln!(f, "{} {}", count.name, count.get())?;
+        writeln!(f, "{} {}", count.name, count.seen.load(Relaxed))?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use crate::sizes::{
 };
 use core::sync::atomic::{
     AtomicU32,
+    AtomicU64,
     Ordering::Relaxed, //
 };
 use kernel::{
@@ -38,6 +39,10 @@ static FREE: AtomicU32 = AtomicU32::new(0);
 /// calls of all connections of one client address.
 static OF_ONE: AtomicU32 = AtomicU32::new(0);
 static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
+
+/// Number of times that a call could not get memory because other calls held it, and not because
+/// its own connection or address held its maximum. The counter orders no other memory accesses.
+static SHORTAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Sets the memory limit of all calls to an eighth of the host's memory, but within `LEAST_MEMORY`
 /// and `MEMORY`. Must be called once, before the first connection.
@@ -88,12 +93,22 @@ impl Account {
             let may = free_now().leaves(held, OF_ADDRESS.load(Relaxed), pages);
             may.then(|| held.saturating_add(pages))
         });
-        counted.map(|_| ()).map_err(|_| Wait::Address)
+        counted.map(|_| ()).map_err(|held| {
+            if held.saturating_add(pages) <= OF_ADDRESS.load(Relaxed) {
+                SHORTAGES.fetch_add(1, Relaxed);
+            }
+            Wait::Address
+        })
     }
 
     fn give_back(&self, pages: u32) {
         self.pages.fetch_sub(pages, Relaxed);
     }
+}
+
+/// Returns how often a call could not get memory because other calls held it.
+pub(crate) fn shortages() -> u64 {
+    SHORTAGES.load(Relaxed)
 }
 
 fn free_now() -> Budget {
@@ -137,7 +152,12 @@ pub(crate) fn counted_writes(bytes: usize) -> u32 {
 /// of the client address.
 pub(crate) fn take(share: &mut Share, address: &Account, pages: u32) -> Result<Counted, Wait> {
     address.take(pages)?;
-    take_free(share, pages).inspect_err(|_| address.give_back(pages))
+    take_free(share, pages).inspect_err(|wait| {
+        address.give_back(pages);
+        if *wait == Wait::Budget {
+            SHORTAGES.fetch_add(1, Relaxed);
+        }
+    })
 }
 
 fn take_free(share: &mut Share, pages: u32) -> Result<Counted, Wait> {

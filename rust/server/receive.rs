@@ -275,13 +275,13 @@ impl Tended for Handler {
         let this = qp.handler();
         this.reads.trim();
         this.callbacks.tick(&this.events);
-        let in_flight = qp.sends_in_flight();
         let mut grant = this.outbox.grant.lock();
         grant.pause();
         let has_calls = grant.in_process() != 0 || grant.has_unsent();
         drop(grant);
         let holds_memory = this.reads.holds_memory();
         let events = &this.events;
+        let in_flight = || qp.sends_in_flight();
         for act in this.watch.tick(events, in_flight, has_calls, holds_memory) {
             match act {
                 Act::End(cause) => events.end(cause),

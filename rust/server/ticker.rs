@@ -7,6 +7,7 @@
 use crate::{
     count,
     events::Events,
+    memory,
     sizes::{
         PATIENCE,
         RETRY_MS, //
@@ -174,7 +175,7 @@ impl Watch {
         let life = Life::accepting(PATIENCE, iwarp, now());
         Ok(Self {
             completed: AtomicU32::new(0),
-            waits: AtomicU64::new(count::BUDGET.get()),
+            waits: AtomicU64::new(memory::shortages()),
             life: KBox::pin_init(new_spinlock!(life, "Watch::life"), GFP_KERNEL)?,
         })
     }
@@ -209,23 +210,26 @@ impl Watch {
         self.life.lock().option_refused();
     }
 
-    /// Records a tick. `(send_wrs, signalled)` are the numbers of work requests in flight of the
-    /// send queue, and of the signalled ones. `has_calls` says whether calls are in flight, and
+    /// Records a tick. `in_flight` returns the number of work requests in flight of the send queue,
+    /// and the number of the signalled ones. `has_calls` says whether calls are in flight, and
     /// `holds_memory` whether calls hold counted memory. Returns the required actions.
     pub(crate) fn tick(
         &self,
         events: &Events,
-        (send_wrs, signalled): (u32, u32),
+        in_flight: impl FnOnce() -> (u32, u32),
         has_calls: bool,
         holds_memory: bool,
     ) -> [Act; 2] {
         let now = now();
-        let waits = count::BUDGET.get();
-        let others_wait = self.waits.swap(waits, Relaxed) != waits;
+        // A work request that completes between these two lines is counted in neither number.
+        let completed = self.completed.load(Relaxed);
+        let (send_wrs, signalled) = in_flight();
+        let shortages = memory::shortages();
+        let others_wait = self.waits.swap(shortages, Relaxed) != shortages;
         let progress = Progress {
             under_way: send_wrs != 0,
             signalled,
-            completed: self.completed.load(Relaxed),
+            completed,
             is_in_the_way: others_wait && holds_memory,
         };
         let heard = events.ending().ticked(has_calls);

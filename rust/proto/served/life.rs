@@ -39,9 +39,9 @@ pub struct Patience {
     /// answer, and messages for which the client posts no Receive, do not complete, although the
     /// client may be alive and send Calls.
     pub transfer: Millis,
-    /// Maximum time from the post to the completion of a work request, while the connection keeps
-    /// memory from Calls of other connections. The time is measured with an error of its own
-    /// length: a work request may take up to twice as long.
+    /// Maximum time from the post to the completion of a signalled work request, if the connection
+    /// holds memory during all of this time, and other Calls wait for memory. The time is measured
+    /// with an error of its own length: a work request may take up to twice as long.
     pub drain: Millis,
     /// Longest normal time from one tick to the next, with a reserve for a busy host. If more time
     /// passes between two ticks, this host stood still, and the additional time does not count
@@ -60,7 +60,7 @@ pub struct Progress {
     pub signalled: u32,
     /// Number of signalled work requests that have completed so far, probes included.
     pub completed: u32,
-    /// Whether the connection holds memory for which a Call of another connection has waited since
+    /// Whether the connection holds memory, and a Call of any connection has waited for memory since
     /// the last tick.
     pub is_in_the_way: bool,
 }
@@ -235,10 +235,10 @@ impl Life {
         }
         // The numbers wrap. If the mark lies ahead, the difference is a large number.
         let is_past_mark = queue.completed.wrapping_sub(self.mark) <= u32::MAX / 2;
-        if is_past_mark || !queue.under_way {
+        if is_past_mark || !queue.under_way || !queue.is_in_the_way {
             self.mark = queue.completed.wrapping_add(queue.signalled);
             self.marked = now;
-        } else if queue.is_in_the_way && now.since(self.marked) >= self.patience.drain {
+        } else if now.since(self.marked) >= self.patience.drain {
             return self.end(Cause::Transfer);
         }
         if !queue.under_way || has_moved {

@@ -419,7 +419,8 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
     };
     let slow = |second| second / 25;
     assert_eq!(ended_after(|_| true, slow), Some(65));
-    assert_eq!(ended_after(|second| second >= 1000, slow), Some(1000));
+    assert_eq!(ended_after(|second| second >= 1000, slow), Some(1055));
+    assert_eq!(ended_after(|second| second % 60 != 0, slow), None);
     // No other call waits for the memory, or none waits any more.
     assert_eq!(ended_after(|_| false, slow), None);
     assert_eq!(ended_after(|second| second <= 60, slow), None);
