@@ -61,11 +61,12 @@ pub unsafe trait Buffer: Send {
 /// # Safety
 ///
 /// [`PageArray::array`] is the address of an array of page pointers. These pages together hold
-/// [`PageArray::len`] initialised bytes, at least one. Behind the last of these pages the array has
-/// one more element: another page of the value, or the same page again. Some readers load the next
-/// element before they know whether they need it. The array and the pages stay where they are until
-/// the value is dropped, even if the value is moved. The bytes may be read and written. No method
-/// of this trait makes a reference to them, and only the value's owner uses them.
+/// [`PageArray::len`] initialised bytes, at least one. Behind the pointers to these pages the array
+/// has one more element. It points to another page of the value, or to the last of these pages
+/// again. Some readers load the next element before they know whether they need it. The array and
+/// the pages stay where they are until the value is dropped, even if the value is moved. The bytes
+/// may be read and written. No method of this trait makes a reference to them, and only the value's
+/// owner uses them.
 pub unsafe trait PageArray: Send {
     /// Returns the address of the array.
     fn array(&self) -> NonNull<*mut page>;
@@ -114,8 +115,8 @@ pub struct PageRefs {
     len: usize,
 }
 
-/// A list of page addresses. Its owner keeps the empty list, so that the next pages can use its
-/// memory.
+/// A list of page addresses. Its owner keeps the empty list, so that the list of the next pages can
+/// use the same memory.
 ///
 /// # Examples
 ///

@@ -94,8 +94,8 @@ impl Dir {
         // SAFETY: The name ends with a NUL. The parent is null (the root), or by the type invariant
         // an existing directory or an error.
         let dentry = unsafe { bindings::xprtrdma_debugfs_dir(name.as_char_ptr(), parent) };
-        // INVARIANT: `debugfs_create_dir` has just returned it. If no memory is left for the `Arc`,
-        // `dir` is dropped.
+        // INVARIANT: `debugfs_create_dir` has just returned `dentry`. If no memory is left for the
+        // `Arc`, `dir` is dropped.
         let dir = Self {
             dentry,
             _parent: keep,

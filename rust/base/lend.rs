@@ -111,10 +111,11 @@ pub fn page_of(entry: &scatterlist) -> *mut page {
 /// # Safety
 ///
 /// [`Table::entries`] returns initialised entries of a table that is a single array. Each entry
-/// describes at least one byte, and its bytes are in one page. No entry but the last has a mark of
-/// the end of a table, and none was ever mapped for a device. The bytes stay allocated until the
-/// object is dropped. Until then no code reads or writes the bytes through a Rust reference, but
-/// the device may read them, and may write them if [`Table::is_writable`] returns true.
+/// describes at least one byte, and its bytes are in one page. Only the last entry may have the
+/// mark for the end of a table (`SG_END`). No entry was ever mapped for a device. The bytes stay
+/// allocated until the object is dropped. Until then no code reads or writes the bytes through a
+/// Rust reference, but the device may read them, and may write them if [`Table::is_writable`]
+/// returns true.
 ///
 /// # Examples
 ///

@@ -13,7 +13,7 @@
 //! | [`lend`] | memory that is lent to a device |
 //! | `list` | lists that usually have space (server module only) |
 //! | [`log`] | the log's rate limit, formatting of log lines |
-//! | `measuring` | the switch for measurements on request, and their files |
+//! | `measuring` | the switch for latency measurements, and the files with their results |
 //! | `memory` | the amount of memory of the host (server module only) |
 //! | [`net`] | network namespaces, socket addresses |
 //! | [`queue`] | work queues that are safe under memory reclaim |

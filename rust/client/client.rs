@@ -196,7 +196,7 @@ impl Transport for Rdma {
             let timer = RpcTimer {
                 span: Millis::new(call.timer_span().as_ms().into()),
                 // If the connection no longer exists, its state machine ignores the event. So the
-                // default value of `heard` does no harm.
+                // default value of `heard` (the time of the last message) does no harm.
                 heard: heard.unwrap_or_default(),
             };
             link.react(xprt, Event::RpcTimeout { cookie, timer });

@@ -13,8 +13,8 @@
 //! 2. The regions of this connection that slots hold return to the pool, which ends the loans of
 //!    the requests' memory. If the reply to a call has arrived and the call only waited for its
 //!    regions, the call completes.
-//! 3. The send path and the request paths drop their references (send lock, [`Link::current`]).
-//!    This step comes first if [`Link::close`] started the teardown.
+//! 3. The references to the connection in the send lock and in [`Link::current`] are dropped. This
+//!    step comes first if [`Link::close`] started the teardown.
 //! 4. The queue pair is destroyed, and then the regions in the pool.
 //! 5. The completion queue, the rings, the registration for the device's events, the protection
 //!    domain and the identifier of the connection manager are destroyed.
@@ -110,7 +110,8 @@ const KEEPALIVE: KeepaliveConfig = KeepaliveConfig {
     timeout: Millis::from_secs(10),
 };
 
-/// Numbers of the work items of a link: each makes, checks or probes a connection.
+/// Numbers that identify the work items of a link. Each work item makes, checks or probes a
+/// connection.
 const CONNECT: u64 = 0;
 const KEEPALIVE_WORK: u64 = 1;
 const SUSPICION_WORK: u64 = 2;

@@ -75,8 +75,8 @@ use xprtrdma_sunrpc::{
 /// Interval, in milliseconds, at which a waiting worker checks whether the transport still exists.
 const LOOK_MS: u32 = 250;
 
-/// Numbers of two work items: the first ends a connection, and the second destroys the remaining
-/// objects of an ended connection.
+/// Numbers that identify two work items: the first ends a connection, and the second destroys the
+/// remaining objects of an ended connection.
 const END: u64 = 0;
 const DESTRUCTION: u64 = 1;
 

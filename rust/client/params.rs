@@ -145,7 +145,7 @@ pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", setting.parameter())?;
         Net::with_current(|net| {
             common.setting(net, setting, |text| {
-                // The text may contain newlines.
+                // The text may contain newlines, but is shown on one line.
                 let mut entries = text.split_ascii_whitespace().peekable();
                 if entries.peek().is_none() {
                     return write!(f, " {nothing}");
@@ -238,7 +238,7 @@ pub(crate) fn strict() -> bool {
 /// Returns whether servers may invalidate regions, provided that the device proves each
 /// invalidation.
 pub(crate) fn remote_invalidation() -> bool {
-    // The check at module start refuses any other value, so the error cannot occur.
+    // The check at module start refuses invalid values of the parameter, so the error cannot occur.
     settings::remote_invalidation().unwrap_or(false)
 }
 

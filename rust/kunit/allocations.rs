@@ -7,7 +7,7 @@ use xprtrdma_bindings as bindings;
 
 /// Runs `attempt` repeatedly: in the nth run the nth allocation of this thread fails. Stops when a
 /// run makes fewer than n allocations. Returns the number of runs that ended with an error. After
-/// each run `after` checks what is left.
+/// each run the closure `after` checks what the run has left behind.
 ///
 /// A run may succeed although an allocation failed: the allocation may belong to a debugging
 /// facility, or the code may not depend on the allocation.

@@ -32,8 +32,8 @@
 //!   1024 bytes in a message (CM-24).
 //! * While a backchannel is bound, an idle connection is not closed (BC-16).
 //! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
-//! * A server that sends no message while RPC timers fire loses its connection. The number of
-//!   timers doubles each time.
+//! * A connection ends if several RPC timers fire and the server sends no message in this time.
+//!   Each such end doubles the number of timers that must fire on the next connection.
 //! * With several rails, silence is noticed sooner and delays stay short. After one rail fails, the
 //!   first attempt over a rail that is not known to fail starts at once ([`RailFacts`]).
 //! * An RPC timer counts only against the connection over which its call was sent.

@@ -12,7 +12,7 @@
 //! | --- | --- |
 //! | `classify` | received messages of version 2 |
 //! | [`negotiate`] | which version a connection speaks |
-//! | [`probe`] | the message that asks the peer |
+//! | [`probe`] | the message that asks the peer whether it supports version 2 |
 //! | [`refusals`] | the limit on refusals of options |
 
 pub(crate) mod classify;

@@ -11,7 +11,7 @@ pub enum WcStatus {
     /// The operation succeeded.
     Success,
     /// The work request was flushed because the queue pair had failed before for another reason.
-    /// The log may name that reason in parentheses (MAL-002).
+    /// The log may name the other reason in parentheses (MAL-002).
     Flushed,
     /// The server sent a longer message than was agreed (MAL-001). This status means a fault of the
     /// server.

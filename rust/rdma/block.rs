@@ -20,7 +20,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Allocates 2^`order` zeroed pages. May sleep.
+    /// Allocates 2^`order` zeroed pages in one piece. May sleep.
     fn new(order: u32) -> Option<Self> {
         // SAFETY: The callee has no requirements.
         let first = unsafe { bindings::xprtrdma_alloc_pages(order) };
@@ -61,8 +61,8 @@ impl Drop for Run {
 ///
 /// # Invariants
 ///
-/// `raw` contains the addresses of the pages of `runs` in the same order, and then the last address
-/// once more. The bytes of the pages are initialised.
+/// `raw` contains the addresses of the pages of `runs` in the same order, and then the address of
+/// the last page once more. The bytes of the pages are initialised.
 pub(crate) struct Block {
     pub(crate) raw: KVec<*mut bindings::page>,
     pub(crate) runs: KVec<Run>,

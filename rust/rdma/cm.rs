@@ -431,7 +431,7 @@ unsafe fn decode<'a>(
         bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
             // SAFETY: `conn` is the union member that this event sets.
             let conn = unsafe { event.param.conn.as_ref() };
-            // SAFETY: The contract of this function guarantees this.
+            // SAFETY: By this function's contract the handler of the event has not returned.
             let private_data = unsafe { conn_private_data(conn) };
             // SAFETY: An established connection has a device, which exists as long as the id.
             let node = unsafe { (*(*id).device).node_type };

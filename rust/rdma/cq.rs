@@ -14,9 +14,11 @@
 //! or leaves, it requests the next event, and checks whether a completion has arrived since its
 //! last poll. A device may also report an event that was not requested: a dead device does so once
 //! for each queue. Such an event changes the thread's state ([`poller`]). Then the thread queues
-//! the work item when it leaves. The drain of a queue pair relies on this.
+//! the work item when it leaves. The drain of a queue pair relies on the work item being queued in
+//! this case.
 
-// A kernel with patch 0002 (`Documentation/upstream`) offers what `events` does by itself.
+// A kernel with patch 0002 (`Documentation/upstream`) has the function of `events` built in. For
+// such a kernel the module is `cq/claim.rs`.
 #[cfg_attr(xprtrdma_upstream, path = "cq/claim.rs")]
 mod events;
 mod poller;
@@ -146,8 +148,9 @@ impl Cq {
         may: impl FnOnce() -> bool,
         is_over: impl Fn() -> bool,
     ) -> PollOutcome {
-        // ORDERING: A full barrier keeps the checks of `may`, `closed` and the work item behind
-        // this change: see `stop_polling`, `close` and [`events`].
+        // ORDERING: Because of the full barrier in `change`, the checks of `may`, `closed` and the
+        // work item come after this change of the state: see `stop_polling`, `close` and
+        // [`events`].
         if !self.change(poller::NOBODY, poller::WAITS) {
             return PollOutcome::Left;
         }
@@ -227,7 +230,8 @@ impl Cq {
         ended
     }
 
-    /// Handles completions and sleeps, in turn. After `POLLS`, no event of the device is expected.
+    /// Sleeps and handles completions, in turn. If the returned state is `POLLS`, no event was
+    /// requested from the device.
     #[inline]
     fn poll_events(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         let left = 'events: loop {
@@ -253,9 +257,11 @@ impl Cq {
                 if is_over() {
                     return (PollOutcome::Over, poller::POLLS);
                 }
-                // The state changes before the request for an event, which then wakes this thread.
+                // The state changes before the event is requested, so that the event wakes this
+                // thread.
                 if !self.change(poller::POLLS, poller::WAITS) {
-                    // If this thread is woken although nothing completed, it polls once more.
+                    // If an event has arrived since this thread began to poll, the thread polls
+                    // once more.
                     if self.change(poller::POLLS_CALLED, poller::POLLS) {
                         continue;
                     }
@@ -343,7 +349,8 @@ impl Cq {
         });
         match was {
             poller::WAITS => self.wake(),
-            // The woken thread may run late, so the work item handles the completions.
+            // The thread was already woken, but may not run soon. So the work item handles the
+            // completions.
             poller::CALLED => self.wake_worker(),
             _ => {}
         }
@@ -352,7 +359,7 @@ impl Cq {
     /// Forbids polling by threads. A thread that already polls may continue for a short time.
     pub(crate) fn close(&self) {
         // ORDERING: The flag is written before the barrier in `stop_polling`. A polling thread
-        // reads the flag at the same point at which it calls `may`.
+        // reads the flag after a barrier, as it calls `may` after a barrier.
         self.closed.store(true, Relaxed);
         self.stop_polling();
     }
@@ -365,8 +372,8 @@ impl Cq {
     pub(crate) fn stop(&self) {
         self.stop_item();
         // If a thread handled completions when the queue was closed, the state is `POLLS_STOPPED`
-        // until that thread leaves. If a thread had only arrived, the state is `STOPPED`. Neither
-        // that thread nor a thread that arrives later handles completions.
+        // until that thread leaves. If a thread had not yet begun to handle completions, the state
+        // is `STOPPED`. Neither that thread nor a thread that polls later handles completions.
         // SAFETY: The pointer is valid as long as `self`; this may sleep.
         unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }

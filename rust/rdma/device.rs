@@ -19,9 +19,9 @@ use xprtrdma_bindings as bindings;
 /// Drivers whose devices are not trusted when they report that a message invalidated a region. The
 /// list below gives the reason for each.
 ///
-/// A message proves that the peer cannot access its region any more if two conditions hold. First,
-/// the message repeats a value that this host sent with the region's handle (see
-/// [`Echo`](crate::mr::Echo)). Second, the device keeps three promises:
+/// A message that reports an invalidation proves that the peer cannot access the region any more if
+/// two conditions hold. First, the message repeats a value that this host sent with the region's
+/// handle (see [`Echo`](crate::mr::Echo)). Second, the device keeps three promises:
 ///
 /// 1. The device executes the work requests of a send queue in order: when a Send leaves, the
 ///    device has executed the registrations that were posted before that Send.
@@ -125,10 +125,10 @@ pub(crate) unsafe fn executes_again(dev: NonNull<bindings::ib_device>) -> bool {
 /// Records whether one device has executed a registration again.
 ///
 /// A registration that is executed again while its region is valid breaks the connection. This
-/// happens if the device sends again while several messages are in flight, because packets were
-/// lost or the processor was busy. The first such event is recorded here. From then on each queue
-/// pair on the device posts a [fence](crate::qp) before the registrations of each message. The
-/// record outlives protection domains, and lasts until the module is unloaded.
+/// happens if the device sends work requests again while several messages are in flight, because
+/// packets were lost or the processor was busy. The first such event is recorded here. From then on
+/// each queue pair on the device posts a [fence](crate::qp) before the registrations of each
+/// message. The record outlives protection domains, and lasts until the module is unloaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Repetitions(&'static Atomic<bool>);
 

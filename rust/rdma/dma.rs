@@ -101,8 +101,8 @@ impl DmaBuf {
         self.ptr
     }
 
-    /// Returns a scatter/gather element for `len` bytes at `offset`. Both must be inside the
-    /// buffer.
+    /// Returns a scatter/gather element for `len` bytes at `offset`. All these bytes must be inside
+    /// the buffer.
     #[inline]
     pub(crate) fn sge(&self, offset: usize, len: usize) -> bindings::ib_sge {
         bindings::ib_sge {

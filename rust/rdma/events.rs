@@ -36,8 +36,8 @@ impl DeviceEvent {
                 | bindings::ib_event_type_IB_EVENT_CLIENT_REREGISTER
                 | bindings::ib_event_type_IB_EVENT_GID_CHANGE
         );
-        // SAFETY: For this number the union contains a port number. All members of the union are
-        // plain numbers and pointers, so any bits are a valid port number.
+        // SAFETY: For an event with this number the union contains a port number. All members of
+        // the union are plain numbers and pointers, so any bits are a valid port number.
         let port = is_of_port.then(|| unsafe { *raw.element.port_num.as_ref() });
         Self { number, port }
     }

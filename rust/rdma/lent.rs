@@ -29,11 +29,12 @@ use xprtrdma_bindings as bindings;
 ///
 /// - While there is a `lender`, it keeps the memory that `table` describes, and all entries of
 ///   `table` are mapped for `dir` on the device of `pd`.
-/// - `sges` describes the mapped bytes in their order, and does not move before they are unmapped.
+/// - The elements of `sges` describe the mapped bytes in order, and do not move before the bytes
+///   are unmapped.
 pub(crate) struct MappedLoan {
     sges: KVVec<bindings::ib_sge>,
-    // A copy of the lender's table. The lender's table cannot be used, because each mapping stores
-    // its device addresses in its table.
+    // A copy of the lender's table. The lender's table cannot be used, because a mapping stores its
+    // device addresses in the table that is mapped.
     table: KVVec<scatterlist>,
     dir: Direction,
     pd: Arc<Pd>,

@@ -24,7 +24,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A range of pages that is mapped at contiguous device addresses. Both numbers are in bytes.
+/// A range of pages that is mapped at contiguous device addresses: the device address of its first
+/// byte, and its length in bytes.
 struct Mapping {
     addr: u64,
     len: usize,
@@ -335,10 +336,10 @@ unsafe fn map_in_pieces(
 
 /// Makes scatter/gather elements for parts of [`MappedPages`], in ascending order.
 pub(crate) struct Elements<'a> {
-    /// The mappings behind the current one.
+    /// The mappings that follow the current mapping.
     rest: &'a [Mapping],
-    /// The address of the bytes of the current mapping that are not used yet. The next field is the
-    /// number of these bytes.
+    /// The address of the bytes of the current mapping that are not used yet. `len` is the number
+    /// of these bytes.
     addr: u64,
     len: usize,
     lkey: u32,

@@ -32,8 +32,8 @@ use xprtrdma_bindings as bindings;
 
 /// Memory in pages. Newly allocated pages are zeroed.
 ///
-/// A page is freed by dropping a reference to it. So if other code took a reference to a page, that
-/// code keeps the page.
+/// A page is freed when the last reference to it is dropped. So if other code took a reference to a
+/// page, the page exists until that code drops its reference.
 ///
 /// # Invariants
 ///

@@ -193,8 +193,9 @@ impl Pd {
         self.repetitions.is_some_and(|of| of.are_known())
     }
 
-    /// Returns the device's counters of repeated and failed sending. The comparison with a later
-    /// result shows whether the device may have executed a registration again. May sleep.
+    /// Returns the device's counters of repeated and failed sending. A comparison with counters
+    /// that are read later shows whether the device may have executed a registration again. May
+    /// sleep.
     pub(crate) fn sendings(&self) -> Sendings {
         let Some((of, device)) = self.repetitions.zip(self.id.raw_device()) else {
             return Sendings::default();
@@ -210,8 +211,8 @@ impl Pd {
         self.repetitions.is_some_and(|of| of.note())
     }
 
-    /// Returns the number of the last invalidation that has completed, with all work requests
-    /// posted before it.
+    /// Returns the number of the last invalidation that has completed. All work requests that were
+    /// posted before that invalidation have completed too.
     pub(crate) fn retired(&self) -> u64 {
         // `Relaxed` is enough, because the invalidation completed after the device had finished all
         // earlier registrations.

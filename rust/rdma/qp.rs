@@ -15,7 +15,7 @@
 //! | `send_queue`, `chain`, `fence`, `recv_queue`, `config` | parts of the queue pair |
 //!
 //! All completions of a connection arrive at one completion queue and are handled in process
-//! context, one at a time ([`crate::cq`]). So the handlers need no lock among themselves.
+//! context, one at a time ([`crate::cq`]). So handlers need no lock to exclude each other.
 //!
 //! Lock order: the send queue's lock is taken inside the handler's own locks (see [`SendBatch`]).
 //! The receive queue's lock is the innermost one.
@@ -334,10 +334,11 @@ impl<H: QpHandler> Qp<H> {
     ///
     /// rxe then flushes all work requests and does not report the reason (`rxe_requester()` stores
     /// the status in the work request, and `rxe_completer()` flushes it). But the counters show
-    /// that rxe has sent again. All other failures of a queue pair come with a status or an event,
-    /// are caused by this host, or are counted as packets that could not be sent. There are two
-    /// exceptions: rxe may have no memory for a packet, or receive a malformed request from the
-    /// peer. If rxe has also sent again, these are mistaken for a repeated registration.
+    /// that rxe has sent work requests again. All other failures of a queue pair come with a status
+    /// or an event, are caused by this host, or are counted as packets that could not be sent.
+    /// There are two exceptions: rxe may have no memory for a packet, or receive a malformed
+    /// request from the peer. If rxe has also sent work requests again, these failures are mistaken
+    /// for a repeated registration.
     ///
     /// Called by the handlers of failed completions, without locks. May sleep.
     #[cold]

@@ -3,9 +3,9 @@
 //! Memory regions that do not depend on a connection ([`Registrar`], [`Region`]).
 //!
 //! A key is valid for all queue pairs of a protection domain. So the registrar needs only one queue
-//! pair to register regions. That queue pair is connected to itself, and posts nothing else. A peer
-//! can access a region through any queue pair of the domain. Deregistration ends the access, and
-//! needs no queue pair.
+//! pair to register regions. That queue pair is connected to itself, and posts nothing but
+//! registrations. A peer can access a region through any queue pair of the domain. Deregistration
+//! ends the access, and needs no queue pair.
 
 use crate::{
     mr::{
@@ -53,8 +53,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Maximum number of checks whether a registration has completed. The next constant is the time
-/// between two checks.
+/// Maximum number of checks whether a registration has completed. `PAUSE` is the time between two
+/// checks.
 const LOOKS: u32 = 20_000;
 const PAUSE: Delta = Delta::from_micros(100);
 
@@ -261,7 +261,8 @@ impl Registrar {
     /// the first page. `taken` returns true for a key that another region has. May sleep.
     ///
     /// Returns `EINVAL` if the loan covers more pages, has no bytes, or has a gap; `EBUSY` if the
-    /// device cannot address the memory in this way; `EIO` if the registration failed.
+    /// device cannot map the memory so that these offsets are valid; `EIO` if the registration
+    /// failed.
     pub fn expose<L: Loan>(
         self: &Arc<Self>,
         loan: L,

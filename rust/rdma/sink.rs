@@ -138,7 +138,7 @@ impl Sinks {
         }
     }
 
-    /// Keeps a region, or deregisters it if there are enough. May sleep.
+    /// Keeps a region, or deregisters it if enough idle regions are kept already. May sleep.
     fn put(&self, region: IdleMr) {
         let pushed = self.idle.lock().push_within_capacity(region);
         // The region is dropped without the lock.
@@ -207,7 +207,7 @@ pub(crate) struct Sink {
     regions: KVec<Region>,
     pages: Arc<Pages>,
     sinks: Arc<Sinks>,
-    /// The number on the send queue that the Reads' invalidations of the regions have.
+    /// The number that the invalidations of the regions by the Reads have on the send queue.
     seq: u64,
     has_completed: bool,
 }
@@ -369,8 +369,8 @@ impl Sink {
     }
 
     /// Ends the use of the regions. Returns the pages if the Reads were not posted, or have
-    /// invalidated the regions. Otherwise pages and regions are kept until the queue pair is
-    /// drained. May sleep.
+    /// invalidated the regions. Otherwise the pages and the regions are kept until the queue pair
+    /// is drained. May sleep.
     pub(crate) fn end(self) -> Option<Pages> {
         let Self {
             regions,

@@ -226,10 +226,10 @@ impl Blank {
     }
 
     /// Makes the work requests that move all bytes of some lent memory, each with at most
-    /// `most_sges` elements. `place` is a key of the peer, and an offset in its region.
-    /// [`Transfer::end`] returns the memory to its lender. Returns `EINVAL` if there is no memory,
-    /// `EACCES` if the device would write to memory that may only be read, and `EIO` if the memory
-    /// cannot be mapped. May sleep.
+    /// `most_sges` elements. `place` is a key of the peer, and an offset in the region with this
+    /// key. [`Transfer::end`] returns the memory to its lender. Returns `EINVAL` if there is no
+    /// memory, `EACCES` if the device would write to memory that may only be read, and `EIO` if the
+    /// memory cannot be mapped. May sleep.
     #[cfg(xprtrdma_rds)]
     pub fn fill_loan<T: Table + 'static>(
         mut self,
@@ -259,8 +259,8 @@ unsafe impl Send for Transfer {}
 
 impl Transfer {
     /// Creates the work requests for `stretches`, each with at most `most_sges` elements. Returns
-    /// `EINVAL` if the stretches do not lie within the pages in ascending order, if there are none,
-    /// or if the pages are mapped for the other direction. May sleep.
+    /// `EINVAL` if the stretches do not lie within the pages in ascending order, if there are no
+    /// stretches, or if the pages are mapped for the other direction. May sleep.
     pub fn new(
         kind: Kind,
         pages: MappedPages,

@@ -24,7 +24,7 @@ impl WcStatus {
     pub const LOCAL_LENGTH: Self = Self(bindings::ib_wc_status_IB_WC_LOC_LEN_ERR);
     /// The peer did not acknowledge the work request.
     pub const RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR);
-    /// The peer had posted no Receive for the message.
+    /// The peer had posted no Receive for a message of this host.
     pub const RNR_RETRY_EXCEEDED: Self = Self(bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR);
     /// The peer has no memory region with the given key and address, or this host has no right to
     /// access the region.

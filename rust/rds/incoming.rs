@@ -25,13 +25,15 @@ static KEPT: Atomic<usize> = Atomic::new(0);
 /// Counts the messages that this module has delivered to RDS and that RDS has not freed.
 ///
 /// RDS finds the socket for a message by address and port only. So the socket may belong to another
-/// transport. Such a socket does not keep this module loaded.
+/// transport. Such a socket does not keep this module loaded, so unloading must wait until the
+/// count is zero.
 pub(crate) static DELIVERED: Holders = Holders::new();
 
 /// The units that one message uses. Dropping this object subtracts them from the total.
 ///
-/// There is no other limit on messages that wait to be read: programs may read slowly, and a peer
-/// may send to a congested port.
+/// The sysctl `max_recv_allocation` is the only limit on messages that wait until a program reads
+/// them. The limit is needed, because programs may read slowly, and a peer may send to a congested
+/// port.
 struct Units(usize);
 
 impl Units {

@@ -157,7 +157,7 @@ impl Memory {
 }
 
 // SAFETY: By the type invariant the pages stay pinned while the object exists, and the object is
-// its own lender. No code of this module creates a reference to the pages.
+// the lender of its own memory. No code of this module creates a reference to the pages.
 unsafe impl Loan for Memory {
     type Lender = Self;
 

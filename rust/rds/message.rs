@@ -135,7 +135,7 @@ impl Message<'_> {
         let operation = self.asked().operation?;
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
-        // INVARIANT: The new object owns the reference that was taken above. `count` and
+        // INVARIANT: The new object owns the reference that was taken above. `pieces` and
         // `is_writable` describe the operation of the message.
         let held = Held {
             raw: self.raw,
@@ -176,8 +176,9 @@ impl Payload<'_> {
 /// # Invariants
 ///
 /// The object owns a reference to the message `raw`. The table of its operation has `pieces`
-/// entries. `is_writable` is false if the operation writes to the peer's memory. Neither `count`
-/// nor `is_writable` changes after the first attempt to send the message.
+/// entries. `is_writable` is false if the operation writes to the peer's memory. Neither the number
+/// of entries nor the direction of the operation changes after the first attempt to send the
+/// message.
 pub struct Held {
     raw: NonNull<bindings::rds_message>,
     pieces: u32,
@@ -195,7 +196,8 @@ impl Held {
     pub fn lend(&self) -> OperationMemory {
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
-        // INVARIANT: The new object owns the reference taken above. The message is the same.
+        // INVARIANT: The new object owns the reference that was taken above. It refers to the same
+        // message as `self`.
         OperationMemory(Held { ..*self })
     }
 
@@ -287,7 +289,8 @@ impl Lender for OperationMemory {}
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the object owns this reference. It is dropped once.
+        // SAFETY: By the type invariant the object owns this reference. The reference is dropped
+        // only here.
         unsafe { bindings::rds_message_put(self.raw.as_ptr()) };
     }
 }

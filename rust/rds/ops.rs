@@ -166,7 +166,8 @@ impl<T: Transport> Ops<T> {
         let Some(message) = NonNull::new(message) else {
             return EINVAL.to_errno();
         };
-        // SAFETY: The message is valid during the call. RDS passes an offset in its payload.
+        // SAFETY: The message is valid during the call. RDS passes an offset in the message's
+        // payload.
         let at = unsafe { bindings::rdsrdma_offset(message.as_ptr(), sg, offset) };
         // SAFETY: RDS keeps the message during the call.
         let message = unsafe { Message::from_raw(message) };
@@ -235,7 +236,8 @@ impl<T: Transport> Ops<T> {
         on_demand: c_int,
     ) -> *mut c_void {
         if on_demand != 0 {
-            // Memory that is paged on demand cannot be pinned, so it is refused.
+            // Memory that is paged on demand cannot be pinned, so a request for such memory is
+            // refused.
             return compat::not_supported().to_ptr();
         }
         // SAFETY: RDS passes the arguments of `get_mr`, and has pinned the pages.

@@ -153,7 +153,8 @@ impl<T: Transport> Registration<T> {
         // SAFETY: Only the drop of this object destroys connections, and the object is borrowed.
         let trans = unsafe { (*conn).c_trans };
         if trans != &raw mut bindings::rdsrdma_transport {
-            // The peer is this host, and another transport carries the messages within this host.
+            // The peer is this host. Another transport carries the messages within this host, so
+            // this transport refuses the connection.
             return Err(compat::not_supported());
         }
         // SAFETY: Only the drop of this object destroys connections, and the object is borrowed.
@@ -181,8 +182,8 @@ impl<T: Transport> Drop for Registration<T> {
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
         if open {
-            // A thread that is reading a table does not sleep in it. So that thread has left this
-            // module when `rdsrdma_wait_for_preempted` returns.
+            // A thread that reads a table of this module does not sleep during the read. So that
+            // thread has left this module when `rdsrdma_wait_for_preempted` returns.
             // SAFETY: `open` has registered the tables.
             unsafe { bindings::rdsrdma_unregister_tables() };
             // SAFETY: By the type invariant this module has registered the transport.
@@ -204,14 +205,15 @@ impl<T: Transport> Drop for Registration<T> {
             // frees connections.
             node = unsafe { bindings::rdsrdma_next_node(node) };
         }
-        // From now on no message is delivered. But messages that wait to be read still refer to
-        // their connections and to the operations of the transport.
+        // From now on no message is delivered. But messages that wait until a program reads them
+        // still refer to their connections and to the operations of the transport. So this thread
+        // waits until RDS has freed these messages.
         if !DELIVERED.is_none() {
             pr_warn!("waiting until sockets of another transport have no message of this one\n");
         }
         DELIVERED.wait();
-        // The thread that freed the last message may not have left `inc_free` yet, and a thread
-        // may be reading a table.
+        // The thread that freed the last message may not have left `inc_free` yet, and another
+        // thread may still be reading a table of this module.
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_wait_for_preempted() };
         loop {

@@ -58,7 +58,8 @@ impl Owed {
 ///
 /// When a message is acknowledged, the memory of the message and of its operation is freed. A Read
 /// of the operation may still be in flight when the acknowledgement arrives (RDS-59). So
-/// [`Self::advance`] returns only numbers below those of all operations that have not completed.
+/// [`Self::advance`] returns only numbers below the sequence numbers of all operations that have
+/// not completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     heard: u64,

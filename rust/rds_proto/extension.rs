@@ -47,7 +47,7 @@ pub enum Extension {
         /// operation has read from that memory.
         written: bool,
     },
-    /// The number of paths that the peer has. RDMA connections have one.
+    /// The number of paths that the peer has. RDMA connections have one path.
     Paths(u16),
     /// A number that changes when the peer restarts; not used by RDMA connections.
     Generation(u32),
@@ -117,7 +117,8 @@ pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
     if at.wrapping_add(len) > EXTENSION_BYTES {
         return false;
     }
-    // All extensions are one number, whose first byte is the most significant one.
+    // The bytes of all extensions are handled as a single number, whose most significant byte comes
+    // first.
     let own = u128::from(kind) << 120 | u128::from(body) << 56;
     let mask = !(u128::MAX >> bits(len));
     let all = u128::from_be_bytes(*bytes);
@@ -126,14 +127,14 @@ pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
     true
 }
 
-/// Returns the number of bits in a number of bytes below 16.
+/// Returns the number of bits in `bytes` bytes. `bytes` is at most 16.
 fn bits(bytes: usize) -> u32 {
     // CAST, NO-OVERFLOW: The number of bytes is small.
     (bytes as u32).wrapping_mul(8)
 }
 
-/// Returns the type of an extension, and the bytes behind the type: the first of them is the most
-/// significant one, and all others are zero.
+/// Returns the type of an extension, and a number with the bytes behind the type. The first of
+/// these bytes is the most significant byte of the number. Unused bytes of the number are zero.
 fn encoded(extension: Extension) -> (u8, u64) {
     let high = |number: u32| u64::from(number) << 32;
     match extension {

@@ -160,21 +160,22 @@ impl Header {
 }
 
 /// Returns the one's complement sum of the 16-bit words, as in IPv4. The result is all ones if the
-/// words include a correct checksum. The words are read in the byte order of this host, and so must
-/// a checksum be written (RFC 1071, section 2).
+/// words include a correct checksum. The words are read in the byte order of this host. A checksum
+/// must be written in the same byte order (RFC 1071, section 2).
 #[inline]
 fn sum(head: &[u8; HEADER_BYTES]) -> u16 {
     let words = head.chunks_exact(8).map(|word| {
         let word = word.first_chunk().copied().unwrap_or_default();
         u64::from_ne_bytes(word)
     });
-    // The carry out of 16 bits is added again, so the sum of longer words gives the same result.
+    // Words of 64 bits are added, although the checksum consists of words of 16 bits. The result is
+    // the same, because every carry out of the sum is added again.
     let (total, carries) = words.fold((0u64, 0u64), |(total, carries), word| {
         let (total, carry) = total.overflowing_add(word);
         // NO-OVERFLOW: A header has six words of 64 bits, so there are at most five carries.
         (total, carries.wrapping_add(carry.into()))
     });
-    // NO-OVERFLOW: Two numbers of 32 bits and a small one are added as 64 bits.
+    // NO-OVERFLOW: Two numbers of 32 bits and a small number are added as numbers of 64 bits.
     let once = (total & 0xffff_ffff)
         .wrapping_add(total >> 32)
         .wrapping_add(carries);

@@ -8,7 +8,7 @@
 pub enum Status {
     /// The operation succeeded (RDS-40).
     Success = 0,
-    /// The peer refused access: key, offset or length (RDS-41).
+    /// The peer refused the access because of the key, the offset or the length (RDS-41).
     RemoteError = 1,
     /// The program cancelled the operation (RDS-42).
     Canceled = 2,

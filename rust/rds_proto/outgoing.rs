@@ -73,8 +73,8 @@ pub fn complete(header: &mut Header, facts: &Facts) {
         }
     }
     if let Some(cookie) = facts.cookie {
-        // This fails only if the message has an operation too, and the socket layer refuses such a
-        // message.
+        // The extension fits unless the message also has an operation, and the socket layer refuses
+        // a message with a handle and an operation.
         let _ = add(
             &mut header.extensions,
             Extension::RdmaDest {

@@ -15,8 +15,8 @@ pub const MOST: u32 = 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pings {
     open: u32,
-    /// Number of answers that were sent and not acknowledged. The next field is the sequence number
-    /// of the last sent answer.
+    /// Number of answers that were sent and not acknowledged. The field `last` is the sequence
+    /// number of the last sent answer.
     sent: u32,
     last: u64,
 }

@@ -77,8 +77,8 @@ struct Seen {
     step: Step,
     failed: bool,
     data: Data,
-    /// The connection, which is dropped when the connection manager reports a failure or that the
-    /// connection has ended.
+    /// The connection. RDS must shut the connection down when the connection manager reports a
+    /// failure or the end of the connection.
     connection: Option<Arc<Connection<Rds>>>,
 }
 
@@ -156,8 +156,8 @@ impl Events {
         }
     }
 
-    /// Stores the connection, so that an event that ends the connection drops it. Returns an error
-    /// if such an event has already arrived. May sleep.
+    /// Stores the connection, so that RDS shuts the connection down when an event ends the
+    /// connection. Returns an error if such an event has already arrived. May sleep.
     pub(crate) fn attach(&self, connection: &Arc<Connection<Rds>>) -> Result {
         let mut seen = self.seen.lock();
         if seen.failed {

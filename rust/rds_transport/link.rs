@@ -99,8 +99,9 @@ impl<H: QpHandler> Link<H> {
         self.spare.pop()
     }
 
-    /// Keeps an empty transfer, unless enough of them are kept: then it stays where it is. The
-    /// caller drops that one without the lock, because dropping it may sleep.
+    /// Moves an empty transfer from `blank` to the spare transfers. If there are enough spare
+    /// transfers, the transfer stays in `blank`. The caller then drops the transfer after the lock
+    /// is released, because the drop may sleep.
     pub(crate) fn keep_spare(&mut self, blank: &mut Option<Blank>) {
         if self.spare.len() < SPARES {
             *blank = blank

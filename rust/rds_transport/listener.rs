@@ -130,18 +130,17 @@ impl Requests {
         let entered = connection.enter().ok_or_else(not_connected)?;
         if !entered.begin_connecting() {
             if entered.state() == State::Up {
-                // The peer's request shows that the peer no longer has this connection. The peer
-                // will send its request again.
+                // The peer's request shows that the peer no longer has this connection. So this end
+                // disconnects as well. The peer will send its request again.
                 entered.drop_path();
             }
             return Err(EBUSY);
         }
-        // The lock is not taken before the state is checked. A thread that connects to the peer
+        // The lock is taken only after the state was checked. A thread that connects to the peer
         // holds this lock while it waits for the peer's answer, and the peer may be waiting for the
         // answer of this thread.
         let mut place = connection.data().endpoint.lock();
-        // RDS may have dropped the connection and shut the connection down before this thread took
-        // the lock.
+        // RDS may have shut the connection down before this thread took the lock.
         let former = place.take();
         connection.data().end(former);
         if entered.state() != State::Connecting {
@@ -192,7 +191,8 @@ impl Doorway {
 impl Drop for Doorway {
     fn drop(&mut self) {
         let listener = self.0.listener.lock().take();
-        // Dropping the listener also drops its handler, which refers to `Requests`.
+        // Dropping the listener also drops the listener's handler, which holds a reference to
+        // `Requests`.
         drop(listener);
         self.0.driver.accepts.flush();
     }

@@ -126,7 +126,8 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         Ok(transfer) => transfer,
         Err(error) if error == ENOMEM => return Err(error),
         Err(_) => {
-            // Operations in flight may occupy resources that the device needs to map memory.
+            // Operations in flight may occupy resources that the device needs to map memory. So RDS
+            // tries again if operations are in flight.
             let busy = |link: &mut Link<_>| !link.posted.is_empty();
             if connection
                 .data()

@@ -214,7 +214,8 @@ impl QpHandler for Handler {
 
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
-        // No peer has a reason to invalidate a region: the owner of the region revokes it.
+        // A message that invalidates a key, or that carries immediate data, is a protocol error.
+        // Only the owner of a region revokes the region.
         let taken = match (message.immediate(), message.invalidation()) {
             (Immediate::None, None) => this.fragment(message.bytes()),
             _ => {
@@ -235,7 +236,8 @@ impl QpHandler for Handler {
         let this = qp.handler();
         let kind = transfer.kind();
         let (pages, mut spare) = Transfer::end(transfer);
-        // No other thread applies the news, so this may be later than the report of the status.
+        // Only this thread passes the new acknowledged number in `news` to RDS. So the number can
+        // be passed after the status of the operation was reported.
         let ended = this.with_link(|link| {
             link.keep_spare(&mut spare);
             (link.take_posted(), link.advance())
@@ -289,7 +291,8 @@ impl QpHandler for Handler {
 
     fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
         let this = qp.handler();
-        // If a message or a Receive has failed, the operations are only flushed.
+        // If the first failed work request is a Send or a Receive, the operations have not failed
+        // themselves. Their work requests are only flushed.
         let failure = match qp.failure().first {
             Some(work) if work.opcode != Opcode::RdmaWrite => Completion::Flushed,
             _ => completion(status),

@@ -176,8 +176,8 @@ impl Rds {
         let registrar = Registrar::new(&pd)?;
         let mut watched = watch.device.lock();
         if matches!(*watched, Watched::Removed) {
-            // The device is being removed. If it were added to the table, its id would never be
-            // destroyed, and the removal would wait for ever.
+            // The device is being removed. If the device were added to the table now, the id would
+            // never be destroyed, and the removal would wait for ever.
             return Err(ENODEV);
         }
         let device = table.add(pd, registrar)?;

@@ -52,8 +52,8 @@ use xprtrdma_rds_proto::{
     ping::Pings, //
 };
 
-/// When a connection ends, its operations in flight are checked up to `LOOKS` times, with `PAUSE`
-/// between two checks.
+/// When a connection ends, the driver checks up to `LOOKS` times whether operations are in flight,
+/// with a pause of `PAUSE` between two checks.
 const LOOKS: u32 = 100;
 const PAUSE: Delta = Delta::from_millis(5);
 /// Time for which a connection is kept after the device or the peer has ended it.
@@ -63,8 +63,8 @@ const GRACE: Delta = Delta::from_millis(50);
 ///
 /// A device without fast registration cannot make memory accessible to peers. iWARP devices are not
 /// supported for two reasons. On iWARP the end that accepts a connection must not send first, and
-/// RDS does not ensure this order. The registrar also cannot connect its queue pair to itself on
-/// iWARP.
+/// RDS does not ensure this order. On iWARP the registrar also cannot connect its queue pair to
+/// itself, so it cannot register memory.
 pub(crate) fn has_usable_device(id: &CmId) -> bool {
     let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
     DeviceInfo::of(id).is_some_and(fits)
@@ -108,10 +108,11 @@ impl State {
         self.with_link(|link| link.failure.is_some()) != Some(false)
     }
 
-    /// Waits for a short time until the operations in flight have completed. If the peer's device
-    /// has refused an operation, the peer ends the connection, and this host's device may not have
-    /// reported yet how the operation failed. If this host's device has refused an operation of the
-    /// peer, it may not have told the peer's device yet. May sleep.
+    /// Waits for a short time until the operations in flight have completed. The wait has two
+    /// reasons. If the peer's device has refused an operation, the peer ends the connection, and
+    /// this host's device may not have reported yet how the operation failed. If this host's device
+    /// has refused an operation of the peer, this host's device may not have told the peer's device
+    /// yet. May sleep.
     fn settle(&self) {
         let flushed = |link: &mut Link<Handler>| link.failure == Some(Completion::Flushed);
         if self.with_link(flushed) == Some(true) {

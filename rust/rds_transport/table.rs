@@ -116,8 +116,8 @@ impl Table {
 
     /// Adds the region that `make` creates on a device. RDS finds a region by its key alone, so the
     /// keys must differ between devices as well. Therefore `make` receives a function that returns
-    /// whether a key is in use. The error `ENODEV` means that the device was removed. The regions
-    /// of the device were revoked at that time, and a new region would never be revoked.
+    /// whether a key is in use. The error `ENODEV` means that the device was removed. The removal
+    /// has revoked the regions of the device. A region that is added later would never be revoked.
     pub(crate) fn open(
         &mut self,
         device: &Arc<Device>,
@@ -208,8 +208,9 @@ impl Slot {
         if due(&mut memory.life) == Due::Revoke {
             memory.life.revoked();
             let (region, device) = memory.on.take().unzip();
-            // The lock is held until the access has ended: the next thread finds a region that was
-            // revoked, and then for instance lets a program read the RDMA ACK.
+            // The lock is held until the access has ended: the next thread that takes the lock
+            // finds a revoked region, and may then, for example, allow a program to read the RDMA
+            // ACK.
             drop(region);
             drop(memory);
             drop(device);

@@ -174,7 +174,7 @@ impl Seen {
         writeln!(f, "messages: {}", arrived.messages)?;
         // Number of messages that were neither a call nor a reply.
         writeln!(f, "messages dropped: {}", arrived.dropped)?;
-        // Number of calls of which parts were fetched from the client's memory.
+        // Number of calls for which this host fetched parts from the client's memory.
         writeln!(f, "calls with Reads: {}", arrived.reads)?;
         // Number of bytes that were fetched.
         writeln!(f, "bytes read: {}", arrived.read_bytes)?;
@@ -200,7 +200,7 @@ impl Seen {
     }
 }
 
-/// Text of this module or of the kernel that contains only printable characters.
+/// A text that this module or the kernel provides, and that contains only printable characters.
 struct Text<'a>(&'a CStr);
 
 impl fmt::Display for Text<'_> {

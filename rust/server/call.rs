@@ -38,7 +38,8 @@ pub(crate) struct Fetched<H: QpHandler> {
     pub(crate) since: Since,
 }
 
-/// Results of a reply that may be sent in Write chunks. Most replies have at most one such result.
+/// The results of a reply that may be sent in Write chunks. Most replies have at most one such
+/// result.
 pub(crate) enum Marks {
     None,
     One(Span),
@@ -55,7 +56,7 @@ impl Marks {
         }
     }
 
-    /// Replaces the range of each marked result by the range of the result's data in the finished
+    /// Replaces the recorded range of each result by the range of the result's data in the finished
     /// reply.
     #[inline]
     pub(crate) fn correct(&mut self, reply: &Reply<'_>) {
@@ -111,7 +112,7 @@ impl Call {
         }
     }
 
-    /// Marks a result of the reply as one that may be sent in a Write chunk. Returns `E2BIG` if the
+    /// Records that a result of the reply may be sent in a Write chunk. Returns `E2BIG` if the
     /// result is longer than its Write chunk.
     pub(crate) fn mark(&mut self, front: &[u8], from: u32, length: u32) -> Result {
         let parked = self.parked.as_ref().ok_or(EINVAL)?;

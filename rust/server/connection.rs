@@ -195,8 +195,8 @@ impl Connection {
 
     /// Ends the connection, and writes the cause to the log.
     pub(crate) fn detach(&self) {
-        // If no other cause was recorded before, the recorded cause is that the RPC server ends the
-        // connection.
+        // This call records the cause "the RPC server ends the connection", unless another cause
+        // was recorded before.
         self.events.end(Cause::Stopped);
         self.end();
         let cause = self.events.ending().cause();

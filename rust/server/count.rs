@@ -52,15 +52,15 @@ pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
 /// other clients (`responder::budget`).
 pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
 /// Calls that waited because the calls and results of all connections may use at most an eighth of
-/// the host's memory. This limit is at least 16 MiB and at most 128 MiB (`responder::budget`). A
-/// call of at most two pages is not counted (`server::memory`).
+/// the host's memory. The limit of an eighth is at least 16 MiB and at most 128 MiB
+/// (`responder::budget`). A call of at most two pages is not counted (`server::memory`).
 pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
-/// Calls that waited because the maximum number of RDMA Reads was in flight: the number that client
-/// and host support, at most 16. A call that needs more Reads is processed when no other Reads are
-/// in flight (`responder::budget`).
+/// Calls that waited because the maximum number of RDMA Reads was in flight. The maximum is the
+/// number that client and host support, but at most 16. A call that needs more Reads is processed
+/// when no other Reads are in flight (`responder::budget`).
 pub(crate) static READS: Count = Count::new("reads_waited");
-/// Messages that were dropped or refused, including calls with more than 16 Write chunks or 64
-/// segments (`responder::admit`).
+/// Messages that were dropped or refused. They include calls with more than 16 Write chunks or more
+/// than 64 segments (`responder::admit`).
 pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
 /// Connection requests that were rejected because 64 requests of the listener already waited for a
 /// thread (`rdma::cm::listen`).
@@ -83,9 +83,10 @@ static HALF_OPEN: Count = Count::new("ended_half_open");
 /// Connections whose client was silent for 60 s, and then did not answer a probe within 30 s
 /// (`served::life`).
 static SILENT: Count = Count::new("ended_silent");
-/// Connections whose oldest work request in the send queue (an RDMA Read, a Write, a message) did
-/// not complete within 30 s, even if the client continued to send; or within 60 to 120 s, if calls
-/// of other connections waited for memory that this one held (`served::life`).
+/// Connections that ended for one of two reasons (`served::life`). Either no work request in a busy
+/// send queue (an RDMA Read, a Write, a message) completed within 30 s, even if the client
+/// continued to send. Or a work request did not complete within 60 to 120 s, and calls of other
+/// connections waited for memory that this connection held.
 static STALLED: Count = Count::new("ended_send_queue_stalled");
 /// Connections that ended because 16 of their messages were dropped or refused. The count of such
 /// messages decreases by one each minute (`served::life`).

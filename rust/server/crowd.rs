@@ -46,8 +46,8 @@ pub(crate) struct Ending {
     address: Arc<Account>,
     /// Whether a message has arrived since the last tick.
     heard: AtomicBool,
-    /// Whether the connection was idle at the last tick: nothing was in flight, and no message had
-    /// arrived since the tick before.
+    /// Whether the connection was idle at the last tick: no call was in flight, and no message had
+    /// arrived since the previous tick.
     is_idle: AtomicBool,
     has_ended: AtomicBool,
     /// Whether a thread has accepted the connection.
@@ -138,8 +138,8 @@ impl Ending {
         heard
     }
 
-    /// Returns true if the connection seems idle. If it is closed and a call arrives at the same
-    /// moment, the client sends that call again on its next connection.
+    /// Returns true if the connection seems idle. A call may arrive at the moment at which an idle
+    /// connection is closed. The client then sends the call again on its next connection.
     fn is_idle(&self) -> bool {
         self.is_idle.load(Relaxed) && !self.heard.load(Relaxed)
     }

@@ -63,7 +63,8 @@ pub(crate) enum Stage {
         start: usize,
         /// Offset in the RPC message at which the chunk is inserted.
         at: u32,
-        /// The bytes behind the data of the chunk that no Read writes.
+        /// The bytes behind the chunk's data. No Read writes these bytes, so this host fills them
+        /// in.
         fill: Option<Fill>,
     },
 }
@@ -133,9 +134,9 @@ impl Stage {
 }
 
 impl<H: QpHandler> Reading<H> {
-    /// Assembles the message of the call, which no longer waits. `pages` are the pages that the
-    /// Reads of the call have filled, or `None` if the call has no Reads. If the call is refused,
-    /// passes the counted pages to `give_back`.
+    /// Assembles the message of the call. The call no longer waits for memory or for Reads. `pages`
+    /// are the pages that the Reads of the call have filled, or `None` if the call has no Reads. If
+    /// the call is refused, passes the counted pages of the call to `give_back`.
     #[inline(always)]
     pub(crate) fn finish(
         self,

@@ -49,8 +49,8 @@ pub(crate) enum Stage {
     /// The stage until the reply is posted, or is stored because the send queue is full.
     Reply,
     /// The stage until the client's device has acknowledged the RDMA Writes of the reply. Replies
-    /// without RDMA Writes are not counted in this stage, because one completion stands for several
-    /// of their Sends.
+    /// without RDMA Writes are not counted in this stage, because one completion stands for the
+    /// Sends of several replies.
     Write,
 }
 
@@ -60,7 +60,7 @@ const STAGES: [&str; 4] = ["read", "serve", "reply", "write"];
 static TIMES: [[AtomicU64; BUCKETS]; STAGES.len()] =
     [const { [const { AtomicU64::new(0) }; BUCKETS] }; STAGES.len()];
 
-/// Time at which a stage began, in nanoseconds; zero if latency is not measured.
+/// The time at which a stage began, in nanoseconds. The time is zero if latency is not measured.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Since(u64);
 

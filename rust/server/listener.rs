@@ -55,7 +55,7 @@ pub(crate) struct Door {
 
 /// Listens at an address. May sleep.
 pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listener> {
-    // Each work queue needs a name of its own in sysfs.
+    // Each work queue needs a unique name, because the name appears in sysfs.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
     let name = CString::try_from_fmt(fmt!("svcrdma_rs-{number}"))?;

@@ -37,8 +37,8 @@ impl Log {
         Ok(Self(KBox::pin_init(lock, GFP_KERNEL)?))
     }
 
-    /// Returns whether a line about this client may be written to the log now. If not, counts the
-    /// line as left out.
+    /// Returns whether a line about this client may be written to the log now. If the line may not
+    /// be written, counts the line as left out.
     pub(crate) fn may_write(&self, client: IpAddr) -> bool {
         let now = Time::from_millis(now_ms());
         let state = &mut *self.0.lock();

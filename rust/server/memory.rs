@@ -115,17 +115,19 @@ fn free_now() -> Budget {
     Budget::of(FREE.load(Relaxed))
 }
 
-/// Returns how many pages the calls of one connection may hold.
+/// Returns the maximum number of pages that the calls of one connection may hold.
 pub(crate) fn of_one() -> u32 {
     OF_ONE.load(Relaxed)
 }
 
-/// Creates the memory share of a connection that may have this number of RDMA Reads in flight.
+/// Creates the account of the memory that one connection holds. The connection may have `reads`
+/// RDMA Reads in flight.
 pub(crate) fn share(reads: u8) -> Share {
     Share::new(of_one(), reads.into())
 }
 
-/// Returns how many pages to count for a call that reads and writes this number of bytes.
+/// Returns the number of pages to count for a call whose RDMA Reads and results have these numbers
+/// of bytes.
 pub(crate) fn counted(read: u32, written: u32) -> u32 {
     // NO-OVERFLOW: Both numbers are less than 2^20.
     let pages = pages(read as usize).wrapping_add(pages(written as usize));

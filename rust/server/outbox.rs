@@ -137,7 +137,8 @@ impl Outbox {
 
     fn push(&self, answer: Waiting) -> Result {
         let pushed = self.waiting.lock().push_within_capacity(answer);
-        // This cannot fail, because the grant limits the number of stored responses.
+        // The push cannot fail, because the grant limits the number of stored responses to the
+        // capacity of the vector.
         pushed.map_err(|_| ENOSPC)
     }
 
@@ -189,8 +190,8 @@ impl Outbox {
             along,
             unsent,
         })?;
-        // Space may have become free before the response was stored. No later completion may follow
-        // in that case, so this thread tries to post the response.
+        // Space may have become free before the response was stored. In that case perhaps no later
+        // completion posts the response, so this thread tries to post it.
         self.pump(qp).map(|_| ())
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! A call waits in its Receive buffer until three conditions hold: memory is available for its data
 //! and its results, its RDMA Reads can be posted, and its RDMA Reads have completed. No thread
-//! waits. Waiting calls continue in the order of their arrival. They are processed further by
-//! completion handlers, or by a thread that finishes another call.
+//! waits. Waiting calls continue in the order of their arrival. Completion handlers process the
+//! waiting calls further, or a thread that finishes another call does so.
 
 use crate::{
     call::Fetched,
@@ -287,8 +287,8 @@ impl<H: QpHandler> Reads<H> {
         });
         let posted = batch.post_transfer(transfer, None);
         if posted.is_err() {
-            // No completion follows, so the call is removed. Otherwise it would be mistaken for a
-            // call that is posted later.
+            // No completion follows, so the call is removed. Otherwise a later completion would be
+            // attributed to this call.
             let _ = queues.posted.pop();
         }
         posted?;
@@ -363,7 +363,8 @@ impl<H: QpHandler> Reads<H> {
         blank: Option<Blank>,
     ) -> Result<Result<(Stage, KBox<Transfer>), Refusal>> {
         let blank = Self::or_new(blank, qp)?;
-        // The pages need not be cleared, because the Reads and the fills write all bytes.
+        // The pages need not be cleared: the Reads write most bytes, and `fill_in` writes all other
+        // bytes.
         let pages = Pages::of(&self.pool, bytes as usize)?;
         let reads = call.reads().map(|read| Stretch {
             handle: read.handle.0,
@@ -380,7 +381,7 @@ impl<H: QpHandler> Reads<H> {
         match checked.and_then(|()| Stage::of(call, len)) {
             Ok(stage) => Ok(Ok((stage, transfer))),
             Err(refusal) => {
-                // The pages go back to their pool.
+                // The drop of the pages returns them to their pool.
                 drop(Transfer::end(transfer));
                 Ok(Err(refusal))
             }

@@ -180,7 +180,7 @@ impl Handler {
     }
 
     /// Adds Receives until the connection has `receives` Receives. If memory is short, the grant
-    /// does not grow, and the next received call tries again.
+    /// does not grow, and the next call that arrives causes another attempt.
     #[cold]
     fn grow(qp: ArcBorrow<'_, Qp<Self>>, receives: u32) {
         let this = qp.handler();
@@ -293,7 +293,7 @@ impl Tended for Handler {
                         events.end(Cause::Transfer);
                     }
                 }
-                // Nothing is done for `Begin`, because each call is passed on when it arrives.
+                // `Begin` needs no action, because each call is passed on when it arrives.
                 Act::Begin | Act::Nothing => {}
             }
         }
@@ -329,8 +329,8 @@ impl QpHandler for Handler {
             return;
         }
         let bytes = message.bytes();
-        // Each branch that ends the processing returns directly. So the compiler need not move the
-        // call in memory.
+        // Each branch that ends the processing returns at once. So the compiler need not copy the
+        // call.
         let call = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => call,
             Arrival::Refuse(refusal) => {

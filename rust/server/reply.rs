@@ -169,9 +169,10 @@ impl Connection {
     }
 }
 
-/// Moves the counted pages for RDMA Writes from the call to the Writes. These pages are returned
-/// when the Writes have completed. Returns false if the Writes need more pages than were counted
-/// for the call, because a reply of NFSv4.0 may be longer than the longest call.
+/// Moves the pages that are counted for RDMA Writes from the account of the call to the Writes.
+/// These pages stay counted until the Writes have completed. Returns false if the Writes need more
+/// pages than were counted for the call, because a reply of NFSv4.0 may be longer than the longest
+/// call.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     match memory::counted_writes(writes.bytes()) {
         0 => true,
@@ -233,7 +234,7 @@ fn copy(plan: &Plan<'_>, reply: &Reply<'_>, bytes: usize) -> Result<Pages> {
         // NO-OVERFLOW: The spans are parts of a message in memory.
         let end = at.wrapping_add(span.length as usize);
         pages.change(at, end, |offset, part| {
-            // CAST: The span is part of a message in memory, whose length fits.
+            // CAST: The span is part of a message in memory, so its length fits.
             reply.copy(span.from.wrapping_add(offset as u32), part)
         })?;
         at = end;

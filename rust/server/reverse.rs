@@ -63,7 +63,7 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Creates the backchannel of a connection with these limits.
+    /// Creates the backchannel of a connection with the limits in `terms`.
     pub(crate) fn new(terms: &Terms) -> Result<Self> {
         let reverse = Reverse::new(CALLBACKS.into(), terms);
         let lock = new_spinlock!(reverse, "Callbacks::credits");

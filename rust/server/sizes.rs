@@ -119,8 +119,8 @@ pub(crate) const PATIENCE: Patience = Patience {
     tick: Millis::from_secs(5),
     malformed: 16,
 };
-/// Number of milliseconds after which calls that wait for memory of other connections are tried
-/// again.
+/// Number of milliseconds after which this host tries again to process calls that wait for memory
+/// of other connections.
 pub(crate) const RETRY_MS: u64 = 100;
 /// At least one of this number of consecutive work requests is signalled.
 const SIGNAL_EVERY: u32 = 16;
@@ -244,7 +244,7 @@ impl Sizes {
         self.queues.calls.min(FIRST_CALLS.into())
     }
 
-    /// Returns how many Receives a connection has at first.
+    /// Returns the initial number of Receives of a connection.
     pub(crate) fn first_receives(&self) -> u32 {
         // NO-OVERFLOW: All terms are small constants.
         self.first_calls().wrapping_add((SPARE + CALLBACKS).into())

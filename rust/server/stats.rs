@@ -6,7 +6,7 @@ use core::fmt;
 use kernel::sync::atomic::Atomic;
 use xprtrdma_svc::util::AccessOnce;
 
-/// A counter. Only one thread at a time may change it.
+/// A counter. Only one thread at a time may change the counter.
 pub(crate) struct Count(Atomic<usize>);
 
 impl Count {

@@ -124,7 +124,8 @@ impl<H: Tended> Ticker<H> {
         Self: WorkItem<ID, Pointer = Arc<Self>> + kernel::workqueue::HasDelayedWork<Self, ID>,
     {
         let target = self.target.lock();
-        // The work item is queued with the lock held, so that it is not queued after `stop`.
+        // The work item is queued with the lock held, so that the work item is not queued after
+        // `stop` has returned.
         if target.is_some() {
             // CAST: The time is a few seconds.
             let delay = Jiffies::from_ms(ms as u32).count();
@@ -164,7 +165,8 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
 pub(crate) struct Watch {
     /// Number of signalled work requests on the send queue that have completed.
     completed: AtomicU32,
-    /// How often a call of any connection had waited for memory at the last tick.
+    /// The number of times that a call of any connection had waited for memory, as counted at the
+    /// last tick.
     waits: AtomicU64,
     life: Pin<KBox<SpinLock<Life>>>,
 }
@@ -197,7 +199,7 @@ impl Watch {
         }
     }
 
-    /// Counts a refused option. Too many of them end the connection.
+    /// Counts a refused option of version two. Too many refused options end the connection.
     pub(crate) fn refuse_option(&self, events: &Events) {
         let act = self.life.lock().refuse_option();
         if let Act::End(cause) = act {

@@ -72,8 +72,8 @@ impl BcSlot {
         Ok(slot)
     }
 
-    /// Returns one page for the call and one page for the reply. Allocates the two pages at the
-    /// first use.
+    /// Returns two buffers of a page each: one for the call, and one for the reply. Allocates the
+    /// two pages at the first use.
     pub(crate) fn buffers(&mut self) -> Result<(*mut c_void, *mut c_void)> {
         let call = self.call.ensure(PAGE_SIZE, |_| ())?;
         Ok((call, self.reply.ensure(PAGE_SIZE, |_| ())?))
@@ -127,12 +127,12 @@ impl_has_work! {
 }
 
 impl PutWork {
-    /// Makes the work item. Sleeps.
+    /// Creates the work item. Sleeps.
     ///
     /// # Safety
     ///
-    /// `xprt` is a transport. Before the transport is freed, it waits for all work items on the
-    /// queues of `common` that own a reference to the transport.
+    /// `xprt` is a transport. Before the transport is freed, its destruction waits for all work
+    /// items on the queues of `common` that own a reference to the transport.
     pub(crate) unsafe fn new(
         xprt: NonNull<bindings::rpc_xprt>,
         common: Arc<Common>,
@@ -195,7 +195,7 @@ impl<T: Transport> Backchannel<T> {
         })
     }
 
-    /// Returns whether the callback slots have been made.
+    /// Returns whether the callback slots exist.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Acquire)
     }

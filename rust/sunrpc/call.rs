@@ -80,14 +80,14 @@ impl<'a, T: Transport> Call<'a, T> {
     /// The type invariant must hold for `'a`.
     pub(crate) unsafe fn new(slot: &'a Slot<T>) -> Self {
         Self {
-            // SAFETY: The contract of this function guarantees this.
+            // SAFETY: The contract of this function guarantees what the unsafe code requires.
             encoded: unsafe { Encoded::new(slot) },
             _of_this_thread: NotThreadSafe,
         }
     }
 
-    /// Makes later calls of the same procedure use transaction ids that the server cannot foresee
-    /// ([`Encoded::has_secret_xid`]).
+    /// Requests that later calls of the same procedure use transaction ids that the server cannot
+    /// foresee ([`Encoded::has_secret_xid`]).
     #[cold]
     pub fn wants_secret_xid(&self, xprt: &Xprt<T>) {
         // SAFETY: A request that is being sent has a task, and the task has a procedure.
@@ -123,8 +123,8 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 
     /// Delays the release of the call's pages. The pages belong to the security flavour, which
-    /// frees them with the function `release` when the request is encoded again. After this method
-    /// was called, `release` is not called before the leases have ended.
+    /// frees them with the function `release` when the request is encoded again. Once this method
+    /// was called, `release` runs only after the leases have ended.
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
         // SAFETY: Only this thread sends the request, and its task does not encode it now.

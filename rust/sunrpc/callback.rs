@@ -41,10 +41,10 @@ impl<'a, T: Transport> Delivery<'a, T> {
 }
 
 impl<T: Transport> Drop for Delivery<'_, T> {
-    /// Drops the reference. Does not sleep. If this is the last reference, because all users of the
-    /// transport have dropped theirs, [`PutWork`] drops it instead. Dropping the last reference in
-    /// this function could deadlock: the drop waits for the send lock, and the holder of that lock
-    /// may be waiting for the completion handler that runs this code.
+    /// Drops the reference. Does not sleep. If all users of the transport have dropped their
+    /// references, this reference is the last one, and [`PutWork`] drops it instead. Dropping the
+    /// last reference in this function could deadlock: the drop waits for the send lock, and the
+    /// holder of that lock may be waiting for the completion handler that runs this code.
     fn drop(&mut self) {
         let raw = self.0.as_raw();
         // SAFETY: By the type invariant `self` owns a reference. The called function drops the
@@ -53,7 +53,8 @@ impl<T: Transport> Drop for Delivery<'_, T> {
             return;
         }
         if let Some(put_work) = self.0.inner.backchannel.put_work() {
-            // SAFETY: By the type invariant `self` owns a reference, and it is the last one.
+            // SAFETY: By the type invariant `self` owns a reference, and this reference is the last
+            // one.
             unsafe { put_work.put_last() };
         }
     }
@@ -92,9 +93,9 @@ impl<T: Transport> Xprt<T> {
 
     /// Returns whether callbacks can be delivered to the transport.
     pub fn has_callbacks(&self) -> bool {
-        // Callbacks also need a transport that has users, because a delivery must not become the
-        // only user of a transport, and without users no task waits for callbacks. The result may
-        // be outdated at once, because the last user may drop its reference at any time.
+        // A transport without users accepts no callbacks. A delivery must not become the only user
+        // of a transport, and without users no task waits for callbacks. The result may be outdated
+        // at once, because the last user may drop its reference at any time.
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 

@@ -69,7 +69,7 @@ impl<T: Transport> Registration<T> {
         let common = common::Owner::new::<T>()?;
         let class = &raw mut bindings::xprtrdma_class;
         // SAFETY: The class belongs to this module and is not registered. If the class were
-        // registered already, this store would write the value that `setup` already has, and the
+        // registered already, this store would not change the value of `setup`, and the
         // registration below would fail with `EEXIST`.
         unsafe { (*class).setup = Some(setup::<T>) };
         // SAFETY: The class is a complete static object.

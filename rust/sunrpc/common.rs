@@ -51,7 +51,7 @@ pub struct Common {
 
 impl Common {
     /// Returns the work queue for all work that needs no special queue. The queue makes progress
-    /// even under memory reclaim.
+    /// even while the kernel reclaims memory.
     pub fn queue(&self) -> &WorkQueue {
         &self.queue
     }
@@ -66,9 +66,9 @@ impl Common {
     /// waits for the device and for [`Common::completions`], but never for memory that a request
     /// holds or for the RPC client.
     ///
-    /// Tasks wait until their connection is closed. Tasks may wait on the RPC client's queues and
-    /// with the send lock held. When memory is short, the rescuer may be the only worker of a
-    /// queue. So connections are not closed on
+    /// Tasks wait until their connection is closed. A waiting task may occupy a worker of the RPC
+    /// client's queues, and may hold the send lock. When memory is short, the rescuer may be the
+    /// only worker of a queue. So connections are not closed on
     ///
     /// - the RPC client's queues, because their rescuer may be waiting for this very connection to
     ///   close,
@@ -81,10 +81,10 @@ impl Common {
 
     /// Returns the work queue that checks connections periodically. It has its own rescuer.
     ///
-    /// A connection that is about to move to another network path accepts no calls until such a
-    /// check ends this state. The check must not wait behind connection attempts on
-    /// [`Common::queue`], each of which may take a minute. It must not run on [`Common::ends`]
-    /// either, because it allocates memory.
+    /// While a connection is about to move to another network path, the connection accepts no
+    /// calls. Only a periodic check ends this state. The check must not wait behind connection
+    /// attempts on [`Common::queue`], because each attempt may take a minute. The check must not
+    /// run on [`Common::ends`] either, because the check allocates memory.
     pub fn looks(&self) -> &WorkQueue {
         &self.looks
     }
@@ -179,7 +179,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         drop(COMMON.lock().take());
-        // The settings are unregistered now and not when the last reference to `Common` is dropped,
+        // The settings are unregistered now, before the last reference to `Common` is dropped,
         // because the next registration of a class registers the settings again.
         let settings = self.0.settings.lock().take();
         drop(settings);

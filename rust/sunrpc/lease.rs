@@ -8,10 +8,10 @@
 //! V1-105), whatever the driver does.
 //!
 //! The RPC client may encode a request again while its memory is lent, without asking the
-//! transport. Then the head and the pages contain other bytes of the same request. The encoding
-//! would also free the pages that the security flavour had allocated for the previous encoding.
-//! [`Call::lend`](crate::call::Call::lend) delays the release of these pages until the leases have
-//! ended.
+//! transport. After such an encoding the head and the pages contain other bytes of the same
+//! request. The encoding would also free the pages that the security flavour had allocated for the
+//! previous encoding. [`Call::lend`](crate::call::Call::lend) delays the release of these pages
+//! until the leases have ended.
 
 use crate::{
     slot::Slot,

@@ -90,7 +90,8 @@ impl<T: Transport> Ops<T> {
         if let Some(lock) = unsafe { Self::xprt(xprt).lock_connect(task) } {
             T::connect(lock);
         } else {
-            // This does not happen, because the RPC client has just taken the send lock for `task`.
+            // This branch is never executed, because the RPC client has just taken the send lock
+            // for `task`.
             // SAFETY: The RPC client passes a valid transport.
             unsafe { bindings::xprtrdma_xprt_clear_connecting(xprt) };
         }
@@ -136,8 +137,8 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
-        // SAFETY: This is the RPC client's last call for the transport. It holds the send lock and
-        // does not release it.
+        // SAFETY: This is the RPC client's last call for the transport. The RPC client holds the
+        // send lock and does not release it.
         unsafe { destroy::<T>(raw) }
     }
 
@@ -163,7 +164,8 @@ impl<T: Transport> Ops<T> {
 
     unsafe extern "C" fn enable_swap(_xprt: *mut bindings::rpc_xprt) -> c_int {
         // Establishing a connection allocates memory in rdma_cm and in the device's driver. Neither
-        // of them promises progress while memory is being swapped out over the same transport.
+        // rdma_cm nor the driver guarantees progress while memory is being swapped out over the
+        // same transport.
         // LOG: `swapon` was refused.
         pr_warn!("swap files on NFS over RDMA are not supported\n");
         compat::EOPNOTSUPP
@@ -196,7 +198,7 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn bc_free_rqst(rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: The RPC client calls this once for each callback that was delivered.
+        // SAFETY: The RPC client calls this function once for each callback that was delivered.
         unsafe { Xprt::<T>::free_callback(rqst) }
     }
 

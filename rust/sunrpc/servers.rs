@@ -79,9 +79,9 @@ pub struct Server<T> {
 }
 
 impl<T: Any + Send + Sync> Server<T> {
-    /// Creates a reference to the object of the server at address `peer` in network namespace
-    /// `net`. The object is `fresh` if no other reference exists. Returns `ENOMEM` if no memory is
-    /// available. Does not sleep.
+    /// Creates a reference to the object that belongs to the server at address `peer` in network
+    /// namespace `net`. If no other reference exists, `fresh` becomes this object. Returns `ENOMEM`
+    /// if no memory is available. Does not sleep.
     pub(crate) fn new(
         servers: &Arc<Servers>,
         net: u32,
@@ -121,7 +121,7 @@ impl<T: Any + Send + Sync> Server<T> {
         self.key.peer
     }
 
-    /// Returns the shared object, or `None` if the object of this server is not a `T`.
+    /// Returns the shared object, or `None` if the object of this server has another type than `T`.
     pub fn shared(&self) -> Option<&T> {
         (*self.data).downcast_ref()
     }

@@ -81,8 +81,9 @@ pub fn remote_invalidation() -> Result<bool> {
     }
 }
 
-/// Checks the texts of the module parameters as if they were written to the files. Called when the
-/// module is loaded; loading fails with the error that this function returns. May sleep.
+/// Checks the texts of the module parameters in the same manner as texts that are written to the
+/// files. Called when the module is loaded; loading fails with the error that this function
+/// returns. May sleep.
 pub fn check_parameters<C: Check>() -> Result {
     for setting in ALL {
         // SAFETY: The function returns a string that does not change while the module is loaded,
@@ -121,8 +122,9 @@ impl Settings {
         if REGISTERED.xchg(true, Full) {
             return Err(EBUSY);
         }
-        // SAFETY: Because of `REGISTERED`, no thread gets here before the previous registration has
-        // ended. The function is part of this module, which outlives the registration.
+        // SAFETY: Because of the flag `REGISTERED`, no thread executes this code before the
+        // previous registration has ended. The function is part of this module, which outlives the
+        // registration.
         let result = to_result(unsafe { bindings::xprtrdma_register_settings(Some(may_be::<C>)) });
         if let Err(e) = result {
             REGISTERED.store(false, Release);
@@ -154,7 +156,7 @@ impl Settings {
         unsafe { bindings::xprtrdma_settings_changes(net.as_raw()) }
     }
 
-    /// Sets a text, as a write to the file does.
+    /// Sets the text of a setting, as a write to the setting's file does.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn set(&self, net: &Net, setting: Setting, text: &[u8]) -> Result {
         // SAFETY: The settings are registered by the type invariant, and the namespace is
@@ -175,8 +177,8 @@ impl Drop for Settings {
         // SAFETY: The settings are registered by the type invariant. The called function waits
         // until no thread reads or writes the files.
         unsafe { bindings::xprtrdma_unregister_settings() };
-        // ORDERING: Pairs with the exchange in `register`, so that the next registration begins
-        // after the end of this registration.
+        // ORDERING: Pairs with the atomic exchange of `REGISTERED` in `register`, so that the next
+        // registration begins only after the end of this registration.
         REGISTERED.store(false, Release);
     }
 }

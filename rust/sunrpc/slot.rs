@@ -104,7 +104,7 @@ impl Buffers {
     }
 }
 
-/// A request slot: the RPC client's request, and the driver's data for the request.
+/// A request slot, which contains the RPC client's request and the driver's data for the request.
 ///
 /// # Invariants
 ///
@@ -134,8 +134,8 @@ pub struct Slot<T: Transport> {
     /// lock.
     pub(crate) pinned: UnsafeCell<bool>,
     index: u16,
-    /// Whether the slot was not taken since the last [`Pool::trim`]. Only the owner of the slot
-    /// writes this field.
+    /// Whether the slot is idle: no task has taken the slot since the last [`Pool::trim`]. Only the
+    /// owner of the slot writes this field.
     rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
     /// Accessed only with the send lock held.
@@ -148,8 +148,8 @@ pub struct Slot<T: Transport> {
 unsafe impl<T: Transport> Send for Slot<T> {}
 // SAFETY: `rqst` is accessed only under the RPC client's rules. `buffers` is accessed only by the
 // task that owns the slot, or by the thread that has taken the slot from the pool; `release` only
-// by the sender of the request, or by the request's task while no thread can send it; `pinned` only
-// under the queue lock; `known_page` only under the send lock.
+// by the sender of the request, or by the request's task while no thread can send the request;
+// `pinned` only under the queue lock; `known_page` only under the send lock.
 unsafe impl<T: Transport> Sync for Slot<T> {}
 
 impl<T: Transport> Slot<T> {
@@ -209,8 +209,8 @@ pub(crate) struct Pool<T: Transport> {
     buffered: Atomic<usize>,
 }
 
-/// Number of idle slots that keep their buffers. If no memory is left, requests in these slots can
-/// still be sent, and these requests can free memory.
+/// Number of idle slots that keep their buffers when buffers are freed. If no memory is left,
+/// requests in these slots can still be sent, and the end of these requests can free memory.
 pub(crate) const RESERVE: usize = 8;
 
 /// Number of bits in a word of the bitmap.
@@ -275,7 +275,7 @@ impl<T: Transport> Pool<T> {
         Some(slot)
     }
 
-    /// Takes exactly this slot if the slot is free. Returns whether the slot was free.
+    /// Takes the slot `slot` if this slot is free. Returns whether the slot was free.
     fn pop_this(&self, slot: &Slot<T>) -> bool {
         // SAFETY: By the type invariant the bitmap has a bit for this slot.
         unsafe { bindings::xprtrdma_take_this_bit(self.bits(), slot.index.into()) }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! KUnit suites of this crate. The suites run the kernel's own RPC client with a test driver
-//! (`driver`), which answers calls itself.
+//! (module `driver`), which answers calls itself.
 //!
 //! The suites are compiled only into `xprtrdma_rs_kunit.ko`. Other suites are in `rust/rdma`.
 

@@ -14,8 +14,8 @@ use xprtrdma_bindings as bindings;
 macro_rules! trace {
     ($point:ident, |$args:pat_param| $all:expr, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
-        // SAFETY: The operands are the same as in the other arm of this macro, and satisfy the same
-        // requirements.
+        // SAFETY: The operands are the same as in the other branch of this macro, and satisfy the
+        // same requirements.
         unsafe {
             if static_branch_unlikely!(bindings::$point, bindings::tracepoint, key) {
                 let $args = $all;
@@ -85,8 +85,8 @@ pub fn call(what: impl FnOnce() -> (u32, u32, u32, u32, u32, u32)) {
 }
 
 /// Records that memory of a call is about to be registered. The arguments are the transport, the
-/// xid, the handle, the offset, the length, and whether the server may write to the memory. If
-/// false, the server may read from it.
+/// xid, the handle, the offset, the length, and whether the server may write to the memory. If the
+/// last argument is false, the server may only read from the memory.
 #[inline(always)]
 pub fn register(what: impl FnOnce() -> (u32, u32, u32, u64, u32, bool)) {
     trace!(

@@ -61,7 +61,8 @@ pub struct Limits {
 /// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSent {
-    /// A resource is missing, and the driver has called [`Xprt::stop_senders`].
+    /// A resource that the request needs is missing, and the driver has called
+    /// [`Xprt::stop_senders`].
     Wait,
     /// No credit is left: [`Call::take_credit`] returned `false`.
     NoCredit,
@@ -218,8 +219,9 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     /// Creates the driver's data of one slot. Process context, may sleep.
     fn new_slot_data() -> impl PinInit<Self::SlotData, Error>;
 
-    /// Called after the transport was created and before its first request. If this method fails,
-    /// [`Transport::stop`] is called and the transport is destroyed. Process context, may sleep.
+    /// Starts the transport. Called after the transport was created and before its first request.
+    /// If this method fails, [`Transport::stop`] is called and the transport is destroyed. Process
+    /// context, may sleep.
     fn start(xprt: &Xprt<Self>) -> Result;
 
     /// Starts a connection attempt that ends with [`ConnectLock::finish`]. Must not sleep.
@@ -252,8 +254,8 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
         callback: &Callback<'_>,
     ) -> Result<(), NotSent>;
 
-    /// Checks whether the transport can carry a request, which has just been encoded. An error ends
-    /// the request. Task context, may sleep.
+    /// Checks whether the transport can carry a request, which has just been encoded. If this
+    /// method returns an error, the request ends. Task context, may sleep.
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result;
 
     /// Revokes the peer's access to the request's memory, or starts to revoke it. Called if the

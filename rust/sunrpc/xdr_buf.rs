@@ -39,8 +39,8 @@ pub enum Part {
 /// # Invariants
 ///
 /// The structure, its vectors and its pages stay valid while the view exists, and no length grows.
-/// These conditions hold between the encoding and the release of a request. Views are created only
-/// during this time.
+/// These conditions hold from the encoding of a request until its release, and views are created
+/// only during this time.
 #[derive(Clone, Copy)]
 pub struct XdrBuf<'a>(NonNull<bindings::xdr_buf>, PhantomData<&'a ()>);
 
@@ -213,7 +213,7 @@ impl<'a> XdrBuf<'a> {
         } else {
             let others = end.div_ceil(PAGE_SIZE).wrapping_sub(1);
             // SAFETY: By the type invariant the array has an entry for each page of the range, and
-            // `others` entries follow the first.
+            // `others` entries follow the first entry.
             unsafe { slice::from_raw_parts(entry.add(1), others) }
         };
         // SAFETY: By the type invariant the array has an entry for each page of the range.
@@ -305,8 +305,8 @@ impl XdrBytes<'_> {
 }
 
 /// A cache of one entry: the last translated address, and its page. A slot keeps its buffers, so
-/// the cache usually contains the needed page, which saves 10 instructions per RPC. The page of an
-/// address does not change while the memory is allocated. On machines whose memory cannot be
+/// the cache usually contains the needed page. The cache saves 10 instructions per RPC. The page of
+/// an address does not change while the memory is allocated. On machines whose memory cannot be
 /// unplugged, the page of an address never changes (on x86 and arm64 the map of all pages is one
 /// virtual array).
 ///
@@ -367,7 +367,8 @@ fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {
     piece_at(addr, vector.iov_len.wrapping_sub(skipped), page)
 }
 
-/// Returns the piece at address `addr` of the linear mapping. Its first page is `page`.
+/// Returns the piece of `len` bytes at address `addr` of the linear mapping. The piece begins in
+/// page `page`.
 #[inline(always)]
 fn piece_at(addr: *mut u8, len: usize, page: *mut page) -> Piece<'static> {
     Piece {

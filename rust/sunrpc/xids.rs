@@ -7,8 +7,8 @@
 //! from this module proves that the server has received the call.
 //!
 //! The xids come from a bag. A call puts the xid that the RPC client assigned to it into a random
-//! slot of the bag, and takes the xid that was in the slot. So each xid is used once, at a random
-//! time. Each of the [`NUMBERS`] xids in the bag is equally likely, whichever xids were used
+//! slot of the bag, and uses the xid that was in the slot before. So each xid is used once, at a
+//! random time. Each of the [`NUMBERS`] xids in the bag is equally likely, whichever xids were used
 //! before.
 //!
 //! Only calls of certain procedures use the bag: the driver selects these procedures with
@@ -38,8 +38,8 @@ const SECRET: u32 = 1 << 31;
 /// Marks a slot of the bag that holds no xid. A slot with an xid has the [`SECRET`] bit.
 const EMPTY: u32 = 0;
 
-/// Number of calls after which an xid in the bag is discarded. An older xid could be used twice,
-/// because the RPC client's counter wraps around.
+/// Number of calls after which an xid in the bag is discarded. An older xid could be used twice
+/// within 2^30 calls, because the RPC client's counter wraps around.
 pub(crate) const OLD: u32 = 1 << 30;
 
 /// The xids of a transport that a server cannot foresee.
@@ -79,8 +79,8 @@ impl Xids {
     #[cold]
     pub(crate) fn include(&self, procedure: u32) {
         let bits = self.procedures.load(Relaxed);
-        // If two threads include two procedures at the same time, one of the two bits may be lost.
-        // The next call of that procedure includes the procedure again.
+        // If two threads set the bits of two procedures at the same time, one of the two bits may
+        // be lost. The next call of the procedure with the lost bit sets the bit again.
         self.procedures.store(bits | bit(procedure), Relaxed);
     }
 
@@ -124,15 +124,16 @@ impl Xids {
         for place in &self.bag {
             let number = place.load(Relaxed);
             if !is_usable(number, counter) {
-                // If a call has just taken the old xid, the slot contains a new xid, which is not
-                // removed.
+                // If a call has taken the old xid since the load, the slot contains a new xid, and
+                // the exchange does not remove it.
                 let _ = place.cmpxchg(number, EMPTY, Relaxed);
             }
         }
     }
 }
 
-/// Returns whether an xid from the bag may be used now, when the RPC client's counter is `counter`.
+/// Returns whether an xid from the bag may still be used when the RPC client's counter is
+/// `counter`.
 #[inline]
 fn is_usable(drawn: u32, counter: u32) -> bool {
     drawn != EMPTY && counter.wrapping_sub(drawn) & !SECRET < OLD

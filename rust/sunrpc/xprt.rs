@@ -175,7 +175,7 @@ impl<T: Transport> Xprt<T> {
         self.pool().iter()
     }
 
-    /// Returns the number of slots that tasks own. Tasks that wait with a slot are included. The
+    /// Returns the number of slots that tasks own. Slots of tasks that wait are included. The
     /// result is only a hint, because the number may change at any time.
     pub fn slots_in_use(&self) -> usize {
         self.pool().in_use()
@@ -203,8 +203,8 @@ impl<T: Transport> Xprt<T> {
         self.pool().get(index)
     }
 
-    /// Returns the cookie of the current connection, which changes with every connect and every
-    /// close.
+    /// Returns the cookie of the current connection. The cookie changes when a connection is
+    /// established or closed.
     #[inline]
     pub fn connect_cookie(&self) -> u32 {
         // SAFETY: The word is read once, as the RPC client does with `READ_ONCE()`.
@@ -251,8 +251,8 @@ impl<T: Transport> Xprt<T> {
         unsafe { bindings::xprt_force_disconnect(self.as_raw()) }
     }
 
-    /// Returns whether the transport has no users any more. In that case the RPC client destroys
-    /// the transport at once or later.
+    /// Returns whether the transport has no users any more. A transport without users is destroyed
+    /// by the RPC client at once or later.
     pub fn is_dying(&self) -> bool {
         // SAFETY: The transport's memory is valid, and the count of users is read as an atomic
         // variable.
@@ -293,6 +293,6 @@ impl<T: Transport> Xprt<T> {
 ///
 /// `rqst` is valid and belongs to a transport of type `T` that outlives `'a`.
 pub(crate) unsafe fn xprt_of<'a, T: Transport>(rqst: *mut bindings::rpc_rqst) -> &'a Xprt<T> {
-    // SAFETY: The contract of this function guarantees this.
+    // SAFETY: The contract of this function guarantees what the unsafe code requires.
     unsafe { Xprt::from_raw(NonNull::new_unchecked((*rqst).rq_xprt)) }
 }

@@ -33,9 +33,9 @@ struct Shared {
 enum Wire {
     /// The RPC server does not know the listener yet.
     Loose {
-        /// The bell was rung, and the RPC server does not know the listener yet.
+        /// Whether the bell was rung before the RPC server knew the listener.
         rung: bool,
-        /// The listener must be closed.
+        /// Whether the RPC server must close the listener.
         closing: bool,
     },
     Connected(NonNull<bindings::svc_xprt>),
@@ -53,8 +53,8 @@ impl Bell {
         Ok(Self(Arc::pin_init(shared, GFP_KERNEL)?))
     }
 
-    /// Makes a thread of the RPC server accept the connection requests that wait at the listener.
-    /// Process context; does not sleep.
+    /// Wakes a thread of the RPC server, which then accepts the connection requests that wait at
+    /// the listener. Process context; does not sleep.
     pub fn ring(&self) {
         let mut wire = self.0.wire.lock();
         match &mut *wire {
@@ -70,8 +70,8 @@ impl Bell {
         }
     }
 
-    /// Makes a thread of the RPC server close and forget the listener. Process context; does not
-    /// sleep.
+    /// Wakes a thread of the RPC server, which then closes and forgets the listener. Process
+    /// context; does not sleep.
     pub fn close(&self) {
         let mut wire = self.0.wire.lock();
         match &mut *wire {
@@ -89,7 +89,7 @@ impl Bell {
     ///
     /// # Safety
     ///
-    /// `xprt` is the listener. It stays valid until [`Bell::cut`] is called.
+    /// `xprt` is the listener's transport. It stays valid until [`Bell::cut`] is called.
     pub(crate) unsafe fn connect(&self, xprt: NonNull<bindings::svc_xprt>) {
         let mut wire = self.0.wire.lock();
         if let Wire::Loose { rung, closing } = *wire {

@@ -43,7 +43,7 @@ impl<S: Service> Registration<S> {
         // pointer.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
         // This class is registered before the first connection exists. Otherwise another module
-        // could register a class with the same number, and would take this module's connections for
+        // could register a class with the same number, and would treat this module's connections as
         // its own connections.
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(reverse) })?;

@@ -59,8 +59,8 @@ pub(crate) struct Context<S: Service> {
 }
 
 impl<S: Service> Context<S> {
-    /// Creates the context of a call in `memory`. Writes the fields one by one, so that the context
-    /// is not moved.
+    /// Creates the context of a call in `memory`. Writes each field directly to `memory`, so that
+    /// the context is not copied.
     #[inline(always)]
     pub(crate) fn write(
         memory: KBox<MaybeUninit<Self>>,
@@ -98,11 +98,12 @@ impl<S: Service> Context<S> {
         start.min(self.message.len())
     }
 
-    /// Returns the bytes before the RPC server's part of the message, and the driver's data.
+    /// Returns the bytes before the RPC server's part of the message, and the driver's data for the
+    /// call.
     pub(crate) fn front(&mut self) -> (&[u8], &mut S::Call) {
         let start = self.start();
         // SAFETY: The contract of `Buffer` guarantees these bytes. The RPC server uses only the
-        // memory behind these bytes, and no other code uses these bytes.
+        // memory behind these bytes, and no other code uses the bytes before `start`.
         let front = unsafe { slice::from_raw_parts(self.message.start().as_ptr(), start) };
         (front, &mut self.call)
     }
@@ -139,7 +140,8 @@ impl<S: Service> Context<S> {
                 (head, first, Some(array), rest, ptr::null_mut(), 0)
             }
         };
-        // SAFETY: The thread is the caller, so only this function writes its request now.
+        // SAFETY: The calling thread owns the request `rqstp`, so only this function writes the
+        // request now.
         let arg = unsafe { &mut (*rqstp).rq_arg };
         arg.head[0].iov_base = head.cast();
         arg.head[0].iov_len = head_len;

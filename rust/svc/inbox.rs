@@ -26,7 +26,7 @@ use xprtrdma_bindings as bindings;
 /// Maximum number of finished calls whose memory a connection keeps for later calls.
 const SPARE: usize = 16;
 
-/// The queue for the calls that arrive on a connection.
+/// A reference to the queue of the calls that arrive on a connection.
 ///
 /// The inbox accepts calls even before the RPC server knows the connection. The inbox refuses calls
 /// after the RPC server has forgotten the connection.
@@ -89,7 +89,7 @@ impl<S: Service> InboxOwner<S> {
         Ok(Self(Inbox(Arc::pin_init(shared, GFP_KERNEL)?)))
     }
 
-    /// Returns a handle for the code that adds calls to the inbox.
+    /// Returns a reference to the inbox, for the code that adds calls.
     pub fn handle(&self) -> Inbox<S> {
         self.0.clone()
     }
@@ -155,7 +155,8 @@ impl<S: Service> Drop for InboxOwner<S> {
 }
 
 impl<S: Service> Inbox<S> {
-    /// Adds a call, and makes a thread of the RPC server take the call. May sleep for memory.
+    /// Adds a call, and wakes a thread of the RPC server, which takes the call. May sleep for
+    /// memory.
     ///
     /// Fails if there is no memory, if the inbox is full, or if the RPC server has forgotten the
     /// connection. The call and its message are then dropped, and no reply is sent.
@@ -194,7 +195,8 @@ impl<S: Service> Inbox<S> {
         Ok(())
     }
 
-    /// Makes a thread of the RPC server close the connection. Process context; does not sleep.
+    /// Wakes a thread of the RPC server, which then closes the connection. Process context; does
+    /// not sleep.
     pub fn close(&self) {
         let mut state = self.0.state.lock();
         state.closing = true;

@@ -134,7 +134,8 @@ impl<S: Service> Ops<S> {
         Ok(xprt.as_ptr())
     }
 
-    /// Creates a transport that sends calls to the client of a connection, for `xprt_class::setup`.
+    /// Creates a transport that sends calls to the client of a connection. This function is the
+    /// operation `xprt_class::setup`.
     pub(crate) unsafe extern "C" fn setup(
         args: *mut bindings::xprt_create,
     ) -> *mut bindings::rpc_xprt {
@@ -158,18 +159,18 @@ impl<S: Service> Ops<S> {
         let of_us = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
         let sender = S::sender(&of_us.connection);
         // SAFETY: This function's contract covers `args`, and `line` belongs to the connection in
-        // them.
+        // `args`.
         unsafe { reverse::make(args, &of_us.line, sender) }
     }
 
     unsafe extern "C" fn accept(xprt: *mut bindings::svc_xprt) -> *mut bindings::svc_xprt {
         // SAFETY: The RPC server calls this for a listener of this class, which is marked busy.
         let listener = unsafe { SvcXprt::<Listener<S>>::inner(xprt) };
-        // SAFETY: The listener is valid during the call. A request that arrives later sets the flag
-        // again.
+        // SAFETY: The listener is valid during the call. A connection request that arrives later
+        // sets the flag `XPT_CONN` again.
         unsafe { bindings::svcrdma_clear_flag(xprt, bindings::XPT_CONN) };
-        // SAFETY: The service of the listener is valid. The number does not change while the
-        // service runs.
+        // SAFETY: The service of the listener is valid. The maximum message length does not change
+        // while the service runs.
         let longest_call = unsafe { (*(*xprt).xpt_server).sv_max_mesg };
         let accepted = match Place::new() {
             Ok(place) => S::accept(&listener.listener, longest_call).map(|new| (place, new)),
@@ -179,7 +180,7 @@ impl<S: Service> Ops<S> {
             }
         };
         if S::has_requests(&listener.listener) {
-            // The RPC server checks the flag when it takes the listener back.
+            // The RPC server checks the flag `XPT_CONN` after this function has returned.
             // SAFETY: The listener is valid during the call.
             unsafe { bindings::svcrdma_set_flag(xprt, bindings::XPT_CONN) };
         }
@@ -193,8 +194,8 @@ impl<S: Service> Ops<S> {
             connection: accepted.connection,
         };
         // SAFETY: The listener, its namespace and its service are valid. The RPC server receives
-        // the result, and calls these operations for a `Connection<S>`. It has taken a reference to
-        // this module for the connection.
+        // the result, and calls these operations for a `Connection<S>`. The RPC server has taken a
+        // reference to this module for the connection.
         let new = unsafe {
             let (net, serv) = ((*xprt).xpt_net, (*xprt).xpt_server);
             place.make(net, serv, &Self::CONNECTION, &local, of_us)
@@ -230,7 +231,8 @@ impl<S: Service> Ops<S> {
     }
 
     unsafe extern "C" fn recvfrom(rqstp: *mut bindings::svc_rqst) -> c_int {
-        // SAFETY: The thread is the caller, and holds a reference to the connection.
+        // SAFETY: The calling thread owns the request `rqstp`, and holds a reference to the
+        // connection.
         let xprt = unsafe { (*rqstp).rq_xprt };
         // SAFETY: The transport is a connection of this class.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
@@ -240,7 +242,7 @@ impl<S: Service> Ops<S> {
         // this call removes the mark.
         unsafe { bindings::svc_xprt_received(xprt) };
         // No page has been used for a reply yet. So if no call waits, the thread keeps all its
-        // pages.
+        // pages for the next call.
         // SAFETY: The thread owns its request.
         unsafe { (*rqstp).rq_next_page = (*rqstp).rq_respages };
         let Some(mut context) = context else {
@@ -248,26 +250,26 @@ impl<S: Service> Ops<S> {
             unsafe { (*rqstp).rq_xprt_ctxt = core::ptr::null_mut() };
             return 0;
         };
-        // SAFETY: The thread is the caller, and both arguments are valid.
+        // SAFETY: The calling thread owns the request `rqstp`, and both arguments are valid.
         unsafe { bindings::svcrdma_begin_call(rqstp, xprt) };
-        // SAFETY: The thread has no other call. It finishes this call with `release_ctxt`, which
-        // drops the context.
+        // SAFETY: The calling thread has no other call. The thread finishes this call with
+        // `release_ctxt`, which drops the context.
         let len = unsafe { context.lend_to(rqstp) };
         // SAFETY: The thread owns its request.
         unsafe { (*rqstp).rq_xprt_ctxt = KBox::into_raw(context).cast() };
         len
     }
 
-    /// Returns the connection and the context of a thread's call.
+    /// Returns the connection and the context of the call that a thread processes.
     ///
     /// # Safety
     ///
-    /// The caller is the thread, whose transport is a connection of this class. It holds no other
-    /// reference to the context.
+    /// The caller is the thread that owns the request `rqstp`. Its transport is a connection of
+    /// this class. The caller holds no other reference to the context.
     unsafe fn call<'a>(
         rqstp: *mut bindings::svc_rqst,
     ) -> Option<(&'a Connection<S>, &'a mut Context<S>)> {
-        // SAFETY: The thread is the caller.
+        // SAFETY: The calling thread owns the request `rqstp`.
         let (xprt, context) = unsafe { ((*rqstp).rq_xprt, (*rqstp).rq_xprt_ctxt) };
         // SAFETY: The transport is a connection of this class, and the thread holds a reference to
         // it.
@@ -292,17 +294,17 @@ impl<S: Service> Ops<S> {
         // SAFETY: The thread owns its request.
         let pages = unsafe { (*rqstp).rq_next_page.offset_from((*rqstp).rq_respages) };
         if pages == 1 {
-            // The reply was copied, so the thread may keep its first page, which never belongs to a
-            // file. If the reply has used more pages, the RPC server replaces all pages that the
-            // reply has used.
+            // The reply has used only the thread's first page, and was copied. So the thread may
+            // keep this page, which never belongs to a file. If the reply has used more pages, the
+            // RPC server replaces all pages that the reply has used.
             // SAFETY: The thread owns its request.
             unsafe { (*rqstp).rq_next_page = (*rqstp).rq_respages };
         }
         match sent {
             Ok(()) => 0,
             Err(error) => {
-                // The connection is closed, because the client must notice that its reply is lost
-                // (RFC 8166 4.5).
+                // The connection is closed, because the client must learn that the reply to its
+                // call is lost (RFC 8166, 4.5).
                 of_us.inbox.handle().close();
                 error.to_errno()
             }

@@ -17,12 +17,12 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// - `message` is the reply in `request`, which belongs to the current thread, and fulfils the
-///   invariant of [`Encoded`]. The middle part of the message is in pages. The head and the tail
-///   are not in pages of this array.
-/// - `taken` is a range of indices in the page array of the middle part. The references to the
-///   pages of these elements were passed to another object. The elements are also elements of the
-///   thread's own page array. If `taken` is not empty, no code uses the middle part.
+/// - `message` is the reply in `request`, and fulfils the invariant of [`Encoded`]. `request`
+///   belongs to the current thread. The middle part of the message is in pages. The head and the
+///   tail are not in the pages of the middle part.
+/// - `taken` is a range of indices in the page array of the middle part. References to the pages of
+///   the elements in this range were passed to another object. These elements are also elements of
+///   the thread's own page array. If `taken` is not empty, no code uses the middle part.
 pub struct Reply<'a> {
     message: Encoded<'a>,
     request: *mut bindings::svc_rqst,
@@ -32,8 +32,8 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     /// # Safety
     ///
-    /// The caller is the thread to which `request` belongs. Its reply is complete. During `'a` the
-    /// thread changes neither the reply nor its array of pages.
+    /// The caller is the thread to which `request` belongs. The reply in `request` is complete.
+    /// During `'a` the thread changes neither the reply nor the thread's array of pages.
     pub(crate) unsafe fn of(request: *mut bindings::svc_rqst) -> Self {
         // SAFETY: By this function's contract the reply is complete and does not change.
         let message = unsafe { Encoded::from_raw(&(*request).rq_res) };
@@ -84,10 +84,10 @@ impl<'a> Reply<'a> {
         Some(u32::from_be_bytes(word))
     }
 
-    /// Takes over the pages of `len` bytes from offset `from` on, which must be in the middle part.
-    /// Stores the addresses of the pages in `list`, unless `list` is `None`. Afterwards no byte of
-    /// the middle part can be copied. Returns `None` if the pages cannot be taken. May sleep for
-    /// memory.
+    /// Takes over the pages of `len` bytes from offset `from` on, which must be in the middle part
+    /// of the message. Stores the addresses of the pages in `list`, unless `list` is `None`.
+    /// Afterwards no byte of the middle part can be copied. Returns `None` if the pages cannot be
+    /// taken. May sleep for memory.
     pub fn take_pages(&mut self, from: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
         let (begin, end) = self.middle();
         if !self.taken.is_empty() || from < begin || from.checked_add(len)? > end {
@@ -108,8 +108,8 @@ impl<'a> Reply<'a> {
         if !self.ends_are_in_first_page() {
             return None;
         }
-        // SAFETY: The elements are in the part of the thread's array that it uses for this reply.
-        // So the thread has a reference to the page of each element. The thread passes these
+        // SAFETY: The elements are in the part of the thread's array that the thread uses for this
+        // reply. So the thread has a reference to the page of each element. The thread passes these
         // references on: `end` removes the pages from the array, and until then no code uses the
         // middle part.
         let refs = unsafe { PageRefs::take(raw.pages, offset, len as usize, list) }.ok()?;

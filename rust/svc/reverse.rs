@@ -111,8 +111,9 @@ impl<S: Service> Line<S> {
     /// Passes a reply to the call with this transaction id. Returns false if no call waits for the
     /// reply. Otherwise sets the maximum number of calls in flight to the result of `window`.
     ///
-    /// If the reply is longer than the call's buffer, it is truncated, and the caller cannot decode
-    /// it. Process context; does not sleep. `window` is called under a spin lock.
+    /// If the reply is longer than the call's buffer, the reply is truncated, and the sender of the
+    /// call cannot decode the reply. Process context; does not sleep. `window` is called under a
+    /// spin lock.
     pub fn reply(&self, xid: u32, message: &[u8], window: impl FnOnce() -> u32) -> bool {
         // The transport is not freed while the lock is held.
         let state = self.0.state.lock();
@@ -165,8 +166,8 @@ impl<S: Service> Line<S> {
         self.0.state.lock().sender.clone()
     }
 
-    /// Ends the line because the connection has ended: no further calls are sent, and the calls in
-    /// flight fail. May sleep.
+    /// Ends the line because the connection has ended. Afterwards no further calls are sent, and
+    /// the calls in flight fail. May sleep.
     pub(crate) fn end(&self) {
         let mut state = self.0.state.lock();
         state.ended = true;
@@ -199,12 +200,12 @@ impl<S: Service> Line<S> {
 /// window, which is 256 for each call.
 const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 
-/// Copies a reply to the buffer in which the RPC client decodes it. Returns the number of copied
-/// bytes.
+/// Copies a reply to the buffer in which the RPC client decodes the reply. Returns the number of
+/// copied bytes.
 ///
 /// # Safety
 ///
-/// `rqst` is pinned and waits for its reply, and no other thread completes it.
+/// `rqst` is pinned and waits for its reply, and no other thread completes `rqst`.
 unsafe fn take_reply(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> c_int {
     // The RPC client compares the two buffer structures, so every transport must copy `rq_rcv_buf`
     // to `rq_private_buf`.

@@ -73,8 +73,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// request.
     fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listening<Self>>;
 
-    /// Accepts a connection request that waits, if one can be accepted. The connection must refuse
-    /// calls of more than `longest_call` bytes.
+    /// Accepts one of the waiting connection requests. Returns `None` if no request can be
+    /// accepted. The connection must refuse calls of more than `longest_call` bytes.
     fn accept(listener: &Self::Listener, longest_call: u32) -> Option<Accepted<Self>>;
 
     /// Rejects a waiting connection request, because no memory is available for the connection.
@@ -83,7 +83,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// Returns true if another connection request waits.
     fn has_requests(listener: &Self::Listener) -> bool;
 
-    /// Stops the listener: no further connection is accepted. The listener is dropped later.
+    /// Stops the listener, so that no further connection is accepted. The listener is dropped
+    /// later.
     fn close(listener: &Self::Listener);
 
     /// Sends a reply. `front` contains the bytes of the received message that precede the RPC
@@ -95,9 +96,9 @@ pub trait Service: Sized + Send + Sync + 'static {
         reply: &mut Reply<'_>,
     ) -> Result;
 
-    /// Marks `len` bytes of the reply, from offset `from` on, as a result that may be sent in a
-    /// Write chunk. `front` contains the same bytes as in [`Service::reply`]. After an error the
-    /// RPC server fails the NFS operation.
+    /// Records that `len` bytes of the reply, from offset `from` on, are a result that may be sent
+    /// in a Write chunk. `front` contains the same bytes as in [`Service::reply`]. After an error
+    /// the RPC server fails the NFS operation.
     fn result(call: &mut Self::Call, front: &[u8], from: u32, len: u32) -> Result;
 
     /// Finishes a call, whether or not a reply was sent. The call and the buffer in which it
@@ -108,7 +109,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// connection. Calls may still be in process. Sending their replies then fails.
     fn detach(connection: &Self::Connection);
 
-    /// Returns the object that sends calls to the client, and allows such calls from now on.
+    /// Returns the object that sends calls to the client, and allows calls to the client from now
+    /// on.
     fn sender(connection: &Self::Connection) -> Self::Sender;
 
     /// Returns the maximum length of a call to the client in bytes.

@@ -48,7 +48,7 @@ pub struct Sizes {
 pub struct Version;
 
 impl Version {
-    /// Sets the version. A write to the file may change it later.
+    /// Sets the version. A write to the file may change the version later.
     pub fn preset(version: u32) {
         // SAFETY: The index belongs to a size.
         unsafe { bindings::svcrdma_set_size(bindings::svcrdma_size_SVCRDMA_VERSION, version) };

@@ -25,7 +25,7 @@ pub(crate) struct SvcXprt<T> {
     inner: T,
 }
 
-/// Memory for a [`SvcXprt`]. It is allocated early, so that later steps cannot fail.
+/// Memory for a [`SvcXprt`]. The memory is allocated in advance, so that later steps cannot fail.
 pub(crate) struct Place<T>(KBox<MaybeUninit<SvcXprt<T>>>);
 
 impl<T> Place<T> {
@@ -40,9 +40,9 @@ impl<T> Place<T> {
     ///
     /// # Safety
     ///
-    /// `net` and `serv` are valid. The caller passes the result to the RPC server. From then on
-    /// `ops` may be called for `T`. The caller holds a reference to this module, and the reference
-    /// belongs to the transport from then on.
+    /// `net` and `serv` are valid. The operations in `ops` may be called for a transport that
+    /// contains a `T`. The caller passes the result to the RPC server. The caller also passes a
+    /// reference to this module, which then belongs to the transport.
     pub(crate) unsafe fn make(
         self,
         net: *mut bindings::net,

@@ -12,7 +12,7 @@ from lib.case import case, check, equal, wait
 from lib.env import ENV
 
 KIB, MIB = 1 << 10, 1 << 20
-# Number of slots of a mount that many programs share.
+# Number of slots of a mount, and number of programs that share the mount.
 FEW, PROGRAMS = 4, 16
 COPIES = f"""\
 for number in $(seq 0 {PROGRAMS - 1}); do
@@ -134,7 +134,7 @@ def a_mount_with_few_slots_is_exported_again(t):
     status, said = t.server.call("run", ["sh", "-c", COPIES, "sh", f"{there.where}/case"])
     equal((status, said), (0, ""), "copies by the other machine")
     serving.local("sync")
-    # The first server's disk continues when every slot is in use and a call waits for one.
+    # The first server's disk continues when every slot is in use and a call waits for a slot.
     with faults.frozen(t.server):
         t.server.run("sh", "-c", CHANGES, "sh", f"{there.where}/case")
         wait.until(crowded, ENV.patience(40), "all slots in use, and calls that wait")

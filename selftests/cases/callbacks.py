@@ -30,9 +30,9 @@ def recall(t, path):
 def wait_delegated(t, path):
     """Opens a file repeatedly until the server delegates the file.
 
-    The server may delegate nothing at first, for two reasons. Before it delegates files to an
-    NFSv4.0 client, it checks that it can send calls to the client. And for half a minute after a
-    recall, it delegates no files with similar handles.
+    The server may delegate nothing at first, for two reasons. Before the server delegates files to
+    an NFSv4.0 client, it checks that its calls reach the client. And for half a minute after a
+    recall, the server delegates no files with similar file handles.
     """
     name = re.escape(os.path.basename(path))
 
@@ -187,8 +187,8 @@ def conflicts_are_seen_without_callbacks(t):
 @case(versions=("4.2",), clients=("ours",), server="ours", stock_only=True, seconds=60)
 def another_client_has_a_delegation_recalled(t):
     with namespace.beside() as space:
-        # Both clients run on this machine; the identifier makes them different clients for the
-        # server.
+        # Both clients run on this machine. The server treats them as different clients, because
+        # their identifiers differ.
         namespace.run("ip", "netns", "exec", space.file.name, "sh", "-c",
                       f"echo {space.file.name} > /sys/fs/nfs/net/nfs_client/identifier")
         near, far = t.mount(), t.unmounted("nosharecache")

@@ -24,7 +24,8 @@ SIZES = (1, 3, 1000, 3800, 4096, 4097, 8191, 32768, 32771, 130001, 300003, MIB, 
 
 
 def carry(t, mount, number):
-    """Transfers many sizes, aligned and unaligned, with direct I/O and through the page cache."""
+    """Transfers data of many sizes, aligned and unaligned, with direct I/O and through the page
+    cache."""
     here, there = t.directory(mount).path("file")
     fd, buffer = os.open(here, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o644), Buffer(2 * MIB)
     at, whole = 0, bytearray()
@@ -45,7 +46,7 @@ def carry(t, mount, number):
     with open(f"{here}-2", "wb") as cached:
         cached.write(whole)
     t.server.expect(f"{there}-2", bytes(whole))
-    # Directory listings make long replies that are not data.
+    # The reply to a directory listing is long, but contains no file data.
     t.server.call("create", f"{there.rpartition('/')[0]}", 200, "n" * 100)
     equal(len(os.listdir(here.rpartition("/")[0])), 202, "names listed")
 

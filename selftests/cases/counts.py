@@ -11,9 +11,9 @@ from lib.buffers import PAGE, Buffer
 from lib.case import ENV, case, check, equal
 
 KIB, MIB = 1 << 10, 1 << 20
-# Counts are averages over 32 operations. Two extra work requests are possible: a lease renewal, and
-# the request after which rxe has no old registration in its queue. This request is posted once in
-# half a minute (`Qp::retire_registrations`).
+# Factor by which a count may exceed the expected number. Counts are averages over 32 operations.
+# Two additional work requests are possible: a lease renewal, and the fence that makes rxe finish
+# old registrations. The fence is posted once in half a minute (`Qp::retire_registrations`).
 SLACK = 1.04
 COMPLETIONS = 1.04
 # Number of regions of a mount's first calls with a Read chunk. Each procedure that sends data has
@@ -44,7 +44,8 @@ def at_the_floor(found):
     that this device allows."""
     floors = list(FLOORS.get(ENV.provider, FLOORS["rxe"]))
     if xprt.fenced():
-        # Each registration needs a fence before it (rust/rdma/qp/fence.rs).
+        # On this connection each registration needs an additional work request before it, a fence
+        # (rust/rdma/qp/fence.rs).
         floors[0] += 1
     for operation in found:
         for counter, most in zip(("work_requests", "posts", "completions"), floors, strict=True):
@@ -235,7 +236,7 @@ def a_call_alone_needs_no_worker(t):
     t.note(", ".join(f"{name}: {number:.2f} works for each call"
                      for name, number in queued.items()))
     # Completions of Sends, credits and callbacks do not belong to a call. On a busy host some
-    # replies come after the thread has stopped polling. A worker handles such replies: up to 0.28
+    # replies arrive after the thread has stopped polling. A worker handles such replies: up to 0.28
     # per call were measured.
     check(queued["GETATTR"] < 0.5, "calls alone were answered by a worker")
     check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

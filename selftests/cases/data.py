@@ -37,7 +37,7 @@ def threshold_sizes():
 
 
 class Model:
-    """A file, and a copy in memory of what it must contain."""
+    """A file, and a copy in memory of the file's expected content."""
 
     def __init__(self, t, mount, name, number):
         self.server, self.number, self.generation = t.server, number, 0

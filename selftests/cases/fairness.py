@@ -18,8 +18,8 @@ WORD = struct.Struct("=Q")
 # The three constants are the number of processes of each client, the number of rounds of a
 # measurement, and the length in seconds of each half of a round.
 PROCESSES, TURNS, SECONDS = 4, 2, 1
-# Minimum share of a client. The share is the client's rate beside another client, divided by half
-# of its rate alone.
+# Minimum share of a client. The share is the client's call rate while another client is active,
+# divided by half of the rate that the client reaches alone.
 LEAST = 0.4
 
 
@@ -82,9 +82,9 @@ def rates(clients):
 
 def share(one, other, mine, others):
     """Measures the client `one` with the load `mine` beside the client `other` with the load
-    `others`. Returns two shares of `one`. The first share is the number of its calls divided by
-    half of the number of calls that it makes alone. The second share is the number of its calls
-    divided by half of the number of calls that both clients make together."""
+    `others`. Returns two shares of the client `one`. The first share is the number of its calls
+    divided by half of the number of calls that it makes alone. The second share is the number of
+    its calls divided by half of the number of calls that both clients make together."""
     alone = beside = both = 0
     # The measurement alternates between the client alone and the client beside the other client, so
     # that other work on the machine disturbs both measurements equally.

@@ -20,7 +20,7 @@ def checksums(contents):
 
 
 def refused(number, function, *args):
-    """Checks that a call fails with this errno."""
+    """Checks that a call fails with a given errno."""
     try:
         function(*args)
     except OSError as error:
@@ -60,7 +60,8 @@ def large_directories_are_listed_whole(t):
         inodes = {entry.name: entry.inode() for entry in entries}
     equal(sorted(inodes) == expected, True, "names of a second listing")
     equal(len(set(inodes.values())), count, "different inode numbers")
-    # READDIRPLUS returns the attributes, because the client sees that the directory has changed.
+    # The client notices that the directory has changed, and lists it again with READDIRPLUS, which
+    # also returns the attributes.
     for name in expected[::10]:
         os.unlink(f"{top.here}/{name}")
     with os.scandir(top.here) as entries:

@@ -16,8 +16,8 @@ LATE_SECONDS = 3
 ANEW_SECONDS = 12  # number of seconds after which the RPC client encodes an unanswered call again
 GOOD = MAGIC + bytes((1, 0, 3, 3))
 MINIMUM, OURS = [1024, 1024], [4096, 4096]
-# Columns: rules, name, private data of the server, the resulting sizes, and whether these sizes are
-# the defaults.
+# Columns: ids of checklist rows, name of the case, private data of the server, the resulting
+# maximum message sizes, and whether these sizes are the defaults.
 PRIVATE_DATA = (
     ("MAL-141", "none", b"", MINIMUM, True),
     ("MAL-141", "another identifier", b"\x18\x0e\xab\xf6" + GOOD[4:], MINIMUM, True),

@@ -27,9 +27,9 @@ SHORT = (errno.ENOMEM, errno.EIO)
 
 
 def mount_with_failure(_, where, nth):
-    """Calls mount(2) with its nth allocation failing. Returns the errno, and the number of
-    allocations that mount(2) would have had to make for the failure to occur: 0 if the failure
-    occurred."""
+    """Calls mount(2) so that the nth allocation of the call fails. Returns the errno, and the
+    number of allocations that were still missing until the nth one. This number is 0 if the
+    allocation failed."""
     options = (f"vers=3,nolock,proto=rdma,port={PORT},addr={ENV.server},"
                f"mountproto=tcp,mountaddr={ENV.server}")
     counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)

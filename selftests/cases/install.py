@@ -25,8 +25,8 @@ def run(*argv):
 
 
 def writable_modules(t):
-    """Mounts a writable file system for the kernel's modules. It need not contain modules that are
-    already loaded.
+    """Mounts a writable file system for the kernel's modules. The file system need not contain
+    modules that are already loaded.
     """
     intree = next(MODULES.rglob("rpcrdma.ko*"))
     place = intree.relative_to(MODULES)
@@ -63,7 +63,7 @@ TOLD = ("xprtrdma_rs: not loaded, NFS over RDMA uses the in-tree rpcrdma",)
 
 
 def put(t, source, target):
-    """Installs a file until the test ends; the test may remove it earlier."""
+    """Installs a file until the test ends. The test may remove the file earlier."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(pathlib.Path(source).read_bytes())
     t.defer(lambda: target.unlink(missing_ok=True))
@@ -118,7 +118,7 @@ def a_mount_loads_this_module_or_falls_back(t):
 
     local = ETC / "local.conf"
     t.defer(lambda: local.unlink(missing_ok=True))
-    # modprobe respects the administrator's settings for our module and for the in-tree module.
+    # modprobe obeys the administrator's settings for our module and for the in-tree module.
     for text, words in (("options xprtrdma_rs slots=1", "Invalid argument"),
                         ("blacklist xprtrdma_rs", "it is blacklisted"),
                         ("install xprtrdma_rs /bin/false", "xprtrdma_rs")):
@@ -130,8 +130,8 @@ def a_mount_loads_this_module_or_falls_back(t):
     check(status and not module.loaded("intree"), "a module is loaded that nobody may load")
     local.unlink()
 
-    # A truncated file is refused, like a module for another kernel or one without a valid
-    # signature.
+    # The kernel refuses a truncated module file, as it refuses a module for another kernel or a
+    # module without a valid signature.
     ours.write_bytes(ours.read_bytes()[:5000])
     falls_back(t, "with a module that the kernel refuses", "Exec format error")
 
@@ -159,7 +159,8 @@ def unload_all():
 
 
 def loads(wanted, *expected):
-    """Checks that exactly the expected modules are loaded after modprobe of a name."""
+    """Calls modprobe with a name, and checks that afterwards exactly the expected modules are
+    loaded."""
     run("modprobe", wanted)
     check(loaded() == list(expected), f"modprobe {wanted} loads {loaded()}, not {list(expected)}")
 

@@ -49,8 +49,8 @@ def judge(suite):
 # accesses other memory than the memory that was mapped.
 @case(versions=None, clients=("ours",), loaded=False, debug_only=True, seconds=120)
 def every_suite_passes_twice(t):
-    # Only allocations of objects may fail, not of pages. A suite fails each allocation in turn, but
-    # the number of page allocations differs between runs.
+    # Only allocations of objects may fail, not allocations of pages. A suite makes each allocation
+    # fail in turn, but the number of page allocations differs between runs.
     Injection(t).write("fail_page_alloc", "min-order", NO_ORDER)
     subprocess.run(["modprobe", "-a", "rdma_cm", "iw_cm", "sunrpc"], timeout=60, check=True)
     errors = (DMA / "error_count").read_text()

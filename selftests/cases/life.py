@@ -12,14 +12,14 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-# number of failures in a row, after which the next pause would be at least 15 seconds if it had no
-# bound
+# number of failures in a row, after which the next pause would be at least 15 seconds if pauses had
+# no upper limit
 MANY = 7
 
 
 def held_up(_, path):
-    """Writes to a file system of the server that is frozen. Returns how many seconds the write
-    took."""
+    """Writes to a frozen file system of the server. Returns the duration of the write in seconds.
+    """
     clock = wait.Clock()
     with open(path, "r+b", buffering=0) as file:
         os.pwrite(file.fileno(), b"slow", 0)

@@ -412,7 +412,7 @@ def bad_parameters_are_refused(t):
 def parameters_at_their_borders_work(t):
     content = pattern.data(5, 0, 30000)
     for name, least, most, default in parameters():
-        # The value 3 works only with servers that speak version two
+        # The value 3 of `rdma_version` works only with servers that speak version two
         # (version_two.no_version_in_common).
         for value in (least, 2 if name == "rdma_version" else most, default):
             module.insmod(f"{name}={value}")
@@ -435,7 +435,7 @@ RANGES = (("rdma_slot_table_entries", 4, 4096), ("rdma_max_inline_read", 1024, 6
 
 
 def state_line(name):
-    """Returns a line about the only transport from debugfs."""
+    """Returns the text of a line in the debugfs file `state` of the only transport."""
     text = next(xprt.DEBUGFS.glob("*/state")).read_text()
     found = re.findall(rf"^{name}: (.*)$", text, re.MULTILINE)
     check(found, f"no line '{name}' in {text}")

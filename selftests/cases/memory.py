@@ -19,12 +19,13 @@ BLOCK = 64 << 10
 # The number of regions that an idle connection keeps.
 FIRST = 8
 # The number of slots that keep their buffers, so that calls can be made when memory is short. The
-# number includes the slot that runs the check.
+# number includes one slot that may be in use during the check.
 KEPT = 9
 
 
 def used_kib():
-    """Returns the memory in use, in KiB, without what the kernel could reclaim."""
+    """Returns the size of the memory in use, in KiB, without the memory that the kernel could
+    reclaim."""
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
     fields = dict(line.split(":") for line in
                   pathlib.Path("/proc/meminfo").read_text().splitlines())
@@ -38,7 +39,7 @@ def used_kib():
 
 
 def of_a_connection(t):
-    """Returns the KiB that one more idle connection takes."""
+    """Returns how much memory one additional idle connection takes, in KiB."""
     taken = {}
     for count in (1, CONNECTIONS):
         mount = t.mount(f"vers=3,proto=rdma,port={PORT},nconnect={count}", raw=True)

@@ -71,7 +71,7 @@ def mountstats_has_the_columns_tools_expect(t):
     check(numbers["read_segments"] >= 1, f"read_segments {numbers['read_segments']}")
     check(numbers["write_segments"] >= 1, f"write_segments {numbers['write_segments']}")
     check(numbers["total_rdma_reply"] >= 77777, f"total_rdma_reply {numbers['total_rdma_reply']}")
-    # A call increases only the column for its kind of call.
+    # Each kind of call increases only one of the three columns that count segments.
     size = 64 << 10
     top, buffer = t.directory(mount), Buffer(size)
     with open(os.open(top.path("columns")[0], os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o644),

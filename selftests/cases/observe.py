@@ -96,8 +96,8 @@ def every_registration_has_a_new_key(t):
 
 
 def stages():
-    """Returns a histogram for each stage: how long calls spent in the stage. The classes of the
-    histogram are powers of two of a microsecond."""
+    """Returns a histogram for each stage: how long calls spent in the stage. The limits of the
+    histogram's classes are powers of two, in microseconds."""
     lines = next(xprt.DEBUGFS.glob("*/latency")).read_text().splitlines()
     head, *rows = (line.split() for line in lines)
     return {stage: [int(row[column]) for row in rows] for column, stage in enumerate(head)
@@ -146,7 +146,7 @@ def time_is_counted_in_the_stage_where_it_was_spent(t):
     equal({stage: sum(counts) for stage, counts in stages().items()},
           dict.fromkeys(("wait", "register", "answer", "complete"), answered), "calls counted")
     quick = {stage: long_ones(counts, LONG_US) for stage, counts in stages().items()}
-    # Some of these calls, which change file modes, wait for the server. The other calls wait for
+    # These calls change file modes. Some of them wait for the server, and the others wait for
     # credits.
     with faults.frozen(t.server):
         users = [Worker(lambda _, name=name: os.chmod(name, 0o600)) for name in names]

@@ -106,8 +106,8 @@ def a_device_without_answers_is_suspected(t):
     user.join(ENV.patience(90))
 
 
-# covers: A file shows the values that are in effect: parameters, changes by sysctl, and the results
-# of rounding.
+# covers: A debugfs file shows the values of the parameters that are in effect, including changes by
+# sysctl and the results of rounding.
 @case(versions=None, clients=("ours",), loaded=False)
 def parameters_can_be_read_as_they_act(t):
     place = xprt.DEBUGFS / "parameters"

@@ -17,10 +17,10 @@ from lib.workers import Crew, Worker
 
 STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
-# Maximum numbers of seconds. Connections leave a rail within the first time after a port event, and
-# within the second time after packets stop arriving. The third time is for a rail that works again
-# while no other rail is live: within that time the client tries to connect over the rail, because
-# it is the longest pause between two attempts.
+# Times in seconds. The first constant is the maximum time until connections leave a rail after a
+# port event. The second is the maximum time until connections leave a rail after packets stop
+# arriving. The third is for a rail that works again while no other rail is live: the longest pause
+# between two attempts to connect over this rail.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
 # Maximum number of seconds for a rail check, including the time until the check begins.
 PROBED = 12
@@ -31,7 +31,8 @@ EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
 # The numbers of connections with which a case is run.
 NUMBERS = (1, 4, 16)
-# The number of connections with which a case also waits until the rail works again. That is slow.
+# The number of connections with which a case also waits until the rail works again. This wait is
+# slow.
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
@@ -83,8 +84,9 @@ def judge(t, longest, bound):
 
 
 def are_even(t, load):
-    """Checks that both rails carry the same amount of data, within 10 %. RoCE and iWARP use
-    different packets."""
+    """Checks that both rails carry the same amount of data, within 10 %. The numbers of packets are
+    compared only if both rails have the same kind of device, because RoCE and iWARP use different
+    packets."""
     before, kinds = rails.traffic(), {name.rstrip("0123456789") for name in rails.DEVICES}
     load.wait_progress(60, WRITES)
     for what, shares in zip(("packets", "bytes"), rails.shares(before), strict=True):
@@ -104,13 +106,14 @@ def load_and_pulses(t, mount):
 
 
 def in_use(t):
-    """Chooses a rail that has connections at random, and returns its number."""
+    """Chooses at random a rail that has connections. Returns the number of the rail."""
     return t.random.choice([n for n, count in enumerate(rails.spread()) if count])
 
 
 def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
-    """Makes a rail in use fail under a verified load, and checks how long the longest call took.
-    With `returning` and RETURNING connections, also waits until the rail works again."""
+    """Makes a rail in use fail under a verified load, and checks how long the longest call took. If
+    `returning` is true and the mount has RETURNING connections, also waits until the rail works
+    again."""
     mount = mount or mounted(t, connections)
     number = in_use(t)
     t.note(f"the rail of {rails.DEVICES[number]} fails")
@@ -232,7 +235,7 @@ def our_server_loses_a_device(t):
 
 
 def moves():
-    """Returns how often a connection left its rail for another one."""
+    """Returns how often a connection has moved from one rail to another rail."""
     return rails.counter("rail_moves") + rails.counter("rail_failovers")
 
 
@@ -251,11 +254,11 @@ def a_flapping_rail_is_left_alone(t, connections):
         longest = pulses.longest()
         made = mount.connects() - connects
         t.note(f"{rails.TURNS} turns in {clock.seconds():.0f} s, {made} connections were made")
-        # Each connection of the flapping rail moved once, and none of them returned to the rail in
-        # such a short time.
+        # Each connection of the flapping rail moved once, and no connection has returned to the
+        # flapping rail in the short time of the test.
         check(moves() - moved <= share, "connections went to and fro")
-        # This is not checked on the debug kernel. There the flapping takes minutes, and rxe once
-        # broke a connection of the working rail.
+        # The number of new connections is not checked on the debug kernel. There the flapping takes
+        # minutes, and rxe once broke a connection of the working rail.
         check(ENV.debug or made <= share, "other connections were made")
         equal(rails.spread()[number], 0, "connections on the rail")
         judge(t, longest, AT_ONCE)
@@ -266,7 +269,8 @@ def a_flapping_rail_is_left_alone(t, connections):
 def rails_of_ipv6(t):
     mount = mounted(t, netid="rdma6")
     survives(t, 4, rails.port_down, AT_ONCE, mount=mount)
-    # The address is that of the rail that did not fail, and that now has all connections.
+    # All connections now use the rail that has not failed yet, and the IPv6 address of that rail.
+    # Now this rail fails.
     survives(t, 4, rails.silence, NOTICED, hold=10, mount=mount)
 
 

@@ -47,7 +47,8 @@ def create(top):
 
 
 # The error of each action if the server executes the action a second time. A repeated create
-# succeeds, because the new file carries a mark by which the server recognises the repeated call.
+# succeeds, because the server stores the create verifier with the new file, and recognises the
+# repeated call by this verifier.
 TWICE = {remove: "ENOENT", remove_directory: "ENOENT", rename: "ENOENT", link: "EEXIST",
          make_directory: "EEXIST", make_link: "EEXIST", create: ""}
 

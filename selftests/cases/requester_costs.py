@@ -15,8 +15,9 @@ MIB = 1 << 20
 # The first constant is the number of calls. The second constant is the maximum number of additional
 # wakes of threads, which the honest mount may cause.
 CALLS, OTHERS = 100, 10
-# The first constant is the maximum number of elements in a work request of the software device. The
-# second constant is the size of a page in bytes: each element refers to at least one page.
+# The first constant is the maximum number of scatter/gather elements in a work request of the
+# software device. The second constant is the size of a page in bytes: each element refers to at
+# least one page.
 ELEMENTS, PAGE = 32, 4096
 PASSES = "/proc/fs/nfsd/pool_stats"
 # A command that shows the addresses of clients that the server has looked up, with the number of
@@ -25,7 +26,7 @@ ADDRESSES = """\
 echo 2048 > /proc/sys/sunrpc/rpc_debug
 cat /proc/net/rpc/auth.unix.ip/content
 echo 0 > /proc/sys/sunrpc/rpc_debug"""
-# Number of connections at a time.
+# Number of connections that exist at the same time.
 CONNECTIONS = 8
 LARGE = "/srv/mem/requester/large"
 
@@ -91,8 +92,8 @@ def long_transfers_take_few_work_requests(t):
         check(region.read(used, 0) == content[:used], "other data than those of the file")
         writes = transfers(t, "write") - before
     t.note(f"{reads} Reads and {writes} Writes for {length >> 10} KiB")
-    # Each page of the file may need an element. One more work request is allowed, because the bytes
-    # may begin inside a page.
+    # Each page of the file may need a separate scatter/gather element. One more work request is
+    # allowed, because the bytes may begin inside a page.
     limit = length // (ELEMENTS * PAGE) + 1
     check(1 <= reads <= limit, f"{reads} Reads, at most {limit} wanted")
     check(1 <= writes <= limit, f"{writes} Writes, at most {limit} wanted")

@@ -20,7 +20,7 @@ CALLS, LOST = 64, 32
 # A number of connection requests that is larger than the number of requests that may wait for a
 # thread at a time.
 FLOOD = 70
-# The number of calls that a client may send before it knows the first grant.
+# The number of calls that a client may send before it receives the first grant of credits.
 FIRST = 16
 # The first constant is the number of silent connections, the second the number of 1 MiB calls on
 # each of these connections. Together the calls request more memory than one address may have for

@@ -17,8 +17,8 @@ CLIENTS = "ours", "intree"
 # server refuses it.
 BROKEN = 2
 # The first constant is the number of idle connections whose memory is measured. The second constant
-# is the maximum number of KiB for each connection. It includes the queues of a software device,
-# which take more memory than the messages.
+# is the maximum number of KiB for each connection. This memory includes the queues of a software
+# device, which take more memory than the messages.
 IDLE, MOST_KIB = 24, 1024
 # The first constant is the number of calls of a client that requests as much data as it can. The
 # second constant is the number of bytes that each call requests.

@@ -14,8 +14,8 @@ CLIENTS = "ours", "intree"
 SERVICE = f"nfs@server.{kerberos.DOMAIN}"
 SERVICES = {"krb5": gss.AUTHENTICATION, "krb5i": gss.INTEGRITY, "krb5p": gss.PRIVACY}
 UNTOUCHED = b"\xee"
-# Numbers of bytes. A READ of the first number has results that fit into a message. The second
-# number is the size of the Reply chunk for a READ whose results do not fit.
+# Numbers of bytes. The results of a READ of the first number of bytes fit into a message. The
+# second number is the size of the Reply chunk for a READ whose results do not fit.
 SHORT, ROOM = 512, 3 * BLOCK
 OTHER, LAST = b"\x5a", b"\x3c"
 # The first constant is the number of calls during which memory changes. The second constant is the

@@ -21,8 +21,8 @@ CALLS = 8
 # Maximum number of connections that a listener accepts from one address.
 MOST = 128
 # The first constant contains the addresses of clients that hold idle connections at the same time.
-# The second constant is the maximum number of KiB of the server's memory for each connection. It
-# includes the queues of the software device.
+# The second constant is the maximum number of KiB of the server's memory for each connection. This
+# memory includes the queues of the software device.
 ADDRESSES = [f"192.0.2.{101 + number}" for number in range(4)]
 MOST_KIB = 2048
 
@@ -76,8 +76,8 @@ def many_loads(t):
         stage.read()
 
 
-# covers: A device goes although a listener has one of its addresses. The listener lets it go, the
-# other listeners serve again when the device is back.
+# covers: A device is removed although a listener uses one of its addresses. The listener does not
+# delay the removal. The other listeners serve clients again when the device is back.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_listener_at_an_address_lets_its_device_go(t):
     stage = Stage(t)

@@ -15,7 +15,7 @@ from lib.env import REPO
 SYSCTLS = pathlib.Path("/proc/sys/sunrpc")
 RAILS, SERVERS = SYSCTLS / "rdma_rails", SYSCTLS / "rdma_rail_servers"
 SPACE = "settings"
-# The length of the longest text in bytes.
+# The length in bytes of the longest text that a settings file accepts.
 LONGEST = 4096
 COMMAND = REPO / "tools/xprtrdma-rails"
 # A second address of the server, and an address of this machine.

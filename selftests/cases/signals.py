@@ -25,8 +25,8 @@ KILLS = pathlib.Path("/results/kills.json")
 
 
 class Pieces:
-    """The blocks of a file. They are made once, because making them takes longer than transferring
-    them."""
+    """The blocks of a file, for several generations of the file's content. The blocks are made
+    once, because making them takes longer than transferring them."""
 
     def __init__(self, number, generations):
         self.blocks = [[pattern.data(number, at, BLOCK, g)
@@ -34,7 +34,7 @@ class Pieces:
 
 
 def write_for_ever(_, path, pieces):
-    """Writes large blocks with direct I/O, one generation after the other."""
+    """Writes the blocks of each generation in turn with direct I/O, until the process is ended."""
     fd, buffer = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o644), Buffer(BLOCK)
     while True:
         for blocks in pieces.blocks:
@@ -174,8 +174,9 @@ def kill_before_the_reply(t, top):
     """Kills a process that lists a directory, while every thread of the server waits for the
     server's disk.
 
-    The disk continues at once: the connection would end if a region were revoked during the
-    server's Write. Therefore a slow client may get the reply before the process has ended.
+    The disk continues immediately after the kill, because the connection would end if a region were
+    revoked during the server's Write. Therefore a slow client may get the reply before the process
+    has ended.
     """
     victim = Worker(list_for_ever, f"{top.here}/many")
     with Crew(ENV.patience(30)) as busy:

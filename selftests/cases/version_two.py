@@ -35,11 +35,12 @@ MOST_TRIPS, MOST_MOUNTS = 1.7, 5
 # The directory of tracing, and the event with which the kernel's own server reports a message of an
 # unknown version.
 TRACING, BAD_VERSION = "/sys/kernel/tracing", "svcrdma_decode_badvers_err"
-# In small size, the tests of version two use only every third row of the tables that the tests of
-# version one use completely.
+# In a run of small size, the tests of version two use only every third row of the tables that the
+# tests of version one use completely.
 ROWS_SHARE = 3
 ONE_AND_TWO = (1, 2, 1)
-# The answers of a server without version two, in the layout of either version.
+# The answers of a server that does not support version two: in the layout of version one, and in
+# the layout of version two.
 WITHOUT_TWO = ((1, 1, 1), (1, 1, 2))
 
 
@@ -107,7 +108,7 @@ def state(port, name):
 
 
 def waiting(procedure):
-    """Returns the number of calls of a procedure that exist, whatever they wait for."""
+    """Returns the number of calls of a procedure that have not ended, whatever they wait for."""
     tasks = "".join(file.read_text() for file in xprt.CLIENTS.glob("*/tasks"))
     return tasks.count(f" {procedure} ")
 
@@ -163,8 +164,8 @@ def everything_works_in_version_two(t):
 def messages_around_the_threshold_of_version_two(t):
     peer = Peer(t)
     mount = peer.mount(TWO)
-    # In small size, each NFS version runs one of the two flavours. The tests of version one run
-    # both.
+    # In a run of small size, each NFS version is tested with only one of two kinds of transfers
+    # (aligned or unaligned), because the tests of RPC-over-RDMA version one use both kinds.
     if ENV.full or t.version == "3":
         data.round_trips(data.Model(t, mount, "aligned", 3), data.threshold_sizes(), 0, 0)
     if ENV.full or t.version == "4.2":
@@ -234,8 +235,8 @@ def credits_of_version_two(t):
 @case(versions=("3", "4.2"), clients=("ours",), seconds=120)
 def kerberos_in_version_two(t):
     realm, peer = kerberos.Realm(t), Peer(t)
-    # In the small run, each NFS version is tested with one of the two security flavours, because
-    # the tests of RPC-over-RDMA version one use both.
+    # In a run of small size, each NFS version is tested with one of the two security flavours,
+    # because the tests of RPC-over-RDMA version one use both.
     flavours = ENV.pick(small={"3": ("krb5i",), "4.2": ("krb5p",)}[t.version],
                         full=("krb5i", "krb5p"))
     for number, flavour in enumerate(flavours):
@@ -256,8 +257,9 @@ def a_server_without_version_two(t):
     asked = questions(t)
     with preferred(TWO):
         mount = t.mount()
-        # The next two mounts use the same server. The first is of another file system, and uses the
-        # existing connection. The second uses another NFS version and another connection.
+        # The next two mounts use the same server. The first of these mounts is of another file
+        # system, and uses the existing connection. The second mount uses another NFS version and
+        # another connection.
         t.mount(export=ENV.disk)
         other = t.mount(version="3" if t.version != "3" else "4.2")
     port = mounts.PORT

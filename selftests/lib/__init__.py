@@ -16,7 +16,7 @@ kmsg     the kernel log
 stacks   kernel stacks of tasks that hang
 faults   faults on the server and on the network
 hostile  a responder that misbehaves (runs in the server machine)
-responder  requests to it, and checks of the client's reaction
+responder  requests to the hostile responder, and checks of the client's reaction
 load     writers that record what was acknowledged, and the check of the server's files
 rails    two devices, two addresses of the server, and faults of one of them
 serving  this machine as a server, too

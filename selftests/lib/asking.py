@@ -35,9 +35,9 @@ TCP_PORT = 2049
 MOST_DATA, PAGE = "/proc/fs/nfsd/max_block_size", 4096
 LAST = 0x80000000  # bit that marks the last fragment of a record
 # An endless sequence of random first xids. Each client takes its xids from a separate range that
-# begins with one of these. Otherwise the server might confuse a call with an earlier call that the
-# server has answered, or that has broken connections. The first xids are random because other cases
-# run in other processes.
+# begins with one of these xids. Otherwise the server might confuse a call with an earlier call that
+# the server has answered, or that has broken connections. The first xids are random because other
+# cases run in other processes.
 XIDS = iter(lambda: random.SystemRandom().randrange(0x10, 0x70000) << 12, None)
 
 
@@ -136,8 +136,9 @@ class Stage:
         if not t.server.run("sh", "-c", f"[ ! -d {OURS} ] || echo ours").strip():
             raise Skip("the server's transport is not ours")
         self.t, self.verbs = t, importlib.import_module(VERBS)
-        # An earlier case may have restarted the server. Calls of this requester are not repeated
-        # after the grace period, as those of a mount are.
+        # An earlier case may have restarted the server. A mount repeats calls that the server
+        # refuses during its grace period, but this requester does not. So the grace period must be
+        # over.
         faults.end_grace(t.server)
         self.honest = t.mount(version="3", options="noac")
         top = t.directory(self.honest, "requester")

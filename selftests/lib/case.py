@@ -25,7 +25,7 @@ class Case:
     number: int        # number of the case in the list of all cases
     # NFS versions with which the case runs; if empty, the case does not depend on the version
     versions: tuple
-    seconds: float     # time limit in small size on the stock kernel
+    seconds: float     # time limit of a run of small size on the stock kernel
     full_seconds: float
     clients: tuple
     full_only: bool
@@ -57,8 +57,8 @@ class Case:
             return (None,)
         wanted = tuple(v for v in ENV.versions if v in self.versions)
         if ENV.one_version and len(wanted) > 1:
-            # On a slow kernel each case runs with one of the versions in turn. The seed selects
-            # which.
+            # On a slow kernel each case runs with only one version, and successive cases use
+            # different versions. The seed selects the version of the first case.
             return (wanted[(self.number + ENV.seed) % len(wanted)],)
         return wanted
 

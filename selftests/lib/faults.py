@@ -105,8 +105,8 @@ def granting(server, count):
 def grant(t, count):
     """Makes the server grant this number of credits until the end of the case. The case must have
     no mount yet."""
-    # A client of the previous case that has not ended its lease would wait for the server's grace
-    # period.
+    # A client of the previous case that still has a lease would have to wait until the grace period
+    # of the restarted server is over. So the server is restarted only when no transport exists.
     xprt.wait_gone()
     t.stack.enter_context(granting(t.server, count))
     end_grace(t.server)

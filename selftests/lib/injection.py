@@ -44,8 +44,9 @@ class Injection:
         """Limits the failures to allocations that have one of these functions among their callers.
         """
         start, end = functions_from_to
-        # The kernel's fail_sunrpc makes calls of sunrpc fail, not allocations. It gets the same
-        # limits, because the counter of fail-nth includes its calls.
+        # The kernel's fail_sunrpc makes calls of sunrpc fail, not allocations. fail_sunrpc gets the
+        # same limits, because the counter of fail-nth also counts the calls that fail_sunrpc can
+        # make fail.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))
@@ -90,10 +91,11 @@ def functions():
 
 
 def text(module_name):
-    """Returns the range of a module's functions: the first address, and the address after the last.
+    """Returns the range of a module's functions: the first address, and the address after the last
+    function.
     """
     found = [address for address, _, owner in functions() if owner == module_name]
-    # The last function is at most 4 KiB long.
+    # It is assumed that the last function is at most 4 KiB long.
     return min(found), max(found) + (4 << 10)
 
 

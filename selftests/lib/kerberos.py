@@ -36,7 +36,8 @@ modprobe rpcsec_gss_krb5
 """
 LOG = "/run/krb5/log"
 KDC_PORT = 88
-# rpc.gssd prints this name when a request has arrived through an old pipe.
+# rpc.gssd prints this name when a request of the kernel has arrived through a pipe with the old
+# format of requests.
 OLD_PIPE = "handle_krb5_upcall"
 # Pairs of a daemon's command and the kernel file that the daemon holds open while it works. The key
 # server holds no kernel file open. The daemons run in the foreground, so that their process ids are
@@ -184,9 +185,10 @@ class Realm:
     def mount(self, flavour, options="", **more):
         """Mounts with Kerberos.
 
-        rpc.gssd first looks for a client's new pipe, and then for the client's old pipe. If the
-        kernel creates both pipes between these two steps, the daemon uses the old pipe. The kernel
-        then sends requests through old pipes as long as the daemon has that pipe open. These
+        For each client the kernel creates two pipes: one with the new format of requests and one
+        with the old format. rpc.gssd first looks for the new pipe, and then for the old pipe. If
+        the kernel creates the two pipes between these two steps, the daemon uses the old pipe. The
+        kernel then sends requests through old pipes as long as the daemon has that pipe open. These
         requests name no encryption types. The types that the daemon uses by default are unknown to
         its library (gssd_scan_clnt and limit_krb5_enctypes, nfs-utils 2.8). In this case the daemon
         is started again.

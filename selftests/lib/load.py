@@ -47,8 +47,8 @@ class Board:
         return True
 
     def done(self):
-        """Returns the generation of the last acknowledged write of each place in the file, or 0 if
-        no write of the place was acknowledged."""
+        """Returns the generation of the last acknowledged write of each block of the file, or 0 for
+        a block without an acknowledged write."""
         return [self[self.FIRST_PLACE + place] for place in range(PLACES)]
 
 

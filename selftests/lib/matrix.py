@@ -150,7 +150,7 @@ def responder_restart(w):
 
 
 # An NFSv4 client would detect that the second address belongs to the same server, and use the
-# existing connection.
+# existing connection. So this fault is only for NFSv3.
 @fault("a server that speaks version two no more, amid calls", hold=(0, 2), share=2,
        versions=("3",), transports=(2,), server="intree")
 def version_change(w):

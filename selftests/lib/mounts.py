@@ -137,8 +137,8 @@ class Mount:
         return table()[self.where][1]
 
     def xprts(self):
-        """Returns the statistics of the mount's transports, without connections that only the
-        device ended."""
+        """Returns the statistics of the mount's transports. The number of connections does not
+        include those that were needed only because the device had executed a registration again."""
         found = xprt.statistics(self.where)
         lost = xprt.repeated(self.port)
         if len(lost) == len(found):

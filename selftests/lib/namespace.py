@@ -48,7 +48,8 @@ def enter():
 
 
 def delete():
-    """Deletes the name of the namespace, which exists as long as a mount or a process is in it."""
+    """Deletes the name of the namespace. The namespace itself exists as long as a mount or a
+    process is in it."""
     run("ip", "netns", "del", NAME)
 
 
@@ -91,8 +92,8 @@ class Beside:
                     file.write_text(value)
 
     def delete(self):
-        """Deletes the name of the namespace, which exists as long as a mount or a process is in it.
-        """
+        """Deletes the name of the namespace. The namespace itself exists as long as a mount or a
+        process is in it."""
         if self.file.exists():
             run("ip", "netns", "del", self.file.name)
 

@@ -31,7 +31,8 @@ RAIL = re.compile(r"^rail: (\S+) \((\S+)/\d+\) to (\S+): (\w+) for \S+ s, (\d+) 
 
 
 def set_up(locals_="auto", servers=GROUPS):
-    """Sets the tables of this namespace."""
+    """Writes the settings for rails in this network namespace: the local rails and the server
+    addresses."""
     for server in SERVERS + SERVERS6:
         # The first packets over a cable may get no answer. A rail over that cable would then be
         # treated as dead for a minute. So packets are sent over each cable before the rails are

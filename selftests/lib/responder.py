@@ -273,7 +273,8 @@ class Stage:
         """Waits until the expected counters have changed, or until a time limit is over. Returns
         the number of calls to which the row was not applied, and the log of the responder.
 
-        A message for which no call waits may arrive after the call has ended.
+        The wait is needed, because a message for which no call waits may arrive after the call of
+        the row has ended.
         """
         left, log = self.responder.call("log")
 
@@ -315,8 +316,8 @@ class Stage:
     def play_all(self, table, share=1):
         """Runs all rows of a table, and returns all complaints together.
 
-        In small size only every row with a number that is `share` higher than the previous one
-        runs. The seed selects the first row.
+        In a run of small size, only one of `share` successive rows is run. The seed selects the
+        first row.
         """
         complaints = []
         for row in table if ENV.full else table[ENV.seed % share::share]:

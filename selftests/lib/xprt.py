@@ -15,7 +15,7 @@ COLUMNS = (
     "total_rdma_request", "total_rdma_reply", "pullup_copy", "fixup_copy", "hardway_register",
     "failed_marshal", "bad_reply", "nomsg_call", "mrs_recycled", "mrs_orphaned",
     "mrs_allocated", "local_inv_needed", "empty_sendctx_q", "reply_waits_for_send")
-CREDIT = 256  # number of units in which sunrpc counts the congestion of one request
+CREDIT = 256  # number by which sunrpc's congestion counter grows for each request
 SWITCHES = pathlib.Path("/sys/kernel/sunrpc/xprt-switches")
 DEBUGFS = pathlib.Path("/sys/kernel/debug/xprtrdma_rs")
 CLIENTS = pathlib.Path("/sys/kernel/debug/sunrpc/rpc_clnt")

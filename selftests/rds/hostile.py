@@ -32,7 +32,7 @@ MAP_BYTES = 8192
 MAP, ACK_REQUIRED, RETRANSMITTED = 1, 2, 4
 MOST = (1 << 64) - 1
 SECONDS = 20
-# Maximum number of answers to pings that may wait for a peer.
+# Maximum number of answers to pings that a peer may leave unacknowledged.
 PINGS = 1024
 OWN_PORT = 7
 
@@ -317,7 +317,9 @@ def pings(judge, tos):
 
 
 def repeated_pings(judge, tos):
-    """Sends a ping again, more often than pings are answered. Returns the answers to another ping.
+    """Sends a ping, repeats this ping more often than the maximum number of answers, and then sends
+    a new ping. Returns two numbers: of answers to the first ping, and of answers after the
+    repetitions.
     """
     peer = judge.peer(tos, {})
     with contextlib.closing(peer):

@@ -2011,8 +2011,8 @@ def unmapped_operations(t):
         for where, machine, seed in (("here", t.a, 1), ("there", t.b, 2)):
             t.want(f"octets {where}", machine.digest("m", 0, size),
                    hashlib.sha256(pattern(seed, size)).hexdigest())
-        # The answer acknowledges all messages, even those messages instead of which an empty frame
-        # was sent.
+        # The answer acknowledges all messages, including the messages that were replaced by an
+        # empty frame.
         t.b.send("s", t.a_addr, t.pa, b"ok".hex())
         t.a.recv("s")
         t.want("regions and pinned pages", kept(), before)

@@ -4,7 +4,7 @@
 A program with a socket keeps the module loaded. So one machine's programs are killed while they
 read and write the other machine's memory, and while the other machine reads and writes theirs. The
 module is removed as soon as that is possible. The other machine's program continues all the time:
-its operations fail, and each failure ends the connection, which it then makes again.
+the operations of this program fail, and each failure ends the connection, which is then made again.
 """
 
 import sys
@@ -38,8 +38,8 @@ done
 echo $tries"""
 REFERENCES = f"cat /sys/module/{NAME}/refcnt"
 SECONDS = 60
-# After this number of rounds the kernel's caches have their size. From then on a machine may use so
-# many KiB more.
+# After the first number of rounds the kernel's caches do not grow any more. The second constant is
+# the number of KiB by which the memory in use may still grow after these rounds.
 SETTLED, MORE_KIB = 10, 8 << 10
 
 
@@ -67,7 +67,8 @@ def wait_until(condition, what):
 
 
 class Unloads:
-    """The two machines: `ends` has the node and the address of each, by its name."""
+    """The two machines. `ends` is a dictionary from the name of each machine to its node and its
+    address."""
 
     def __init__(self, ends):
         self.ends, self.used = ends, {name: [] for name in ends}
@@ -100,7 +101,7 @@ class Unloads:
 
     def load(self, x, own, y, other):
         """Starts programs in the machine `x`, and makes both machines access each other's memory.
-        Returns the numbers of the processes, and the call that continues at `y`."""
+        Returns the process numbers, and the call of pump() that continues in the machine `y`."""
         port = y.open("s", other, 0, transport=TRANS_IB)[1]
         own_port = y.open("o", other, 0, transport=TRANS_IB)[1]
         y.buffer("l", MIB, 2)
@@ -117,7 +118,8 @@ class Unloads:
         return processes, pumping
 
     def round(self, number, victim):
-        """Unloads and loads the module of a machine once. Returns what is to be noted."""
+        """Unloads and loads the module of a machine once. Returns a text that describes the result.
+        """
         (x, own), = (end for name, end in self.ends.items() if name == victim)
         (keeper, (y, other)), = ((name, end) for name, end in self.ends.items() if name != victim)
         processes, pumping = self.load(x, own, y, other)
@@ -147,7 +149,7 @@ class Unloads:
 
 
 def unload(ends, rounds):
-    """Unloads the modules of both machines in turn; returns true if all went well."""
+    """Unloads the modules of both machines in turn; returns true if every round succeeded."""
     test, good = Unloads(ends), True
     for number in range(rounds):
         start, victim = time.monotonic(), ("here", "there")[number % 2]

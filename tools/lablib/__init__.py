@@ -3,11 +3,11 @@
 package uses only the packages that are listed after it.
 
 cli         the command line
-bench/      counts and times, ours beside the in-tree client
-checks/     what judges: lint, machines, cable, faults; the commands of the same names
-guest/      what runs inside the machines
+bench/      counts and times of our client, beside those of the in-tree client
+checks/     the checks (lint, machines, cable, faults) and the commands of the same names
+guest/      programs that run inside the machines
 machine/    machines: qemu (one), pair (both), session (a run); channel and wire (the control
             line); judge (consoles)
-artefacts/  what is made: root, kernel, module; those of others (siw, programs)
+artefacts/  the artefacts that the lab builds: root, kernel, module, siw, programs of other projects
 base/       ui (messages), proc (child processes), cache (keyed artefacts), chroot, tally, rst
 """

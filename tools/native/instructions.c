@@ -25,13 +25,13 @@
  * For each block it is known how many of its instructions are atomic (see
  * x86.h), and how many are fences.
  *
- * The same source with MEMORY, in cache.c, also counts cache lines (see lines.h):
- * of every access of the kernel to memory, and of every instruction.  It counts
+ * If MEMORY is defined, as in cache.c, this source also counts cache lines (see
+ * lines.h): of every access of the kernel to memory, and of every instruction.  It counts
  * them for the class WATCHED, and for that class's own code.  The command
  *
  *   call ADDRESS            the function at ADDRESS begins a new call
  *
- * says when each line may count again.
+ * tells the plugin that each cache line may be counted again.
  *
  * Several virtual processors must execute in parallel (QEMU's thread=multi; if they
  * take turns, QEMU 10.0 tells plugins a wrong processor).  Each of them has counts of
@@ -238,7 +238,8 @@ static void classify_again(void)
 /*
  * Writes a line for each block and class: address, instructions, atomics, fences,
  * class, times executed.  With MEMORY, a line "lines" for each count of lines.h
- * follows.  The last line is "end" with the number of regions that were lost.
+ * follows.  The last line is "end" with the number of regions that were not entered,
+ * because the list of active regions of a stack was full.
  */
 static bool write_counts(const char *name)
 {

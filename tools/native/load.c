@@ -56,7 +56,10 @@ EXPORT int64_t load_getattr(const char *path, long count)
 	return now() - start;
 }
 
-/* Calls `work`, which returns 0 or a negative errno, with `count` names from `path`FIRST on. */
+/*
+ * Calls `work` for each of `count` names. A name consists of `path` and a number, and the
+ * numbers begin with `first`. `work` returns 0 or a negative errno.
+ */
 static int64_t with_names(const char *path, long first, long count, int (*work)(const char *name))
 {
 	int64_t start = now();
@@ -108,7 +111,7 @@ EXPORT int64_t load_unlink(const char *path, long first, long count)
 	return with_names(path, first, count, remove_name);
 }
 
-/* Reads a directory once; it must have `count` entries, including the dots. */
+/* Reads a directory once. It must have `count` entries, including "." and "..". */
 EXPORT int64_t load_readdir(const char *path, long count)
 {
 	int64_t start = now();
@@ -158,7 +161,7 @@ static void prepare(struct iocb *block, const struct transfers *wanted, long num
 	long places = wanted->area / wanted->size;
 	uint64_t place = number / wanted->fd_count;
 
-	if (wanted->random)	/* random places, but the same in every run */
+	if (wanted->random)	/* random offsets, but the same in every run */
 		place = (number + 1) * 0x9e3779b97f4a7c15u >> 33;
 	memset(block, 0, sizeof(*block));
 	block->aio_lio_opcode = wanted->writes ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
@@ -289,7 +292,7 @@ static void *live(void *data)
 }
 
 /*
- * Creates the threads. Returns a crew, or NULL on failure. If only some threads could
+ * Creates the threads of a crew. Returns the crew, or NULL on failure. If only some threads could
  * be created, these threads are not ended.
  */
 static struct crew *make_crew(long depth)

@@ -45,7 +45,8 @@ impl Needed {
         }
     }
 
-    /// Returns the numbers for a call that needs exactly one region, with this type of access.
+    /// Returns the numbers of regions for a call that needs exactly one region, with this type of
+    /// access.
     pub(crate) fn one(access: Access) -> Self {
         match access {
             Access::RemoteRead => Self {
@@ -129,7 +130,7 @@ impl Pools {
         mr.access() == access || !self.split
     }
 
-    /// Returns whether the call that needs `needed` can use this region.
+    /// Returns whether a call that needs the regions `needed` can use this region.
     pub(crate) fn are_meant(&self, needed: Needed, mr: &IdleMr) -> bool {
         match self.split {
             true => needed.has(mr.access()),

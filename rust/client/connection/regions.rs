@@ -11,7 +11,7 @@
 //! The reply handler decides this under the lock of the slot's request. A waiting sender first
 //! announces that it waits, and then searches every slot
 //! ([`collect_idle`](crate::rpc::map::collect_idle)). So the search finds the regions that slots
-//! kept earlier, and later ones return to the pool.
+//! kept earlier, and the regions of later replies return to the pool.
 
 use super::Services;
 use crate::driver::Rdma;
@@ -357,10 +357,10 @@ impl WorkItem for RegionPool {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // A refill aims at one region for each call. If there are that many regions already, some
-        // calls need several, so the pool grows by a quarter. Making more would cost memory and
-        // time, perhaps for nothing. But the refill must also cover all regions that a waiting
-        // sender lacks, because the sender is not woken before that.
+        // A refill aims at one region for each call. If the pool already has a region for each
+        // call, some calls need several regions, so the pool grows by a quarter. Making more
+        // regions would cost memory and time, perhaps for nothing. But the refill must also cover
+        // all regions that a waiting sender lacks, because the sender is not woken before that.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

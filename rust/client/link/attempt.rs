@@ -288,7 +288,7 @@ impl Link {
                 self.create_qp(xprt, attempt, epoch)
                     .map_err(|fault| Event::LocalFault(epoch, fault))?;
                 // From now on, events of the port are reported. But an event between the last check
-                // and now may have been missed.
+                // and now may have been missed, so the port is checked again.
                 if let Some(id) = &attempt.id {
                     self.check_port(id, epoch)?;
                 }

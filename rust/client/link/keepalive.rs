@@ -83,8 +83,8 @@ impl Link {
             // a slot gets a region from the pool.
             collect_idle(xprt, conn.regions());
             let more = conn.regions().trim();
-            // Retires the registrations in the send queue, so that unneeded regions can be freed
-            // the next time.
+            // The next call posts a fence, so that the device finishes all registrations. A later
+            // check can then free the unneeded regions.
             if more && qp.retire_registrations() == Err(SendError::Closed) {
                 conn.lost(Cause::PostFailed);
             }

@@ -133,7 +133,8 @@ impl Link {
         (facts, timeout.min(choice.limit.unwrap_or(timeout)))
     }
 
-    /// Returns the rail of the present attempt or connection, and the number of its [`Place`].
+    /// Returns the rail of the present attempt or connection, and the number that identifies its
+    /// [`Place`].
     pub(super) fn rail(&self) -> Option<(Rail, u32)> {
         let place = self.place.lock();
         place.as_ref().map(|place| (place.rail(), place.number()))
@@ -156,7 +157,8 @@ impl Link {
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
         if reason == ConnectError::Stale && self.place.lock().is_some() {
             // The peer still had a connection from before this host's device was removed and
-            // created again. Now it has dropped that connection, so the next attempt may succeed.
+            // created again. Now the peer has dropped that connection, so the next attempt may
+            // succeed.
             self.rail_died.store(true, Relaxed);
             return true;
         }

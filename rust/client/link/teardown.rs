@@ -68,7 +68,7 @@ impl Established for QpOwner<Connection> {
     fn end(&mut self, machine: &Machine) {
         machine.handle(Event::Disconnecting(self.epoch()));
         let before = self.failure();
-        // The call disconnects and drains the queue pair.
+        // `shut_down` disconnects and drains the queue pair.
         self.shut_down();
         let conn = self.handler();
         let device =
@@ -154,8 +154,9 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
         let (xprt, cause) = (Named(xprt), lost.cause.name());
         let details = Details(&lost);
         // LOG: The connection ended (see the causes below). The client makes a new connection when
-        // it needs one. In parentheses: the first work request that failed, and the first that was
-        // not only flushed; events of the queue pair, the connection manager and the device.
+        // it needs one. In parentheses: the first work request that failed, and the first with a
+        // status other than "flushed"; events of the queue pair, the connection manager and the
+        // device.
         pr_info!("{} disconnected: {cause}{}\n", Show(&xprt), Show(&details));
     }
 }

@@ -150,8 +150,8 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "version wanted: {}",
             params::number_of(conn.version_policy())
         )?;
-        // `refused`: the server lacks version 2. `doubtful`: the server's answer did not show it;
-        // after ten minutes the server is asked again.
+        // `refused`: the server lacks version 2. `doubtful`: the server's answer did not show
+        // whether the server has version 2; after ten minutes the client asks the server again.
         match conn.version_known() {
             Known::Nothing => writeln!(f, "peer's version 2: unknown")?,
             Known::Doubtful(since) => {

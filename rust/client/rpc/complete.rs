@@ -60,7 +60,7 @@ pub(super) fn complete_judged(
 ) {
     match verdict {
         Verdict::Accept(accept) => complete_rpc(counters, pinned, *accept, result, message),
-        // The reply was counted when it arrived.
+        // The bad reply was counted when it arrived, so it is not counted again here.
         Verdict::Fail(error, _) => fail(counters, pinned, *error),
         // A dropped message completes no call.
         Verdict::Discard(_) => {}

@@ -292,7 +292,7 @@ fn post_one(
         [One::Read, One::Write, One::Reply].map(|of| usize::from(form == of))
     });
 
-    // The xid of a call with a Reply chunk is always new here: `ready` requires it.
+    // The xid of a call with a Reply chunk is always new here, because `ready` requires a new xid.
     let is_new = form == One::Reply || state.xid != call.xid();
     sending.set_pending(state, is_new, form == One::Read);
     state.offer.offer(result, segment, sending.non_data());

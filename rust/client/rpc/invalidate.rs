@@ -54,7 +54,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Reports that a message invalidated a region that does not belong to its call.
+/// Reports that a message invalidated a region that does not belong to the call that the message
+/// answers.
 pub(super) struct Foreign;
 
 #[inline]

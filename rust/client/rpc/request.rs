@@ -103,7 +103,7 @@ pub(super) struct State {
     /// The segments of the call's Read chunk.
     pub(super) reads: Chunk,
     pub(super) offer: Offered,
-    /// Number of bad replies to the RPC with this xid, on all connections together.
+    /// Number of bad replies to the RPC with the xid in `xid`, on all connections together.
     pub(super) strikes: Strikes,
     pub(super) xid: u32,
     /// Time (in nanoseconds) just before the call was posted. While latency is not measured, the
@@ -190,8 +190,8 @@ impl Offered {
         }
     }
 
-    /// Returns the same content as `echo`, for the predicted reply to a call with one region and
-    /// this `result`.
+    /// Returns the value that `echo` describes, for the predicted reply to a call with one region.
+    /// `result` is the type of chunk that the call offers for its results.
     #[inline(always)]
     pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {
         let returned = match result {

@@ -81,7 +81,7 @@ pub(super) fn send_any(
 #[cold]
 fn clear_again(call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     call.clear_reply().map_err(|e| match e {
-        // A reply arrived before the call was sent again.
+        // A reply arrived before the call was sent again, so the call is not sent now.
         e if e == EAGAIN => NotSent::NoBuffers,
         _ => NotSent::NotConnected,
     })
@@ -98,7 +98,7 @@ fn post_call(
     let (conn, call) = (sending.conn(), sending.call());
     let regions = Needed::of(planned);
     let needed = regions.all();
-    // The slot still contains the segments of its last call.
+    // The slot still contains the segments of its last call, so they are removed first.
     state.reads.clear();
     state.offer.chunk.clear();
     if needed != 0 {

@@ -64,7 +64,8 @@ fn no_regions(
         Shortage::Unmapped => return unmapped(conn, call),
     }
     conn.xprt().stop_senders();
-    // Regions may have been returned to the pools before the senders were stopped.
+    // Regions may have been returned to the pools before the senders were stopped. In this case the
+    // senders are woken at once.
     if conn.regions().have(needed) {
         conn.xprt().wake_senders();
     }
@@ -128,7 +129,8 @@ pub(super) fn no_room(qp: &Qp<Connection>, error: SendError, len: usize, wrs: u3
         SendError::Full => {
             conn.counters().add(Ordinary::SendQueueFull);
             conn.xprt().stop_senders();
-            // Space may have become free before the senders were stopped.
+            // Space may have become free before the senders were stopped. In this case the senders
+            // are woken at once.
             if qp.has_room(len, wrs) {
                 conn.xprt().wake_senders();
             }

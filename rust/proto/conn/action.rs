@@ -43,8 +43,8 @@ pub enum Action {
     Connect {
         /// The epoch of the attempt.
         epoch: Epoch,
-        /// Upper limit of the call threshold on this connection. It applies even if the peer
-        /// announces more (CM-24).
+        /// Maximum size, in bytes, of a Send on this connection (the call threshold). The limit
+        /// applies even if the peer announces a larger size (CM-24).
         inline_cap: Option<u32>,
     },
     /// Send the version 2 probe as the only message, with one credit.

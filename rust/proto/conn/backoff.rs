@@ -131,7 +131,8 @@ impl Backoff {
 
 /// Returns a delay that is doubled `times` times.
 fn doubled(delay: Millis, times: u32) -> Millis {
-    // A shift of 20 already turns one millisecond into a quarter of an hour.
+    // A shift by 20 bits already turns one millisecond into a quarter of an hour, so no larger
+    // shift is needed.
     let factor = 1u64.checked_shl(times.min(20)).unwrap_or(u64::MAX);
     Millis::new(delay.get().saturating_mul(factor))
 }

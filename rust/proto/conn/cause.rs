@@ -42,8 +42,8 @@ pub enum Cause {
     VersionRefused,
     /// A request was not answered in time, and no reply ever came on this connection.
     RpcTimeout,
-    /// The server sent nothing for three timers of requests (`timeo`), although its adapter
-    /// answers: the server hangs, or its address has moved.
+    /// The server sent nothing while three timers of requests (`timeo`) expired one after the
+    /// other, although its adapter answers: the server hangs, or its address has moved.
     Unserved,
     /// A request had to be sent again, which needs a new connection. The server is slow, or `timeo`
     /// is too small.
@@ -88,10 +88,11 @@ impl Cause {
     }
 
     /// Returns whether the rail of the connection is to blame: no packet gets through, or the port
-    /// or device is going away. If the peer closed the connection, its request arrived over the
-    /// rail; see [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail). A server that does
-    /// not answer calls does not prove a bad rail, because its adapter may have answered all
-    /// probes. If the adapter does not answer probes, the connection ends as [`Cause::PeerDead`].
+    /// or device is going away. If the peer closed the connection, the peer's disconnect request
+    /// arrived over the rail, so the result is false; but see
+    /// [`Disconnect::doubts_rail`](super::Disconnect::doubts_rail). A server that does not answer
+    /// calls does not prove a bad rail, because its adapter may have answered all probes. If the
+    /// adapter does not answer probes, the connection ends as [`Cause::PeerDead`].
     pub(super) const fn blames_rail(self) -> bool {
         self.is_of_this_host()
             || matches!(
@@ -135,7 +136,8 @@ impl Cause {
         )
     }
 
-    /// Returns whether this loss can follow a Send larger than the peer's Receive (MAL-149).
+    /// Returns whether a Send larger than the peer's Receive can be the reason for this loss
+    /// (MAL-149).
     pub(super) const fn fits_oversized_send(self) -> bool {
         matches!(
             self,
@@ -241,7 +243,8 @@ pub enum ConnectError {
     /// Memory is short, or queue pairs or regions of the device are: `rdma resource show`. Use
     /// fewer `slots` or connections.
     NoResources,
-    /// The server cannot read the data of writes (MAL-151). A first mount fails at once.
+    /// The server announced that it posts no RDMA Reads, so it cannot read the data of writes
+    /// (MAL-151). A first mount fails at once.
     NoReadCapability,
     /// The server lacks version 2, and `rdma_version` is 3; or the server names no version that the
     /// client has (V2-30).

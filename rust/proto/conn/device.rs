@@ -17,8 +17,8 @@ const NOTICED: Millis = Millis::from_secs(60);
 pub enum DeviceEvent {
     /// The adapter failed, and its driver resets it: see the driver's messages.
     Fatal,
-    /// The link was lost or the interface set down: cable, switch, `ip link`. A short break may not
-    /// end a connection.
+    /// The link was lost, or the interface was set down: look at cable, switch and `ip link`. A
+    /// short break may not end a connection.
     PortDown,
     /// The link works again.
     PortActive,

@@ -214,7 +214,7 @@ pub enum Event {
     /// limit.
     Lost(Epoch, Cause),
     /// An RPC timer fired for a call that was sent while [`Conn::cookie`](super::api::Conn::cookie)
-    /// had this value.
+    /// had the value in `cookie`.
     ///
     /// If replies have arrived, the peer's host is probed, and a slow server keeps its connection.
     /// The connection ends when timers fire repeatedly and no message comes ([`Cause::Unserved`]).

@@ -72,9 +72,9 @@ impl Disconnect {
     }
 
     /// Returns whether the rail of the connection may be at fault although no report says so. The
-    /// answer counts only if calls were in flight. If the peer's packets reach this host, but this
-    /// host's packets do not reach the peer, the peer's device may give up first. This host then
-    /// only sees the peer's disconnect request, or flushed work requests.
+    /// caller must ignore the result unless calls were in flight. If the peer's packets reach this
+    /// host, but this host's packets do not reach the peer, the peer's device may give up first.
+    /// This host then only sees the peer's disconnect request, or flushed work requests.
     pub fn doubts_rail(&self) -> bool {
         let says_nothing = |status| matches!(status, WcStatus::Flushed | WcStatus::Other);
         let is_unexplained = match self.cause {

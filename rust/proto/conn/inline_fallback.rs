@@ -14,7 +14,7 @@ use crate::{
 /// Number of losses in a row after which the Receive size that the peer announces is ignored.
 const LOSSES: u8 = 2;
 
-/// If a connection is lost later than this after the large Send, the Send is not the reason.
+/// If a connection is lost more than this time after the large Send, the Send is not the reason.
 const IMMEDIATE: Millis = Millis::from_secs(2);
 
 /// How long Sends are limited to [`MIN_THRESHOLD`] before the announced size is tried again.

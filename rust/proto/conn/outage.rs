@@ -26,7 +26,7 @@ pub struct Report {
     pub tell: bool,
     /// Attempts that failed since the last connection, including this one.
     pub attempts: u32,
-    /// Time since the first of these failed attempts began.
+    /// Time since the start of the first attempt that failed after the last connection.
     pub since: Millis,
     /// Whether the log message must name the device as a possible reason.
     pub suspect_device: bool,

@@ -195,8 +195,8 @@ impl Peer {
         !self.refuses_probes
     }
 
-    /// Returns the number of RPC timers in a row, without a message between them, that ends a
-    /// connection. [`Up::rpc_timeout`] may end the connection after fewer timers.
+    /// Returns the number of RPC timers that must fire in a row, without a message between them,
+    /// before a connection ends. [`Up::rpc_timeout`] may end the connection after fewer timers.
     pub(super) const fn patience(&self) -> Patience {
         self.patience
     }

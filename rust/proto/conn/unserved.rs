@@ -28,7 +28,8 @@ use crate::time::{
 /// server.
 const ROUNDS: u32 = 3;
 
-/// The number grows up to this limit if the server was silent on several connections in a row.
+/// If the server was silent on several connections in a row, the required number of RPC timers
+/// grows up to this limit.
 const MOST_ROUNDS: u32 = 8 * ROUNDS;
 
 /// Minimum time between two timers that count. With `timeo=1` timers fire every tenth of a second,
@@ -74,12 +75,12 @@ impl Timers {
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// Returns the initial number, for a server of which nothing is known.
+    /// Returns the initial number of timers, for a server of which nothing is known.
     pub(super) const fn new() -> Self {
         Self(ROUNDS)
     }
 
-    /// Returns true if the connection must end after this number of timers.
+    /// Returns true if the connection must end after `rounds` timers have fired without a message.
     pub(super) const fn is_exceeded(self, rounds: u32) -> bool {
         rounds >= self.0
     }

@@ -32,8 +32,8 @@ use crate::{
     },
 };
 
-/// Time for which a rail must have been live to be settled. The index is its number of deaths in a
-/// row.
+/// Time for which a rail must have been live to be settled. The index of this array is the number
+/// of the rail's deaths in a row.
 const HOLD_DOWN: [Millis; 7] = [
     Millis::from_secs(10),
     Millis::from_secs(120),
@@ -58,8 +58,8 @@ const FORGET: Millis = Millis::from_secs(600);
 /// other. The time suffices for an attempt over each of the other rails.
 pub(super) const TOGETHER: Millis = Millis::from_secs(120);
 
-/// A connection outlives the failure of another rail only if it receives a message later than this
-/// after the failure. A server that shuts down closes its connections one after the other.
+/// A connection outlives the failure of another rail only if it receives a message more than this
+/// time after the failure. A server that shuts down closes its connections one after the other.
 const OUTLIVED: Millis = Millis::from_secs(2);
 
 /// The pause before the first probe of a dead rail. The pause doubles with each further probe.
@@ -337,7 +337,7 @@ impl Health {
     pub(super) fn probing(&mut self, random: &mut Random, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.probes = dead.probes.saturating_add(1);
-            // A shift by ten bits already exceeds the longest pause.
+            // A shift by ten bits already exceeds the longest pause, so no larger shift is needed.
             let factor = 1u64.wrapping_shl(dead.probes.min(10));
             let pause = Millis::new(FIRST_PROBE.get().saturating_mul(factor)).min(LAST_PROBE);
             dead.next_probe = now.after(random.upper_half(pause));

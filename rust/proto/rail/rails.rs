@@ -105,7 +105,8 @@ pub struct Rails {
     recovered: Option<Time>,
     /// Time at which rails were last suspected.
     suspected: Option<Time>,
-    /// Start time of the latest probe that was answered since that suspicion.
+    /// Start time of the latest probe that began after rails were last suspected and that was
+    /// answered.
     answered: Option<Time>,
 }
 

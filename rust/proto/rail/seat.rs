@@ -82,7 +82,7 @@ pub enum Move {
     Shift,
 }
 
-/// The rail that an attempt uses, with its pause and its time limit.
+/// The rail that an attempt uses, and the pause and the time limit of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The rail.

@@ -3,8 +3,8 @@
 //! Tables of fixed size, in which a new entry replaces the oldest one if the table is full.
 
 /// Returns the slot for a new entry: the slot of the entry for which `is_own` returns true, or else
-/// a free slot, or else the slot of the entry with the lowest `last`. Returns `None` if the table
-/// has no slots.
+/// a free slot, or else the slot of the oldest entry: the entry for which `last` returns the lowest
+/// value. Returns `None` if the table has no slots.
 pub(crate) fn place_for<T, K: Ord>(
     table: &mut [Option<T>],
     is_own: impl Fn(&T) -> bool,

@@ -77,9 +77,9 @@ where
         }
     }
 
-    /// Goes on to the next span. Each span of a result begins a Write chunk, and the first span of
-    /// the remaining bytes begins the Reply chunk. Later spans of the remaining bytes continue the
-    /// Reply chunk.
+    /// Goes on to the next span, which is a range of bytes in the reply. Each span of a result
+    /// begins a Write chunk, and the first span of the remaining bytes begins the Reply chunk.
+    /// Later spans of the remaining bytes continue the Reply chunk.
     #[inline(always)]
     fn advance(&mut self) -> Option<()> {
         let chunk = match self.results.next() {

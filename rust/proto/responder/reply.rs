@@ -221,8 +221,8 @@ impl<'a> Reply<'a> {
         )
     }
 
-    /// If the reply has this form, returns the parts of the reply that are not in Write chunks.
-    /// Otherwise returns no part.
+    /// If the reply is sent in the form `form`, returns the parts of the reply that are not in
+    /// Write chunks. Otherwise returns no part.
     #[inline]
     fn left_for(&self, form: Form) -> Left<'a> {
         match self.form == form {

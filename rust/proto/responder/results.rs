@@ -6,7 +6,7 @@
 //! k-th mark belongs to the k-th Write chunk, even if the mark or the chunk is empty: a READ of
 //! zero bytes still uses a chunk. The bindings differ for a union whose arm has no data. RFC 8166
 //! leaves the chunk to the next result, so the RPC layer makes no mark. In NFSv4 such a chunk stays
-//! unused, so the RPC layer makes a mark of zero bytes.
+//! unused, so the RPC layer marks an empty result, to which the chunk then belongs.
 
 use crate::{
     responder::{
@@ -31,8 +31,9 @@ const COUNT: u32 = 4;
 /// the 4 bytes of the finished reply at an offset, as a number.
 ///
 /// The Linux NFS server makes such a mark for READLINK of NFSv4. Only the data may be in a Write
-/// chunk (RFC 8267 6.1). A mark that is not at the length or at the data of an item of this length
-/// becomes empty, so that the result goes inline.
+/// chunk (RFC 8267 6.1). If a mark begins neither at the length word nor at the data of an opaque
+/// item, or if the item has another length than the mark, the mark becomes empty, so that the
+/// result goes inline.
 #[inline]
 pub fn data_of(mark: Span, word: impl Fn(u32) -> Option<u32>) -> Span {
     let is_count = |at: Option<u32>| at.and_then(&word) == Some(mark.length);
@@ -59,8 +60,8 @@ pub(crate) struct Results<'a> {
 }
 
 impl<'a> Results<'a> {
-    /// Pairs `chunks` with `marks` for a reply of `total` bytes. Fails if a result does not fit
-    /// into its chunk.
+    /// Pairs the Write chunks `chunks` with the marked results `marks` of a reply of `total` bytes.
+    /// Fails if a result does not fit into its chunk.
     #[inline]
     pub(crate) fn pair(
         chunks: WriteList<'_>,

@@ -223,7 +223,7 @@ struct Pieces<'a> {
     body: u32,
     place: Place,
     ready: core::array::IntoIter<Piece, 3>,
-    /// Whether no piece follows those in `ready`.
+    /// Whether the pieces in `ready` are the last pieces.
     ended: bool,
 }
 
@@ -242,7 +242,7 @@ impl Pieces<'_> {
         })
     }
 
-    /// Returns an iterator over the RDMA Reads for the next piece that needs some.
+    /// Returns an iterator over the RDMA Reads for the next piece that needs RDMA Reads.
     #[cold]
     fn cut<'a>(&mut self, list: &ReadList<'a>, long: bool) -> Option<Cut<'a>> {
         self.find_map(|piece| {
@@ -291,12 +291,13 @@ enum Source {
     Pad,
 }
 
-/// How much of the landing area is already in pieces.
+/// The amounts of data in the pieces that have been made so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// Number of bytes of the reduced message that are in these pieces.
+    /// Number of bytes of the reduced message in the pieces that have been made so far.
     body: u32,
-    /// Number of bytes in these pieces.
+    /// Number of bytes in the pieces that have been made so far: the offset in the landing area of
+    /// the next piece.
     to: u32,
 }
 

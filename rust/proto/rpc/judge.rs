@@ -58,7 +58,7 @@ pub enum Verdict {
     Accept(Accept),
     /// Invalidate the regions of the call, then complete the call with the error.
     Fail(Error, Counter),
-    /// Drop the Reply and raise the counter; the call keeps waiting. See
+    /// Drop the Reply, and add one to this counter of the transport; the call keeps waiting. See
     /// [`DiscardLimit`](crate::rpc::limit::DiscardLimit).
     Discard(Counter),
 }
@@ -223,8 +223,8 @@ fn judge_chunk(
 
 /// Checks the RPC message in the Reply chunk, after invalidation (V1-070, MAL-086 to MAL-088).
 ///
-/// `front` is the beginning of the chunk's memory. The caller must have zeroed its first eight
-/// bytes before it sent the Call.
+/// `front` is the beginning of the chunk's memory. The caller must have zeroed the first eight
+/// bytes of this memory before it sent the Call.
 ///
 /// # Errors
 ///

@@ -90,7 +90,8 @@ const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
 
 /// Counts the segments that each chunk would have; see [`RegionLimits::segments`].
 ///
-/// [`plan`] calls a method only if it considers that chunk, because most messages need no chunk.
+/// [`plan`] calls only the methods for the chunks that it considers, because most messages need no
+/// chunk.
 pub trait Segmentation {
     /// Returns the number of segments of a Read chunk for the call's pages.
     fn read(&self) -> usize;

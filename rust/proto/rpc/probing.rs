@@ -31,12 +31,12 @@ use crate::{
 /// The action for a message that arrives before the version is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The message answers the probe. The credits are the connection's first grant. An error
-    /// message contains no grant (V2-05).
+    /// The message answers the probe. The credits in it are the connection's first grant; `None`
+    /// for an error message, which contains no grant (V2-05).
     Answer(ProbeAnswer, Option<Credits>),
     /// Send this error message to the server.
     Refuse(Refusal),
-    /// Drop the message and raise this counter.
+    /// Drop the message, and add one to this counter of the transport.
     Drop(Counter),
 }
 

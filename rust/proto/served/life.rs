@@ -60,8 +60,8 @@ pub struct Progress {
     pub signalled: u32,
     /// Number of signalled work requests that have completed so far, probes included.
     pub completed: u32,
-    /// Whether the connection holds memory, and a Call of any connection has waited for memory since
-    /// the last tick.
+    /// Whether the connection holds memory, and a Call of any connection has waited for memory
+    /// since the last tick.
     pub is_in_the_way: bool,
 }
 
@@ -101,11 +101,11 @@ pub struct Life {
     ticked: Time,
     /// Time at which the send queue last had a completion or was empty.
     moved: Time,
-    /// Number of work requests of the send queue that had completed when the send queue last had a
-    /// completion or was empty.
+    /// Number of signalled work requests that had completed when the send queue last had a
+    /// completion.
     completed: u32,
-    /// All work requests that were posted at the time `marked` have completed when the number of
-    /// completed ones reaches `mark`.
+    /// When the number of completed signalled work requests reaches `mark`, all signalled work
+    /// requests that were posted at the time `marked` have completed.
     marked: Time,
     mark: u32,
     /// Whether the client has sent a message.
@@ -220,20 +220,21 @@ impl Life {
         }
     }
 
-    /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick). If
-    /// the posted work requests are unsignalled, [`Act::Probe`] shows progress: the completion of
-    /// the probe means that they have completed.
+    /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick).
+    /// Returns [`Act::Probe`] if no completion came for half of the time limit. The posted work
+    /// requests may be unsignalled, and the completion of the probe shows that they have completed.
     ///
     /// The client's adapter acknowledged each completed request, so a completion is a sign of life.
-    /// A client that completes one work request of many now and then has a limit as well, if its
-    /// memory is needed.
+    /// If another connection needs the memory that this connection holds, a time limit also applies
+    /// to a client that completes a work request only now and then.
     pub fn send_queue(&mut self, now: Time, queue: Progress) -> Act {
         let has_moved = queue.completed != self.completed;
         if has_moved {
             self.completed = queue.completed;
             self.alive(now);
         }
-        // The numbers wrap. If the mark lies ahead, the difference is a large number.
+        // The numbers wrap around. If the number of completed work requests has not reached `mark`,
+        // the difference is a large number.
         let is_past_mark = queue.completed.wrapping_sub(self.mark) <= u32::MAX / 2;
         if is_past_mark || !queue.under_way || !queue.is_in_the_way {
             self.mark = queue.completed.wrapping_add(queue.signalled);

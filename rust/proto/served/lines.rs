@@ -16,10 +16,10 @@ use crate::{
 };
 use core::net::IpAddr;
 
-/// Maximum number of client addresses that are told apart: the size of a driver's table of
-/// [`OfClient`].
+/// Maximum number of client addresses for which lines are counted separately: the size of a
+/// driver's table of [`OfClient`].
 pub const CLIENTS: usize = 64;
-/// The span of time to which the limits apply.
+/// The span of time for which the limits on log lines apply.
 pub const SPAN: Millis = Millis::from_secs(5);
 /// Maximum number of log lines about one client address in the span of time to which the limits
 /// apply.
@@ -27,7 +27,7 @@ pub const OF_ONE: u32 = 20;
 /// Maximum number of log lines about all clients in the span of time to which the limits apply.
 pub const OF_ALL: u32 = 200;
 
-/// A span of time, and the number of lines in it.
+/// A span of time, and the number of log lines that were written in this span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
     begun: Time,
@@ -62,7 +62,7 @@ pub struct OfClient {
     window: Window,
 }
 
-/// The lines about all clients.
+/// Counts the log lines about all clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
     all: Window,

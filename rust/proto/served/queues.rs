@@ -50,7 +50,7 @@ pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u3
         elements => elements,
     };
     // A transfer consists either of Writes from the pages, or of Reads into regions. Each segment
-    // may need one more work request.
+    // of the peer's memory may need one more work request.
     let (writes, reads) = (pages.div_ceil(elements), regions.saturating_mul(2));
     let longer = if writes > reads { writes } else { reads };
     let transfer = longer.saturating_add(segments);
@@ -78,7 +78,7 @@ impl Queues {
     }
 
     /// Checks that the Reads or the Writes of a Call fit into the send queue. `wrs` is the number
-    /// of work requests that they need.
+    /// of work requests that these Reads or Writes need.
     ///
     /// # Errors
     ///

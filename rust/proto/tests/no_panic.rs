@@ -20,7 +20,7 @@ use std::{
     process::Command, //
 };
 
-/// Compiles a crate root and returns the object.
+/// Compiles the crate with this root file and returns the object file.
 fn compile(root: &Path, name: &str, more: &[&str]) -> Vec<u8> {
     // Each crate needs its own working directory, because the compiler's temporary files are named
     // after the crate.
@@ -128,9 +128,9 @@ fn the_object_refers_to_no_panicking_function() {
 
 #[test]
 fn nor_does_any_function_that_is_inlined_elsewhere() {
-    // Functions marked inline leave no code in an ordinary object. This option keeps all of them,
-    // but also methods of the standard library's traits that are never called. Those methods may
-    // panic.
+    // Functions marked inline leave no code in an ordinary object. The option `link-dead-code`
+    // keeps all these functions. It also keeps methods of the standard library's traits that are
+    // never called and may panic, so those are left out below.
     let elf = compile(&core_root(), "all", &["-C", "link-dead-code"]);
     let mut found = panics(&elf);
     found.retain(|(section, _)| belongs_to_the_core(section));

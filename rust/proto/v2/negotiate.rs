@@ -82,8 +82,8 @@ pub enum Known {
 }
 
 impl Known {
-    /// Converts this state to a word, which the transports to one server share. [`Known::Nothing`]
-    /// is zero.
+    /// Converts this state to a word, which the transports to one server share. The word for
+    /// [`Known::Nothing`] is zero.
     pub const fn to_word(self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -121,7 +121,7 @@ pub enum Outcome {
     Ignored,
 }
 
-/// The negotiation of one transport: the policy, and the knowledge about the peer.
+/// The negotiation of one transport: the policy, and what is known about the peer.
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     policy: VersionPolicy,
@@ -214,7 +214,8 @@ impl Negotiator {
         self.known = Known::Doubtful(now);
     }
 
-    /// Returns true if the peer lacks version 2, or is treated as such a peer for [`DOUBT`].
+    /// Returns true if the peer lacks version 2, or if it became [`Known::Doubtful`] less than
+    /// [`DOUBT`] ago.
     pub fn peer_lacks_v2(&self, now: Time) -> bool {
         match self.known {
             Known::Nothing => false,
@@ -261,11 +262,11 @@ const fn offers(low: u32, high: u32, version: u32) -> bool {
     low <= version && version <= high
 }
 
-/// The default size of the longest message without RDMA in bytes.
+/// The default size in bytes of the longest message without RDMA.
 pub const DEFAULT_SIZE: u32 = 4096;
 
-/// The default size of the longest message without RDMA if version 2 is allowed, in bytes. A READ
-/// or WRITE of 4 KiB fits into one message of this size.
+/// The default size in bytes of the longest message without RDMA if version 2 is allowed. A READ or
+/// WRITE of 4 KiB fits into one message of this size.
 pub const DEFAULT_SIZE_V2: u32 = 8192;
 
 /// Returns the size in bytes of the longest message that this host announces, if the configured
@@ -285,8 +286,8 @@ pub const fn announced_size(policy: VersionPolicy, wanted: u32) -> u32 {
 /// Returns the size of a Receive buffer in bytes that suffices for every allowed version (V2-10,
 ///
 ///
-/// Receives are posted before the negotiation begins. If version 2 is allowed, each must hold the
-/// largest message that a version 2 peer may send without negotiation.
+/// Receives are posted before the negotiation begins. If version 2 is allowed, each Receive must
+/// hold the largest message that a version 2 peer may send without negotiation.
 #[inline]
 pub fn receive_size(policy: VersionPolicy, own_receive: u32) -> u32 {
     match policy {

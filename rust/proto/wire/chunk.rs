@@ -224,7 +224,7 @@ impl<'a> ReadList<'a> {
             input.take(READ_ENTRY_LEN - ABSENT_LEN)?;
             len = len.saturating_add(READ_ENTRY_LEN);
         }
-        // INVARIANT: The loop adds the length of one entry to `len` at a time.
+        // INVARIANT: The loop adds the length of exactly one entry to `len` in each round.
         Ok(Self {
             bytes: start.clone().take(len)?,
         })
@@ -283,7 +283,8 @@ impl<'a> WriteList<'a> {
             len = len.saturating_add(chunk_len(chunk.len()));
             count = count.saturating_add(1);
         }
-        // INVARIANT: The loop adds the length of one chunk to `len` and one to `count` at a time.
+        // INVARIANT: In each round the loop adds the length of exactly one chunk to `len`, and adds
+        // one to `count`.
         Ok(Self {
             bytes: start.take(len)?,
             count,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Types of received messages, before the call of a reply is looked up.
+//! Types of received messages. The types are determined before the call to which a reply belongs is
+//! looked up.
 
 use crate::{
     error::{
@@ -120,7 +121,8 @@ pub enum RemoteErrorKind {
 impl RemoteErrorKind {
     /// Returns the error with which the call fails. The call is not retried (V1-090).
     ///
-    /// INVAL_OPTION in answer to an ordinary call is as permanent as a bad header (MAL-177).
+    /// The error INVAL_OPTION in answer to an ordinary call is permanent, like a bad header
+    /// (MAL-177).
     #[inline]
     pub const fn error(self) -> Error {
         match self {

@@ -36,8 +36,8 @@ impl Thresholds {
     /// Combines this host's announcement with the peer's. `peer` is `None` if the peer announced
     /// nothing valid (CM-08 to CM-10).
     ///
-    /// This host's sizes are the maximum (CM-23). A version 2 peer supports at least
-    /// [`MIN_THRESHOLD_V2`], whatever it announces.
+    /// The results are at most the sizes that this host announced (CM-23). A version 2 peer
+    /// supports at least [`MIN_THRESHOLD_V2`], whatever it announces.
     pub fn negotiate(version: Version, own: &PrivateData, peer: Option<&PrivateData>) -> Self {
         let floor = match version {
             Version::V1 => MIN_THRESHOLD,

@@ -2,9 +2,10 @@
 
 //! Reading and writing of XDR words over byte slices (RFC 4506).
 //!
-//! [`Reader`] and [`Writer`] only shrink the slice that they hold. So no position can be past the
-//! end of the slice, and positions need no arithmetic. Several items of fixed size are read or
-//! written as one array with a separate cursor, so that the length is checked only once.
+//! [`Reader`] and [`Writer`] hold the remaining slice and make it shorter with each item. So no
+//! position can be past the end of the slice, and the code needs no arithmetic on positions.
+//! Several items of fixed size are read or written as one array with a separate cursor, so that the
+//! length is checked only once.
 
 /// The error if the input ends too early, or contains a word that XDR does not allow at this
 /// position.

@@ -75,7 +75,7 @@ impl CmId {
         // change any more, and writes both GIDs.
         unsafe { bindings::rdma_read_gids(self.as_raw(), &mut own, &mut peer) };
         let bytes = |gid: &bindings::ib_gid| {
-            // SAFETY: The other member of the union has plain bytes, too.
+            // SAFETY: Both members of the union consist of plain bytes.
             unsafe { *gid.raw.as_ref() }
         };
         (bytes(&own), bytes(&peer))

@@ -74,15 +74,15 @@ pub trait ListenHandler: Send + Sync + 'static {
     fn turned_away(&self) {}
 
     /// Called when the device with the listener's address is being removed. The removal waits until
-    /// the listener is dropped, which the handler must not do itself. A listener with a wildcard
-    /// address has no device, so its handler need not implement this method.
+    /// the listener is dropped. The handler must not drop the listener itself. A listener with a
+    /// wildcard address has no device, so its handler need not implement this method.
     fn removed(&self) {}
 
     /// Called when the hardware address that belongs to the listener's address has changed, as when
     /// a bond uses another interface. Requests may now arrive at a device on which the listener
-    /// does not listen, until [`Listener::listen_again`] is called. The handler must not call it
-    /// itself. Not called for a listener with a wildcard address, nor if the hardware address stays
-    /// the same, as that of a bond with `fail_over_mac=none` does.
+    /// does not listen, until [`Listener::listen_again`] is called. The handler must not call that
+    /// method itself. Not called for a listener with a wildcard address, nor if the hardware
+    /// address stays the same, as that of a bond with `fail_over_mac=none` does.
     fn moved(&self) {}
 }
 
@@ -417,13 +417,14 @@ impl<H: ListenHandler> ListenContext<H> {
 /// # Safety
 ///
 /// Only rdma_cm calls this. `event` is valid during the call. [`Listener::new`] created `id`, or
-/// `id` is a connection request to such an id.
+/// `id` belongs to a connection request that such an id received.
 unsafe extern "C" fn listen_event<H: ListenHandler>(
     id: *mut bindings::rdma_cm_id,
     event: *mut bindings::rdma_cm_event,
 ) -> c_int {
     // SAFETY: `new` passed the context to `__rdma_create_kernel_id`. The context exists until the
-    // id is destroyed, which waits for this handler. A request starts with the listener's context.
+    // id is destroyed, which waits for this handler. The id of a request starts with the listener's
+    // context.
     let context = unsafe { &*(*id).context.cast::<ListenContext<H>>().cast_const() };
     // SAFETY: `event` is valid during the call.
     let event = unsafe { &*event };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What [`events`](super::events) does, for a kernel with patch 0002 (`Documentation/upstream`).
-//! ib_core asks this module whether a thread takes an event, so nothing in `struct ib_cq` is
-//! replaced.
+//! The version of the module [`events`](super::events) for a kernel with patch 0002
+//! (`Documentation/upstream`). In such a kernel ib_core asks this module whether a thread takes an
+//! event. So no function in `struct ib_cq` is replaced.
 
 use super::{
     poller,
@@ -24,7 +24,8 @@ impl Cq {
     ///
     /// The queue is not used yet. Its context is this object. `queue` outlives it.
     pub(super) unsafe fn watch(&self, queue: &Queue) -> Result {
-        // SAFETY: By the caller's contract. The queue is polled by a work item, and not shared.
+        // SAFETY: By the caller's contract the queue is not used yet. It is polled by a work item,
+        // and is not shared.
         to_result(unsafe {
             bindings::ib_cq_set_claim(
                 self.as_raw(),
@@ -72,11 +73,13 @@ impl Cq {
     }
 }
 
-/// Returns whether a thread handles an event of the device, or takes the place of the work item.
+/// Returns whether a polling thread handles an event of the device, or handles completions instead
+/// of the work item.
 ///
 /// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
-/// the item is a full barrier too, so a later item finds the thread here. If it finds no thread,
-/// the acquiring load orders the work of the last polling thread before that of the item.
+/// the item is a full barrier too, so a work item that is queued later finds the thread here. If
+/// the item finds no thread, the acquiring load orders the work of the last polling thread before
+/// the work of the item.
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a [`Cq`] takes a device's events and the work item's runs away from ib_core while a thread
-//! polls.
+//! While a thread polls a [`Cq`], this module passes the device's events and the runs of the work
+//! item to that thread, and not to ib_core.
 //!
-//! ib_core offers no way to do this. So this module replaces the event handler and the function of
+//! ib_core has no interface for that. So this module replaces the event handler and the function of
 //! the work item in `struct ib_cq`, and calls ib_core's own functions if no thread polls.
 
 use super::{
@@ -73,8 +73,8 @@ impl Cq {
         unsafe { bindings::work_busy(work_of(self.as_raw())) != 0 }
     }
 
-    /// Handles at most `budget` completions, and returns their number. Feeds it into the device's
-    /// interrupt moderation (`rdma_dim`), as ib_core does for its work item.
+    /// Handles at most `budget` completions, and returns their number. Passes this number to the
+    /// device's interrupt moderation (`rdma_dim`), as ib_core does for its work item.
     ///
     /// # Safety
     ///
@@ -126,11 +126,12 @@ impl Cq {
     }
 }
 
-/// The function of the work item. Unless a thread polls, it does what ib_core's function does.
+/// The function of the work item. If no thread polls, this function calls ib_core's function.
 ///
 /// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
-/// the item is a full barrier too, so a later item finds the thread here. If it finds no thread,
-/// the acquiring load orders the work of the last polling thread before that of the item.
+/// the item is a full barrier too, so a work item that is queued later finds the thread here. If
+/// the item finds no thread, the acquiring load orders the work of the last polling thread before
+/// the work of the item.
 ///
 /// # Safety
 ///

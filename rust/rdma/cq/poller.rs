@@ -18,7 +18,7 @@ pub(super) const STOPPED: u32 = 5;
 pub(super) const POLLS_STOPPED: u32 = 6;
 
 /// A value that no state has. A thread that leaves without having handled all completions and
-/// events returns this value, so that the work item is queued in every state.
+/// events returns this value, so that the work item is queued whatever the state is.
 pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 
 /// Why a thread no longer handles completions.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What ib_core has set in `struct ib_cq`, and [`events`](super::events) replaces.
+//! The functions that ib_core has set in `struct ib_cq`, and that [`events`](super::events)
+//! replaces.
 
 use core::mem::offset_of;
 use xprtrdma_bindings as bindings;
 
-/// What ib_core had set.
+/// The functions that ib_core had set in a queue.
 pub(super) struct Usual {
     /// The event handler, which queues the work item.
     pub(super) handler: bindings::ib_comp_handler,
@@ -18,7 +19,7 @@ impl Usual {
     ///
     /// `raw` is a completion queue that ib_core has just made.
     pub(super) unsafe fn of(raw: *mut bindings::ib_cq) -> Self {
-        // SAFETY: By the caller's contract. ib_core has set both functions.
+        // SAFETY: By the caller's contract `raw` is valid, and ib_core has set both functions.
         unsafe {
             Self {
                 handler: (*raw).comp_handler,
@@ -35,5 +36,5 @@ pub(super) fn work_of(cq: *mut bindings::ib_cq) -> *mut bindings::work_struct {
     cq.wrapping_byte_add(WORK).cast()
 }
 
-/// The place of the work item in a queue.
+/// The offset in bytes of the work item in `struct ib_cq`.
 pub(super) const WORK: usize = offset_of!(bindings::ib_cq, __bindgen_anon_1);

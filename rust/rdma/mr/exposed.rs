@@ -195,9 +195,9 @@ impl<L: Lender> ExposedMr<L> {
 
     /// Returns whether the region may be registered on the queue pair of the domain `pd`. Each
     /// mapping may be registered only once: a second registration of the same key would still be
-    /// valid after the proof that the first has ended. `pd` must be the region's own domain: the
-    /// queue pair of another domain may still work when the queue pair of the region's domain is
-    /// drained.
+    /// valid after the proof that the first registration has ended. `pd` must be the region's own
+    /// domain: the queue pair of another domain may still work when the queue pair of the region's
+    /// domain is drained.
     #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)

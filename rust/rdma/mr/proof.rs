@@ -48,15 +48,15 @@ pub enum Echo {
     /// the Send that named the region.
     ///
     /// For this value, the crate relies on the caller, but only if the peer may merely read the
-    /// region. The peer cannot write to such a region. So if the caller is wrong, the peer may see
-    /// memory, but it does no other harm.
+    /// region. The peer cannot write to such a region. So if the caller is wrong, the peer may read
+    /// memory that it should not read, but can do no other harm.
     Unforeseen,
     /// The message repeats nothing of the Send.
     Nothing,
 }
 
 impl Echo {
-    /// Returns whether the message repeats this offset.
+    /// Returns whether the message repeats the region's offset `offset`.
     #[inline(always)]
     pub(super) fn has_offset(self, message: &[u8], offset: u64) -> bool {
         let offset = offset.to_be_bytes();
@@ -78,8 +78,8 @@ fn has_word(message: &[u8], word: &[u8; 8]) -> bool {
         .any(|at| message.get(at..).and_then(|rest| rest.first_chunk()) == Some(word))
 }
 
-/// Proof that an invalidation has completed, and all invalidations that were posted before it on
-/// the same send queue.
+/// Proof that an invalidation has completed, together with all invalidations that were posted
+/// before it on the same send queue.
 pub struct LocalInvalidation {
     pub(crate) seq: u64,
     pub(crate) pd: usize,

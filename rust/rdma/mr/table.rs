@@ -104,8 +104,9 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Accounts for `nents` new entries with `bytes` bytes. The pages of these entries have `used`
-    /// bytes altogether. `behind` is the offset of the byte that follows the last byte.
+    /// Accounts for `nents` new entries with `bytes` bytes. In the region these entries use up
+    /// space for `used` bytes. `behind` is the offset, in its page, of the byte that follows the
+    /// last byte.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: All sums are limited by the bytes that a region can hold.

@@ -357,7 +357,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Returns true if the message should wait for a shared doorbell. The answer depends on whether
-    /// the last messages that waited were joined by others. Must be called exactly once for each
+    /// other messages joined the last messages that waited. Must be called exactly once for each
     /// message that may wait, because the calls are counted.
     #[inline]
     pub fn may_batch(&mut self) -> bool {
@@ -368,8 +368,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
     /// Posts a message like [`SendBatch::post`], but rings the doorbell later: after the work that
     /// is queued on [`QpHandler::queue`] now, at the next post that does not wait, or when too many
-    /// work requests wait. The caller uses it for a message that others may follow at once. If the
-    /// later post fails, [`QpHandler::broken`] is called.
+    /// work requests wait. The caller uses this for a message that further messages may follow at
+    /// once. If the later post fails, [`QpHandler::broken`] is called.
     #[inline(never)]
     pub fn post_later<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.enqueue(len, regions, true)

@@ -40,8 +40,8 @@ impl QueuedWr {
 ///
 /// - The first `len` entries of `places` are in use. The work requests of a list are linked in the
 ///   order of their entries, and the `next` of the last one is null.
-/// - Each entry in use belongs to one of the two lists. `registrations` begins with a fence if one
-///   was needed when the list was started.
+/// - Each entry in use belongs to one of the two lists. `registrations` begins with a fence if a
+///   fence was needed when the list was started.
 /// - `places` never grows, because pointers refer to its entries.
 pub(super) struct SendChain {
     places: KVec<QueuedWr>,

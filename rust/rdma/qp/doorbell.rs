@@ -36,8 +36,8 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// If no other message joined a message that waited for the doorbell, this number of messages is
-/// posted without waiting.
+/// If a message waited for the doorbell and no other message joined it, this number of later
+/// messages is posted without waiting.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {
@@ -67,7 +67,7 @@ impl<H: QpHandler> WorkItem for Qp<H> {
 #[cfg(xprtrdma_rds)]
 impl<H: QpHandler> SendBatch<'_, H> {
     /// Posts a Send of the first `len` bytes of the buffer, but leaves the doorbell to the caller.
-    /// The caller must call [`Qp::ring_now`] after the last of such messages. The doorbell is rung
+    /// The caller must call [`Qp::ring_now`] after the last such message. The doorbell is rung
     /// earlier if too many work requests wait. After an error the connection has failed.
     pub fn post_waiting(self, len: usize) -> Result {
         self.enqueue::<Nothing>(len, &mut [], false)

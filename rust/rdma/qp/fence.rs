@@ -30,8 +30,8 @@ use xprtrdma_bindings as bindings;
 /// device has finished all earlier registrations
 /// ([`Qp::retire_registrations`](super::Qp::retire_registrations)).
 ///
-/// The fence is an invalidation of a region that is never registered. The source of the devices
-/// shows what they require:
+/// The fence is an invalidation of a region that is never registered. The source of the devices'
+/// drivers shows what a fence requires:
 ///
 /// * **rxe**: `rxe_wqe_is_fenced` delays every local invalidation until it is the oldest work
 ///   request. `rxe_completer` removes the invalidation and the registrations behind it from the

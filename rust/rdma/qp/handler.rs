@@ -20,10 +20,10 @@ use kernel::{
 };
 /// Handles the completions of one [`Qp`].
 ///
-/// All methods except [`QpHandler::queue`] are called in process context, by a work item on that
-/// queue or by [`Qp::busy_poll`], and one at a time. They may sleep, but that delays all other
-/// completions of the connection. There is one exception: the work item that rings the doorbell may
-/// call [`QpHandler::broken`] while another method runs.
+/// All methods except [`QpHandler::queue`] are called in process context, one at a time, by a work
+/// item on the queue that [`QpHandler::queue`] returns or by [`Qp::busy_poll`]. They may sleep, but
+/// that delays all other completions of the connection. There is one exception: the work item that
+/// rings the doorbell may call [`QpHandler::broken`] while another method runs.
 pub trait QpHandler: Sized + Send + Sync + 'static {
     /// Returns the work queue for completions and doorbells. Must always return the same queue.
     ///

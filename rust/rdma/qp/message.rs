@@ -100,7 +100,7 @@ impl<H: QpHandler> Received<'_, H> {
 
     /// Moves the fields into a new object. The caller uses this method before it passes the object
     /// to a function that is not inlined. So the usual path can keep the fields in registers, which
-    /// saves 20 instructions for each predicted reply.
+    /// saves 20 instructions for each reply that has the expected form.
     #[inline(always)]
     pub fn anew(self) -> Self {
         let this = ManuallyDrop::new(self);

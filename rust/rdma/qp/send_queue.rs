@@ -109,8 +109,9 @@ pub(super) struct SendQueue {
     pub(super) seq: u64,
     pub(super) closed: bool,
     pub(super) want_space: bool,
-    /// Additional flags of signalled work requests other than RDMA Reads. The flag is a fence if
-    /// the device could otherwise complete them before Reads that were posted earlier.
+    /// Additional flags of signalled work requests other than RDMA Reads. The fence flag is set if
+    /// the device could otherwise complete these work requests before Reads that were posted
+    /// earlier.
     #[cfg(xprtrdma_server)]
     signal_flags: c_int,
     /// Transfers that were posted and have not completed, in the order of posting. Never grows

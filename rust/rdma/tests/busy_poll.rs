@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of threads that poll for completions and handle them.
+//! Tests of threads that poll a completion queue and handle its completions.
 
 use super::{
     ensure::Test,
@@ -56,8 +56,8 @@ const ROUNDS: usize = 2000;
 pub(super) struct Shared {
     /// Number of messages for which the polling thread waits.
     wanted: Atomic<usize>,
-    /// Number of actions that were started in other threads. The next field is the number of these
-    /// actions that have ended.
+    /// Number of actions that were started in other threads. `done` is the number of these actions
+    /// that have ended.
     begun: Atomic<usize>,
     done: Atomic<usize>,
     /// Set by an action in another thread when the expected event has happened.
@@ -161,7 +161,7 @@ pub(super) fn elsewhere(
 }
 
 /// Starts a watchdog, which stops busy polling on this queue pair if the test takes too long. The
-/// watchdog runs until the result is dropped.
+/// watchdog runs until the returned object is dropped.
 fn watch(pair: &Pair, shared: &Arc<Shared>) -> Result<Errands> {
     let errands = Errands(shared.clone());
     elsewhere(pair, shared, |qp, shared| {
@@ -316,7 +316,7 @@ mod suite {
                 pause(1);
             }
         })?;
-        // Returns true if the last message was handled by the polling thread.
+        // Returns true if the polling thread handled the last message.
         let polls = || {
             let it = shared.wanted.load(Relaxed);
             it != 0 && it == pair.keeper.thread.load(Relaxed)

@@ -198,7 +198,8 @@ mod suite {
     }
 
     // If a connect request fails, the connection manager frees the objects that it created for the
-    // request; a disconnect reads them.
+    // request. A disconnect reads these objects, so it must wait until the connect request has
+    // failed.
     #[test]
     fn an_id_disconnects_when_it_does_not_connect_any_more() -> Test {
         for shut_down in [false, true] {

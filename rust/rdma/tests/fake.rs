@@ -87,7 +87,7 @@ impl Verb {
     }
 }
 
-/// Numbers of objects that exist on the device.
+/// The number of objects of each kind that exist on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Census {
     pub(super) pds: i32,
@@ -127,7 +127,7 @@ impl Census {
     }
 }
 
-/// Resets the device: no call fails, and the peer accepts connections.
+/// Resets the device, so that no call fails and the peer accepts connections.
 pub(super) fn calm() {
     for verb in Verb::ALL {
         verb.fail(0);
@@ -141,8 +141,8 @@ pub(super) fn calm() {
     unsafe { bindings::fake_begin() };
 }
 
-/// An operation that the device refuses from now on, like a device that was removed. A drain that
-/// needs this operation does not wait.
+/// The operation that the device refuses from now on, as a removed device refuses it. A drain that
+/// needs this operation fails without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {
     None,
@@ -169,7 +169,7 @@ impl Death {
 pub(super) enum Kind {
     /// An ordinary device. It does not check the keys that a message invalidates.
     Plain,
-    /// A device like `Plain` that checks the keys.
+    /// A device like `Plain` that also checks the keys that a message invalidates.
     Checks,
     /// A device that is not trusted when it reports that a message invalidated a key.
     Distrusted,

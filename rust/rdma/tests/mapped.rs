@@ -117,7 +117,7 @@ fn read(sges: &[bindings::ib_sge]) -> Result<KVec<u8>> {
 }
 
 const P: usize = PAGE_SIZE;
-/// Lists of pieces. The pieces of the first three follow each other in memory.
+/// Lists of pieces. In each of the first three lists, the pieces follow each other in memory.
 const LISTS: [&[(usize, usize)]; 6] = [
     &[(0, P)],
     &[(0, P), (P, P), (2 * P, 100)],
@@ -141,7 +141,7 @@ mod suite {
     #[test]
     fn the_elements_of_a_loan_are_its_bytes() -> Test {
         let pd = domain()?;
-        // The lists of one loan are used for the next.
+        // The object uses its lists for one loan after another.
         let mut mapped = MappedLoan::none(&pd);
         for list in LISTS {
             let listed = Listed::new(list, true)?;
@@ -211,8 +211,8 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The lender. The lists can be in memory that is allocated page by page, if the kernel has
-        // no other memory for them.
+        // At least the allocation of the lender can fail. The allocation of the lists may succeed
+        // nevertheless, because the kernel can allocate them page by page.
         ensure_at_least!(errors, 1);
         Ok(())
     }
@@ -257,7 +257,7 @@ mod suite {
     fn are_right(mapped: &MappedPages, len: usize) -> Result<bool> {
         let bytes = read(&elements(mapped)?)?;
         let mut all = bytes.iter().enumerate();
-        // The device reads whole pages. What is behind the bytes is zero.
+        // The device reads whole pages. The bytes behind the first `len` bytes are zero.
         Ok(bytes.len() == len.next_multiple_of(P)
             && all.all(|(i, b)| usize::from(*b) == if i < len { i % 251 } else { 0 }))
     }
@@ -269,7 +269,7 @@ mod suite {
             let pages = filled(len)?;
             let runs = pages.runs().len();
             let mut mapped = pages.map(&pd, Direction::ToDevice)?;
-            // One mapping for each piece in which the pages were allocated.
+            // There is one mapping for each piece in which the pages were allocated.
             ensure_eq!(Census::now().mappings as usize, runs);
             ensure!(are_right(&mapped, len)?);
             let pages = mapped.unmap().ok_or(EINVAL)?;
@@ -296,7 +296,8 @@ mod suite {
     #[test]
     fn pages_that_cannot_be_mapped_leave_nothing() -> Test {
         let pd = domain()?;
-        // The last piece of each is a single page, which has no shorter pieces.
+        // In each of these cases the last piece is a single page, which cannot be mapped in shorter
+        // pieces.
         for (count, nth) in [(1, 1), (3, 2), (7, 3)] {
             let pages = filled(count * P)?;
             ensure_eq!(pages.runs().len(), nth as usize);
@@ -320,7 +321,8 @@ mod suite {
                 Ok(())
             },
         )?;
-        // Three allocations besides those of pages: two lists, and the list of addresses.
+        // Besides the pages, the calls make three allocations: two lists, and the list of
+        // addresses.
         ensure_at_least!(errors, 3);
         Ok(())
     }

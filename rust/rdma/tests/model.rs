@@ -69,7 +69,7 @@ use xprtrdma_bindings as bindings;
 
 /// Number of regions in a sequence.
 const REGIONS: usize = 5;
-/// Number of sequences. The second constant is the maximum number of steps in a sequence.
+/// Number of sequences. `STEPS` is the maximum number of steps in a sequence.
 const LIVES: u64 = 40;
 const STEPS: usize = 60;
 
@@ -223,8 +223,8 @@ struct Seat {
     state: State,
     idle: Option<(IdleMr, Lent)>,
     mapped: Option<ExposedMr<Lent>>,
-    /// The window and the access with which the region was last exposed. The next field is the
-    /// token of the group with which the region is being invalidated.
+    /// The window and the access with which the region was last exposed. `group` is the token of
+    /// the group with which the region is being invalidated.
     window: Option<(Window, Access)>,
     group: u64,
     given_back: Arc<Atomic<u32>>,
@@ -237,9 +237,9 @@ struct Life {
     seats: KVec<Seat>,
     queue: KVec<Wr>,
     dice: Dice,
-    /// Numbers of messages and of invalidations so far.
+    /// Number of messages and invalidations so far.
     count: u64,
-    /// Whether nothing can be posted, and no message arrives, any more.
+    /// Whether the queue pair is shut down: nothing can be posted any more, and no message arrives.
     closed: bool,
     broken: bool,
     trace: KVec<u8>,

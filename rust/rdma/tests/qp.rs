@@ -120,7 +120,7 @@ enum Told {
 #[pin_data]
 pub(super) struct Keeper {
     log: Arc<Log<Told>>,
-    /// Number of messages that arrived. The next field identifies the thread that handled the last
+    /// Number of messages that arrived. `thread` identifies the thread that handled the last
     /// message.
     pub(super) came: Atomic<usize>,
     pub(super) thread: Atomic<usize>,

@@ -88,12 +88,12 @@ impl<'a, T: Transport> Encoded<'a, T> {
         flags & (1 << bindings::RPCAUTH_AUTH_DATATOUCH) == 0
     }
 
-    /// Returns whether a reply is expected. Same as `rpc_reply_expected()`, without calling a C
-    /// helper.
+    /// Returns whether a reply is expected. The result is the same as that of
+    /// `rpc_reply_expected()`, but no C helper is called.
     #[inline]
     pub fn reply_expected(&self) -> bool {
-        // SAFETY: The request has a task until it is released. The task's pointer to its procedure
-        // is null or valid.
+        // SAFETY: The request has a task until the request is released. The task's pointer to its
+        // procedure is null or valid.
         unsafe {
             let procedure = (*(*self.rqst()).rq_task).tk_msg.rpc_proc;
             !procedure.is_null() && (*procedure).p_decode.is_some()

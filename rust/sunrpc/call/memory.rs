@@ -21,8 +21,8 @@ pub(super) const START_LEN: usize = 8;
 ///
 /// # Safety
 ///
-/// The slot's request has been encoded, its own task is queueing it, and none of its memory is
-/// lent.
+/// The slot's request has been encoded, its own task is queueing it, and none of the request's
+/// memory is lent.
 #[inline]
 pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     // SAFETY: By the caller's contract no other thread touches the request now.
@@ -51,8 +51,8 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
 /// For each security flavour the RPC client keeps one expected length of the verifier, for all
 /// servers together. Each reply corrects this length. If a reply from any server arrives between
 /// the allocation and the encoding of this request, the end of the head can move past the end of
-/// the allocated memory. The length of the tail is the allocated length minus the length of the
-/// head, and would then be negative.
+/// the allocated memory. In that case the length of the tail, which is the allocated length minus
+/// the length of the head, would be negative.
 #[cold]
 fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated: usize) -> Result {
     let head = buf.head[0].iov_len;

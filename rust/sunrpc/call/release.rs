@@ -17,10 +17,11 @@ use xprtrdma_bindings as bindings;
 /// when a part of the call is lent ([`Call::lend`](super::Call::lend)). Waits until the peer can no
 /// longer access the pages, then releases them. Sleeps.
 ///
-/// This function has two callers. Both run in the request's own task without locks. The first is
-/// the RPC client when it encodes the request again. This call is long before the call of
-/// `prepare_request`. That function may never be called, because encoding may fail and be repeated
-/// later. The second caller is the end of the request, which has already waited for the leases.
+/// This function has two callers. Both run in the request's own task without locks. The first
+/// caller is the RPC client when it encodes the request again. At that time `prepare_request`,
+/// which also waits for the leases, may be called much later or never, because encoding may fail
+/// and be repeated. So this function must wait itself. The second caller is the code that ends the
+/// request. That code has already waited for the leases.
 ///
 /// # Safety
 ///

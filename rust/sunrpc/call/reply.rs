@@ -70,7 +70,7 @@ impl<T: Transport> Pinned<T> {
     ///
     /// `rqst` is in a slot. The caller has just pinned `rqst` and set `Slot::pinned`.
     pub(crate) unsafe fn new(rqst: *mut bindings::rpc_rqst) -> Self {
-        // SAFETY: The contract of this function guarantees this.
+        // SAFETY: The contract of this function guarantees what the unsafe code requires.
         let slot = NonNull::from(unsafe { Slot::<T>::from_rqst(rqst) });
         Self { slot }
     }
@@ -123,7 +123,7 @@ impl<T: Transport> Pinned<T> {
             return [0; START_LEN];
         }
         // SAFETY: The head has at least `START_LEN` bytes. The request has no leases, so neither a
-        // device nor a thread writes them now.
+        // device nor a thread writes these bytes now.
         unsafe {
             let head = (*self.rqst()).rq_rcv_buf.head[0].iov_base;
             head.cast::<[u8; START_LEN]>().read()
@@ -154,8 +154,8 @@ impl<T: Transport> Pinned<T> {
 
     /// Copies the inline part of a reply whose data item, `data` bytes long, is already in the
     /// pages. The bytes before the data item are copied to the head, and the bytes behind the data
-    /// item to the tail. Returns `EMSGSIZE` if they do not fit, and `EBUSY` while memory of the
-    /// request is lent.
+    /// item to the tail. Returns `EMSGSIZE` if the bytes do not fit, and `EBUSY` while memory of
+    /// the request is lent.
     ///
     /// The decoder expects the data immediately behind the head, so the head is shortened to the
     /// bytes that arrived.
@@ -266,7 +266,7 @@ unsafe fn pins<'a>(rqst: *mut bindings::rpc_rqst) -> &'a AtomicI32 {
     unsafe { AtomicI32::from_ptr(&raw mut (*rqst).rq_pin.counter) }
 }
 
-/// Does what `xprt_pin_rqst()` does.
+/// Pins a request, as `xprt_pin_rqst()` does.
 ///
 /// # Safety
 ///
@@ -282,7 +282,7 @@ unsafe fn pin(rqst: *mut bindings::rpc_rqst) {
     );
 }
 
-/// Does what `xprt_unpin_rqst()` does.
+/// Unpins a request, as `xprt_unpin_rqst()` does.
 ///
 /// # Safety
 ///
@@ -305,7 +305,7 @@ unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     );
 }
 
-// The following functions contain the steps that are rarely needed. They have no parameter of type
+// The following functions contain steps that are rarely needed. They have no parameter of type
 // `Pinned`, so that the compiler can keep the `Pinned` in registers when these steps are not
 // needed.
 
@@ -340,7 +340,7 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
     }
 }
 
-/// Copies the inline part of a reply with a data item, whatever its length. Used by
+/// Copies the inline part of a reply with a data item. The inline part may have any length. Used by
 /// [`Pinned::place_around`].
 ///
 /// # Safety
@@ -355,8 +355,9 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
         let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
-            // If the data item does not fill the pages, the bytes behind the data item would belong
-            // into the remaining pages. So only a reply without a data item may contain such bytes.
+            // If the data item does not fill the pages, the bytes behind the data item would have
+            // to be stored in the remaining space of the pages. So only a reply without a data item
+            // may contain bytes behind the data item.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {

@@ -87,8 +87,8 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Called before a request is encoded another time, by a kernel with patch 0005
-    /// (`Documentation/upstream`). Sleeps.
+    /// Called by a kernel with patch 0005 (`Documentation/upstream`) before the kernel encodes a
+    /// request again. Sleeps.
     #[cfg(xprtrdma_upstream)]
     pub(super) unsafe extern "C" fn reclaim_request(rqst: *mut bindings::rpc_rqst) {
         // SAFETY: The RPC client passes a request of a transport of class `T`. It encodes calls
@@ -117,21 +117,22 @@ impl<T: Transport> Ops<T> {
 
     /// Prepares a request to be queued. Returns 0 or a negative errno. Sleeps.
     ///
-    /// This function is not inlined, so that `prepare_request` needs no stack frame in the half of
-    /// its calls that return early.
+    /// This function is not inlined, so that `prepare_request` needs no stack frame when it returns
+    /// early, as it does in half of its calls.
     ///
     /// # Safety
     ///
     /// `rqst` is in a slot of a transport of class `T`, and its task is about to queue it.
     #[inline(never)]
     unsafe fn prepare(rqst: *mut bindings::rpc_rqst) -> c_int {
-        // SAFETY: The contract of this function guarantees this.
+        // SAFETY: The contract of this function guarantees that the request is in a slot of a
+        // transport of class `T`.
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
-        // With patch 0005, `reclaim_request` has done this already.
-        // `rq_xtime` is zero in a new request, and `send_request` sets it. So the field is not zero
-        // if the request was sent before.
+        // With patch 0005, `reclaim_request` has already revoked the access and waited for the
+        // leases. `rq_xtime` is zero in a new request, and `send_request` sets it. So the field is
+        // not zero if the request was sent before.
         // SAFETY: By the caller's contract the request is valid.
         let encoded_anew = !cfg!(xprtrdma_upstream) && unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {

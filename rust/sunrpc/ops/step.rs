@@ -4,8 +4,8 @@
 //! before the task sleeps.
 //!
 //! A kernel with patches 0004 and 0006 (`Documentation/upstream`) calls
-//! `rpc_xprt_ops::poll_for_reply` there. With `XPRTRDMA_UPSTREAM=1` that is the step, and the
-//! module does not change `tk_callback`.
+//! `rpc_xprt_ops::poll_for_reply` at this point. With `XPRTRDMA_UPSTREAM=1` this operation is the
+//! additional step, and the module does not change `tk_callback`.
 
 use super::Ops;
 #[cfg(not(xprtrdma_upstream))]
@@ -47,7 +47,7 @@ impl<T: Transport> Ops<T> {
     #[inline]
     pub(super) unsafe fn add_step(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) {
         // SAFETY: By the caller's contract the request has a task. If that task holds the send
-        // lock, it runs in this thread, and only its next step reads `tk_callback`.
+        // lock, the task runs in this thread, and only the task's next step reads `tk_callback`.
         unsafe {
             let task = (*rqst).rq_task;
             let failed = Slot::<T>::from_rqst(rqst).verdict.is_some();
@@ -68,15 +68,15 @@ impl<T: Transport> Ops<T> {
     #[cfg(xprtrdma_upstream)]
     pub(super) unsafe fn add_step(_: &Xprt<T>, _: *mut bindings::rpc_rqst) {}
 
-    /// Returns true if two conditions hold: no other request is in flight, and the RPC client does
-    /// not need the task of this request for a while.
+    /// Returns true if two conditions hold: no other request is in flight, and the task can poll
+    /// for a while, because it is synchronous and its request does not time out soon.
     ///
     /// # Safety
     ///
-    /// `rqst` has a task. Either it is pinned, or its task runs in this thread.
+    /// `rqst` has a task. Either `rqst` is pinned, or its task runs in this thread.
     #[inline]
     unsafe fn may_busy_poll(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
-        // SAFETY: The contract of this function guarantees this.
+        // SAFETY: The contract of this function guarantees what the unsafe code requires.
         unsafe {
             // CAST: The flag is a single bit below bit 16.
             (*(*rqst).rq_task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
@@ -88,10 +88,12 @@ impl<T: Transport> Ops<T> {
 
     /// The additional step of a task whose request failed while it was being sent. After
     /// [`Pinned::fail`](crate::call::Pinned::fail) the RPC client has recorded the current
-    /// connection in the request. Without this step the RPC client would close that connection.
+    /// connection in the request. Without this step the RPC client would close the current
+    /// connection. This step records an earlier connection instead.
     #[cfg(not(xprtrdma_upstream))]
     unsafe extern "C" fn leave(task: *mut bindings::rpc_task) {
-        // SAFETY: The RPC client calls this as the task's next step, and the task has a request.
+        // SAFETY: The RPC client calls this function as the task's next step, and the task has a
+        // request.
         unsafe {
             let rqst = (*task).tk_rqstp;
             (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
@@ -101,8 +103,8 @@ impl<T: Transport> Ops<T> {
     /// Called by a synchronous task that has sent its request, before it sleeps.
     #[cfg(xprtrdma_upstream)]
     pub(super) unsafe extern "C" fn poll_for_reply(task: *mut bindings::rpc_task) {
-        // SAFETY: The RPC client calls this in the task's own thread. The task has a request of
-        // class `T` and does nothing else now.
+        // SAFETY: The RPC client calls this function in the task's own thread. The task has a
+        // request of class `T` and does nothing else now.
         unsafe {
             let rqst = (*task).tk_rqstp;
             if Self::may_busy_poll(xprt_of::<T>(rqst), rqst) {
@@ -112,8 +114,9 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn busy_poll(task: *mut bindings::rpc_task) {
-        // SAFETY: The RPC client calls this as the task's next step, because of `add_step`, or
-        // `poll_for_reply` calls it. The task has a request of class `T` and does nothing else now.
+        // SAFETY: The RPC client calls this function as the task's next step, because of
+        // `add_step`, or `poll_for_reply` calls it. The task has a request of class `T` and does
+        // nothing else now.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
             // Only a thread of sufficient priority polls, because a thread of low priority would

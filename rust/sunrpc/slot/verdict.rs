@@ -2,10 +2,11 @@
 
 //! How a request ends with an error ([`Verdict`]).
 //!
-//! The RPC client has no function for this. If the task sleeps, it takes the error from
-//! `tk_status`. If it does not sleep yet, it overwrites `tk_status`. So the error is also recorded
-//! here, and the task is made to believe that its connection is lost: it encodes the request again,
-//! and that step returns the error.
+//! The RPC client has no function that ends a request with an error. If the request's task sleeps,
+//! the task takes the error from `tk_status`. If the task does not sleep yet, it overwrites
+//! `tk_status`. So the error is also recorded in a [`Verdict`], and the request gets the state that
+//! follows the loss of a connection. The task then encodes the request again, and the encoding
+//! returns the recorded error.
 //!
 //! A kernel with patch 0006 (`Documentation/upstream`) has a function for both cases. With
 //! `XPRTRDMA_UPSTREAM=1` nothing is recorded.
@@ -44,13 +45,14 @@ impl Verdict {
         self.0.read_once() != 0
     }
 
-    /// Returns the recorded errno, which is negative, or 0. Records none afterwards.
+    /// Returns the recorded errno, which is negative, or 0 if no error is recorded. Afterwards no
+    /// error is recorded.
     #[inline]
     pub(crate) fn take(&self) -> i32 {
         self.0.xchg(0, Relaxed)
     }
 
-    /// Records no error. Only the owner of a slot without a request calls this.
+    /// Deletes the recorded error. Only the owner of a slot without a request calls this function.
     #[inline]
     pub(crate) fn clear(&self) {
         self.0.write_once(0);
@@ -67,7 +69,7 @@ pub(crate) unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
     // SAFETY: The request is pinned by the caller's contract, so its task exists.
     unsafe {
         (*(*rqst).rq_task).tk_status = error.to_errno();
-        // If the task does not sleep yet, it takes this error for the loss of a connection, and
+        // If the task does not sleep yet, it treats this error as the loss of a connection, and
         // closes the connection that the cookie identifies. So the cookie is changed to the cookie
         // of an earlier connection, and the current connection stays open.
         (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
@@ -75,7 +77,7 @@ pub(crate) unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
     }
 }
 
-/// Nothing, because the RPC client records the error.
+/// An empty type, because the RPC client itself records the error.
 #[cfg(xprtrdma_upstream)]
 pub(crate) struct Verdict;
 

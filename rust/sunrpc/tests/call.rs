@@ -39,7 +39,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Replies to every call that the driver kept, with `rest` behind the header.
+/// Sends a reply to every call that the driver kept. Each reply contains `rest` behind its header.
 fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
     let kept = client.xprt().data().take_kept();
     for xid in &kept {
@@ -98,7 +98,8 @@ mod suite {
         driver::fail_connects(3);
         client.null()?.wait()?;
         ensure_eq!(driver::CONNECTS.load(Relaxed), 4);
-        // After a refusal the RPC client asks the transport to stop waiting for the call.
+        // After a refused attempt the RPC client requests that the connection be closed. The
+        // request has no effect, because the connection's cookie has changed.
         ensure_eq!(driver::CLOSES.load(Relaxed), 0);
         client.end()
     }
@@ -148,8 +149,8 @@ mod suite {
         let second = client.null()?;
         ensure_eq!(first.wait(), Err(EXDEV));
         second.wait()?;
-        // If the connection had been closed, this call would establish a new one, and `CONNECTS`
-        // would be two.
+        // If the connection had been closed, this call would establish a new connection, and
+        // `CONNECTS` would be two.
         client.null()?.wait()?;
         ensure_eq!(driver::SENDS.load(Relaxed), 4);
         ensure_eq!(driver::CONNECTS.load(Relaxed), 1);
@@ -233,8 +234,8 @@ mod suite {
         let running = client.null()?;
         client.wait_kept(1)?;
         client.xprt().trim_slots();
-        // Only the slot of the call in flight and the slots that always keep their buffers still
-        // have buffers.
+        // Now only the slot of the call in flight and the slots that always keep their buffers have
+        // buffers.
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
@@ -335,7 +336,8 @@ mod suite {
                 Ok(()) => return Err(EINVAL.into()),
                 Err(pinned) => pinned,
             };
-            // The second lease is dropped. The first and the third lease are ended through the pin.
+            // The second lease is dropped. The pin's method `end_lease` ends the first and the
+            // third lease.
             match at {
                 1 => drop(lease),
                 _ => pinned.end_lease(lease),
@@ -499,7 +501,7 @@ mod suite {
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             ensure_eq!(driver::SENDS.load(Relaxed), sends);
             // The inline arguments of the second encoding do not overlap the lent memory of the
-            // first one.
+            // first encoding.
             ensure_eq!(head() == lent_head, killed);
             drop(loan);
             if killed {
@@ -524,8 +526,9 @@ mod suite {
     fn replies_go_where_they_belong() -> Test {
         let client = Alone::new()?;
         fate(Fate::Kept);
-        // Columns: base and length of the pages, number of data bytes, whether it is a READ,
-        // whether pages are missing.
+        // Columns: offset of the data in the first page, length of the memory in the pages, number
+        // of data bytes in the reply, whether the call is a READ, whether pages are not allocated
+        // yet.
         for (base, len, data, read, sparse) in [
             (0, 100, 100, false, false),
             (0, 100, 3, false, false),
@@ -575,7 +578,8 @@ mod suite {
             }
             let pending = client.get(memory)?;
             let xid = only(&client)?;
-            // The data are already in the pages. The message contains the bytes before the data.
+            // The data of the reply are already in the pages. The message contains the bytes before
+            // the data.
             // CAST: The number is a few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
@@ -605,7 +609,8 @@ mod suite {
         let client = Alone::new()?;
         fate(Fate::Kept);
         let data = 5000usize;
-        // A server can make the head longer by at most 102 words. The test also uses longer heads.
+        // A server can make the head of a reply longer by at most 102 words. The test also uses
+        // longer heads.
         for (read, words) in [(true, 102), (false, 102), (true, 200), (false, 0)] {
             let memory = Memory::new(0, data, false)?.with_longer_head(words);
             let mut memory = if read { memory.of_read() } else { memory };

@@ -244,8 +244,8 @@ mod suite {
                 },
             )?;
             // The call allocates the transport, four names with two allocations each, the slots and
-            // their lists. The number of allocations that fail differs between runs (8 to 12 were
-            // seen), for an unknown reason.
+            // their lists. The number of allocations that fail differs between runs, for an unknown
+            // reason. Numbers from 8 to 12 were seen.
             ensure_at_least!(errors, FEW);
         }
         drop(class);

@@ -68,12 +68,12 @@ pub(super) enum Step {
     Start,
 }
 
-/// What happens to a call that is sent.
+/// What the driver does with a call that it has to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The reply arrives before `send` returns.
     Answered = 0,
-    /// The call is sent and remembered.
+    /// The call is sent, and the driver remembers its xid.
     Kept = 1,
     /// The first attempt to send the call fails. The second one succeeds, and a reply arrives.
     Waits = 2,
@@ -84,7 +84,7 @@ pub(super) enum Fate {
     /// The call is sent, and another call waits for the send lock. The first call fails while the
     /// same thread sends the other call, before the task of the first call can sleep.
     FailsAwake = 6,
-    /// The call is sent and remembered, and its pages are lent.
+    /// The call is sent, the driver remembers its xid, and its pages are lent.
     Lent = 7,
 }
 
@@ -160,7 +160,7 @@ pub(super) fn slots(count: u16) {
     SLOTS.store(count.into(), Relaxed);
 }
 
-/// Makes this step fail once.
+/// Makes the driver fail once in this step.
 pub(super) fn fail(step: Step) {
     match step {
         Step::Limits => FAIL_LIMITS.store(1, Relaxed),
@@ -180,7 +180,7 @@ pub(super) fn fate(fate: Fate) {
     FATE.store(fate as i32, Relaxed);
 }
 
-/// Counts down. Returns an error when the countdown reaches zero.
+/// Decrements the countdown. Returns an error when the countdown reaches zero.
 fn due(countdown: &Atomic<i32>) -> Result {
     if countdown.load(Relaxed) > 0 && countdown.fetch_sub(1, Relaxed) == 1 {
         Err(EXDEV)
@@ -189,7 +189,7 @@ fn due(countdown: &Atomic<i32>) -> Result {
     }
 }
 
-/// Counts existing objects.
+/// A value that counts an existing object in a counter.
 pub(super) struct Alive(&'static Atomic<i32>);
 
 impl Alive {
@@ -205,7 +205,7 @@ impl Drop for Alive {
     }
 }
 
-/// Builds a reply as a server sends it: accepted, no verifier, success, then `rest`.
+/// Builds a reply in the format of a server: call accepted, no verifier, success, and then `rest`.
 pub(super) fn reply(xid: u32, rest: &[u8]) -> Result<KVec<u8>> {
     let mut out = KVec::new();
     for word in [xid, 1, 0, 0, 0, 0] {
@@ -280,7 +280,8 @@ impl Lent {
 }
 
 impl Driver {
-    /// Returns the ids of the calls that were kept, and removes them from the list.
+    /// Returns the transaction ids of the kept calls, and removes them from the list. A kept call
+    /// was sent and has no reply yet.
     pub(super) fn take_kept(&self) -> KVec<u32> {
         core::mem::take(&mut *self.kept.lock())
     }
@@ -290,7 +291,7 @@ impl Driver {
         self.lent.lock().take()
     }
 
-    /// Returns the number of kept calls.
+    /// Returns the number of calls that were sent and have no reply yet.
     pub(super) fn kept(&self) -> usize {
         self.kept.lock().len()
     }
@@ -354,7 +355,8 @@ impl Transport for Driver {
         if FAIL_CONNECTS.load(Relaxed) > 0 {
             match FAIL_CONNECTS.fetch_sub(1, Relaxed) % 2 {
                 0 => lock.finish(Err(ECONNREFUSED)),
-                // The call is dropped without a reply.
+                // The lock is dropped without a call of `finish`, which ends the attempt with
+                // `EAGAIN`.
                 _ => drop(lock),
             }
             return;
@@ -411,7 +413,8 @@ impl Transport for Driver {
             }
             Fate::FailsAwake => {
                 let Some(first) = xprt.data().take_kept().first().copied() else {
-                    // If no sender arrives, a test that counts senders fails.
+                    // If no other call waits for the send lock within the time limit, the test
+                    // fails later.
                     let _ = wait_until(|| xprt.senders_waiting() != 0);
                     let _ = xprt.data().kept.lock().push(call.xid(), GFP_ATOMIC);
                     return Ok(());

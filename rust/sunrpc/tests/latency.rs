@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the time stamps of a call: its start, its transmission, and its reply.
+//! Tests of the time stamps of a call: start, transmission and reply.
 
 use super::{
     driver::{

@@ -48,7 +48,7 @@ pub(super) fn releases() -> i32 {
 ///
 /// The request is pending.
 pub(super) unsafe fn is_zero(rqst: *mut bindings::rpc_rqst) -> bool {
-    // SAFETY: The contract of this function guarantees this.
+    // SAFETY: The contract of this function guarantees what the unsafe code requires.
     unsafe { bindings::fake_is_zero(&raw const (*rqst).rq_rcv_buf) }
 }
 
@@ -86,20 +86,21 @@ impl Lone {
     pub(super) fn name(&self, which: bindings::rpc_display_format_t) -> &str {
         // SAFETY: The pointer is valid by the type invariant.
         let name = unsafe { bindings::fake_xprt_name(self.0.as_ptr(), which) };
-        // SAFETY: The C string exists until the transport is destroyed or its port changes.
+        // SAFETY: The C string exists until the transport is destroyed or the transport's port
+        // changes.
         let name = unsafe { CStr::from_char_ptr(name) };
         name.to_str().unwrap_or("?")
     }
 
     pub(super) fn set_port(&mut self, port: u16) {
-        // SAFETY: The pointer is valid by the type invariant. No thread connects.
+        // SAFETY: The pointer is valid by the type invariant. No thread connects the transport.
         unsafe { bindings::fake_set_port(self.0.as_ptr(), port) }
     }
 
     /// Returns the local address as text, which is written to `room`.
     pub(super) fn source(&self, room: usize) -> Result<KVec<u8>> {
         let mut buf = KVec::from_elem(0xffu8, room, GFP_KERNEL)?;
-        // SAFETY: The buffer has that many bytes.
+        // SAFETY: The buffer has `len` bytes.
         let len =
             unsafe { bindings::fake_source(self.0.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) };
         to_result(len)?;
@@ -122,7 +123,7 @@ impl Lone {
         ///
         /// `xprt` is a transport of this class.
         unsafe extern "C" fn deliver(xprt: *mut bindings::rpc_xprt) {
-            // SAFETY: The contract of this function guarantees this.
+            // SAFETY: The contract of this function guarantees what the unsafe code requires.
             let xprt = unsafe { Xprt::<Driver>::from_raw(NonNull::new_unchecked(xprt)) };
             // If no callback is delivered, the test fails.
             let _ = xprt.deliver_callback(&[7; 40]);
@@ -301,7 +302,7 @@ impl Client {
         self.call(bindings::fake_proc_FAKE_PROC_NULL, None)
     }
 
-    /// Starts a thread that makes a call without data, as a process does.
+    /// Starts a thread that makes a call without data in the same manner as a process.
     pub(super) fn process(&self) -> Result<Process<'_>> {
         // SAFETY: The pointer is valid by the type invariant. `Process` ends before the client.
         let raw = from_err_ptr(unsafe { bindings::fake_process(self.0.as_ptr()) })?;
@@ -321,7 +322,7 @@ impl Client {
         self.call(bindings::fake_proc_FAKE_PROC_GET, Some(memory))
     }
 
-    /// Ends all calls that have a slot, in the same manner as a signal.
+    /// Ends all calls that have a slot. The calls end as they do after a signal.
     pub(super) fn kill(&self) {
         // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::fake_kill(self.0.as_ptr()) }
@@ -340,8 +341,8 @@ impl Drop for Client {
     }
 }
 
-/// The only client, with a class of its own. Initially all steps of the driver succeed and all
-/// counts are zero.
+/// The only client of a test, together with the transport class that was registered for the test.
+/// Initially all steps of the driver succeed and all counts are zero.
 pub(super) struct Alone {
     client: Client,
     // This field is dropped after the client.

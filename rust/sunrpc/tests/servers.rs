@@ -25,7 +25,7 @@ use kernel::{
 
 const NET: u32 = 4026531840;
 
-/// Returns a reference to a shared number, which is zero at first.
+/// Returns a reference to a number that all users of a server share. The number is initially zero.
 fn share(servers: &Arc<Servers>, net: u32, peer: SocketAddr) -> Result<Server<Atomic<u64>>> {
     let fresh = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
     Server::new(servers, net, peer, fresh)

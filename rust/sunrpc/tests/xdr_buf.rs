@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of views of messages. The tests read messages of every form completely, from every
-//! possible start.
+//! Tests of views of messages. The tests read messages of many forms from every offset up to their
+//! last byte.
 
 use super::ensure::Test;
 use crate::xdr_buf::{
@@ -17,10 +17,11 @@ use kernel::{
 use xprtrdma_base::lend::Piece;
 use xprtrdma_bindings as bindings;
 
-/// Columns: bytes in the head, base of the page data, bytes of page data, bytes in the tail.
+/// Columns: number of bytes in the head, offset of the data in the pages, number of data bytes in
+/// the pages, number of bytes in the tail.
 type Shape = (usize, usize, usize, usize);
 
-/// A message whose bytes contain their offset, modulo 251.
+/// A message in which the value of each byte is the offset of the byte, modulo 251.
 struct Message {
     raw: bindings::xdr_buf,
     len: usize,
@@ -94,12 +95,13 @@ impl Message {
     }
 }
 
-/// Adds the bytes of a piece.
+/// Appends the bytes of a piece to `out`.
 fn bytes(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
     let (mut offset, mut left) = (piece.first, piece.len);
     let last = piece.more.len();
     for (i, page) in Iterator::chain(iter::once(&piece.page), piece.more).enumerate() {
-        // A piece that extends beyond its last page continues in the next pages in memory.
+        // A piece may be longer than its listed pages. It then continues in the memory behind the
+        // last listed page.
         let here = if i < last { PAGE_SIZE - offset } else { left };
         // SAFETY: The piece is part of this object's memory, which is in the linear mapping.
         let bytes = unsafe {
@@ -136,7 +138,7 @@ const SHAPES: [Shape; 9] = [
     (1, PAGE_SIZE + 3, 1, 1),
 ];
 
-/// Returns true if the bytes are those of a message from `start` on.
+/// Returns true if the bytes are equal to the bytes of a message from offset `start` on.
 fn numbered(bytes: &[u8], start: usize) -> bool {
     bytes
         .iter()

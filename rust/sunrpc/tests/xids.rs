@@ -10,8 +10,8 @@ use crate::xids::{
 };
 use kernel::prelude::*;
 
-/// Number of calls in a test. With this number of calls, the test draws from each slot of the bag
-/// several times.
+/// Number of calls in a test. With this number of calls, a test takes an xid from each slot of the
+/// bag several times.
 const CALLS: u32 = 3 * NUMBERS;
 /// The value of the RPC client's counter when the bag is created.
 const FIRST: u32 = 5;
@@ -85,12 +85,12 @@ mod suite {
         let mut counter = FIRST;
         let xids = Xids::new(&mut counter)?;
         ensure_eq!(xids.draw(FIRST + OLD - 1, 0), FIRST | 1 << 31);
-        // The id in the bag is too old. So the call keeps its own id, and a later call draws that
-        // id from the bag.
+        // The id in the bag is too old. So the call keeps its own id. This id was also put into the
+        // bag, and the next call takes it from the bag.
         let late = FIRST + 1 + OLD;
         ensure_eq!(xids.draw(late, 1), late);
         ensure_eq!(xids.draw(late + 1, 1), late | 1 << 31);
-        // An id that has become too old is removed from the bag, and is not used any more.
+        // An id that has become too old is removed from the bag, and no call uses it.
         xids.trim(FIRST + 2 + OLD);
         ensure_eq!(xids.draw(FIRST + 3, 2), FIRST + 3);
         // A recent id stays in the bag.

@@ -76,8 +76,8 @@ impl<T: Transport> Xprt<T> {
     ///
     /// A task that finds the pool empty is put on the backlog. The task's thread then checks the
     /// pool once more. A thread that frees a slot and finds the backlog empty puts the slot into
-    /// the pool. This thread then checks the backlog once more. So the thread that acts later sees
-    /// what the other thread has done, and no task waits while a slot is free.
+    /// the pool. The thread then checks the backlog once more. So the later of the two threads sees
+    /// the change that the earlier thread has made, and no task waits while a slot is free.
     ///
     /// ORDERING: The caller has pushed a slot to the pool or queued a task on the backlog, and then
     /// executed a full barrier. After the barrier, this function checks both the backlog and the
@@ -92,8 +92,8 @@ impl<T: Transport> Xprt<T> {
             // pass the slot's request to another task.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
                 // Another thread has just assigned a slot to the last task on the backlog. Until
-                // this thread returns its slot, a new task may find the pool empty and wait. So the
-                // loop checks the backlog once more.
+                // this thread returns `slot` to the pool, a new task may find the pool empty and
+                // wait. So the loop checks the backlog once more.
                 // ORDERING: `push` is a full barrier.
                 self.pool().push(slot);
             }

@@ -27,7 +27,7 @@ pub(crate) unsafe fn destroy<T: Transport>(raw: *mut bindings::rpc_xprt) {
     T::stop(&mut unsafe { SendLock::new(xprt) });
     xprt.wait_for_back_refs();
     // Threads that found the transport through an RPC client under RCU may still be running
-    // `Transport::callback_size`.
+    // `Transport::callback_size`. This code waits for these threads.
     // SAFETY: This is process context, so the function may sleep.
     unsafe { kernel::bindings::synchronize_rcu() };
     // SAFETY: `inner` was initialised by the set-up function, and nothing refers to it any more.

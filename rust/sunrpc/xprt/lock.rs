@@ -84,8 +84,8 @@ impl<T: Transport> ConnectLock<T> {
         unsafe { self.xprt.as_ref() }
     }
 
-    /// Returns whether the task that requested the connection gives up after one failure
-    /// (`RPC_TASK_SOFTCONN`), as the first task of a mount does.
+    /// Returns whether the task that requested the connection gives up after a single failed
+    /// attempt (`RPC_TASK_SOFTCONN`). The first task of a mount does so.
     pub fn is_for_trial(&self) -> bool {
         self.for_trial
     }
@@ -96,9 +96,9 @@ impl<T: Transport> ConnectLock<T> {
         unsafe { SendLock::new(self.xprt.as_ref()) }
     }
 
-    /// Ends the attempt. If `result` is `Ok`, the transport is connected from now on. An error
-    /// reaches the waiting tasks, and must be one that the RPC client retries (see
-    /// [`Transport::connect`]).
+    /// Ends the attempt. If `result` is `Ok`, the transport is connected from now on. An error is
+    /// reported to the waiting tasks. After this error the RPC client must try again (see
+    /// [`Transport::connect`] for the permitted errors).
     pub fn finish(self, result: Result) {
         self.end(result);
         core::mem::forget(self);
@@ -110,8 +110,9 @@ impl<T: Transport> ConnectLock<T> {
         // A task that is woken with 0 would conclude that another task has reconnected. So the
         // tasks are woken with `EAGAIN`, and test whether the transport is connected.
         let status = result.err().unwrap_or(EAGAIN).to_errno();
-        // SAFETY: The send lock is held, so no other thread connects or closes. After the unlock
-        // only the pending queue is accessed, and the tasks on this queue keep the transport.
+        // SAFETY: The send lock is held, so no other thread connects or closes the transport. After
+        // the unlock only the pending queue is accessed, and the tasks on this queue keep the
+        // transport.
         unsafe {
             // The cookie changes after a failure as well. Otherwise the waiting tasks might request
             // that the connection with this cookie be closed, and so disturb the next attempt.

@@ -14,8 +14,8 @@ use xprtrdma_bindings as bindings;
 
 impl<T: Transport> Xprt<T> {
     /// Sets the congestion window, in units of 1/256 request, to the result of `cwnd`. `cwnd` is
-    /// called under the transport's lock, as [`Transport::abandon`] is. Waiting requests notice the
-    /// change when the next credit is returned, or after [`Xprt::nudge_senders`].
+    /// called under the transport's lock, as [`Transport::abandon`] is. Waiting requests use the
+    /// new window when the next credit is returned, or after [`Xprt::nudge_senders`].
     pub fn set_window(&self, cwnd: impl FnOnce() -> u32) {
         let _transport = self.transport_lock().lock();
         let xprt = self.as_raw();
@@ -31,14 +31,14 @@ impl<T: Transport> Xprt<T> {
     }
 
     /// Wakes one waiting sender, which then checks the window again. Needed if no request will end
-    /// soon, because only the end of a request wakes a sender otherwise.
+    /// soon. Without this call, only the end of a request wakes a sender.
     pub fn nudge_senders(&self) {
         self.stop_senders();
         self.wake_senders();
     }
 
-    /// Resets the credit accounting for a new connection: no request is in flight, and the window
-    /// is `cwnd` (one credit by V1-014).
+    /// Resets the credit accounting for a new connection. Afterwards no request counts as in
+    /// flight, and the window is `cwnd` (one credit by V1-014).
     pub fn reset_window(&self, _lock: &SendLock<'_, T>, cwnd: u32) {
         let _transport = self.transport_lock().lock();
         for slot in self.slots() {
@@ -66,8 +66,8 @@ impl<T: Transport> Xprt<T> {
         compat::smp_mb();
         // `xprt_write_space` holds the send lock for a moment. If a thread that destroys the
         // transport starts to wait for the lock in that moment, sunrpc does not wake the thread
-        // when it releases the lock. (sunrpc assumes that a task holds the lock and a reference to
-        // the transport.) So this function wakes that thread.
+        // when `xprt_write_space` releases the lock. (sunrpc assumes that a task holds the lock and
+        // a reference to the transport.) So this function wakes that thread.
         // SAFETY: The transport is valid.
         unsafe {
             bindings::xprt_write_space(self.as_raw());
@@ -75,22 +75,23 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
-    /// Returns the credit of a request. If a task may be waiting, lets the next sender go on.
+    /// Returns the credit of a request. Wakes the next sender if a task may be waiting.
     ///
     /// # Safety
     ///
     /// The caller holds the transport's lock. `task` has a request of this transport with a credit.
     #[inline]
     pub(crate) unsafe fn return_credit(&self, task: *mut bindings::rpc_task) {
-        // A kernel with patch 0003 makes this check itself.
+        // In a kernel with patch 0003, `xprt_release_rqst_cong` checks itself whether a task may be
+        // waiting.
         // SAFETY: By the caller's contract the transport's lock is held, which protects `rq_cong`
         // and the window. The task has a request.
         unsafe {
             if cfg!(xprtrdma_upstream) || self.sender_may_wait() {
                 return bindings::xprt_release_rqst_cong(task);
             }
-            // This code has the effect that `xprt_release_rqst_cong` has when no task waits, but
-            // needs no atomic instructions. That function has four.
+            // This code does what `xprt_release_rqst_cong` does when no task waits. It needs no
+            // atomic instructions, while `xprt_release_rqst_cong` needs four.
             (*(*task).tk_rqstp).rq_cong = 0;
             let cong = &mut (*self.as_raw()).cong;
             // CAST: `usize` is wider than `u32`.
@@ -128,7 +129,7 @@ impl<T: Transport> Xprt<T> {
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
     }
 
-    /// Returns whether other requests than the caller's request are in flight. The caller's request
+    /// Returns whether requests are in flight besides the caller's request. The caller's request
     /// has a credit. The result is only a hint, because it may be outdated at once.
     #[inline]
     pub fn has_others(&self) -> bool {

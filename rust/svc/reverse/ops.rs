@@ -77,8 +77,8 @@ impl<S: Service> Ops<S> {
         unsafe { &(*raw.cast::<ReverseXprt<S>>()).line }
     }
 
-    /// Refuses to connect, because the transport only uses a connection that the client opened. The
-    /// tasks of nfsd do not request a connection.
+    /// Refuses to connect, because the transport uses only a connection that the client has opened.
+    /// Tasks that nfsd creates do not request a connection.
     unsafe extern "C" fn connect(raw: *mut bindings::rpc_xprt, _task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client calls this for a task that waits for a connection.
         unsafe { bindings::svcrdma_refuse_to_connect(raw) };
@@ -124,7 +124,7 @@ impl<S: Service> Ops<S> {
 
     unsafe extern "C" fn send_request(rqst: *mut bindings::rpc_rqst) -> c_int {
         // SAFETY: The RPC client calls this with the transport's send lock held. The request is
-        // encoded, and it is pinned or only the caller uses it.
+        // encoded. The request is also pinned, or only the caller uses it.
         let (raw, xid) = unsafe { ((*rqst).rq_xprt, u32::from_be((*rqst).rq_xid)) };
         // SAFETY: The transport is of this class, and the request's task holds a reference to it.
         let line = unsafe { Self::line(raw) };
@@ -184,9 +184,9 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
         // SAFETY: The transport is valid, and the count is read as an atomic variable.
         if !unsafe { bindings::xprtrdma_is_dying(raw) } {
-            // The RPC client found no memory for the transport's name. It destroys the transport
-            // although other references to it exist. So the transport is freed when the last
-            // reference is dropped.
+            // The RPC client found no memory for the transport's name. So the RPC client destroys
+            // the transport, although other references to the transport exist. So the transport is
+            // freed when the last reference is dropped.
             // SAFETY: The caller holds the send lock and does nothing more with the transport.
             unsafe { bindings::svcrdma_unlock_reverse(raw) };
             // SAFETY: This drops the first reference, which the caller passed to this function when
@@ -293,8 +293,8 @@ pub(crate) unsafe fn make<S: Service>(
     // connection.
     // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
-    // SAFETY: The connection is valid. The code that closes it reads this field after `Line::end`,
-    // which waits for the lock that is held here.
+    // SAFETY: The connection is valid. The code that closes the connection reads this field after
+    // `Line::end`, and `Line::end` waits for the lock that this function holds.
     unsafe { (*args.bc_xprt).xpt_bc_xprt = raw };
     drop(state);
     module.dismiss();

@@ -146,7 +146,8 @@ def hold(exchange):
 
 
 def answer_kept(exchange):
-    """Answers the other call, and invalidates the key that this call has offered."""
+    """Answers the call that was kept earlier, and invalidates the key that the current call has
+    offered."""
     other = exchange.kept()
     message, placed = other.answer()
     other.place(placed)

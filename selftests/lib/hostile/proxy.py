@@ -412,8 +412,9 @@ class Proxy:
         listed = subprocess.run(LIST_CONNECTIONS, stdout=subprocess.PIPE, check=True).stdout
         ended = {entry.get("lqpn") for entry in json.loads(listed)
                  if entry.get("state") == "DISCONNECT"}
-        # On iWARP the listed states do not show which connection ended. But there the connections
-        # end in the order in which they began.
+        # On iWARP the states of the listed connections do not show which connection has ended.
+        # There the connections end in the order in which they began, so the oldest client is
+        # returned.
         return next((client for client in self.clients if client.qp.qp_num in ended),
                     self.clients[0])
 
@@ -475,7 +476,7 @@ class Proxy:
         self.speaks, self.log = (low, high, wire), []
 
     def do_log(self):
-        """Returns to how many calls the row has still to be applied, and the log."""
+        """Returns the number of calls to which the row must still be applied, and the log."""
         return [self.left, self.log]
 
     def do_plan(self, plans):
@@ -500,8 +501,8 @@ class Proxy:
         return self.clients[-1].write(handle, address, b"evil")
 
     def do_again(self):
-        """Reads the memory of the last kept call again. Returns the result of a comparison with the
-        bytes that were read before."""
+        """Reads the memory of the last kept call again, and compares it with the bytes that were
+        read before. Returns the result as text."""
         exchange = self.kept[-1]
         try:
             return "the same" if exchange.gather() == exchange.rpc else "something else"

@@ -11,7 +11,7 @@ ALIEN = Segment((0x12345678, 4096, 0x1000))
 MSGP, ERROR = 2, 4
 CREDITS = 16  # number of credits that the client grants for callbacks
 SEQUENCE, RECALL_ANY = 11, 8
-# number of the UNIX flavour, and a credential without machine name and groups
+# number of the authentication flavour AUTH_UNIX, and a credential without machine name and groups
 UNIX, NOBODY = 1, bytes(20)
 RETRY_UNCACHED = 10068
 

@@ -23,7 +23,8 @@ def path():
 def install(target):
     """Creates a virtual environment with the packages of the list."""
     if not importlib.util.find_spec("ensurepip"):
-        # In Debian the Python module `venv` is in a separate package.
+        # Debian's package of Python does not contain the module `venv`, so the separate package is
+        # installed.
         archive.install_on_host(f"python3.{sys.version_info[1]}-venv")
     target.parent.mkdir(parents=True, exist_ok=True)
     log = target.with_suffix(".log")

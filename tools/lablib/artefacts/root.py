@@ -66,7 +66,8 @@ def guest(target):
 
 
 def essential(base):
-    """Returns the packages that every Debian has. mmdebstrap omits them when it only unpacks."""
+    """Returns the packages that every Debian system has. mmdebstrap omits them when it only unpacks
+    packages."""
     listed = proc.output(chroot.command(
         base, ["dpkg-query", "-W", "-f", "${Package} ${Essential}\n"]))
     return [line.split()[0] for line in listed.splitlines() if line.endswith(" yes")]

@@ -26,7 +26,8 @@ RECIPE = 1
 # patches change, and those that depend on the members of a structure that they change. All other
 # modules only pass pointers to such a structure.
 PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
-# The kernel image contains what patches change in here. These patches are not tried.
+# Patches that change files in these directories change code of the kernel image. Such patches are
+# not tested with the debug kernel.
 IN_IMAGE = ("rust/", "samples/")
 PARTS_SECONDS = 3600
 # Replaces the modules of the release $3 in $2 by those that were built in $1.
@@ -133,8 +134,9 @@ def patched(root, stock, debug):
         for patch in ours:
             if found := apply(root, patch, tree):
                 raise LabError(f"{patch.name}: {found[0]}")
-        # Built outside the tree, because the tree has no objects of the kernel image. Some
-        # tracepoints include their header from the tree.
+        # The modules are built outside the tree, because the tree has no objects of the kernel
+        # image. The changed sources also stay in the tree, because some tracepoints include their
+        # header from the tree.
         for part in PARTS:
             shutil.copytree(tree / part, source / part)
         (source / "Kbuild").write_text(f"obj-m := {' '.join(f'{part}/' for part in PARTS)}\n")

@@ -3,7 +3,7 @@
 
 The kernel kills each child when its parent dies (`setpriv --pdeathsig`), so that not even a killed
 lab leaves a machine running. The signal depends on the thread that starts the child, so only the
-main thread may start one.
+main thread may start children.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ from ..base.ui import LabError, say
 from . import bench, report, serving
 
 RECORD = "counts"
-# The counts that must not rise, and their tolerances. A tolerance consists of a part of the
+# The counts that must not rise, and their tolerances. A tolerance is the sum of a fraction of the
 # recorded number and a constant. The number of work requests and completions is the same in every
 # run. How often the processor becomes idle between two packets, and how often tasks are scheduled,
 # depends on the server.
@@ -34,10 +34,11 @@ TOLERANCE = {
 # depends on the scheduler. If a connection was lost because rxe has repeated a registration, our
 # client uses fences. Then calls wait for each other, and few calls share a post.
 SHARED_POSTS = 1.01
-# A call that joins a chain costs the module about 40 more instructions and saves a post. So the
-# number depends on how many calls join: one module needed 1112 and 1140 instructions in two runs.
-# The number of cache lines of kernel code that are used also varies: from 72 to 87 with our client
-# in three runs, and 105 and 121 with the in-tree client in two runs.
+# A call that shares the post of another call costs the module about 40 more instructions and saves
+# a post. So the number of instructions depends on how many calls share a post: one module needed
+# 1112 and 1140 instructions in two runs. The number of cache lines of kernel code that are used
+# also varies: it was 72 to 87 in three runs with our client, and 105 and 121 in two runs with the
+# in-tree client.
 SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.25, 5)}
 # Limits for an RPC, which do not depend on recorded counts. The limits on work requests and
 # completions are numbers. The limits on the columns service, transport and kernel are parts of the
@@ -72,8 +73,9 @@ SERVED = {
     "kmalloc": (0, 0.1), "transport": (0.02, 10), "service": (0.06, 20), "atomics": (0.04, 0.3),
     "kernel": (0.1, 0),
 }
-# The pages of a mebibyte are in 20 or in 200 pieces, depending on the memory of the machine. Each
-# piece costs about 30 instructions: one module needed 28 000 and 35 000 for a READ.
+# The pages of a transfer of one mebibyte form 20 or 200 contiguous pieces, depending on the memory
+# of the machine. Each piece costs about 30 instructions: one module needed 28 000 and 35 000 for a
+# READ.
 PIECES = SERVED | {"transport": (0.35, 10), "service": (0.35, 20)}
 # Limits for the instructions of the whole kernel with our server, as a part of those with the
 # in-tree server in the same run. Small operations vary by 5 %.

@@ -89,7 +89,7 @@ def doubtful(judged):
 
 def times(spec, scope):
     """Measures and judges all loads. Returns the judged results by axis and load, and whether all
-    went well.
+    measurements succeeded.
 
     Loads that look worse are measured again, with the number of rounds of a short load, and the
     second result counts.

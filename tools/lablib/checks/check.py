@@ -33,7 +33,7 @@ HALVES = {"vm": ("vm-work", "vm-faults"),
 WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "rds-short",
            "debug-faults", "debug-server", "debug-rds", "iwarp")
 WORKING = ("vm-work", "debug-work")
-# The parts of the plain check.
+# The parts of `tools/lab check all`.
 ALL = PARTS[:8]
 HOST_SECONDS = 20 * 60
 # Time limits in seconds for the tests of each part on a machine that runs nothing else. The time

@@ -221,7 +221,7 @@ def stale_path(name):
 
 
 def dead(path):
-    """Yields the links of a page that lead nowhere."""
+    """Yields the links of a page whose targets do not exist."""
     text = path.read_text()
     for file, page in LINK.findall(text):
         if not (path.parent / (file or f"{page}.rst")).exists():

@@ -47,7 +47,8 @@ class Parser:
             self.tally.fail(f"{name}: {planned} tests announced, {seen} seen")
 
     def end(self, status):
-        """Finishes after all output. `status` is the program's exit status, or None after a hang.
+        """Completes the tally after the end of the output, and returns the tally. `status` is the
+        program's exit status, or None if the program did not end.
         """
         if not self.plans:
             self.tally.fail("no test plan in the output")

@@ -14,7 +14,8 @@ from ..base.tally import Tally
 from ..base.ui import LabError, say
 from . import arrows, examples, unused, words
 
-# Formats without comments, files that are not ours to change, and binary files.
+# Files that need no licence line: files in formats without comments, files that we must not change,
+# and binary files.
 NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format|.*\.doc-base)|\.json|\.csv"
                      r"|^Documentation/upstream/.*\.patch|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin|\.proptest-regressions)$")
 SPDX = "SPDX-License-Identifier: GPL-2.0"
@@ -104,7 +105,7 @@ class Lint:
         return examples.check(REPO / "rust")
 
     def no_unsafe(self):
-        """The protocol and the drivers hold no unsafe code."""
+        """The protocol and the drivers contain no unsafe code."""
         for path in self.named(".rs"):
             name = str(path.relative_to(REPO))
             if not name.startswith(SAFE):
@@ -168,7 +169,7 @@ class Lint:
         return printed(self.inside(["make", "--silent", "htmldocs"]))
 
     def arrows(self):
-        """No file of the module names one above it, and none is too long."""
+        """No file of the module uses a file above it, and no file is too long."""
         return arrows.complaints()
 
     def build(self):
@@ -191,7 +192,7 @@ class Lint:
         return self.warnings(self.kernel, variant, clippy=True)
 
     def oldest(self):
-        """Builds for the oldest series of the archive that will do print no warning."""
+        """Builds for the oldest suitable kernel series of the archive print no warning."""
         target = kernels.get(self.root, packages.series(self.root)[0][0])
         return [line for variant in ("client", "server", "rds")
                 for line in self.warnings(target, variant)]
@@ -206,13 +207,14 @@ class Lint:
         return module.warnings(target, clippy=clippy, variant=variant)
 
     def no_panic(self):
-        """The protocol core, as the kernel's compiler makes it, refers to nothing that panics."""
+        """The protocol core, compiled by the kernel's compiler, refers to no function that panics.
+        """
         core = module.directory(self.kernel, clippy=True) / "rust/proto/xprtrdma_proto.o"
         wanted = proc.output(self.inside(["nm", "--undefined-only", "--demangle", core]))
         return [line.strip() for line in wanted.splitlines() if "panic" in line]
 
     def unused(self):
-        """The module uses what its protocol core offers."""
+        """The module uses every public item of its protocol core."""
         return unused.check(self.root, self.kernel)
 
     def packages(self):

@@ -4,8 +4,8 @@
 The compiler assumes that a crate's public items are used. So a copy of the core is put into a copy
 of the driver, as a private module. In that copy the compiler's analysis of dead code begins at the
 module's entry points, follows every call, method, constant and constructed variant, and reports the
-items that it does not reach. Tests, benches, fuzzers and examples are left out. An item of the core
-is not excused: a line with `dead_code` is a complaint.
+items that it does not reach. Tests, benches, fuzzers and examples are left out. The core must not
+permit unused items: the check reports each line of the core with `dead_code`.
 
 The core's modules for the server are not compiled into the client's module, so this check does not
 see them. Only the server's driver uses them. No other code may be compiled under the condition of
@@ -117,7 +117,8 @@ def hidden(rust):
 
 
 def names(lines, what):
-    """Returns the names of the items if the compiler's first line says only that there are several.
+    """Returns the names of the unused items if the first line of the compiler's warning does not
+    name them.
     """
     if not what.startswith("multiple"):
         return ""

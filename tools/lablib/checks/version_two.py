@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """Decodes and judges RPC-over-RDMA version two, by the XDR of its draft.
 
-tshark cannot decode it. Section numbers are those of draft-cel-nfsv4-rpcrdma-version-two-01, whose
-section 4.2 contains the XDR. This file shares no code with the module, or with the encoder of the
-responder that the tests talk to, so that a mistake of either shows.
+tshark cannot decode version two. Section numbers are those of
+draft-cel-nfsv4-rpcrdma-version-two-01, whose section 4.2 contains the XDR. This file shares no code
+with the module, and no code with the encoder of the tests' responder. So it detects mistakes of the
+module and of the responder.
 """
 
 import collections

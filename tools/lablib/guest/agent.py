@@ -196,7 +196,8 @@ class Agent:
         self.selector.register(fd, selectors.EVENT_READ, (readable, writable))
 
     def watch(self, line, writable):
-        """Waits until the line accepts more data, if there is more."""
+        """Selects the events of the line for which the agent waits: new data from the line and, if
+        `writable` is true, space for data to the line."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writable else 0)
         self.selector.modify(line.fd, events, self.selector.get_key(line.fd).data)
 

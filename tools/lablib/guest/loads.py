@@ -71,8 +71,8 @@ def transports(mount, column):
 def rpcs(mount):
     """Returns the number of RPCs that the transports of a mount have sent so far.
 
-    It includes the client's own RPCs, such as the renewal of a lease; no operation's line contains
-    those.
+    The number includes the client's own RPCs, such as the renewal of a lease. The lines of the
+    operations do not contain these RPCs.
     """
     return transports(mount, 7)
 

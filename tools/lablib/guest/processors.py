@@ -40,8 +40,8 @@ TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
 # Fields of a processor's line in /proc/schedstat: the number of wake-ups that the processor has
 # made, and the number of wake-ups of tasks on the same processor.
 WAKES, OWN_WAKES = 5, 6
-# Beginnings of the names of functions that only take a lock for their caller. The beginning of Rust
-# names matches the functions of the kernel's own crates.
+# Beginnings of the names of functions that only take a lock for their caller. `_R` matches the Rust
+# functions of the kernel's own crates.
 LOCKS = ("_raw_", "queued_", "rust_helper_", "_R")
 
 

@@ -47,7 +47,8 @@ def set_inline(size):
 
 
 def unload(name):
-    """Unloads a module; sunrpc releases a transport some time after the unmount."""
+    """Unloads a module. Tries repeatedly, because sunrpc releases a transport some time after the
+    unmount."""
     deadline = time.monotonic() + UNLOAD_SECONDS
     while True:
         try:

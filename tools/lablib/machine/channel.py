@@ -63,7 +63,8 @@ class Channel:
 
     def __init__(self, name, path, check_alive, serve):
         """Connects to the line. `serve(request, reply)` is called when the guest starts a command
-        outside its machine. It returns a function that receives the later frames of that command.
+        outside its machine. `serve` returns a function that receives the later frames of that
+        command.
         """
         self.name, self.check_alive, self.serve = name, check_alive, serve
         self.numbers = itertools.count(2, 2)

@@ -49,7 +49,8 @@ FOREIGN = (
     Foreign("WARNING: drivers/infiniband/sw/rxe/rxe_comp.c:827 at rxe_completer+",
             "rxe: an acknowledgement that comes twice, amid the answer to an RDMA Read",
             "tools/lab torture --client intree --fault late-duplicates"),
-    # On iWARP the server reads through regions of a pool, which counts the regions in use.
+    # On iWARP the server reads through regions of a pool, which counts the regions in use. The
+    # kernel prints this warning if the count is not zero when a queue pair is destroyed.
     Foreign("WARNING: drivers/infiniband/core/verbs.c:2164 at ib_destroy_qp_user+",
             "the server on siw: a connection ends amid RDMA Reads, and not all regions come back",
             "tools/lab run --provider siw --client intree -- ./selftests/run --client intree "

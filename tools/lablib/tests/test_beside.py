@@ -104,8 +104,9 @@ KNOWN = {"both": {"known": True}, "worse": {}, "groups": 0}
 class Servers(unittest.TestCase):
 
     def bad(self, known, intree, ours, more=None):
-        """Judges results with our server: `intree` is the line of the in-tree client, `ours` that
-        of our client. `known` and `more` are the results with the in-tree server."""
+        """Judges results with our server. `intree` is the result line of a case with the in-tree
+        client, and `ours` is the result line with our client. `known` and `more` are the results
+        with the in-tree server."""
         return with_our_server(known, {"intree": found(LINES, (intree, 0)),
                                        "ours": found(LINES, (ours, 0))}, more or Found())
 

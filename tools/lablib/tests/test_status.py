@@ -110,7 +110,7 @@ def look(**changed):
 
 
 def said(before, now, seconds=1.0):
-    """Returns the worst level, and all sentences as one text."""
+    """Returns the worst level of the verdict, and all sentences of the verdict as one text."""
     found = status.verdict(look(**before), look(**now), seconds)
     return found[0][0], " ".join(sentence for _, sentence in found)
 
@@ -270,7 +270,8 @@ class Latency(unittest.TestCase):
 
     @staticmethod
     def rows(*counts):
-        """Returns a table of 28 rows; the first rows contain these counts."""
+        """Returns the text of a table of 28 rows. The first rows contain these counts, and the
+        other rows contain zeros."""
         filled = [*counts, *[(0, 0)] * (28 - len(counts))]
         names = [*(1 << number for number in range(27)), "more"]
         return "".join(f"{name:>10} {wait:>10} {answer:>10}\n"
@@ -441,7 +442,7 @@ class Prometheus(unittest.TestCase):
             self.assertEqual(found[f"xprtrdma_{name}", self.LABELS], value, name)
         for name, more, value in (("waiting_calls", 'queue="for_reply"', 2),
                                   ("events_total", 'event="bad_xid"', 3),
-                                  # A counter is shown before its first count.
+                                  # A counter is also shown if its event has never occurred.
                                   ("events_total", 'event="err_vers"', 0),
                                   ("rail_live", 'rail="a (rxe0/1) to b"', 1),
                                   ("rail_live", 'rail="c (rxe1/1) to d"', 0)):

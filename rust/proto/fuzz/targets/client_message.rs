@@ -235,7 +235,8 @@ fn admitted(
     }
 }
 
-/// Checks a reply in which two results are marked at arbitrary positions.
+/// Checks a reply in which the RPC layer has marked two results for Write chunks, at arbitrary
+/// positions.
 fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32) {
     let [a, b, c, d] = choice.to_be_bytes().map(u32::from);
     let total = 20 + 4 * (a * b / 4);

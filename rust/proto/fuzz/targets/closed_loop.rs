@@ -351,7 +351,7 @@ impl Loop {
             tail: 4 + 4 * u32::from(source.below(64)),
             eligible,
         };
-        // A count above sixteen is too large for one chunk, so the plan must use another form.
+        // More than sixteen segments are too many for one chunk, so the plan must use another form.
         let mut count = || 1 + usize::from(source.below(24));
         let mut counts = SegmentCounts {
             read: count(),

@@ -92,8 +92,8 @@ fn pass(source: &mut Source<'_>, conn: &Conn, now: Time) -> Time {
     }
 }
 
-/// Returns the answer for which a phase waits, or any other event, for the current or an earlier
-/// epoch.
+/// Returns the event for which the present phase of the state machine waits, or any other event,
+/// for the current or an earlier epoch.
 fn event(source: &mut Source<'_>, conn: &Conn, now: Time) -> Event {
     let age = match source.below(8) {
         7 => u32::from(source.u8()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Received messages of both versions. They are classified, judged against fixed offers, and
-//! answered.
+//! Handles received messages of both versions. The messages are classified, compared with a fixed
+//! set of offered chunks, and answered.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -26,7 +26,7 @@ use xprtrdma_proto::{
     Version, //
 };
 
-/// A Write list and a Reply chunk.
+/// The Write list and the Reply chunk that a call offers.
 type Chunks<'a> = (&'a [&'a [Segment]], Option<&'a [Segment]>);
 
 const WRITE: [Segment; 2] = [segment(0x0204, 8192), segment(0x0205, 4096)];
@@ -178,7 +178,7 @@ fn check_call(call: &ReverseCall<'_>, message: &[u8]) {
     assert_eq!(call.payload[4..8], [0; 4]);
 }
 
-/// Checks that everything that was accepted is inside the offer and the received message.
+/// Checks that an accepted reply uses no bytes outside the offered chunks and the received message.
 fn check_verdict(verdict: &Verdict, offer: &Offer<'_>, reply: &Reply<'_>, message: &[u8]) {
     let Verdict::Accept(accept) = verdict else {
         return;

@@ -333,7 +333,7 @@ impl World {
         } else {
             let others = self.rails.lost(seat, self.now);
             let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
-            // The rail may have worked since all rails failed.
+            // The rail may have worked since all rails failed. Then it need not be dead.
             assert!(is_dead || self.all_failed.is_some());
             others
         };
@@ -362,7 +362,7 @@ impl World {
         let after = self.standing(on);
         match before {
             Standing::Dead | Standing::Gone => assert_eq!(after, before),
-            // The rail may have worked since all rails failed.
+            // The rail may have worked since all rails failed. Then it need not be doubted.
             _ if kind == 0 && self.all_failed.is_some() => {}
             // If no other rail was trusted, the attempt had enough time, so the rail is dead.
             _ if kind == 2 && after == Standing::Dead => {}

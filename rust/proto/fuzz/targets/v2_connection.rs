@@ -4,8 +4,8 @@
 //! connections in a row.
 //!
 //! A small driver routes messages as the module does: to the negotiation while the probe is in
-//! flight, or else to the call with the xid. The conclusions of this driver are compared with the
-//! words of the message.
+//! flight, or else to the call with the xid of the message. The conclusions of this driver are
+//! compared with the words of the message.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -696,7 +696,8 @@ impl Link {
         effects.completed.push(self.calls.remove(at).xid);
     }
 
-    /// Checks a reply. `foreseen` is the result of the predicted reply for the message.
+    /// Checks a reply. `foreseen` is what the header prediction has accepted; `None` if the message
+    /// has no predicted form.
     fn reply(
         &mut self,
         reply: &Reply<'_>,
@@ -737,7 +738,8 @@ impl Link {
         }
     }
 
-    /// Drops a message that seems to belong to the call at `at`.
+    /// Drops a message. `at` is the index of the call to which the message seems to belong, if
+    /// there is one.
     fn discard(&mut self, at: Option<usize>, effects: &mut Effects) {
         self.dropped += 1;
         effects.dropped = true;

@@ -23,7 +23,7 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// If a rail works again later than this after the first rail, the two rails did not recover
+/// If a rail works again more than this time after the first rail, the two rails did not recover
 /// together.
 const LATE: Millis = Millis::from_secs(30);
 

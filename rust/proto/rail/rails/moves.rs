@@ -95,7 +95,7 @@ impl Rails {
     /// connection waited for these calls, it sent no new calls. So it is not asked to move again
     /// for some time, which grows with each such wait.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
-        // A shift by ten bits already exceeds `LONGEST_STAY`.
+        // A shift by ten bits already exceeds `LONGEST_STAY`, so no larger shift is needed.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));
         let stay = Millis::new(STAY.get().saturating_mul(factor)).min(LONGEST_STAY);
         seat.stays = now.after(stay);

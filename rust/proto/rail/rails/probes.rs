@@ -140,8 +140,8 @@ impl Rails {
         let stuck = |last: Time| self.suspected.is_some_and(|since| last < since);
         let is_due = |(_, entry): &(u8, &Entry)| {
             let (health, probes) = (&entry.health, &entry.probes);
-            // A connection on a dead rail is an attempt, which will show whether the rail works; a
-            // connection on a doubted rail may be idle.
+            // A connection on a dead rail is an attempt, which will show whether the rail works, so
+            // no probe is needed. A connection on a doubted rail may be idle, so a probe is needed.
             let attempted = entry.load != 0 && !health.is_live();
             let rested = probes.last.is_none_or(|last| now.since(last) >= AGAIN);
             let is_free = match probes.under_way {
@@ -202,7 +202,7 @@ impl Rails {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
             // The client cancelled the probe, which the server may have accepted afterwards. The
-            // server has answered no later probe.
+            // server has answered no later probe, so this failure proves nothing about the rail.
             self.forget(probe);
         }
     }

@@ -46,7 +46,8 @@ fn dropped(counter: Counter) -> Fate {
     Fate::Dropped(counter, Some(Xid(XID)))
 }
 
-/// Each case has one list: a Read list, a Write list, or a Reply chunk.
+/// Returns the chunk lists for three cases. The first case has only a Read list, the second only a
+/// Write list, the third only a Reply chunk.
 fn one_list_each() -> [Vec<u32>; 3] {
     let segment = segments(&[64]);
     let mut reads = vec![1, 0];

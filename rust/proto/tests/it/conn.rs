@@ -208,8 +208,8 @@ fn only_errors_that_are_retried_reach_a_mounted_client() {
 }
 
 // The connection manager may miss an answer to address resolution that arrives at once. It then
-// reports the answer only when its time limit for the request ends. So each request has a short
-// time limit, and the request is repeated until the time limit of the attempt ends.
+// reports the answer only when the time limit of the request ends. So each request has a short time
+// limit, and the request is repeated until the time limit of the attempt ends.
 #[test]
 fn the_address_is_asked_for_again() {
     let silent = CmEvent::AddrError(AddrFault::TimedOut);
@@ -231,7 +231,7 @@ fn the_address_is_asked_for_again() {
         let reason = ConnectError::AddrSilent;
         assert!(matches!(actions[..], [Action::Fail { reason: told, .. }] if told == reason));
     }
-    // An answer to a later request counts as well. After an answer no request is sent any more.
+    // An answer to a later request counts as well. No request is sent after an answer has arrived.
     let mut rig = Rig::new(Config::default());
     rig.reach(Phase::Address);
     rig.advance(500);
@@ -923,7 +923,7 @@ fn check_failure(
         assert_eq!(rig.conn.phase(), Phase::Down);
         let last = Failure {
             reason,
-            // The errno is recorded only if this host refused a step.
+            // The errno is recorded only if this host refused a step of the attempt.
             errno: match reason {
                 ConnectError::HostFault => -22,
                 _ => 0,

@@ -77,7 +77,8 @@ fn random_events_never_break_a_promise() {
                 }
             }
             prop_assert!(rig.delay() <= Millis::from_secs(30));
-            // Exactly these phases have a deadline. It is at most 300 seconds away.
+            // All phases except `Down`, `Closing` and `Stopped` have a deadline. The deadline is at
+            // most 300 seconds away.
             let waits = !matches!(after, Phase::Down | Phase::Closing | Phase::Stopped);
             match rig.conn.deadline() {
                 Some(deadline) => {
@@ -101,7 +102,7 @@ fn random_events_never_break_a_promise() {
 
 #[test]
 fn every_attempt_ends_in_time_whatever_the_peer_does() {
-    // A correct driver, and a peer that answers each step, refuses it or stays silent.
+    // This driver is correct. Its peer answers or refuses each step, or stays silent.
     let answers = prop::collection::vec((0..3u8, 0..4_000u64), 0..12);
     let outcome = runner(2000).run(
         &(policy(), answers, 0..40_000u64),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Servers that are silent, peers that may be unreachable, and hosts that were suspended.
+//! Tests of connections to servers that are silent and to peers that may be unreachable, and of
+//! connections on a host that was suspended.
 
 use crate::{
     common::{
@@ -77,7 +78,8 @@ fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64
     None
 }
 
-// The server's software no longer works, but the server's adapter answers probes.
+// The server's software no longer works, but the server's adapter still answers probes. The
+// connection then ends after the third RPC timer.
 #[test]
 fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
     // Cases: the timers of a call with timeo=600, the timers of a call with timeo=10, and timers
@@ -89,7 +91,8 @@ fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
     }
 }
 
-// With timeo=1 a timer runs for a tenth of a second. A timer may even run for no time.
+// With the mount option timeo=1, a timer runs for a tenth of a second. A timer may even run for no
+// time. Such timers count at most once a second.
 #[test]
 fn timers_that_run_for_moments_count_once_a_second() {
     for span in [0, 1, 100] {
@@ -114,7 +117,7 @@ fn timers_that_run_for_moments_count_once_a_second() {
     }
 }
 
-// Timers of calls that wait at the same time count as one timer.
+// If several calls wait at the same time, their timers count as one timer.
 #[test]
 fn timers_of_calls_side_by_side_count_once() {
     let mut rig = useful(Config::default());
@@ -150,7 +153,8 @@ fn any_message_lets_the_count_begin_anew() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// If the server needs long, each new connection is kept for longer than the one before.
+// If the server takes long to reply, each new connection is kept for longer than the connection
+// before it.
 #[test]
 fn a_server_that_sends_nothing_is_given_up_ever_later() {
     let mut rig = useful(Config::default());
@@ -163,7 +167,7 @@ fn a_server_that_sends_nothing_is_given_up_ever_later() {
         rig.connect();
     }
     assert_eq!(found, [3, 6, 12, 24, 24, 24]);
-    // After one reply the limit has its initial value again.
+    // After one reply the time for which a silent connection is kept has its initial value again.
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(until_end(&mut rig, [60; 100]), Some((180, Cause::Unserved)));
 }
@@ -187,8 +191,8 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
         let begin = rig.now;
         assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
         assert_eq!(rig.conn.deadline(), Some(begin.after(SUSPICION)));
-        // A second event has no effect: no second probe is sent, and the time limit of the first
-        // probe does not change.
+        // A second report that the peer is unreachable has no effect: no second probe is sent, and
+        // the time limit of the first probe does not change.
         rig.advance(100);
         assert_eq!(rig.cm(CmEvent::Unreachable), []);
         assert_eq!(rig.conn.deadline(), Some(begin.after(SUSPICION)));
@@ -203,8 +207,8 @@ fn an_unreachable_peer_is_probed_and_has_little_time() {
     }
 }
 
-// A second event arrives while a probe is in flight: the answer may have been sent before the
-// event.
+// A second report that the peer is unreachable arrives while a probe is in flight. The answer to
+// this probe may have been sent before the report, so another probe is sent.
 #[test]
 fn an_answer_to_an_older_probe_ends_no_suspicion() {
     for (answered, end) in [(true, None), (false, Some(Cause::PeerUnreachable))] {
@@ -242,7 +246,7 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
         assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
         assert_eq!(rig.event(Event::KeepaliveNotSent(epoch)), []);
         rig.advance(SUSPICION.get());
-        // A Send has completed since the probe was sent.
+        // In the first case a Send has completed since the probe could not be sent.
         let heard = if alive {
             begin.after(Millis::new(400))
         } else {
@@ -257,7 +261,8 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
     }
 }
 
-// After the event, a probe that is already in flight gets no more time than a new probe.
+// After a report that the peer is unreachable, a probe that is already in flight gets no more time
+// than a new probe.
 #[test]
 fn suspicion_hurries_the_probe_under_way() {
     let mut rig = useful(Config::default());
@@ -287,7 +292,8 @@ fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// A first mount continues although a neighbour entry changes, and keeps its time limit.
+// The first connection attempt of a mount continues although a neighbour entry changes. The time
+// limit of the attempt stays the same.
 #[test]
 fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     for stage in Rig::STAGES {
@@ -495,7 +501,8 @@ fn a_connection_that_the_peer_closed_is_replaced_within_a_quarter_of_a_second() 
     assert_eq!(others, []);
 }
 
-// The last setting of the backchannel applies, whatever other events wait for the worker.
+// The last setting of the backchannel (bound or unbound) applies, whatever other events wait for
+// the worker.
 #[test]
 fn a_state_that_changes_twice_ends_as_it_ended() {
     let mut rig = Rig::new(Config::default());

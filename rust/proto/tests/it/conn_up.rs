@@ -109,8 +109,8 @@ fn every_loss_is_one_disconnect_with_its_cause() {
     }
 }
 
-/// A request to end a connection may arrive late. It applies only to its own connection, not to the
-/// next one.
+/// A request to end a connection may arrive after that connection has ended. The request does not
+/// apply to the next connection.
 #[test]
 fn an_order_that_comes_late_is_for_no_other_connection() {
     let mut rig = Rig::new(Config::default());
@@ -120,7 +120,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
     let actions = rig.event(Event::Close(Cause::Forced));
     assert!(matches!(actions[..], [Action::Disconnect { epoch, .. }] if epoch == first));
     assert!(rig.conn.is_ending(first));
-    // The RPC client has closed the connection without a request from the machine.
+    // The RPC client has closed the connection, although the machine did not request that.
     rig.event(Event::TornDown(first));
     assert!(!rig.conn.is_ending(first));
     for stage in Rig::STAGES.into_iter().chain([Phase::Up]) {
@@ -131,7 +131,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
         };
         rig.reach(stage);
         assert!(!rig.conn.is_ending(first));
-        // When the next connection ends, it is not reported that the first connection is ending.
+        // When the next connection ends, `is_ending` returns false for the first connection.
         rig.event(Event::Close(Cause::Forced));
         assert_eq!(rig.conn.phase(), Phase::Closing);
         assert!(!rig.conn.is_ending(first));
@@ -193,8 +193,8 @@ fn what_we_did_ourselves_costs_no_delay() {
     }
 }
 
-// If a connection ends soon after memory was revoked, a Write of the server to that memory is the
-// cause.
+// If a connection ends soon after the memory of a killed call was revoked, the recorded cause is
+// that the server wrote to that memory.
 #[test]
 fn a_write_to_memory_of_a_killed_call_has_a_cause_of_its_own() {
     let refused = [
@@ -411,7 +411,8 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     other.connect();
     other.event(Event::Backchannel { bound: true });
     assert_eq!(other.event(Event::Close(Cause::Closed)).len(), 1);
-    // After the backchannel is unbound, the time for which the connection was already idle counts.
+    // When the backchannel is unbound, the connection is closed at once, because the time for which
+    // it was idle before counts.
     rig.event(Event::Backchannel { bound: false });
     assert_eq!(rig.look(rig.now, start, false).len(), 1);
     assert_eq!(rig.conn.phase(), Phase::Closing);
@@ -589,7 +590,7 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
         [Action::Keepalive { epoch }]
     );
     rig.event(Event::KeepaliveAnswered(epoch));
-    // The server is slow, not dead: after another timer it is probed again.
+    // The server is slow, not dead: after another timer has fired, the server is probed again.
     assert_eq!(
         rig.event(Event::RpcTimeout {
             cookie,

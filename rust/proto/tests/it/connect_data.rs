@@ -134,7 +134,7 @@ fn a_false_identifier_does_not_hide_the_real_one() {
         let bytes: Vec<u8> = start.iter().chain(&GOOD).copied().collect();
         assert_eq!(PrivateData::find(&bytes), Some(GOOD_DATA));
     }
-    // If two valid copies are present, the first counts.
+    // If the bytes contain the private data twice, the first valid occurrence counts.
     let mut second = GOOD;
     second[6] = 0;
     let bytes: Vec<u8> = GOOD.iter().chain(&second).copied().collect();

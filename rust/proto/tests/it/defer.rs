@@ -20,8 +20,9 @@ const DEPTH: u32 = 4;
 /// The number of queue entries that each item uses.
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
-/// A send queue and its users. Before each step of one user, another user may run. `script`
-/// determines where this happens.
+/// A send queue and its users. A user is a thread that posts items or handles completions. Before
+/// each step of one user, another user may run. `script` determines before which steps that
+/// happens.
 struct World {
     script: Cell<u32>,
     nested: Cell<u32>,
@@ -63,7 +64,7 @@ impl World {
         }
     }
 
-    /// Completes the oldest post.
+    /// Completes the oldest item in the send queue.
     fn completion(&self) {
         if self.handling.get() || self.queue.borrow_mut().pop_front().is_none() {
             return;
@@ -75,7 +76,7 @@ impl World {
         self.handling.set(false);
     }
 
-    /// Called before each step. Another thread may run at this point.
+    /// Called before each step of a thread. At this point another thread may run.
     fn others(&self) {
         let choice = self.script.get() % 3;
         self.script.set(self.script.get() / 3);
@@ -123,9 +124,9 @@ impl PostQueue for World {
     }
 }
 
-// No announcement of free space is lost, whichever step of one thread another thread interrupts.
-// After the scripted steps only completions happen, so no later post can make up for a lost
-// announcement.
+// No announcement of free space is lost, whichever step of a thread is interrupted by another
+// thread. After the scripted steps only completions happen. So if an announcement were lost, no
+// later post would announce the space again.
 #[test]
 fn whatever_waits_is_posted() {
     let mut deferred = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events that a device reported, and which of them the log names when a connection ends.
+//! Tests of the record of events that a device reported, and of the choice of the events that the
+//! log names when a connection ends.
 
 use xprtrdma_proto::{
     conn::{
@@ -58,7 +59,8 @@ fn the_newest_of_each_kind_is_kept() {
     assert_eq!((kinds.len(), log.iter().count()), (9, 9));
 }
 
-// Observability: events that end connections are named before events that only may end them.
+// Observability: events that certainly end connections are named first, and events that only may
+// end connections are named after them.
 #[test]
 fn the_gravest_event_explains_the_end() {
     use DeviceEvent::{AddressesChanged, Fatal, PortActive, PortDown};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The errno of each error, and the counters.
+//! Tests of the errno of each error, and of the counters.
 
 use std::collections::HashSet;
 use xprtrdma_proto::{

@@ -129,7 +129,7 @@ fn another_version_is_dropped() {
                 }
             }
         }
-        // All words of this message are in the wrong byte order.
+        // All words of this message have the wrong byte order.
         let mut swapped = Message::reply(version).bytes();
         for word in swapped.chunks_exact_mut(4) {
             word.reverse();

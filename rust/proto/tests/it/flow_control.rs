@@ -66,7 +66,7 @@ fn a_connection_begins_with_one_credit() {
 }
 
 // covers: V1-017
-// If no task waits for a call any more, the call holds its credit until its reply arrives.
+// If no task waits for a call any more, the call still holds its credit until its reply arrives.
 #[test]
 fn an_abandoned_call_keeps_its_credit() {
     let mut credits = ForwardCredits::new(8);
@@ -74,7 +74,7 @@ fn an_abandoned_call_keeps_its_credit() {
     credits.abandon();
     credits.abandon();
     assert_eq!((credits.cwnd(), credits.abandoned()), (256, 2));
-    // The credit request stays the same.
+    // The client still requests the same number of credits.
     assert_eq!(credits.request(), Credits(8));
     assert!(may_send(&credits, 0));
     assert!(!may_send(&credits, 1));

@@ -75,7 +75,8 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Generates any byte, but small ones more often, because most words of a message are small.
+    /// Generates any byte, but generates small values more often, because most words of a message
+    /// are small.
     fn byte(&mut self) -> u8 {
         let bits = self.next();
         if bits & 0x300 == 0 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which events are stored for the worker of an attempt, and which are passed to the machine.
+//! Tests which events are stored for the worker of a connection attempt, and which events are
+//! passed to the machine at once.
 
 use crate::rig::{
     Rig,
@@ -53,7 +54,7 @@ fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
 }
 
 /// Returns a mailbox whose worker has brought a connection attempt to the phase `phase`, and has
-/// not taken the next action.
+/// not yet taken the next action of the machine.
 fn attempt(phase: Phase) -> (Mailbox, Time) {
     let mut rig = Rig::new(Config::default());
     let mut mailbox = Mailbox::new(rig.conn.clone());
@@ -81,8 +82,8 @@ fn attempt(phase: Phase) -> (Mailbox, Time) {
     (mailbox, rig.now)
 }
 
-/// An event that arrives while a worker handles an attempt is stored for it, in order, and removes
-/// none of the actions that the worker has to take.
+/// An event that arrives while a worker handles an attempt is stored for the worker, behind earlier
+/// events. The event removes none of the actions that the worker still has to take.
 #[test]
 fn no_event_takes_what_the_worker_is_to_do() {
     for phase in [
@@ -140,7 +141,8 @@ fn an_event_before_the_worker_is_over_when_it_comes() {
     }
 }
 
-/// The machine handles the events that a worker leaves before any other event.
+/// If a worker stops while events are stored for it, the machine handles these events before any
+/// other event.
 #[test]
 fn what_a_worker_leaves_comes_first() {
     let (mut mailbox, now) = attempt(Phase::Up);
@@ -205,7 +207,7 @@ fn without_a_worker_events_are_dealt_with_at_once() {
     assert_eq!(mailbox.conn.phase(), Phase::Closing);
 }
 
-/// If there are too many events, the last ones are lost, not the first.
+/// If too many events are stored, the last events are lost, and not the first.
 #[test]
 fn a_full_mailbox_keeps_the_first_events() {
     let (mut mailbox, now) = attempt(Phase::Address);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Plans for calls and replies, on both sides of every limit between two forms.
+//! Tests of plans for calls and replies. Each limit between two forms of message is tested just
+//! below and just above the limit.
 
 use xprtrdma_proto::{
     chunk::ChunkLists,
@@ -30,8 +31,8 @@ use xprtrdma_proto::{
     Xid, //
 };
 
-/// The largest possible header: both Read chunks, the Write chunk and the Reply chunk with the
-/// maximum number of segments, in version 2.
+/// Length in bytes of the largest possible header: in version 2, with both Read chunks, the Write
+/// chunk and the Reply chunk, each with the maximum number of segments.
 const MAX_HEADER_LEN: usize = 1324;
 
 /// Returns the number of bytes in a header, computed from the layout. `read` is the number of
@@ -244,8 +245,8 @@ fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
 // covers: V1-037
 #[test]
 fn the_pad_decides_at_the_border() {
-    // Without the pad the message fits exactly. If the tail does not begin with the pad of the data
-    // item, no bytes of the tail are left out, and the message does not fit.
+    // Without the pad of the data item the message fits exactly. If the tail does not begin with
+    // this pad, no bytes of the tail are left out, and the message does not fit.
     let limits = limits(Version::V1, 1024, 1024);
     let most = 1024 - 28 - 24;
     for (tail_padded, expected_inline) in [(true, true), (false, false)] {
@@ -427,7 +428,8 @@ fn two_read_chunks_only_where_one_cannot_hold_the_call() {
             assert_eq!(built(&plan, &counts, Version::V1), Ok(plan.header_len));
         }
     }
-    // All chunks at their limit make a header above the default threshold.
+    // If every chunk has its maximum number of segments, the header is longer than the default
+    // threshold.
     let counts = SegmentCounts {
         call: 17,
         read: 16,
@@ -465,7 +467,7 @@ fn what_cannot_be_built_is_refused() {
             assert_eq!(result.map_err(Error::to_errno), Err(-5));
         }
     }
-    // The lengths of this call exceed 32 bits together.
+    // The sum of the lengths in this call exceeds 32 bits.
     let huge = call(u32::MAX - 3, u32::MAX, u32::MAX);
     let result = plan(&huge, &SMALL_REPLY, &ONE_EACH, true, &limits);
     assert_eq!(result, Err(Error::Unbuildable));
@@ -538,7 +540,7 @@ fn nfsv3_replies_have_the_chunks_of_the_table() {
             assert_eq!(plan.reply, expected, "procedure {procedure}");
         }
     }
-    // READDIR: a count of 968 is the limit.
+    // The largest `count` of a READDIR whose reply fits inline is 968.
     for (count, inline) in [(968, true), (969, false)] {
         let shape = ReplyShape {
             eligible: false,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The prediction of a reply agrees with the full rules.
+//! Tests of predicted replies. A fast check recognizes a reply that has the form which its call
+//! expects. The tests compare the results of the fast check with those of the full rules.
 
 use crate::common::{
     words,
@@ -93,8 +94,8 @@ fn judged(bytes: &[u8], version: Version, expected: Expected<'_>) -> Option<Acce
     }
 }
 
-/// Returns whether the message is predicted. If it is predicted, checks that the full rules accept
-/// it with the same result.
+/// Returns whether the fast check accepts the message. If so, checks that the full rules accept the
+/// message with the same result.
 fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
     let found = predicted(bytes, version, expected);
     if found.is_some() {
@@ -103,7 +104,7 @@ fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
     found.is_some()
 }
 
-/// Returns all expectations of each version, with the matching replies.
+/// Returns all expectations of both protocol versions, each with a matching Reply.
 fn all_usual() -> impl Iterator<Item = (Version, Expected<'static>, Vec<u32>)> {
     BOTH.into_iter().flat_map(|version| {
         usual(version)
@@ -119,7 +120,8 @@ fn the_usual_replies_are_predicted() {
     }
 }
 
-// A reply that repeats the offset proves that its server received the description of the region.
+// If a reply repeats the random offset of a region, its server must have received the description
+// of that region. So the offset must be found in the reply at the right position.
 #[test]
 fn the_offset_is_where_it_is_looked_for() {
     for (version, expected, message) in all_usual() {
@@ -152,7 +154,8 @@ fn no_other_word_is_taken_for_the_usual_one() {
                 taken += u32::from(agrees(&words(&changed), version, expected));
             }
         }
-        // The grant, the length and the words that the RPC client decodes may differ.
+        // The fast check accepts some changed messages: the grant, the length, and the words that
+        // the RPC client decodes may differ.
         assert!(taken > 0);
     }
 }

@@ -69,7 +69,7 @@ fn silence_on_one_of_several_rails_ends_the_connection_soon() {
     }
 }
 
-// Rails: rails change the interval of the checks only if there are several.
+// Rails: connections are checked more often only if the mount has several rails.
 #[test]
 fn a_single_rail_is_watched_as_ever() {
     for (way, first_look) in [(RailFacts::default(), 5000), (WATCHED, 2000)] {
@@ -206,7 +206,7 @@ fn attempts_follow_each_other_at_once_a_few_times() {
         assert_eq!(at_once, most, "{reason:?}");
         assert!(!haste.may_follow(reason));
     }
-    // Failures of both types count towards the limit.
+    // Both types of failure, `Stale` and `Refused`, count towards the limit.
     let mut haste = Haste::default();
     for _ in 0..8 {
         assert!(haste.may_follow(ConnectError::Stale));
@@ -291,7 +291,7 @@ fn a_rail_is_blamed_for_silence_not_for_answers() {
     }
 }
 
-// Rails: if a port goes down, an attempt over it ends.
+// Rails: if a port goes down, a connection attempt over this port ends.
 #[test]
 fn a_port_that_goes_down_ends_an_attempt() {
     let mut rig = Rig::new(Config::default());

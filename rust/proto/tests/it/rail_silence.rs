@@ -118,7 +118,8 @@ impl World {
                 usize::from(self.now % pass == 0)
             });
             for (probe, rail, begun, worked) in std::mem::take(&mut self.probes) {
-                // A busy server also answers late on the first rail.
+                // After a busy time, the server accepts the requests on the first rail later than
+                // those on the second rail.
                 let waited = self.accepts_since + BACKLOG * (1 - number(rail.local) as u64);
                 let waited = worked && self.accepts && self.now >= begun.max(waited) + CONNECT;
                 let accepted = waited && places > 0;
@@ -202,8 +203,8 @@ fn silence_is_noticed_where_acknowledgements_prove_nothing() {
             let moved = world.clients.iter().filter_map(|client| client.moved);
             assert!(moved.clone().all(|at| at <= begin + 5500));
             assert_eq!(moved.count(), share);
-            // The probe that began before the rail worked again ends late. Another probe shows that
-            // the rail works.
+            // A probe that began before the rail worked again fails only later. Another probe shows
+            // that the rail works.
             world.works[silent] = true;
             world.run(2 * MINUTE);
             assert!(world.all_live());
@@ -212,7 +213,7 @@ fn silence_is_noticed_where_acknowledgements_prove_nothing() {
     }
 }
 
-// Rails: a slow server causes a probe of each rail now and then, and no connection ends.
+// Rails: while a server is slow, each rail is probed now and then, but no connection ends or moves.
 #[test]
 fn a_slow_server_keeps_its_connections() {
     for (replies, most) in [(None, 7), (Some(2000), 21), (Some(5000), 15)] {
@@ -313,8 +314,8 @@ fn only_calls_that_wait_make_silence_suspicious() {
     let mut rails = Rails::new(3);
     rails.update(&pairs(2), at(0));
     let (mut seat, choice) = rails.take(None, false, at(0)).unwrap();
-    // Each check finds a call in flight that the earlier checks did not find, so no call waits for
-    // long.
+    // Each check that finds a call in flight finds a call that was sent after the check before. So
+    // no call waits for long.
     for second in 1..60 {
         let (heard, now) = (at(1000 * second - 10), at(1000 * second));
         rails.watch(&mut seat, second % 2 == 0, heard, now);
@@ -328,7 +329,7 @@ fn only_calls_that_wait_make_silence_suspicious() {
     rails.leave(seat);
 }
 
-// Rails: a suspicion would be useless if no other rail may work.
+// Rails: a rail is not suspected if no other rail may work, because the suspicion would be useless.
 #[test]
 fn a_single_rail_is_not_suspected() {
     let at = Time::from_millis;

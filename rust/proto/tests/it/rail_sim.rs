@@ -40,8 +40,8 @@ const STEP: u64 = 50;
 /// Duration of an attempt or a probe over a rail that works.
 const CONNECT: u64 = 300;
 
-/// Interval at which a busy connection is checked. The next two constants are the times until a
-/// busy and an idle connection detect silence.
+/// Interval at which a busy connection is checked. `SILENCE` is the time until a busy connection
+/// detects silence, and `IDLE_SILENCE` is the time until an idle connection detects silence.
 const BEAT: u64 = 1000;
 const SILENCE: u64 = 6000;
 const IDLE_SILENCE: u64 = 34_000;
@@ -107,7 +107,7 @@ struct Client {
     after_death: bool,
     /// The beginning and the end of the client's last time without a connection.
     outage: (u64, u64),
-    /// Time at which the client's connection ends in any case.
+    /// Time at which the client's connection ends, even if its rail still works.
     ends: Option<u64>,
     /// Times at which the client's connection moved to another rail.
     moves: Vec<u64>,
@@ -439,7 +439,8 @@ fn connections_are_spread_within_one() {
             assert!(World::new(rails, clients, clients as u64).is_even());
         }
     }
-    // Single connections to many servers do not share a rail.
+    // If a host has a single connection to each of many servers, these connections do not all use
+    // the same rail.
     let first = (0..64)
         .filter(|seed| World::new(2, 1, *seed).on(0) == 1)
         .count();
@@ -536,12 +537,12 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
         }
         for client in &world.clients {
             for away in client.moves.windows(3) {
-                // Between the first and the third of these moves the rail fails, returns, and fails
-                // again.
+                // Between the first and the third of these three moves, the rail fails, returns,
+                // and fails again.
                 assert!(away[2] - away[0] >= MINUTE, "{fault:?} {period} {away:?}");
             }
         }
-        // The rail gets fewer attempts as time passes.
+        // The longer the rail keeps failing, the fewer connection attempts use it.
         let late: usize = world
             .clients
             .iter()
@@ -737,8 +738,8 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
-// Rails: an attempt over the only rail has no time limit of its own. It has one if another rail may
-// return: a rail whose port is down is not listed.
+// Rails: a connection attempt over the only rail has no separate time limit. The attempt has a time
+// limit if another rail may return: a rail whose port is down is not listed, but may return.
 #[test]
 fn a_rail_that_is_not_listed_may_be_back() {
     for known in [1, 2] {
@@ -751,7 +752,8 @@ fn a_rail_that_is_not_listed_may_be_back() {
     }
 }
 
-// Rails: the connection that leaves a doubted rail last also stays away for a minute.
+// Rails: if a rail is doubted several times, connections stay away from it for a minute after the
+// last doubt.
 #[test]
 fn a_later_doubt_counts_for_the_rest() {
     let mut rails = Rails::new(3);

@@ -105,7 +105,7 @@ fn the_header_of_the_reply_fits_before_the_call_is_processed() {
     let header = 28 + (8 + 5 * 16) + (8 + 3 * 16) - 4;
     for (reply, least) in [
         (Some(&reply[..]), header),
-        // Without a Reply chunk the shortest reply must fit as well.
+        // Without a Reply chunk, the shortest RPC reply must fit behind the header as well.
         (None, 28 + (8 + 5 * 16) + 20),
         (Some(&[][..]), 28 + (8 + 5 * 16) + 4 + 20),
     ] {

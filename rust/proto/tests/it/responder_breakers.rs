@@ -102,7 +102,8 @@ fn the_calls_seen_last_are_remembered() {
         (0..many + 1).filter(refused).collect::<Vec<u32>>()
     };
     assert_eq!(refused(&breakers), (0..many).collect::<Vec<u32>>());
-    // The first Call fails again, so the second one has the oldest failure.
+    // The first Call fails again. So the failure of the second Call is now the oldest, and this
+    // Call is forgotten when another Call fails.
     breakers.broke(Xid(0), at(50));
     breakers.broke(Xid(many), at(60));
     breakers.broke(Xid(many), at(60));
@@ -149,7 +150,8 @@ fn the_clients_seen_last_are_remembered() {
             breakers::broke(&mut clients, client(number), Xid(XID), at(number.into()));
         }
     }
-    // The first client fails again, so the second one has the oldest failure.
+    // A Call of the first client fails again. So the failure of the second client's Call is now the
+    // oldest.
     breakers::broke(&mut clients, client(0), Xid(0), at(50));
     for _ in 0..2 {
         breakers::broke(&mut clients, client(many), Xid(XID), at(60));

@@ -85,7 +85,7 @@ impl Served {
 fn a_grant_grows_when_all_of_it_is_used_and_shrinks_at_rest() {
     let mut served = Served::new(BOUNDS);
     assert_eq!(served.grant.granted(), 1);
-    // Single Calls do not use the whole grant.
+    // Single Calls do not use the whole grant, so the grant does not grow further.
     for _ in 0..20 {
         assert_eq!(served.burst(1), 4);
     }
@@ -121,7 +121,7 @@ fn a_grant_grows_for_many_calls_one_at_a_time() {
         assert_eq!(served.burst(1), expected);
         assert_eq!(served.grant.receives(), expected + extra);
     }
-    // Few Calls in each interval do not use the grant.
+    // A single Call at a time does not use the whole grant, so the grant does not grow further.
     let mut slow = Served::new(BOUNDS);
     for _ in 0..10 {
         (0..31).for_each(|_| assert_eq!(slow.burst(1), 4));
@@ -225,9 +225,9 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     assert_eq!(served.answer(), 1);
     served.call(1).unwrap();
     served.call(1).unwrap();
-    // All of these Calls have arrived.
+    // All Calls for which the client had credits have arrived, so one more Call is refused.
     assert_eq!(served.call(1), Err(Overdrawn::Overrun));
-    // The result is the same if the grant grows before the Calls arrive.
+    // The result is the same if the grant grows again before these Calls arrive.
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(1).unwrap();
@@ -292,11 +292,10 @@ enum Step {
     Heard,
     Rest,
     Ask(u32),
-    /// The server sends a Call to the client. The next variant is the arrival of the Reply to this
-    /// Call.
+    /// The server sends a Call to the client. `Replied` means that the Reply to this Call arrives.
     Ours,
     Replied,
-    /// The send queue has no space from now on. After the next variant it has space again.
+    /// The send queue has no space from now on. After `Room` the send queue has space again.
     Full,
     Room,
 }
@@ -449,7 +448,8 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
     let first = budget.take(&mut one, 30).unwrap();
     assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
-    // A connection that already holds pages cannot take more pages than it leaves free.
+    // A connection that already holds pages cannot take more pages than would then be free for
+    // other connections.
     let mut half = Share::new(80, 1);
     let some = budget.take(&mut half, 10).unwrap();
     assert_eq!(budget.take(&mut half, 31).unwrap_err(), Wait::Share);
@@ -519,7 +519,7 @@ fn connections_that_take_all_they_can_leave_pages_for_the_next() {
         while let Ok(pages) = budget.take(&mut share, 16) {
             held.push(pages);
         }
-        // The connection must return some of its own pages before it gets more pages.
+        // This connection must return some of the pages that it holds before it gets more pages.
         assert_eq!(budget.take(&mut share, 16).unwrap_err(), Wait::Share);
         assert!(budget.free() >= 16);
     }
@@ -549,7 +549,7 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
         })
     };
     assert_eq!(calls(0, 128), 2048);
-    // Another client address cannot hold more pages than it leaves free.
+    // A further client address cannot hold more pages than would then be free for other addresses.
     assert_eq!(calls(0, 128), 1024);
     assert_eq!(calls(0, 128), 512);
     assert_eq!(budget.free(), 512);
@@ -575,7 +575,7 @@ fn answers_that_wait_leave_in_the_order_of_their_grants() {
         assert!(!grant.has_unsent());
         let (first, second) = (grant.wait(), grant.wait());
         assert!(grant.may_send(&first) && !grant.may_send(&second));
-        // The second response is stored before the first one, by another thread.
+        // Another thread stores the second response before the first response is stored.
         grant.sent(first);
         let third = grant.wait();
         assert!(grant.may_send(&second) && !grant.may_send(&third));

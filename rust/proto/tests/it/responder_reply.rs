@@ -335,7 +335,8 @@ fn both_kinds_of_chunk_are_used_when_both_are_needed() {
     let call = ready(&bytes);
     let marks = [span(2000, 99)];
     let filled = [written(&chunk, &[99]), written(&reply, &[3000, 4000])];
-    // A hundred bytes are removed from the reply, one of them a pad byte.
+    // A hundred bytes of the reply do not go to the Reply chunk: 99 bytes of data, which go to the
+    // Write chunk, and one pad byte.
     let refused = call.reply(&marks, 7104, &TERMS).map(|_| ());
     assert_eq!(refused.unwrap_err().fault, Fault::ReplyRoom);
     let found = call.reply(&marks, 7100, &TERMS).unwrap();
@@ -391,7 +392,8 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
     let bytes = message(&[], &[&chunks[0], &chunks[1]], None).bytes();
     let call = ready(&bytes);
     for (marks, kept) in [
-        // Cases: marks that are truncated, in the RPC header, not aligned, or beyond 32 bits.
+        // A mark is the driver's record of the range of a result that may go to a Write chunk.
+        // Cases: the range is truncated, in the RPC header, not aligned, or beyond 32 bits.
         ([span(96, 8), span(200, 8)], 1),
         ([span(100, 8), span(200, 8)], 0),
         ([span(96, 5), span(96, 8)], 1),
@@ -427,7 +429,8 @@ fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
     };
     assert_eq!(data_of(span(44, 8), word), span(44, 8));
     assert_eq!(data_of(span(40, 8), word), span(44, 8));
-    // Marks become empty if no length word matches their length, or if they are outside the reply.
+    // A marked range becomes empty if no length word matches its length, or if the range is outside
+    // the reply.
     assert_eq!(data_of(span(44, 7), word), span(44, 0));
     assert_eq!(data_of(span(52, 9), word), span(52, 0));
     assert_eq!(data_of(span(0, 4), word), span(0, 0));

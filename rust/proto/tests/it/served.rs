@@ -237,8 +237,8 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
             idle,
         })
     };
-    // If as many requests of a client wait as one client may have waiting, its next request is
-    // rejected. So other clients can still have waiting requests.
+    // If a client already has the maximum number of waiting connection requests, its next request
+    // is rejected. So other clients can still have waiting requests.
     let second = Crowd {
         connections: 2,
         of_one: 2,
@@ -248,8 +248,8 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
     };
     assert_eq!(door.enter(&second), Entry::Full);
     assert_eq!(enter(7, 3, true, true), Entry::Free);
-    // A client at its own limit gets space by ending one of its own connections, whatever other
-    // clients have.
+    // If a client has the maximum number of connections for one client, its new connection replaces
+    // one of its own idle connections, whatever connections other clients have.
     assert_eq!(enter(4, 4, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(4, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, false, true), Entry::Full);
@@ -271,7 +271,7 @@ const PATIENCE: Patience = Patience {
     malformed: 16,
 };
 
-/// The state of a send queue on which work requests are in flight, or none.
+/// Returns the state of a send queue. `under_way` says whether work requests are in flight.
 fn progress(under_way: bool, completed: u32) -> Progress {
     Progress {
         under_way,
@@ -360,7 +360,7 @@ fn a_silent_client_is_probed_and_then_ends() {
     let mut other = Life::accepting(PATIENCE, false, at(0));
     other.established(at(0));
     assert_eq!(ticked(&mut life, 5, 200), [(60, Act::Probe), (80, end)]);
-    // A client whose adapter answers is not ended.
+    // The connection of a client whose adapter answers the probe does not end.
     assert_eq!(ticked(&mut other, 5, 65), [(60, Act::Probe)]);
     // The probe has completed. This is visible only in the counter of completed work requests.
     assert_eq!(other.send_queue(at(65), progress(false, 1)), Act::Nothing);
@@ -403,7 +403,7 @@ fn a_send_queue_that_does_not_move_ends_the_connection_of_a_client_that_speaks()
 
 #[test]
 fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
-    // A hundred work requests are in flight at any time.
+    // A hundred signalled work requests are in flight at any time.
     let ended_after = |is_in_the_way: fn(u64) -> bool, completed: fn(u64) -> u64| {
         let mut life = Life::accepting(PATIENCE, false, at(0));
         life.established(at(0));
@@ -421,7 +421,8 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
     assert_eq!(ended_after(|_| true, slow), Some(65));
     assert_eq!(ended_after(|second| second >= 1000, slow), Some(1055));
     assert_eq!(ended_after(|second| second % 60 != 0, slow), None);
-    // No other call waits for the memory, or none waits any more.
+    // Here no other call waits for the memory that the client's calls hold, or no other call waits
+    // for it any more.
     assert_eq!(ended_after(|_| false, slow), None);
     assert_eq!(ended_after(|second| second <= 60, slow), None);
     // A client whose hundred work requests complete within 50 seconds goes on.
@@ -446,7 +447,8 @@ fn numbers_of_completions_wrap_and_a_host_that_stood_still_blames_no_slow_client
     };
     let start = u32::MAX - 50;
     assert_eq!(ended(5, 5, false, start), None);
-    // The hundred have completed when the number is 49.
+    // All hundred work requests have completed when the counter, which wraps around, has reached
+    // 49.
     assert_eq!(ended(10, 25, true, start), None);
     assert_eq!(ended(30, 40, true, u32::MAX), None);
     assert_eq!(ended(10_000, 10_015, true, 1), None);
@@ -483,8 +485,8 @@ fn time_in_which_the_host_stood_still_does_not_count() {
         };
         assert_eq!(then[0], first);
     }
-    // A message that arrives after the stall counts from then on. A clock that goes back does no
-    // harm.
+    // After the host has stood still, the silence of a client is counted from its next message on.
+    // A clock that goes back does no harm.
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(9_000));
     assert_eq!(life.tick(at(9_001)), Act::Nothing);
@@ -586,7 +588,7 @@ fn a_send_queue_takes_the_longest_transfer() {
     // request, and on a device with one element.
     assert_eq!(sends(258, 32, 80, 0), 126);
     assert_eq!(sends(258, 1, 80, 0), 510);
-    // Reads into registered regions need one registration and at least one Read for each region.
+    // Reads into registered regions need, for each region, one registration and at least one Read.
     for (elements, regions) in [(1, 2), (32, 2), (32, 33), (32, 258)] {
         let most = longest(sends(258, elements, 128, regions));
         assert!(most >= 258_u32.div_ceil(elements) + 128);
@@ -623,7 +625,8 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
             assert!(got.sends >= LEAST_SENDS && got.calls >= 1);
             assert!(got.sends <= wish.sends && got.calls <= wish.calls);
             assert_eq!(got.extra, wish.extra);
-            // The number of Calls is smaller than wanted only because of the device.
+            // The number of Calls is smaller than wanted only because the device's queues are too
+            // short.
             let calls = got.calls == wish.calls || got.receives() + 1 == work_requests;
             let least = got.sends == LEAST_SENDS;
             assert!(calls || least);

@@ -80,7 +80,8 @@ fn the_send_ring_holds_four_messages_at_least() {
     for (send_size, ring, least) in table {
         let found = sizes((32_768, 65_536), 128, send_size);
         assert_eq!((found.send_bytes, found.least_send_bytes), (ring, least));
-        // The longest message needs sixteen registrations for each of two chunks, and the Send.
+        // The longest message needs 33 work requests: sixteen registrations for each of two chunks,
+        // and the Send.
         assert_eq!(found.message_wrs, 33);
     }
     assert_eq!(sizes((9, 9), 1, usize::MAX).send_bytes, usize::MAX);

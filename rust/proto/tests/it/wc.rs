@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Statuses of work completions, and memory that cannot be mapped.
+//! Tests of the statuses of work completions, and of calls whose memory cannot be mapped.
 
 use xprtrdma_proto::{
     rpc::unmapped::{

@@ -7,8 +7,9 @@
 //! registration that is executed gives access to memory that was unmapped before.
 //!
 //! The tests show which work requests this crate posts and which reports it trusts. They do not
-//! test the client on such a device: that needs a server, which chooses xids and repeats calls. Nor
-//! do they show what a real adapter does: drivers and limits are only names and numbers here.
+//! test the client on such a device: that needs a server, which chooses xids and repeats calls. The
+//! tests do not show either what a real adapter does: the fake device only takes the adapter's
+//! limits.
 
 use super::*;
 use crate::device::fence_registrations;

@@ -32,7 +32,7 @@ mod suite {
         Ok(())
     }
 
-    // The memory is too large for one bounce buffer.
+    // The memory is larger than one bounce buffer.
     #[test]
     fn much_memory_is_one_range_to_the_peer() -> Test {
         const MANY: usize = 100;

@@ -230,7 +230,7 @@ mod suite {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
         // Cases: the connection ends with an error status; without a registration; because this
         // host ends it; with a fence before the registration; on a device of another type; because
-        // a packet is not sent; and without repeated sending.
+        // a packet cannot be sent; and without any work request being sent again.
         for (kind, registers, status, closed, again, sent) in [
             (Kind::Repeats, true, ERROR, false, true, true),
             (Kind::Repeats, false, FLUSHED, false, true, true),

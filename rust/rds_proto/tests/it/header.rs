@@ -129,7 +129,7 @@ fn extensions_follow_each_other() {
     }
     assert_eq!(bytes, [2, 1, 2, 3, 4, 4, 0, 0, 0, 77, 1, 0, 0, 0, 0, 0]);
     assert_eq!(extensions(&bytes).collect::<Vec<_>>(), all);
-    // The header has no space for a handle in addition to these extensions.
+    // With these extensions the header has no space for another extension with a handle.
     let handle = Extension::RdmaDest { key: 1, offset: 2 };
     assert!(!add(&mut bytes, handle));
     assert_eq!(extensions(&bytes).count(), 2);

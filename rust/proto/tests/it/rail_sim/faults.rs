@@ -9,15 +9,15 @@ use super::*;
 /// Number of connections of the mount in most cases.
 const CONNECTIONS: usize = 8;
 
-/// Number of rounds of a repeated fault. The next constant is the time between two rounds.
+/// Number of rounds of a repeated fault. `BETWEEN` is the time between two rounds.
 const ROUNDS: u64 = 8;
 const BETWEEN: u64 = 5 * MINUTE;
 
 /// Time within which the rails must be balanced again if no rail was at fault.
 const EVEN_WITHIN: u64 = 15_000;
 
-/// Number of hosts that lose a rail at the same moment. The next constant is the minimum time over
-/// which their connections must return.
+/// Number of hosts that lose a rail at the same moment. `SPREAD` is the minimum span of time over
+/// which the returns of their connections must be spread.
 const HOSTS: u64 = 200;
 const SPREAD: u64 = 10_000;
 
