@@ -232,7 +232,7 @@ def replies_are_handled_on_a_queue_that_can_be_set(t):
         work(t, mount, 2)
         queues = collections.Counter(
             fields["workqueue"] for _, fields in tracing.stop()
-            # The name that the linker uses for the function xprtrdma_rdma::cq::work.
-            if "13xprtrdma_rdma2cq4work" in fields["function"])
+            # The name that the linker uses for the function xprtrdma_rdma::cq::events::work.
+            if "13xprtrdma_rdma2cq6events4work" in fields["function"])
         check(queues["xprtrdma_rs-comp"] > 1, f"nice {nice}: completions by queue: {queues}")
     mount.remove()
