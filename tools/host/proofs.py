@@ -139,7 +139,8 @@ def chosen(proofs, patterns, sample, seed):
 
 
 class Copy:
-    """A copy of a core and of its compiled objects. One fault at a time is planted in the copy."""
+    """A copy of a protocol core (a crate) and of its compiled objects. One fault at a time is
+    planted in the copy."""
 
     def __init__(self, number, crate, modules):
         self.where = common.cache() / f"proofs/{number}"

@@ -88,8 +88,8 @@ struct Probe {
     since: Time,
     /// Whether a sign was seen that the peer may be out of reach.
     suspicious: bool,
-    /// Whether such a sign came after the probe was sent, so that the answer to the probe may be
-    /// older than the sign.
+    /// Whether a sign of trouble came after the probe was sent. The answer to the probe may then
+    /// have been sent before the trouble began.
     doubted: bool,
     /// Whether the probe received more time, because this host checked the connection late.
     excused: bool,

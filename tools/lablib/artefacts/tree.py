@@ -42,7 +42,8 @@ class Tree:
 
 
 def is_named(spec):
-    """Returns whether `spec` names a directory; all other names begin with a series."""
+    """Returns whether `spec` is the path of a directory. Any other `spec` begins with a series of
+    kernels, such as 7.3."""
     return bool(spec) and ("/" in spec or not re.match(r"\d", spec))
 
 

@@ -84,8 +84,8 @@ def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, *
 
 
 def with_clients(spec, client, program, *words, **more):
-    """Runs a program in the client that reports JSON. The last arguments of the program are the
-    clients to use. Returns the result of `in_client`."""
+    """Runs, in the client machine, a program that prints JSON. The last arguments of the program
+    are the client modules to measure. Returns the result of `in_client`."""
     clients: tuple[str, ...] = CLIENTS if client == "both" else (client,)
     if client in PAIRS:
         pair = PAIRS[client]

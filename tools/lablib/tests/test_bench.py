@@ -45,11 +45,12 @@ class Instructions(unittest.TestCase):
                             "ffffffff80001104 3 1 1 0 20\n"
                             # This line counts the function `call` of the transport.
                             "ffffffffc0000000 7 1 0 1 10\n"
-                            "ffffffff80001010 100 9 0 4 10\n"  # This line counts code of the timer.
-                            # This line counts waiting for a lock.
+                            "ffffffff80001010 100 9 0 4 10\n"  # Instructions of the timer.
+                            # Instructions that wait for a lock.
                             "ffffffff80001010 90 9 0 5 10\n"
-                            "ffffffff80001010 100 9 0 7 10\n"  # This line counts an idle processor.
-                            "ffffffff80001010 0 9 0 2 10\n"    # This line counts code of rxe.
+                            "ffffffff80001010 100 9 0 7 10\n"  # Instructions of an idle processor.
+                            # Instructions of the driver rxe.
+                            "ffffffff80001010 0 9 0 2 10\n"
                             "lines own-written 40\n"
                             "end 0\n").row()
         self.assertEqual(found["kernel"], 5 + 6 + 7)

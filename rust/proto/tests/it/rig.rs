@@ -67,7 +67,7 @@ impl Rig {
         })
     }
 
-    /// Passes an event to the machine, and takes all actions.
+    /// Passes an event to the machine, and removes all actions from the machine's queue.
     pub fn event(&mut self, event: Event) -> Vec<Action> {
         self.conn.handle(event, self.now);
         self.drain()

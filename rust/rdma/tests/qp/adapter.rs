@@ -103,9 +103,10 @@ fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     Ok(back.ok_or(EINVAL)?)
 }
 
-/// Exposes a region behind a message that is not acknowledged. The device starts work requests
-/// early, the peer replies, and the device executes the incomplete work requests again. Returns the
-/// region that was taken back, which must be dropped after the queue pair.
+/// Posts a message that the peer does not acknowledge, and after it the registration of a region.
+/// The device executes the registration before the message is acknowledged. The peer replies, this
+/// host takes the region back, and the device executes the incomplete work requests again. Returns
+/// the region, which must be dropped after the queue pair.
 fn executes_again(pair: &Pair) -> Test<(IdleMr, Lent)> {
     let peer = pair.peer();
     pair.send(10, 1)?;
