@@ -249,57 +249,53 @@ static void make_v4_row(const struct rdsrdma_node *node,
 	memcpy(row->dst_gid, all.dst_gid, sizeof(row->dst_gid));
 }
 
-static void copy_v4(struct socket *sock, unsigned int len,
-		    struct rds_info_iterator *iter,
-		    struct rds_info_lengths *lens)
+/* Copies a row for each connection. With @v4, only for those over IPv4. */
+static void copy_rows(struct socket *sock, unsigned int len,
+		      struct rds_info_iterator *iter,
+		      struct rds_info_lengths *lens, bool v4)
 {
-	struct rds_info_rdma_connection row;
+	union {
+		struct rds_info_rdma_connection v4;
+		struct rds6_info_rdma_connection all;
+	} row;
 	struct rdsrdma_node *node;
 	unsigned long flags;
 
 	lens->nr = 0;
-	lens->each = sizeof(row);
+	lens->each = v4 ? sizeof(row.v4) : sizeof(row.all);
 	/* All connections are in the first namespace. */
 	if (!net_eq(sock_net(sock->sk), &init_net))
 		return;
 	spin_lock_irqsave(&nodes_lock, flags);
 	list_for_each_entry(node, &nodes, item) {
-		if (node->conn->c_isv6)
+		if (v4 && node->conn->c_isv6)
 			continue;
 		/* All rows are counted, so that the caller knows the size. */
 		lens->nr++;
-		if (len < sizeof(row))
+		if (len < lens->each)
 			continue;
-		make_v4_row(node, &row);
-		rds_info_copy(iter, &row, sizeof(row));
-		len -= sizeof(row);
+		if (v4)
+			make_v4_row(node, &row.v4);
+		else
+			make_row(node, &row.all);
+		rds_info_copy(iter, &row, lens->each);
+		len -= lens->each;
 	}
 	spin_unlock_irqrestore(&nodes_lock, flags);
+}
+
+static void copy_v4(struct socket *sock, unsigned int len,
+		    struct rds_info_iterator *iter,
+		    struct rds_info_lengths *lens)
+{
+	copy_rows(sock, len, iter, lens, true);
 }
 
 static void copy_all(struct socket *sock, unsigned int len,
 		     struct rds_info_iterator *iter,
 		     struct rds_info_lengths *lens)
 {
-	struct rds6_info_rdma_connection row;
-	struct rdsrdma_node *node;
-	unsigned long flags;
-
-	lens->nr = 0;
-	lens->each = sizeof(row);
-	/* All connections are in the first namespace. */
-	if (!net_eq(sock_net(sock->sk), &init_net))
-		return;
-	spin_lock_irqsave(&nodes_lock, flags);
-	list_for_each_entry(node, &nodes, item) {
-		lens->nr++;
-		if (len < sizeof(row))
-			continue;
-		make_row(node, &row);
-		rds_info_copy(iter, &row, sizeof(row));
-		len -= sizeof(row);
-	}
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	copy_rows(sock, len, iter, lens, false);
 }
 
 void rdsrdma_register_tables(void)
