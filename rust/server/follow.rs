@@ -8,6 +8,7 @@
 
 use core::sync::atomic::{
     fence,
+    AtomicBool,
     AtomicU32,
     Ordering::{
         Relaxed,
@@ -17,12 +18,8 @@ use core::sync::atomic::{
 use kernel::{
     impl_has_delayed_work,
     new_delayed_work,
-    new_spinlock,
     prelude::*,
-    sync::{
-        Arc,
-        SpinLock, //
-    },
+    sync::Arc,
     workqueue::{
         DelayedWork,
         WorkItem, //
@@ -52,9 +49,7 @@ pub(crate) struct Follower {
     /// How often the listener must still listen again.
     left: AtomicU32,
     /// Whether the listener must listen again now.
-    due: AtomicU32,
-    #[pin]
-    stopped: SpinLock<bool>,
+    due: AtomicBool,
     #[pin]
     again: DelayedWork<Follower, AGAIN>,
 }
@@ -71,8 +66,7 @@ impl Follower {
                 bell,
                 queue,
                 left: AtomicU32::new(0),
-                due: AtomicU32::new(0),
-                stopped <- new_spinlock!(false, "Follower::stopped"),
+                due: AtomicBool::new(false),
                 again <- new_delayed_work!("Follower::again"),
             }),
             GFP_KERNEL,
@@ -86,7 +80,7 @@ impl Follower {
     }
 
     fn ring(&self) {
-        self.due.store(1, Relaxed);
+        self.due.store(true, Relaxed);
         // ORDERING: The thread that the bell wakes sees `due`; see `is_due`.
         fence(SeqCst);
         self.bell.ring();
@@ -97,17 +91,15 @@ impl Follower {
     pub(crate) fn is_due(&self) -> bool {
         // ORDERING: The caller has cleared the flag of the bell, and then reads `due`.
         fence(SeqCst);
-        self.due.load(Relaxed) != 0 && self.due.swap(0, Relaxed) != 0
+        self.due.swap(false, Relaxed)
     }
 
     /// Records that the listener has listened again, or has tried to. Returns whether this happens
-    /// once more later. Does not sleep.
+    /// once more later. Must not be called after [`Follower::stop`]. Does not sleep.
     pub(crate) fn listened(self: &Arc<Self>) -> bool {
-        let left = self.left.load(Relaxed).saturating_sub(1);
-        self.left.store(left, Relaxed);
-        let stopped = self.stopped.lock();
-        // The work item is queued with the lock held, so that it is not queued after `stop`.
-        if left == 0 || *stopped {
+        let decrease = |left: u32| Some(left.saturating_sub(1));
+        let before = self.left.fetch_update(Relaxed, Relaxed, decrease);
+        if before.unwrap_or(0) <= 1 {
             return false;
         }
         let delay = Jiffies::from_ms(PAUSE_MS).count();
@@ -117,9 +109,9 @@ impl Follower {
         true
     }
 
-    /// Stops the follower. Afterwards its work item does not run. May sleep.
+    /// Stops the follower of a listener that no thread uses any more. Afterwards its work item does
+    /// not run. May sleep.
     pub(crate) fn stop(self: &Arc<Self>) {
-        *self.stopped.lock() = true;
         cancel_delayed_sync::<Self, AGAIN>(self);
     }
 }
