@@ -10,7 +10,8 @@ use crate::{
         CmHandler,
         CmId, //
     },
-    device::fence_registrations, //
+    device::fence_registrations,
+    pd::Pd, //
 };
 use core::net::{
     SocketAddr,
@@ -314,3 +315,16 @@ pub(super) fn routed() -> Result<(Arc<CmId>, Arc<Log<Seen>>)> {
     log.wait(|e| matches!(e, Seen::RouteResolved))?;
     Ok((Arc::new(id, GFP_KERNEL)?, log))
 }
+
+/// Resets the device, and creates a protection domain that contains no objects.
+pub(super) fn domain() -> Result<Arc<Pd>> {
+    calm();
+    let (id, _log) = routed()?;
+    Pd::alloc(id)
+}
+
+/// The objects of the device while a [`domain`] exists that contains no objects.
+pub(super) const DOMAIN: Census = Census {
+    pds: 1,
+    ..Census::NOTHING
+};

@@ -7,9 +7,10 @@ use super::{
     ensure::Test,
     fake::{
         calm,
-        routed,
+        domain,
         Census,
-        Verb, //
+        Verb,
+        DOMAIN, //
     },
     lent::Lent, //
 };
@@ -41,18 +42,6 @@ use xprtrdma_base::{
     }, //
 };
 use xprtrdma_bindings as bindings;
-
-/// Creates a domain without objects.
-fn domain() -> Result<Arc<Pd>> {
-    calm();
-    let (id, _log) = routed()?;
-    Pd::alloc(id)
-}
-
-const DOMAIN: Census = Census {
-    pds: 1,
-    ..Census::NOTHING
-};
 
 /// Memory with a table of its pieces, each of which is in one page.
 struct Listed {

@@ -8,12 +8,14 @@ use super::{
     ensure::Test,
     fake::{
         calm,
+        domain,
         limit_entries,
         longest_entry,
         routed,
         short_maps,
         Census,
-        Verb, //
+        Verb,
+        DOMAIN, //
     },
     lent::{
         Lent,
@@ -30,28 +32,14 @@ use crate::{
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
-    sync::{
-        atomic::Relaxed,
-        Arc, //
-    },
+    sync::atomic::Relaxed, //
 };
-
-/// Creates a protection domain that contains no objects.
-fn domain() -> Result<Arc<Pd>> {
-    calm();
-    let (id, _log) = routed()?;
-    Pd::alloc(id)
-}
 
 /// Columns: the number of pages that the region can hold, whether gaps are allowed, the pieces of
 /// memory, the first byte to be mapped; then the expected number of covered bytes, and the expected
 /// offset in the first page.
 type Row<'a> = (u32, bool, &'a [(usize, usize)], usize, usize, usize);
 
-const DOMAIN: Census = Census {
-    pds: 1,
-    ..Census::NOTHING
-};
 const REGION: Census = Census { mrs: 1, ..DOMAIN };
 const MAPPED: Census = Census {
     mappings: 1,
