@@ -129,7 +129,7 @@ demo-server:
 demo-rds:
 	$(LAB) demo --rds $(KERNEL_OPTION)
 
-# Version two of RPC-over-RDMA, which only our server supports so far.
+# Version two of RPC-over-RDMA, which only our server supports.
 .PHONY: demo-v2
 demo-v2:
 	$(LAB) demo --version-two $(KERNEL_OPTION)
@@ -229,7 +229,7 @@ help:
 	@echo '  make check-short              build and short tests on one kernel, such as KERNEL=7.3.4+deb13-rt-amd64'
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
 	@echo '  make check-arm64              build and data tests on arm64, emulated, with 4k and with 16k pages'
-	@echo '  make check-server             data tests with our module in the server, too (it is being made)'
+	@echo '  make check-server             our module in the server, with both clients'
 	@echo '  make check-rds                RDS: our module with itself and with the in-tree one (DEBUG=1: faults)'
 	@echo '  make check-packages           an installed Debian: DKMS, an upgrade of the kernel, fall-back, removal'
 	@echo '  make check-full               the selftests in full size on the stock kernel (two hours)'
