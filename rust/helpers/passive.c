@@ -110,9 +110,32 @@ bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 	return held <= 8ul * count;
 }
 
+/*
+ * As a rule the page cache holds the pages as well, so that only reference
+ * counts change. Otherwise the pages become free, which is cheaper in a batch.
+ */
 void xprtrdma_put_pages(struct page **pages, unsigned int count)
 {
-	release_pages(pages, count);
+	struct folio *folio = NULL;
+	unsigned int index;
+	int refs = 0;
+
+	if (count && page_count(*pages) == 1) {
+		release_pages(pages, count);
+		return;
+	}
+	for (index = 0; index < count; index++) {
+		struct folio *next = page_folio(pages[index]);
+
+		if (refs && next != folio) {
+			folio_put_refs(folio, refs);
+			refs = 0;
+		}
+		folio = next;
+		refs++;
+	}
+	if (refs)
+		folio_put_refs(folio, refs);
 }
 
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
