@@ -66,8 +66,8 @@ macro_rules! access_once {
             // `smp_load_acquire()`.
             #[inline(always)]
             fn read_acquire(&self) -> $type {
-                // SAFETY: `as_ptr` guarantees a valid and aligned pointer. Both atomic types have
-                // the layout of the plain type.
+                // SAFETY: `as_ptr` guarantees a valid and aligned pointer. The atomic types of the
+                // kernel crate and of `core` have the layout of the plain type.
                 unsafe { <$core>::from_ptr(self.as_ptr()) }.load(Ordering::Acquire)
             }
 
@@ -75,8 +75,8 @@ macro_rules! access_once {
             // program order come before a releasing store.
             #[inline(always)]
             fn write_release(&self, value: $type) {
-                // SAFETY: `as_ptr` guarantees a valid and aligned pointer. Both atomic types have
-                // the layout of the plain type.
+                // SAFETY: `as_ptr` guarantees a valid and aligned pointer. The atomic types of the
+                // kernel crate and of `core` have the layout of the plain type.
                 unsafe { <$core>::from_ptr(self.as_ptr()) }.store(value, Ordering::Release)
             }
         }

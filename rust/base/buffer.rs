@@ -83,9 +83,9 @@ pub unsafe trait PageArray: Send {
     }
 }
 
-/// If [`PageRefs::take`] takes at least this number of pages, it does not check the sizes of their
-/// folios. A folio holds at most two megabytes, so the pages are always a sufficient part of their
-/// folios.
+/// If [`PageRefs::take`] takes at least this number of pages, it does not check how much memory
+/// their folios keep. A folio holds at most two megabytes, so the taken pages are a sufficiently
+/// large part of their folios.
 const MANY: usize = 64;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.
@@ -160,8 +160,8 @@ impl PageRefs {
         list.0.clear();
         // SAFETY: By the caller's contract the array has at least `skipped` elements.
         let first = unsafe { array.add(skipped) };
-        // SAFETY: By the caller's contract these elements are valid, and no other code writes to
-        // the array during the call.
+        // SAFETY: By the caller's contract the `count` elements from `first` on are valid, and no
+        // other code writes to the array during the call.
         let all = unsafe { slice::from_raw_parts(first, count) };
         list.0.extend_from_slice(all, GFP_KERNEL)?;
         // If there are at least `MANY` pages, no check is needed: see `MANY`.
@@ -174,8 +174,8 @@ impl PageRefs {
                 return Err(E2BIG);
             }
         }
-        // INVARIANT: The caller's contract guarantees the references, and `count` pages hold these
-        // bytes.
+        // INVARIANT: The caller's contract guarantees the references, and `count` pages hold the
+        // `len` bytes.
         Ok(Self { list, offset, len })
     }
 

@@ -92,7 +92,8 @@ pub unsafe trait Loan {
     }
 }
 
-/// Keeps memory that is lent to a device until it is dropped; see [`Loan`].
+/// An object that keeps the memory that is lent to a device. The memory is kept until the object is
+/// dropped; see [`Loan`].
 pub trait Lender: Send {}
 
 /// The bits of `scatterlist::page_link` that are not part of the page's address

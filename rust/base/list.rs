@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Operations on lists that usually have space, or only one element ([`add`], [`make_room`],
-//! [`take_first`]).
+//! Operations on lists that usually have space for another element, or usually contain only one
+//! element ([`add`], [`make_room`], [`take_first`]).
 
 use kernel::prelude::*;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit suites of this crate; see the suites in `rust/rdma`.
+//! KUnit suites of this crate. They work like the suites of `rust/rdma`, which `rust/rdma/tests.rs`
+//! describes.
 
 #[path = "../kunit/ensure.rs"]
 #[macro_use]

@@ -148,7 +148,8 @@ impl Transport for Rdma {
 
     #[inline]
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result {
-        // A call can be too large only on a device whose regions are small.
+        // A call can be too large for the transport only on a device whose memory regions are
+        // small.
         let link = &xprt.data().link;
         if link.region_pages() >= SMALL_REGION {
             return Ok(());
@@ -176,8 +177,9 @@ impl Transport for Rdma {
         if !request.is_owed() {
             return None;
         }
-        // The reply may arrive at this moment. `take_owed` returns the connection's number to only
-        // one thread, so the call is counted only once.
+        // The reply may arrive at this moment. `take_owed` returns the connection's number either
+        // to this thread or to the reply handler. So the call is not counted as abandoned if the
+        // reply handler has taken the number.
         let owed_on = request.take_owed();
         xprt.data()
             .link

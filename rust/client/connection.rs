@@ -155,7 +155,7 @@ pub(crate) struct Connection {
     _events: DeviceEvents,
     /// Whether the segments that a reply returns must equal the segments that the call offered.
     strict: bool,
-    /// Whether the client trusts a proven report that the server has invalidated a region.
+    /// Whether the client accepts a reply as proof that the server has invalidated a region.
     believes: Atomic<bool>,
     disbelief: Option<Disbelief>,
     /// Time (in jiffies) at which the last message arrived.
@@ -179,7 +179,8 @@ struct Locked {
     credits: SpinLock<ForwardCredits>,
     #[pin]
     discards: SpinLock<DiscardLimit>,
-    /// Refusals that were sent and that the peer's device has not acknowledged yet.
+    /// Refusals of the peer's options that were sent and that the peer's device has not
+    /// acknowledged yet.
     #[pin]
     refusals: SpinLock<Refusals>,
     /// Slots whose invalidation waits for space in the send queue. The list has capacity for every
@@ -244,7 +245,8 @@ impl Connection {
         self.strict
     }
 
-    /// Returns whether the client trusts a proven report that the server has invalidated a region.
+    /// Returns whether the client accepts a reply as proof that the server has invalidated a
+    /// region.
     #[inline]
     pub(crate) fn believes(&self) -> bool {
         // Only completion handlers call this, and they run one at a time.
@@ -384,13 +386,14 @@ impl Connection {
         self.locked.discards.lock().discard(strikes)
     }
 
-    /// Records that a refusal is about to be sent. Returns an error if too many refusals are
-    /// unacknowledged.
+    /// Records that the refusal of an option is about to be sent. Returns an error if too many such
+    /// refusals are unacknowledged.
     pub(crate) fn begin_refusal(&self) -> Result<(), Flood> {
         self.locked.refusals.lock().begin()
     }
 
-    /// Records that the peer's device has acknowledged a refusal, or that a refusal was not sent.
+    /// Records that the peer's device has acknowledged the refusal of an option, or that such a
+    /// refusal was not sent.
     pub(crate) fn end_refusal(&self) {
         self.locked.refusals.lock().end();
     }

@@ -168,9 +168,11 @@ pub(crate) struct Tally {
     placed_bytes: u64,
     copied_out: u64,
     copied_in: u64,
-    /// Regions that the server invalidated after both peers had announced support.
+    /// Regions that the server invalidated after both peers had announced support for remote
+    /// invalidation.
     invalidated: u64,
-    /// Regions that the server invalidated although only this host had announced support.
+    /// Regions that the server invalidated although only this host had announced support for remote
+    /// invalidation.
     invalidated_unannounced: u64,
 }
 

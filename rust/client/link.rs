@@ -298,8 +298,8 @@ impl Link {
     /// Starts a connection attempt.
     pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Rdma>) {
         let old = self.job.lock().replace(lock);
-        // `old` is empty: an older job would still hold the send lock, and no attempt starts
-        // without that lock.
+        // `old` is empty: an earlier attempt that still runs would hold the send lock, and no
+        // attempt starts without that lock.
         drop(old);
         // Queueing the work item cannot fail, because the previous worker ended before the send
         // lock became free.

@@ -106,7 +106,8 @@ impl Display for Details<'_> {
     }
 }
 
-/// The number of attempts in a row that failed, and their total time. Empty for the first attempt.
+/// The number of attempts in a row that failed, and their total time. The text is empty for the
+/// first attempt.
 struct Repeated(u32, Millis);
 
 impl Display for Repeated {
@@ -185,7 +186,7 @@ impl Display for To {
     }
 }
 
-/// The rail over which an attempt was made. Empty if rails are not configured.
+/// The rail over which an attempt was made. The text is empty if rails are not configured.
 struct On(Option<Rail>);
 
 impl Display for On {

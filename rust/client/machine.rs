@@ -199,7 +199,7 @@ impl<C: Established> Machine<C> {
         let mailbox = self.mailbox.lock();
         if mailbox.conn.is_ending(epoch) {
             xprt.force_disconnect();
-            // If this fails, the work item is already queued and has not started.
+            // If queueing fails, the work item is already queued and has not started.
             let ends = self.common.ends().queue();
             let _ = ends.enqueue::<Arc<Self>, END>(self.clone());
         }
@@ -221,7 +221,7 @@ impl<C: Established> Machine<C> {
             connection.end(self);
             self.destroy_ended();
             *self.ended.lock() = Some(connection);
-            // If this fails, the work item is already queued and has not started.
+            // If queueing fails, the work item is already queued and has not started.
             let ends = self.common.ends().queue();
             let _ = ends.enqueue::<Arc<Self>, DESTRUCTION>(self.clone());
         }
@@ -290,8 +290,8 @@ impl<C: Established> Machine<C> {
             }
             let left = match mailbox.conn.deadline() {
                 Some(deadline) => deadline.since(now()).get(),
-                // Every step of an attempt has a deadline. If a step had none, this thread would
-                // check again soon.
+                // Every step of an attempt has a deadline. If a step had no deadline, this thread
+                // would check for events again within a second.
                 None => 1000,
             };
             if left == 0 {

@@ -158,7 +158,7 @@ pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns the number of requests in flight on one connection, for a new transport.
+/// Returns the maximum number of requests in flight on one connection, for a new transport.
 pub(crate) fn slots() -> u16 {
     // CAST: The cast cannot truncate: the value is at most `SLOTS.end()`, which fits into 16 bits.
     Sysctl::Slots.get().min(*SLOTS.end()) as u16
@@ -183,7 +183,7 @@ pub(crate) fn version_policy() -> VersionPolicy {
     }
 }
 
-/// Returns the value of the parameter `rdma_version` for this policy.
+/// Returns the value of the parameter `rdma_version` that selects these protocol versions.
 pub(crate) fn number_of(policy: VersionPolicy) -> u32 {
     match policy {
         VersionPolicy::V1Only => 1,
@@ -192,8 +192,8 @@ pub(crate) fn number_of(policy: VersionPolicy) -> u32 {
     }
 }
 
-/// Returns the maximum number of pages in one region. The parameter counts units of 4 KiB, whatever
-/// the page size, so that it means the same on all kernels.
+/// Returns the maximum number of pages in one region. The parameter `region_pages` counts units of
+/// 4 KiB, whatever the page size, so that it means the same on all kernels.
 pub(crate) fn region_pages() -> u32 {
     conn::pages_of(
         number(module_parameters::region_pages.value()),

@@ -136,8 +136,8 @@ fn no_rails() -> Result<KBox<Rails>> {
 /// The use of a rail by an attempt, and afterwards by its connection.
 pub(crate) struct Place {
     server: Arc<Server>,
-    /// The seat, by which the policy counts this use of the rail. The field is `None` only while
-    /// the seat is being returned.
+    /// The seat, by which the rail policy counts this use of the rail. The field is `None` only
+    /// while the seat is being returned.
     seat: Option<Seat>,
     rail: Rail,
     /// The number that distinguishes this [`Place`] from other [`Place`] objects of the same
@@ -229,7 +229,7 @@ impl ProbeJob {
         self.rail
     }
 
-    /// Reports the outcome of the probe to the policy.
+    /// Reports the outcome of the probe to the rail policy.
     pub(crate) fn end(mut self, outcome: Probed) {
         self.tell(outcome);
     }

@@ -78,7 +78,8 @@ module! {
 }
 
 struct XprtRdma {
-    // This field is dropped before `_class`, which owns the directory that contains these files.
+    // This field removes files of debugfs. It is dropped before `_class`, which owns the directory
+    // that contains these files.
     _files: Option<observe::debugfs::Global>,
     // This field removes files of sysctls. It is dropped before `_class`: as soon as the class is
     // gone, the in-tree module may be loaded, and it creates files of the same names.

@@ -32,7 +32,7 @@ pub mod errno {
 pub enum Error {
     /// The header does not fit into the buffer given for it.
     NoSpace,
-    /// More chunks or segments than a server must accept (ULB-26).
+    /// There are more chunks or segments than a server is required to accept (ULB-26).
     TooComplex,
     /// A segment is empty, or a position is not a multiple of four or out of order.
     BadChunk,
@@ -156,7 +156,8 @@ counters! {
     WlistMissing = "wlist_missing",
     /// The server did not return a Reply chunk that it did not use. Harmless.
     RchunkMissing = "rchunk_missing",
-    /// A returned segment has another handle or offset; ignored, or dropped with `strict=1`.
+    /// A segment that the server returned has another handle or offset than the offered segment;
+    /// the difference is ignored, or the reply is dropped with `strict=1`.
     SegMismatch = "seg_mismatch",
     /// The server sent data inline that belongs in a chunk, or in a chunk that belongs inline; the
     /// request failed with `EIO`.

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`xdr`] | cursors over bytes |
 //! | [`chunk`] | segments and chunk lists |
-//! | [`header`] | fixed words, everything that we send |
+//! | [`header`] | fixed words, and all headers that the client sends |
 //! | [`inbound`] | what a received message is |
 //! | `option` | options of version 2 |
 //! | [`private_data`], [`threshold`] | what two peers agree on when they connect |

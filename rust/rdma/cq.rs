@@ -127,7 +127,7 @@ impl Cq {
     /// Returns true if a queue pair uses the queue.
     pub(crate) fn is_used(&self) -> bool {
         // SAFETY: The queue is valid until `drop`. Only the calling thread makes and destroys queue
-        // pairs, so no other thread changes the number.
+        // pairs, so no other thread changes the number of queue pairs that use the queue.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).usecnt.counter) != 0 }
     }
 
@@ -302,7 +302,7 @@ impl Cq {
     /// the thread has to freeze.
     #[inline]
     fn sleep(&self) {
-        // SAFETY: Only the thread that polls sleeps on it. The state outlives the call.
+        // SAFETY: Only the polling thread sleeps on `bed`. The state outlives the call.
         unsafe {
             bindings::xprtrdma_wait_poller(self.bed.get(), self.poller_ptr());
         }

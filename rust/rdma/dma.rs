@@ -61,10 +61,11 @@ impl DmaBuf {
     /// sleep.
     pub(crate) fn new(pd: &Arc<Pd>, len: usize, dir: Direction) -> Result<Self> {
         if len == 0 {
-            // An empty vector has no memory, only a dangling pointer.
+            // An empty vector has no memory that could be mapped, only a dangling pointer.
             return Err(EINVAL);
         }
-        // `KVec::from_elem` would write the bytes one by one.
+        // The allocator writes the zeroes, because `KVec::from_elem` would write the bytes one by
+        // one.
         let mut mem = KVec::<u8>::with_capacity(len, GFP_KERNEL | __GFP_NOWARN | __GFP_ZERO)?;
         // SAFETY: The vector is empty and has the capacity `len`. The allocator has written zeroes.
         unsafe { mem.inc_len(len) };

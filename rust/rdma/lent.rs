@@ -125,11 +125,12 @@ impl MappedLoan {
 
     /// Ends the device's access, and drops the lender. May sleep.
     pub(crate) fn unmap(&mut self) {
-        // INVARIANT: Nothing is mapped any more once the lender is dropped.
+        // INVARIANT: The elements are removed first. The lender is dropped after its memory was
+        // unmapped.
         self.sges.clear();
         if let Some(lender) = self.lender.take() {
             let (dev, table) = (self.pd.raw_device(), self.table.as_mut_ptr());
-            // CAST: `map` has checked that the number fits.
+            // CAST: `map` has checked that the number of entries fits into a `c_int`.
             let nents = self.table.len() as c_int;
             // SAFETY: By the type invariant the table was mapped. It is unmapped once, with the
             // number of entries that was passed to the mapping call.

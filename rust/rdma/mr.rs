@@ -2,7 +2,8 @@
 
 //! Memory regions: how the peer gets access to memory, and how the access is revoked.
 //!
-//! A region always has one of these types, and changes its type by value:
+//! A region always has one of these types. The methods that change its type take the region by
+//! value:
 //!
 //! ```text
 //!          map()                    (queue pair posts it)
@@ -20,8 +21,9 @@
 //!
 //! [`ExposedMr`] owns the [`Lender`] of its memory. The memory goes back to its owner only when it
 //! is proven that the peer cannot access the region any more. Only the completion handlers of
-//! [`qp`](crate::qp) can make the two proofs. Dropping an exposed region deregisters it. That also
-//! ends the peer's access, but it sleeps and loses the region.
+//! [`qp`](crate::qp) can make the two proofs, [`RemoteInvalidation`] and [`LocalInvalidation`].
+//! Dropping an exposed region deregisters it. That also ends the peer's access, but it sleeps and
+//! loses the region.
 
 mod exposed;
 mod idle;

@@ -81,7 +81,7 @@ pub struct Pd {
     /// The object that owns the `ib_pd`, if this object only shares the `ib_pd`.
     #[cfg(xprtrdma_rds)]
     base: Option<Arc<Pd>>,
-    // This field is dropped after the domain has been deallocated.
+    // This field is dropped after the domain has been deallocated, because the id keeps the device.
     id: Arc<CmId>,
 }
 
@@ -90,7 +90,7 @@ unsafe impl Send for Pd {}
 // SAFETY: Several threads may allocate objects in a domain at the same time.
 unsafe impl Sync for Pd {}
 
-/// The numbers of the invalidations of a domain's queue pair are greater than this number.
+/// A number that is less than the number of every invalidation on a domain's queue pair.
 pub(crate) const FIRST_SEQ: u64 = 1;
 
 impl Pd {

@@ -178,8 +178,8 @@ impl Loop {
         wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_REG_MR;
         // CAST: The flag is a single bit.
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED as c_int;
-        // CAST: The union's first member holds the pointer as 64 bits. `cqe` is the first member of
-        // the entry.
+        // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits. `cqe` is the first
+        // member of the entry.
         wr.wr.__bindgen_anon_1.bindgen_union_field = entry as u64;
         self.entry.status.store(PENDING, Relaxed);
         let mut failed = ptr::null();

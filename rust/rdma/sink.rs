@@ -14,9 +14,9 @@
 //! `FW_RI_LOCAL_FENCE_FLAG`, which does not wait for Reads. All drivers for iWARP have the
 //! operation (`rdma_cap_read_inv()`):
 //!
-//! * **siw** (tested), **cxgb4**, **irdma**, **qedr** (read): they invalidate the key of the Read's
-//!   only element.
-//! * **erdma** (read): it invalidates `ex.invalidate_rkey`.
+//! * **siw** (tested), **cxgb4**, **irdma**, **qedr** (their source was read): they invalidate the
+//!   key of the Read's only element.
+//! * **erdma** (its source was read): it invalidates `ex.invalidate_rkey`.
 //!
 //! The data of Reads arrive in the order of the Reads, so one invalidation is enough for several
 //! Reads into one region.

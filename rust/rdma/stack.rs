@@ -30,7 +30,8 @@ pub fn foreign() -> Option<&'static CStr> {
     MODULES.into_iter().find(|name| is_out_of_tree(name))
 }
 
-/// Returns true if a module of this name is loaded that was not built in the kernel's own tree.
+/// Returns true if the loaded module of this name was built outside the kernel's own tree. Returns
+/// false if no module of this name is loaded.
 pub(crate) fn is_out_of_tree(name: &CStr) -> bool {
     // SAFETY: The name ends with NUL, and is only read during the call.
     unsafe { bindings::xprtrdma_is_out_of_tree(name.as_char_ptr()) }

@@ -343,7 +343,7 @@ impl Transfer {
         }
         let mut rest = self.sges.as_mut_slice();
         for wr in self.wrs.iter_mut() {
-            // CAST: The number of elements is that of a vector.
+            // CAST: The number counts elements of a vector, so it is not negative.
             let (own, others) = rest
                 .split_at_mut_checked(wr.wr.num_sge as usize)
                 .ok_or(EINVAL)?;
@@ -482,7 +482,7 @@ impl Transfer {
         for wr in self.wrs.iter_mut().rev() {
             wr.wr.next = next;
             wr.wr.send_flags = core::mem::take(&mut flags);
-            // CAST: The union's first member holds the pointer as 64 bits.
+            // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
             wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
             // CAST: An RDMA work request begins with the part that all types of work requests
             // share.

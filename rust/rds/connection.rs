@@ -269,7 +269,7 @@ impl Entered<'_> {
     /// connection at the same time, RDS may drop a message or deliver it twice. May sleep.
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {
         let conn = self.conn.as_ptr();
-        // The counter includes the message until `inc_free` frees the message.
+        // `DELIVERED` counts the message until `inc_free` frees the message.
         DELIVERED.add();
         let inc: *mut bindings::rds_incoming = KBox::into_raw(message).cast();
         // SAFETY: The connection is valid by the type invariant, and its addresses are constant.

@@ -11,7 +11,8 @@ pub enum Event {
     ConnectRaced,
     /// The send queue had no space for a message or an operation.
     SendQueueFull,
-    /// A message did not fit into the memory for messages that wait.
+    /// A received message did not fit into the memory for messages that wait until a program reads
+    /// them.
     NoRoom,
     /// A frame was sent that only acknowledges.
     AckSent,

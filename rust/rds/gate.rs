@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A gate that protects an object of the kernel's RDS while it is in use ([`Gate`]).
+//! A gate that protects an object of the kernel's RDS while threads use the object ([`Gate`]).
 
 use kernel::prelude::*;
 use xprtrdma_base::{

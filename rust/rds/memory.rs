@@ -89,7 +89,8 @@ impl Claim {
     /// Takes over the pages from RDS. From then on the last reference to the `Pinned` object unpins
     /// them.
     pub(crate) fn claim(self) {
-        // ORDERING: Pairs with the reference count of `Pinned`.
+        // ORDERING: The reference count of `Pinned` orders this store before the load of `owned` in
+        // the drop of `Pinned`.
         self.0.owned.store(true, Relaxed);
     }
 
@@ -97,7 +98,8 @@ impl Claim {
     /// driver has kept the memory nevertheless, because a device may still access it, the pages are
     /// leaked, so that they are never used for anything else.
     pub(crate) fn give_back(self) {
-        // ORDERING: See the comment in the drop of `Memory`.
+        // ORDERING: This thread reads `free` after its call of the driver. So if the driver dropped
+        // the memory during that call, this thread sees that `free` is set.
         if self.0.free.load(Relaxed) {
             return;
         }
@@ -156,8 +158,9 @@ impl Memory {
     }
 }
 
-// SAFETY: By the type invariant the pages stay pinned while the object exists, and the object is
-// the lender of its own memory. No code of this module creates a reference to the pages.
+// SAFETY: By the type invariant the pages stay pinned while the object exists, and the object
+// itself is the lender that keeps the memory. No code of this module creates a reference to the
+// pages.
 unsafe impl Loan for Memory {
     type Lender = Self;
 

@@ -39,7 +39,7 @@ pub struct Operation {
     pub notify: bool,
     /// Whether the program is told if the operation fails.
     pub failures: bool,
-    /// Whether the peer receives no message after the operation, if the message has no payload.
+    /// Whether a message without payload is not sent to the peer: only its operation is executed.
     pub silent: bool,
 }
 
@@ -129,8 +129,9 @@ impl Message<'_> {
         }
     }
 
-    /// Takes a reference to the message and to the memory of its operation, which may outlive the
-    /// operation of the transport. Returns `None` if the message has no operation.
+    /// Takes a reference to the message. The reference also keeps the memory of the message's RDMA
+    /// operation, and may outlive the call in which RDS passed the message. Returns `None` if the
+    /// message has no RDMA operation.
     pub fn hold(&self) -> Option<(Held, Operation)> {
         let operation = self.asked().operation?;
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.

@@ -43,7 +43,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings::{
     self as bindings,
-    // In C this structure is declared inside another structure.
+    // In C this structure is declared inside another structure, so bindgen has chosen its name.
     rds_message__bindgen_ty_1_rm_rdma_op as rm_rdma_op, //
 };
 
@@ -175,8 +175,8 @@ impl<T: Transport> Ops<T> {
         let Sent::Some(payload) = T::transmit(&connection, &message, at, begun) else {
             return ENOMEM.to_errno();
         };
-        // RDS advances in the scatterlist of the payload by this number. So the number must not
-        // exceed the remaining length of the payload.
+        // RDS advances in the scatterlist of the payload by the returned number of payload bytes.
+        // So this number must not exceed the remaining length of the payload.
         let payload = payload.min(message.len().saturating_sub(at));
         let header = if begun { 0 } else { HEADER_BYTES as u32 };
         // CAST: NO-OVERFLOW: The length of a message is at most a mebibyte.
@@ -202,7 +202,9 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Always returns success, because each receive buffer is posted again as soon as it is free.
+    /// Does nothing, and returns success. RDS calls this operation so that the transport receives
+    /// further messages. This transport needs no such call, because it posts each receive buffer
+    /// again as soon as the buffer is free.
     unsafe extern "C" fn recv_path(_path: *mut bindings::rds_conn_path) -> c_int {
         0
     }

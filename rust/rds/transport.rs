@@ -95,7 +95,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn acknowledged(region: &Self::Region);
 
     /// Called when a program is about to send the handle of the region to a peer. The program may
-    /// have written to the memory before.
+    /// have written to the memory before, so the driver must make these writes visible to the
+    /// device.
     fn offered(region: &Self::Region);
 
     /// Records that the last reference to a region was dropped.

@@ -20,9 +20,9 @@ const SHORTEST: usize = 32;
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// The major number.
+    /// The major version number.
     pub major: u8,
-    /// The minor number.
+    /// The minor version number.
     pub minor: u8,
 }
 
@@ -30,7 +30,8 @@ impl Version {
     /// The version that every known peer supports.
     pub const V3_1: Self = Self { major: 3, minor: 1 };
 
-    /// Returns both numbers in the format of the socket layer: `major << 8 | minor`.
+    /// Returns the major and the minor version number as one number, in the format of the socket
+    /// layer: `major << 8 | minor`.
     #[must_use]
     pub const fn raw(self) -> u32 {
         // CAST: A `u8` fits into a `u32`.
@@ -172,7 +173,7 @@ pub fn accept(data: &[u8], own: IpAddr, peer: IpAddr) -> Result<Hello, Refusal> 
     Ok(hello)
 }
 
-/// The numbers of connections that peers have requested from this host.
+/// How many connections peers have requested from this host.
 ///
 /// Connections are objects of the socket layer. The socket layer keeps them until the module is
 /// unloaded, even if the peer used them only for a short time. Connections that were created for a
@@ -203,7 +204,7 @@ impl Crowd {
     }
 }
 
-/// The numbers of RDMA Reads that one end of a connection can handle.
+/// How many RDMA Reads one end of a connection can handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
     /// Maximum number of Reads of this end that are in flight.
@@ -213,12 +214,14 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Returns the numbers with which this end accepts a connection request. `self` contains the
-    /// numbers that this end can handle, and `asked` the numbers that the peer has requested.
+    /// Returns the numbers of Reads with which this end accepts a connection request. `self`
+    /// contains the numbers of Reads that this end can handle, and `asked` the numbers of Reads
+    /// that the peer has requested.
     ///
-    /// Neither number exceeds what either end can handle, with one exception: the number of this
-    /// end's own Reads is at least one. On a queue pair with a limit of zero, a Read would wait for
-    /// ever. With a limit of one, a Read ends the connection if the peer serves no Reads.
+    /// Neither of the two returned numbers exceeds what either end can handle, with one exception:
+    /// the number of this end's own Reads is at least one. On a queue pair with a limit of zero, a
+    /// Read would wait for ever. With a limit of one, a Read ends the connection if the peer serves
+    /// no Reads.
     #[must_use]
     pub fn answer(self, asked: Self) -> Self {
         Self {

@@ -94,7 +94,7 @@ impl Credits {
         }
         self.theirs = self.theirs.saturating_sub(1);
         self.ours = self.ours.saturating_sub(told);
-        // CAST: The number is at most 255.
+        // CAST: `told` is at most 255.
         Some(told as u8)
     }
 

@@ -17,7 +17,8 @@ const PATHS: u8 = 5;
 const GENERATION: u8 = 6;
 const PORT_INDEX: u8 = 8;
 
-/// Value of the direction field in [`Extension::RdmaBytes`].
+/// The values of the direction field in [`Extension::RdmaBytes`]: the operation has written to the
+/// memory of the message's receiver, or has read from it.
 const WRITTEN: u8 = 1;
 const READ: u8 = 2;
 
@@ -29,7 +30,7 @@ pub enum Extension {
     /// The key of a region that the sender has used. A message with this extension is an RDMA ACK
     /// (RDS-06).
     Rdma {
-        /// The key.
+        /// The key of the region that the sender has used.
         key: u32,
     },
     /// A handle (RDS-02, RDS-09, RDS-10).
@@ -41,7 +42,7 @@ pub enum Extension {
     },
     /// The number of bytes that an operation has moved.
     RdmaBytes {
-        /// The number of bytes.
+        /// The number of bytes that the operation has moved.
         bytes: u32,
         /// Whether the operation has written to the memory of the message's receiver. If false, the
         /// operation has read from that memory.
@@ -105,7 +106,7 @@ pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
             Some(&END) => break,
             None => return false,
             Some(&kind) => match length(kind) {
-                // NO-OVERFLOW: Both numbers are small.
+                // NO-OVERFLOW: The offset and the length are at most 16.
                 Some(len) => at = at.wrapping_add(len),
                 None => return false,
             },
@@ -113,7 +114,7 @@ pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
     }
     let (kind, body) = encoded(extension);
     let len = length(kind).unwrap_or(EXTENSION_BYTES);
-    // NO-OVERFLOW: Both numbers are at most 16.
+    // NO-OVERFLOW: `at` and `len` are at most 16.
     if at.wrapping_add(len) > EXTENSION_BYTES {
         return false;
     }

@@ -38,8 +38,9 @@ pub fn is_answer(header: &Header) -> bool {
 impl Pings {
     /// Records that a ping arrived. Returns false if the ping must not be answered. `idle` says
     /// that messages were sent on this connection, and that the peer has acknowledged all of them.
-    /// Only an acknowledgement takes an answer out of the count. So the answers that still count
-    /// were dropped before they were sent, and the count restarts at zero.
+    /// Only an acknowledgement takes an answer out of the count. So if `idle` is true and the limit
+    /// is reached, the counted answers were dropped before they were sent, and the count restarts
+    /// at zero.
     #[must_use]
     pub fn ping(&mut self, idle: bool) -> bool {
         if self.open >= MOST {

@@ -20,14 +20,14 @@ impl Cookie {
         Self(((offset as u64) << 32) | key as u64)
     }
 
-    /// Returns the key.
+    /// Returns the key of the region.
     #[must_use]
     pub const fn key(self) -> u32 {
         // CAST: The cast keeps the low half.
         self.0 as u32
     }
 
-    /// Returns the offset.
+    /// Returns the offset in the region.
     #[must_use]
     pub const fn offset(self) -> u32 {
         // CAST: The shifted value is the high half, which fits into a `u32`.
@@ -51,7 +51,7 @@ pub struct Extent {
     /// Offset of the first byte in the first page. The peer addresses the first byte by this
     /// offset.
     pub offset: u32,
-    /// Number of bytes.
+    /// Number of bytes that the region covers.
     pub len: u32,
     /// Number of pages that contain the bytes.
     pub pages: u32,
@@ -75,7 +75,7 @@ impl Extent {
         if touched != pages || start.checked_add(len).is_none() {
             return Err(Refusal::Range);
         }
-        // CAST: All three numbers are far below 2^32.
+        // CAST: `offset`, `len` and `touched` are far below 2^32.
         Ok(Self {
             offset: offset as u32,
             len: len as u32,

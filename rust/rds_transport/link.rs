@@ -53,7 +53,8 @@ impl Posted {
     }
 }
 
-/// Maximum number of empty transfers that a link keeps.
+/// Maximum number of empty transfers (without memory and work requests) that a link keeps for later
+/// operations.
 const SPARES: usize = 4;
 
 /// The state of a queue pair that serves a connection.
@@ -71,7 +72,7 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) replaced: Option<u64>,
     /// The posted operations, in the order in which they were posted. They complete in this order.
     pub(crate) posted: KVec<Posted>,
-    /// Empty transfers to be used again. Never grows beyond its capacity.
+    /// Empty transfers, kept for later operations. The vector never grows beyond its capacity.
     spare: KVec<Blank>,
     /// The completion of the first work request that failed.
     pub(crate) failure: Option<Completion>,

@@ -113,7 +113,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         true => asked.pieces,
         false => (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32,
     };
-    // This check comes before any memory is mapped or copied.
+    // The space in the send queue is checked first, so that no memory is mapped or copied in vain.
     if !qp.has_room(0, elements.div_ceil(most_sges)) {
         Event::SendQueueFull.count();
         return Err(EAGAIN);

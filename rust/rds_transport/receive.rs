@@ -70,7 +70,8 @@ use xprtrdma_rds_proto::{
 pub(crate) struct Handler {
     connection: Arc<Connection<Rds>>,
     inflow: Pin<KBox<Mutex<Inflow>>>,
-    // The work queue must outlive the completion queue.
+    // This reference keeps the work queue, because the work queue must outlive the completion
+    // queue.
     queue: Arc<WorkQueue>,
 }
 
@@ -121,8 +122,8 @@ impl Handler {
         let part = inflow.assembly.take(&header, payload.len());
         let part = part.map_err(|_| protocol_error())?;
         // The header is handled before the message is delivered. The message may refer to a region
-        // to which an earlier message still holds a reference, and the header may acknowledge that
-        // earlier message.
+        // to which an earlier message still holds a reference. If the header acknowledges that
+        // earlier message, the reference is dropped first.
         let mut due = self.heard(&header)?;
         match part {
             Part::Acknowledgement => {}
@@ -144,7 +145,8 @@ impl Handler {
                     let bytes = fragment
                         .first_chunk::<HEADER_BYTES>()
                         .ok_or_else(protocol_error)?;
-                    // RDS drops this message, so it answers no ping.
+                    // RDS drops a repeated message. So RDS does not answer a repeated ping, and the
+                    // ping does not count.
                     let repeated =
                         header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
                     let may_go = || self.with_link(Link::ping) != Some(false);

@@ -159,8 +159,8 @@ pub(crate) fn transmit(
     if !header.has(CONGESTION_MAP) {
         complete(&mut header, &facts(message));
     } else if let Some(entered) = connection.enter().filter(Entered::shares_maps) {
-        // Both ends share the congestion map. If a copy were sent, it would overwrite the map with
-        // an older state on arrival. So no copy is sent.
+        // Both ends of the connection are on this host, and share the congestion map. If a copy
+        // were sent, it would overwrite the map with an older state on arrival. So no copy is sent.
         entered.same_congestion();
         return Sent::Some(header.len.saturating_sub(at));
     }

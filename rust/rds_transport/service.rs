@@ -63,8 +63,8 @@ const GRACE: Delta = Delta::from_millis(50);
 ///
 /// A device without fast registration cannot make memory accessible to peers. iWARP devices are not
 /// supported for two reasons. On iWARP the end that accepts a connection must not send first, and
-/// RDS does not ensure this order. On iWARP the registrar also cannot connect its queue pair to
-/// itself, so it cannot register memory.
+/// RDS does not ensure this order. The driver registers memory with a queue pair that is connected
+/// to itself, and iWARP does not allow such a connection.
 pub(crate) fn has_usable_device(id: &CmId) -> bool {
     let fits = |device: DeviceInfo| device.fast_reg && !device.ends_early;
     DeviceInfo::of(id).is_some_and(fits)
@@ -77,7 +77,8 @@ pub(crate) fn has_usable_device(id: &CmId) -> bool {
 pub(crate) struct State {
     #[pin]
     pub(crate) endpoint: Mutex<Option<Endpoint>>,
-    /// The link, which exists while an endpoint exists or is being created.
+    /// The state of the connection's queue pair (the link). The link exists while an endpoint
+    /// exists or is being created.
     #[pin]
     pub(crate) link: SpinLock<Option<Link<Handler>>>,
     /// The ping state of the last link. The state is kept after the link was destroyed, because RDS

@@ -152,7 +152,7 @@ impl Seen {
         };
         // The RDMA device.
         writeln!(f, "device: {}", Text(&this.device))?;
-        // Version of the client's first call.
+        // RPC-over-RDMA version of the client's first call.
         match spoken {
             Some(version) => writeln!(f, "version: {}", version.number())?,
             None => writeln!(f, "version: no call yet")?,
@@ -176,12 +176,12 @@ impl Seen {
         writeln!(f, "messages dropped: {}", arrived.dropped)?;
         // Number of calls for which this host fetched parts from the client's memory.
         writeln!(f, "calls with Reads: {}", arrived.reads)?;
-        // Number of bytes that were fetched.
+        // Number of bytes that were fetched from the client's memory.
         writeln!(f, "bytes read: {}", arrived.read_bytes)?;
         if let Some(sinks) = handler.reads.sinks() {
             // On iWARP only: number of regions registered for the data of Reads.
             writeln!(f, "Read regions registered: {}", sinks.registered())?;
-            // On iWARP only: number of these regions that were invalidated.
+            // On iWARP only: number of invalidated regions for the data of Reads.
             writeln!(f, "Read regions invalidated: {}", sinks.invalidated())?;
         }
         // Number of answers sent.
@@ -195,7 +195,7 @@ impl Seen {
         writeln!(f, "keys invalidated: {}", answers.invalidations)?;
         // Number of calls to the client.
         writeln!(f, "callbacks: {}", handler.callbacks.sent)?;
-        // Number of replies to these calls.
+        // Number of the client's replies to calls of this host.
         writeln!(f, "callback replies: {}", handler.callbacks.answered)
     }
 }

@@ -62,8 +62,8 @@ impl Breakers {
         self.any.store(true, Relaxed);
     }
 
-    /// Returns a Call of the client unchanged, unless the Call must be refused because it broke
-    /// connections.
+    /// Returns a Call of the client unchanged, or a [`Refusal`] if the Call must be refused because
+    /// it broke connections.
     #[inline(always)]
     pub(crate) fn check<'a>(
         &self,

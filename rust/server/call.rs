@@ -89,7 +89,8 @@ pub(crate) struct Call {
     pub(crate) parked: Option<Parked<Ready>>,
     /// The right to send a response; `None` after the response was sent.
     pub(crate) ticket: Option<Ticket>,
-    /// The pages that are counted for the call; `None` if the call is too small to be counted.
+    /// The pages of the call that count towards the memory limits; `None` if the call is too small
+    /// to count.
     pub(crate) counted: Option<Counted>,
     /// Results that may be sent in Write chunks.
     pub(crate) marks: Marks,

@@ -61,9 +61,9 @@ pub(crate) struct Connection {
     pub(crate) qp: Arc<Qp<Handler>>,
     pub(crate) events: Arc<Events>,
     ticker: Arc<Ticker<Handler>>,
-    /// The owner of the queue pair; `None` after the connection was detached.
+    /// The owner of the queue pair; `None` after the queue pair was destroyed.
     owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
-    /// The debugfs file, which exists as long as the owner.
+    /// The debugfs file of the connection, which exists as long as the queue pair.
     file: Pin<KBox<Mutex<Option<OfConnection>>>>,
     fates: Arc<Fates>,
 }

@@ -91,8 +91,8 @@ static STALLED: Count = Count::new("ended_send_queue_stalled");
 /// Connections that ended because 16 of their messages were dropped or refused. The count of such
 /// messages decreases by one each minute (`served::life`).
 static RUDE: Count = Count::new("ended_malformed");
-/// Connections that ended because more than 8 refusals of version two options were in flight
-/// (`served::life`).
+/// Connections that ended because more than 8 refusals of unknown options (RPC-over-RDMA version
+/// two) were in flight (`served::life`).
 static OPTIONS: Count = Count::new("ended_unknown_options");
 /// Connections that ended because the client exceeded its grant of 64 calls in flight by more than
 /// 16 calls (`responder::grant`).

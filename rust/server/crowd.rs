@@ -44,7 +44,7 @@ pub(crate) struct Ending {
     peer: IpAddr,
     /// The account of the memory that all connections of this client address hold together.
     address: Arc<Account>,
-    /// Whether a message has arrived since the last tick.
+    /// Whether a message has arrived since the last tick (periodic check).
     heard: AtomicBool,
     /// Whether the connection was idle at the last tick: no call was in flight, and no message had
     /// arrived since the previous tick.
@@ -129,9 +129,9 @@ impl Ending {
         self.heard.store(true, Relaxed);
     }
 
-    /// Records a tick. Returns whether a message arrived since the last tick. Marks the connection
-    /// as idle if no message arrived and `under_way` is false. `under_way` says whether calls are
-    /// in flight.
+    /// Records that a periodic check (tick) takes place. Returns whether a message arrived since
+    /// the last tick. Marks the connection as idle if no message arrived and `under_way` is false.
+    /// `under_way` says whether calls are in flight.
     pub(crate) fn ticked(&self, under_way: bool) -> bool {
         let heard = self.heard.swap(false, Relaxed);
         self.is_idle.store(!heard && !under_way, Relaxed);
@@ -158,8 +158,8 @@ pub(crate) struct Crowd {
     log: Log,
 }
 
-/// The membership of a connection in the crowd. Dropping this object removes the connection from
-/// the crowd.
+/// The membership of a connection in the list of its listener's connections. Dropping this object
+/// removes the connection from the list.
 pub(crate) struct Seat {
     crowd: Arc<Crowd>,
     pub(crate) ending: Arc<Ending>,
@@ -208,11 +208,11 @@ impl Crowd {
         };
         for other in all.iter().filter(|other| other.counts()) {
             let (own, idle) = (other.peer == peer, other.is_idle());
-            // NO-OVERFLOW: The number is at most the length of a list in memory.
+            // NO-OVERFLOW: `connections` and `of_one` are at most the length of the list.
             found.connections = found.connections.wrapping_add(1);
             found.of_one = found.of_one.wrapping_add(own.into());
             let waits = own && !other.is_accepted.load(Relaxed);
-            // NO-OVERFLOW: The number is at most the length of a list in memory.
+            // NO-OVERFLOW: `waiting_of_one` is at most the length of the list.
             found.waiting_of_one = found.waiting_of_one.wrapping_add(waits.into());
             found.idle |= may_leave(other);
             found.idle_of_one |= idle && own;

@@ -114,8 +114,8 @@ impl Events {
         self.end(Cause::Refused);
     }
 
-    /// Returns a Call unchanged, unless it must be refused because it broke connections of this
-    /// client.
+    /// Returns a Call unchanged, or a [`Refusal`] if the Call must be refused because it broke
+    /// connections of this client.
     #[inline(always)]
     pub(crate) fn check<'a>(&self, call: Call<'a, Sorted>) -> Result<Call<'a, Sorted>, Refusal> {
         self.seat.breakers().check(&self.peer, call)
@@ -132,7 +132,7 @@ impl CmHandler for Events {
         match event {
             CmEvent::Established { .. } => self.is_established.store(true, Relaxed),
             // The connection manager reports an established connection as unreachable if the
-            // client's hardware address has changed.
+            // client's hardware address has changed. So the logged cause is a changed address.
             CmEvent::Unreachable(_) if self.is_established() => self.end(Cause::Address),
             CmEvent::ConnectError(_) | CmEvent::Unreachable(_) | CmEvent::Rejected { .. } => {
                 self.end(Cause::HalfOpen);

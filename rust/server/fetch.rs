@@ -45,8 +45,8 @@ pub(crate) struct Reading<H: QpHandler> {
     pub(crate) message: Held<H>,
     pub(crate) stage: Stage,
     pub(crate) ticket: Ticket,
-    /// The counted pages; `None` while too few pages are free, or if the call is too small to be
-    /// counted.
+    /// The pages of the call that count towards the memory limits; `None` while too few pages are
+    /// free, or if the call is too small to count.
     pub(crate) counted: Option<Counted>,
     pub(crate) since: Since,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Waiting<H: QpHandler> {
     /// Number of bytes to read from the client. If the number is zero, the call waits only for
     /// memory.
     pub(crate) bytes: u32,
-    /// Number of pages that are still to be counted for the call.
+    /// Number of pages of the call that must still be counted towards the memory limits.
     pub(crate) pages: u32,
     /// The transfer with the Reads, if the Reads were prepared and are not posted yet.
     pub(crate) transfer: Option<KBox<Transfer>>,
@@ -214,10 +214,11 @@ fn assemble(
     for fill in call.fills() {
         fill_in(&mut pages, call.payload(), fill)?;
     }
-    // CAST: A call has a few megabytes.
+    // CAST: A call has at most a few megabytes.
     let front = PAGE_SIZE.min(call.landing() as usize);
     let assembly = call.assembly();
-    // `fetched` needs the first page of the landing area only if the whole message is in that area.
+    // `fetched` needs the first of the pages that the Reads have filled only if the whole message
+    // is in these pages.
     let (mut call, mut ready) = (Some(call), None);
     pages.change(0, front, |_, front| {
         ready = call.take().map(|call| call.fetched(front));

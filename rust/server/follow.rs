@@ -34,14 +34,15 @@ use xprtrdma_svc::{
     }, //
 };
 
-/// How often a listener listens again, and the number of milliseconds between two times.
+/// How often a listener listens again after its address has moved, and the pause between two
+/// attempts in milliseconds.
 const TIMES: u32 = 4;
 const PAUSE_MS: u32 = 1500;
 
 const AGAIN: u64 = 0;
 
-/// Says when a listener must listen again. It rings the bell of the listener, so that a thread of
-/// the RPC server does so.
+/// Decides when a listener must listen again. At that time the follower rings the listener's bell,
+/// which wakes a thread of the RPC server, and this thread makes the listener listen again.
 #[pin_data]
 pub(crate) struct Follower {
     bell: Bell,
@@ -81,21 +82,24 @@ impl Follower {
 
     fn ring(&self) {
         self.due.store(true, Relaxed);
-        // ORDERING: The thread that the bell wakes sees `due`; see `is_due`.
+        // ORDERING: Pairs with the fence in `is_due`: the thread that the bell wakes sees that
+        // `due` is set.
         fence(SeqCst);
         self.bell.ring();
     }
 
-    /// Returns whether the listener must listen again now. The caller must then do so, and call
-    /// [`Follower::listened`].
+    /// Returns whether the listener must listen again now. If true, the caller must make the
+    /// listener listen again, and then call [`Follower::listened`].
     pub(crate) fn is_due(&self) -> bool {
-        // ORDERING: The caller has cleared the flag of the bell, and then reads `due`.
+        // ORDERING: Pairs with the fence in `ring`: the caller has cleared the flag that the bell
+        // sets, and reads `due` only afterwards.
         fence(SeqCst);
         self.due.swap(false, Relaxed)
     }
 
-    /// Records that the listener has listened again, or has tried to. Returns whether this happens
-    /// once more later. Must not be called after [`Follower::stop`]. Does not sleep.
+    /// Records that the listener has listened again, or has tried to. Returns whether the listener
+    /// will have to listen once more later. Must not be called after [`Follower::stop`]. Does not
+    /// sleep.
     pub(crate) fn listened(self: &Arc<Self>) -> bool {
         let decrease = |left: u32| Some(left.saturating_sub(1));
         let before = self.left.fetch_update(Relaxed, Relaxed, decrease);

@@ -146,7 +146,7 @@ impl Tag {
         if began != 0 {
             let now = now_ns();
             let passed = (now / 1024).wrapping_sub(began) & u64::from(u32::MAX);
-            // NO-OVERFLOW: The product is less than 2^42.
+            // NO-OVERFLOW: `passed` is less than 2^32, so the product is less than 2^42.
             let since = now.saturating_sub(passed.wrapping_mul(1024));
             Since::count(Stage::Write, since);
         }

@@ -99,7 +99,7 @@ pub(crate) fn follow_address(listener: &Listener) {
 }
 
 impl Door {
-    /// Rejects a request that waited for a thread.
+    /// Rejects a connection request that waited for a thread of the RPC server.
     pub(crate) fn reject(&self, request: Option<listen::Request<Self>>) {
         if request.is_some() {
             self.board.fates().rejected();

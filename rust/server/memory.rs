@@ -129,7 +129,7 @@ pub(crate) fn share(reads: u8) -> Share {
 /// Returns the number of pages to count for a call whose RDMA Reads and results have these numbers
 /// of bytes.
 pub(crate) fn counted(read: u32, written: u32) -> u32 {
-    // NO-OVERFLOW: Both numbers are less than 2^20.
+    // NO-OVERFLOW: Both numbers of pages are less than 2^20.
     let pages = pages(read as usize).wrapping_add(pages(written as usize));
     match pages > SMALL {
         true => pages,

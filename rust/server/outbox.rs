@@ -159,7 +159,7 @@ impl Outbox {
         stats.sent.add(1);
         if let Some(transfer) = &along.transfer {
             stats.writes.add(1);
-            // CAST: The number fits into a `usize`.
+            // CAST: The number of work requests fits into a `usize`.
             Counter::Written.add(transfer.wrs() as usize);
         }
         stats.invalidations.add(along.invalidate.is_some().into());

@@ -279,10 +279,10 @@ impl<H: QpHandler> Reads<H> {
         if queues.posted.push_within_capacity(reading).is_err() {
             return Err(ENOSPC);
         }
-        // CAST: The number fits into a `usize`.
+        // CAST: The number of Reads fits into a `usize`.
         Counter::Read.add(reads as usize);
         trace::read(&self.peer, || {
-            // CAST: A message has a few megabytes.
+            // CAST: The Reads of a call transfer at most a few megabytes.
             (Tag::of(&transfer).xid().0, transfer.bytes() as u32, reads)
         });
         let posted = batch.post_transfer(transfer, None);
@@ -297,7 +297,7 @@ impl<H: QpHandler> Reads<H> {
     }
 
     /// Removes the first call from the queue of waiting calls, if the call can be processed
-    /// further. The memory of the returned call is counted.
+    /// further. The memory of the returned call counts towards the limits.
     fn next(&self) -> Next<H> {
         let mut queues = self.queues.lock();
         let Queues { waiting, share, .. } = &mut *queues;
@@ -418,7 +418,7 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Returns true if the calls of the connection hold counted memory.
+    /// Returns true if calls of the connection hold memory that counts towards the limits.
     pub(crate) fn holds_memory(&self) -> bool {
         self.queues.lock().share.pages() != 0
     }
@@ -428,7 +428,7 @@ impl<H: QpHandler> Reads<H> {
         self.sinks.as_deref()
     }
 
-    /// Frees kept pages that no call has used for a while.
+    /// Frees pages and empty transfers that were kept for calls, but not used for a while.
     pub(crate) fn trim(&self) {
         self.pool.trim();
         loop {

@@ -185,7 +185,7 @@ impl Handler {
     fn grow(qp: ArcBorrow<'_, Qp<Self>>, receives: u32) {
         let this = qp.handler();
         let more = receives.saturating_sub(this.receives.load(Relaxed));
-        // CAST: The number is at most `CALLS`.
+        // CAST: `more` is at most `CALLS`.
         if Qp::add_receives(&qp.into(), more as u16, this.sizes.receive()).is_ok() {
             this.receives.store(receives, Relaxed);
             this.outbox.grant.lock().posted(more);
@@ -285,8 +285,8 @@ impl Tended for Handler {
         for act in this.watch.tick(events, in_flight, has_calls, holds_memory) {
             match act {
                 Act::End(cause) => events.end(cause),
-                // If the send queue has no space for a probe, the work requests in the queue serve
-                // the same purpose, because at least one of them is signalled.
+                // If the send queue is full, no probe is needed: at least one queued work request
+                // is signalled, and its completion shows that the client answers.
                 Act::Probe => {
                     let batch = qp.begin(0, 1);
                     if batch.is_ok_and(|batch| batch.post_probe().is_err()) {
@@ -451,8 +451,8 @@ impl QpHandler for Handler {
             Tag::of(&transfer).end();
             this.reads.written(transfer)
         };
-        // This call is needed only for waiting calls. If a message waits for space in the send
-        // queue, the queue pair calls `send_space` when space becomes free.
+        // `send_space` is called here only because calls of the client wait. If a message waits for
+        // space in the send queue, the queue pair calls `send_space` when space becomes free.
         if may_go_on {
             Self::send_space(qp);
         }

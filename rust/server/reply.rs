@@ -94,7 +94,7 @@ impl Connection {
             let written = transfer.as_ref().map_or(0, |writes| writes.bytes() as u32);
             (xid.0, reply.len(), written, invalidate.unwrap_or(0))
         });
-        // CAST: The length is a few kilobytes.
+        // CAST: The longest message has a few kilobytes.
         let most = handler.terms.longest_message(ready.version()) as usize;
         let answered = handler.outbox.answer(
             &self.qp,
@@ -185,7 +185,8 @@ fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
 /// The bytes of a reply that its RDMA Writes carry.
 struct Written {
     bytes: usize,
-    /// The range of these bytes in the reply, if the bytes are contiguous in the reply.
+    /// The range in the reply that the RDMA Writes carry, if the bytes of the Writes are contiguous
+    /// in the reply.
     whole: Option<Span>,
 }
 
@@ -251,7 +252,7 @@ fn encode(
 ) -> Result<usize> {
     let mut len = plan.encode(granted, buffer).map_err(|_| EINVAL)?;
     for span in plan.inline() {
-        // CAST: The length is a few kilobytes.
+        // CAST: The length of the span is a few kilobytes.
         let end = len.checked_add(span.length as usize).ok_or(EINVAL)?;
         let part = buffer.get_mut(len..end).ok_or(EINVAL)?;
         reply.copy(span.from, part)?;

@@ -101,7 +101,8 @@ impl Callbacks {
         Spoken::Both.find(self.version.load(Relaxed))
     }
 
-    /// Records a tick. Ends the connection if the client answers none of the calls in flight.
+    /// Records that a periodic check (tick) takes place. Ends the connection if the client has
+    /// answered none of the calls in flight for `CALLBACK_TICKS` ticks.
     pub(crate) fn tick(&self, events: &Events) {
         if self.credits.lock().tick(CALLBACK_TICKS) {
             events.end(Cause::Callbacks);
@@ -116,7 +117,7 @@ impl Callbacks {
 
     /// Returns the maximum length of a call in bytes.
     pub(crate) fn longest(&self) -> usize {
-        // CAST: The length is a few kilobytes.
+        // CAST: The maximum length of a call is a few kilobytes.
         self.credits.lock().longest() as usize
     }
 
@@ -129,7 +130,7 @@ impl Callbacks {
         // CAST: The length of a message in memory fits into a `usize`.
         let len = call.message.len() as usize;
         let credits = self.credits.lock();
-        // CAST: The length is a few kilobytes.
+        // CAST: The maximum length of a call is a few kilobytes.
         let (longest, most) = (
             credits.longest() as usize,
             credits.longest_message() as usize,

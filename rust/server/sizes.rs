@@ -56,7 +56,7 @@ pub(crate) const INLINE: u32 = 4096;
 /// or more. Such a message can contain the data of a READ or WRITE of 4 KiB.
 pub(crate) const LONGEST_INLINE: u32 = 8192;
 
-// In version two both ends must accept messages of this length.
+// RPC-over-RDMA version two requires that both ends accept messages of `MIN_THRESHOLD_V2` bytes.
 const _: () = assert!(INLINE >= MIN_THRESHOLD_V2);
 
 /// Size of the send ring in bytes for a client that does not announce messages longer than
@@ -98,15 +98,15 @@ pub(crate) const LEAST_MEMORY: usize = 16 << 20;
 pub(crate) const KEPT: usize = 4 << 20;
 /// Maximum number of pieces of the client's memory in a transfer. Each segment is one piece. A
 /// result that is sent separately may divide a segment into two pieces.
-// CAST: Both constants are small.
+// CAST: `MAX_SEGMENTS` and `MAX_WRITES` are small.
 const PIECES: u32 = (MAX_SEGMENTS + MAX_WRITES) as u32;
 /// Limits on the connections of a listener.
 pub(crate) const DOORWAY: Doorway = Doorway {
-    // CAST: The constant is small.
+    // CAST: `REQUESTS` is small.
     waiting: REQUESTS as u32,
     connections: 512,
     of_one: 128,
-    // CAST: The constant is small.
+    // CAST: `REQUESTS` is small.
     waiting_of_one: REQUESTS as u32 / 2,
 };
 /// Maximum durations, after which a connection ends.
@@ -162,7 +162,8 @@ impl Regions {
 impl Sizes {
     /// Returns the sizes that fit the device, for calls and replies of `longest` bytes and Receives
     /// of `receive` bytes. A work request of the device has at most `elements` SGEs. Returns `None`
-    /// if the device is too small.
+    /// if the device's queues are too small, or if the device needs regions and cannot register
+    /// memory in its send queue.
     pub(crate) fn on(
         device: &DeviceInfo,
         elements: u32,
@@ -201,7 +202,9 @@ impl Sizes {
             return Ok(None);
         };
         // Either each Read in flight uses at most one region, or all regions in use belong to one
-        // long call. In addition the regions of the next call may already be prepared.
+        // long call. In addition the regions of the next call may already be prepared. So `count`
+        // is the larger of the number of Reads and the number of regions of the longest call, plus
+        // the regions of the longest call.
         // CAST, NO-OVERFLOW: All these numbers are small.
         let count = longest.max(reads.into()).wrapping_add(longest) as usize;
         let sinks = Sinks::new(pd, pages, count)?;
@@ -220,10 +223,10 @@ impl Sizes {
             signal_every: SIGNAL_EVERY,
             message_wrs: 1,
             waiting_wrs: 1,
-            // CAST: The number is at most `CALLS + SPARE + CALLBACKS`.
+            // CAST: The initial number of Receives is at most `CALLS + SPARE + CALLBACKS`.
             recv_count: self.first_receives() as u16,
             recv_batch: RECV_BATCH,
-            // CAST: The number is at most `CALLS`.
+            // CAST: The difference is at most `CALLS`.
             // NO-OVERFLOW: The number of all Receives includes the first Receives.
             recv_more: self.receives().wrapping_sub(self.first_receives()) as u16,
             recv_size: self.receive as usize,
@@ -264,7 +267,7 @@ impl Sizes {
 
     /// Returns how many calls may wait for a thread: one for each Receive.
     pub(crate) fn inbox(&self) -> usize {
-        // CAST: The number is small.
+        // CAST: The number of Receives is small.
         self.queues.receives() as usize
     }
 

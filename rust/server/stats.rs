@@ -37,7 +37,7 @@ pub(crate) struct Arrivals {
     pub(crate) dropped: Count,
     /// Calls that needed RDMA Reads.
     pub(crate) reads: Count,
-    /// Bytes that these RDMA Reads transferred.
+    /// Bytes that RDMA Reads for calls have transferred.
     pub(crate) read_bytes: Count,
 }
 

@@ -127,7 +127,7 @@ impl<H: Tended> Ticker<H> {
         // The work item is queued with the lock held, so that the work item is not queued after
         // `stop` has returned.
         if target.is_some() {
-            // CAST: The time is a few seconds.
+            // CAST: `ms` is a few seconds.
             let delay = Jiffies::from_ms(ms as u32).count();
             // The call fails only if the work item is already queued.
             let queue = self.queue.queue();
@@ -161,7 +161,8 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
     }
 }
 
-/// The data that completion handlers record for the ticks, and the state of the periodic checks.
+/// The data that completion handlers record for the periodic checks (ticks), and the state of these
+/// checks.
 pub(crate) struct Watch {
     /// Number of signalled work requests on the send queue that have completed.
     completed: AtomicU32,
@@ -199,7 +200,8 @@ impl Watch {
         }
     }
 
-    /// Counts a refused option of version two. Too many refused options end the connection.
+    /// Counts a refused option of RPC-over-RDMA version two. Too many refused options end the
+    /// connection.
     pub(crate) fn refuse_option(&self, events: &Events) {
         let act = self.life.lock().refuse_option();
         if let Act::End(cause) = act {
@@ -212,9 +214,10 @@ impl Watch {
         self.life.lock().option_refused();
     }
 
-    /// Records a tick. `in_flight` returns the number of work requests in flight of the send queue,
-    /// and the number of the signalled ones. `has_calls` says whether calls are in flight, and
-    /// `holds_memory` whether calls hold counted memory. Returns the required actions.
+    /// Records that a periodic check (tick) takes place. `in_flight` returns the number of work
+    /// requests in flight of the send queue, and the number of the signalled ones. `has_calls` says
+    /// whether calls are in flight, and `holds_memory` whether calls hold memory that counts
+    /// towards the limits. Returns the required actions.
     pub(crate) fn tick(
         &self,
         events: &Events,
@@ -223,7 +226,8 @@ impl Watch {
         holds_memory: bool,
     ) -> [Act; 2] {
         let now = now();
-        // A work request that completes between these two lines is counted in neither number.
+        // A work request that completes after `completed` was read and before `in_flight` is called
+        // is counted in neither number.
         let completed = self.completed.load(Relaxed);
         let (send_wrs, signalled) = in_flight();
         let shortages = memory::shortages();

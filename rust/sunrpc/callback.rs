@@ -130,9 +130,10 @@ impl<T: Transport> Xprt<T> {
             // CAST: The transaction id stays in network byte order.
             rqst.rq_xid = ptr::read_unaligned(message.as_ptr().cast());
             rqst.rq_bc_pa_state = 1 << bindings::RPC_BC_PA_IN_USE;
-            // For the RPC client, this field means that the request has a forward credit. So the
-            // RPC client queues the reply before requests that wait for a credit. The reply is sent
-            // even while such requests wait (BC-03). `release_request` resets the field.
+            // For the RPC client, a value of 1 in `rq_cong` means that the request has a forward
+            // credit. So the RPC client queues the reply before requests that wait for a credit.
+            // The reply is sent even while such requests wait (BC-03). `release_request` resets the
+            // field.
             rqst.rq_cong = 1;
             rqst.rq_rcv_buf.head[0].iov_base = call;
             rqst.rq_rcv_buf.head[0].iov_len = message.len();

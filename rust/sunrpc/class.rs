@@ -52,7 +52,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// The class is registered while the value exists.
 pub struct Registration<T: Transport> {
-    // This field is dropped after the class is unregistered.
+    // Rust drops this field after `drop` has unregistered the class. So the shared state exists as
+    // long as the class.
     common: common::Owner,
     _driver: PhantomData<T>,
 }
@@ -165,7 +166,8 @@ unsafe fn try_setup<T: Transport>(args: &bindings::xprt_create) -> Result<*mut b
         xprt.addrlen = args.addrlen;
         xprt.ops = &Ops::<T>::OPS;
         xprt.xprt_class = &raw const bindings::xprtrdma_class;
-        // The kernel's NFS lock manager chooses its own transport protocol by this field.
+        // The kernel's NFS lock manager reads the field `prot`, and chooses its own transport
+        // protocol by the value.
         xprt.prot = compat::IPPROTO_TCP;
         xprt.max_payload = limits.max_payload;
         xprt.bind_timeout = ms(60_000);

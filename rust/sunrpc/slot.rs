@@ -138,7 +138,7 @@ pub struct Slot<T: Transport> {
     /// owner of the slot writes this field.
     rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
-    /// Accessed only with the send lock held.
+    /// The page that was last looked up for an address. Accessed only with the send lock held.
     pub(crate) known_page: UnsafeCell<KnownPage>,
     #[pin]
     driver_data: T::SlotData,

@@ -226,10 +226,11 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
 
     /// Starts a connection attempt that ends with [`ConnectLock::finish`]. Must not sleep.
     ///
-    /// An attempt must end with one of the errors that the RPC client retries: `ENETDOWN`,
-    /// `ENETUNREACH`, `ECONNREFUSED`, `ECONNRESET`, `ECONNABORTED`, `EHOSTUNREACH`, `EPIPE`,
-    /// `EPROTO` (after 3 s), `EADDRINUSE`, `ENOTCONN`, `EAGAIN`, `ETIMEDOUT` (at once), `ENOBUFS`
-    /// (after 250 ms). Any other error ends the request.
+    /// If an attempt fails, it must end with an error after which the RPC client tries again. After
+    /// `ENETDOWN`, `ENETUNREACH`, `ECONNREFUSED`, `ECONNRESET`, `ECONNABORTED`, `EHOSTUNREACH`,
+    /// `EPIPE` or `EPROTO` the RPC client waits for 3 s. After `EADDRINUSE`, `ENOTCONN`, `EAGAIN`
+    /// or `ETIMEDOUT` the RPC client does not wait. After `ENOBUFS` the RPC client waits for 250
+    /// ms. Any other error ends the request.
     fn connect(lock: ConnectLock<Self>);
 
     /// Closes the connection. When this method returns, the driver has released all resources of

@@ -65,7 +65,7 @@ pub struct Xprt<T: Transport> {
 
 #[pin_data]
 pub(crate) struct Inner<T: Transport> {
-    // The RPC client reads this field through a pointer.
+    // The timeouts of calls. The RPC client reads them through the pointer `rpc_xprt::timeout`.
     pub(crate) timeout: Opaque<bindings::rpc_timeout>,
     back_refs: Holders,
     locked: UnsafeCell<T::Locked>,

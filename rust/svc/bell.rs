@@ -95,7 +95,8 @@ impl Bell {
         if let Wire::Loose { rung, closing } = *wire {
             for (wanted, flag) in [(rung, bindings::XPT_CONN), (closing, bindings::XPT_CLOSE)] {
                 if wanted {
-                    // The RPC server checks the flag when it receives the listener.
+                    // The event came before the RPC server knew the listener. The RPC server checks
+                    // `flag` when it receives the listener.
                     // SAFETY: By this function's contract the transport is valid.
                     unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), flag) };
                 }

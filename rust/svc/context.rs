@@ -148,8 +148,8 @@ impl<S: Service> Context<S> {
         arg.tail[0].iov_base = tail.cast();
         arg.tail[0].iov_len = tail_len;
         if let Some(pages) = pages {
-            // The changed pointer affects only this call, because the RPC server sets the pointer
-            // again for the thread's next call.
+            // The changed pointer to the array of pages affects only this call, because the RPC
+            // server sets this pointer again for the thread's next call.
             arg.pages = pages;
         }
         arg.page_base = 0;

@@ -102,7 +102,8 @@ impl<S: Service> InboxOwner<S> {
     pub(crate) unsafe fn connect(&self, xprt: NonNull<bindings::svc_xprt>) {
         let mut state = self.0 .0.state.lock();
         if !state.calls.is_empty() {
-            // The RPC server checks the flag when it receives the connection.
+            // The RPC server checks `XPT_DATA` when it receives the connection. So the calls that
+            // arrived before are processed.
             // SAFETY: By this function's contract the transport is valid.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
         }

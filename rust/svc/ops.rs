@@ -62,8 +62,8 @@ impl<S: Service> Ops<S> {
         xpo_accept: Some(Self::accept),
         xpo_detach: Some(Self::detach_listener),
         xpo_free: Some(Self::free_listener),
-        // After each transport that a thread of the RPC server has handled, the thread calls this
-        // function, even if the transport was a listener.
+        // A thread of the RPC server calls this function after it has handled a transport, even if
+        // the transport is a listener. So a listener needs the function, which does nothing.
         xpo_release_ctxt: Some(Self::release_none),
         ..Self::COMMON
     };
@@ -205,8 +205,8 @@ impl<S: Service> Ops<S> {
         with_raw(&peer, |addr| unsafe {
             bindings::svcrdma_set_remote(new.as_ptr(), addr)
         });
-        // The first flag says that the transport has congestion control, which NFSv4 requires. The
-        // second flag makes the RPC server cache the client's credentials.
+        // `XPT_CONG_CTRL` says that the transport has congestion control, which NFSv4 requires.
+        // `XPT_CACHE_AUTH` makes the RPC server cache the client's credentials.
         for flag in [bindings::XPT_CONG_CTRL, bindings::XPT_CACHE_AUTH] {
             // SAFETY: The transport is valid, and no other code has it yet.
             unsafe { bindings::svcrdma_set_flag(new.as_ptr(), flag) };

@@ -37,8 +37,8 @@ impl<'a> Reply<'a> {
     pub(crate) unsafe fn of(request: *mut bindings::svc_rqst) -> Self {
         // SAFETY: By this function's contract the reply is complete and does not change.
         let message = unsafe { Encoded::from_raw(&(*request).rq_res) };
-        // INVARIANT: This function's contract guarantees the first invariant, and no page was
-        // taken.
+        // INVARIANT: This function's contract guarantees the invariant on `message` and `request`.
+        // No page was taken yet.
         Self {
             message,
             request,
@@ -113,7 +113,7 @@ impl<'a> Reply<'a> {
         // references on: `end` removes the pages from the array, and until then no code uses the
         // middle part.
         let refs = unsafe { PageRefs::take(raw.pages, offset, len as usize, list) }.ok()?;
-        // INVARIANT: The references of these elements were taken above.
+        // INVARIANT: The references to the pages of these elements were passed to `refs` above.
         self.taken = offset / PAGE_SIZE..count;
         Some(refs)
     }
@@ -122,7 +122,7 @@ impl<'a> Reply<'a> {
     pub(crate) fn end(self) {
         let Range { start, end } = self.taken;
         if start < end {
-            // NO-OVERFLOW: The range is not empty.
+            // NO-OVERFLOW: `end` is greater than `start`, because the range is not empty.
             let count = end.wrapping_sub(start);
             // SAFETY: By the type invariant these are elements of the current thread's array.
             let first = unsafe { self.message.0.pages.add(start) };

@@ -69,8 +69,8 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
     check(pathlib.Path(top.here).is_dir(), "the mount is gone")
     at_the_floor(found)
     # The server has invalidated the region of every transfer, except for the first calls with a
-    # Read chunk. After the first calls the client knows that calls with a Read chunk need another
-    # kind of xid.
+    # Read chunk. After the first calls the client knows that calls with a Read chunk need xids that
+    # the server cannot predict.
     numbers = mount.xprts()[0]
     check(numbers["local_inv_needed"] <= FIRST,
           f"{numbers['local_inv_needed']} regions invalidated locally")

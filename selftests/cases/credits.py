@@ -51,7 +51,7 @@ class Watch:
         for directory in xprt.directories():
             numbers = xprt.info(directory)
             if "cur_cong" not in numbers:
-                continue  # This transport is not connected.
+                continue  # The transport is not connected, so it has no window.
             self.most = max(self.most, numbers["cur_cong"] // xprt.CREDIT)
             self.window = max(self.window, numbers["cong_win"] // xprt.CREDIT)
             self.waiting = max(self.waiting, numbers["sending_q_len"]
@@ -144,8 +144,8 @@ def every_message_finds_a_receive(t):
     top = t.directory(mount)
     t.server.call("create", top.there, 1, "f")
     fewest = None
-    # Receives are posted in batches of at most 32. So one of the samples is taken at the end of a
-    # batch.
+    # Receives are posted again in batches of at most 32, and each call uses one Receive. So one of
+    # the 64 samples is taken when the number of posted Receives is lowest.
     for _ in range(64):
         os.stat(f"{top.here}/f0")
         posted = xprt.numbers_of("state", "receives posted")[0]

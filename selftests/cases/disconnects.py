@@ -23,7 +23,8 @@ INLINE, BULK = 512, 256 * KIB
 TIMER = "timeo=10,retrans=2"
 # A hardware address that no host has.
 NO_HOST = "02:00:00:00:09:09"
-# Time limit in seconds. The limit is shorter than the interval between keepalives.
+# Time in seconds within which the client must notice the end of a connection, or the removal of its
+# device. This time is shorter than the interval between keepalives.
 NOTICED_SECONDS = 10
 LIBC = ctypes.CDLL(None, use_errno=True)
 # Difference between the server's IP address and an IP address that no machine has.

@@ -268,7 +268,8 @@ def the_credit_of_a_call_encoded_anew(t):
     sender = stage.caller()
     stage.wait_senders(1, "a call that waits for a credit")
     with faults.stopped(sender.pid):
-        # The stopped process receives the credit of the other call, and the send lock.
+        # The responder answers the other call. That call's credit and the send lock then go to the
+        # stopped process.
         stage.responder.call("release")
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")

@@ -17,8 +17,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 KIB = 1 << 10
 # Maximum number of allocations that a mount with a few slots makes.
 MOST = 400
-# The case ends after this number of successful mounts in a row, although an allocation failed
-# during each mount. The allocations that fail then belong to calls, which are retried.
+# The case ends when this number of mounts in a row have succeeded, and an allocation failed during
+# each of them. The allocations that fail then belong to calls, which are retried.
 ENOUGH = 20
 # Maximum number of connections that the test breaks until enough allocations have failed.
 MOST_TURNS = 60
@@ -42,8 +42,8 @@ def mount_with_failure(_, where, nth):
     return f"{number} {left}"
 
 
-# covers: The module's allocations during a mount fail one at a time. In small size every third one
-# fails, counted from a random start.
+# covers: The module's allocations during a mount fail one at a time. In the small size of the tests
+# only every third allocation fails, beginning with a random one.
 @case(versions=None, clients=("ours",), debug_only=True, loaded=False, seconds=200)
 def each_allocation_of_a_mount_may_fail(t):
     module.insmod("slots=4")

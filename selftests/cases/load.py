@@ -341,7 +341,7 @@ def mount_says_what_the_guide_says(t):
     mount("rdma,vers=4.2", path="/nowhere")
     mount("rdma,vers=3", path="/nowhere")
     mount("rdma", path="/nowhere")
-    # The program rpc.gssd is not running here.
+    # The program rpc.gssd is not running here, so mounts with Kerberos fail.
     mount("rdma,vers=4.2,sec=krb5")
     mount("rdma,sec=krb5")
     version = SYSCTLS / "rdma_version"

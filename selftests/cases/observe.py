@@ -119,8 +119,8 @@ def long_ones(counts, us):
     return sum(counts[us.bit_length():])
 
 
-# covers: While the measurement is on, the client counts each call once in each stage. A wait is
-# counted in the stage in which it happened.
+# covers: While the measurement of the stages of calls is on, the client counts each call once in
+# each stage. A wait is counted in the stage in which it happened.
 @case(versions=("3",), clients=("ours",), seconds=100)
 def time_is_counted_in_the_stage_where_it_was_spent(t):
     switch = xprt.DEBUGFS / "measure_latency"

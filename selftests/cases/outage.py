@@ -144,8 +144,8 @@ def parameters_can_be_read_as_they_act(t):
     shown_by_mount = state(xprt.transports()[0].name)
     for key, text in (("slots", "33"), ("idle timeout", "77 s")):
         equal(shown_by_mount[key], text, f"{key} of a mount")
-    # The log names the entries of the settings that match no device, address or rail of this
-    # machine. The log also says that there is no redundancy.
+    # Some entries of the settings for rails match no device, address or rail of this machine. The
+    # log names these entries. The log also says that there is no redundancy.
     for said in ("rails: nosuch0 is not here", "rails: 192.0.2.99 is not here",
                  "rail_servers: no rail leads to 198.51.100.9",
                  "only one rail to this server: no redundancy"):

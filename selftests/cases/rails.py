@@ -112,7 +112,7 @@ def in_use(t):
 
 def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
     """Makes a rail in use fail under a verified load, and checks how long the longest call took. If
-    `returning` is true and the mount has RETURNING connections, also waits until the rail works
+    `returning` is true and the number of connections is RETURNING, also waits until the rail works
     again."""
     mount = mount or mounted(t, connections)
     number = in_use(t)
@@ -141,7 +141,8 @@ def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
 # devices' counters confirm this.
 @with_each_number(90, (2, 4, 16))
 def connections_are_spread_over_both_rails(t, connections):
-    # Connections of the previous mount would be counted, too.
+    # Connections of the previous mount would be counted, too. So the test waits until they no
+    # longer exist.
     xprt.wait_gone()
     mount = mounted(t, connections)
     equal(rails.spread(), [connections // 2] * 2, "connections on each device")
@@ -275,7 +276,8 @@ def rails_of_ipv6(t):
 
 
 def mount_inside(_, mount):
-    """Sets the table of rails and mounts, in a separate process inside the network namespace."""
+    """Sets the network namespace's table of rails, and then mounts. Runs in a separate process
+    inside the namespace."""
     with open(namespace.FILE) as space:
         os.setns(space.fileno(), os.CLONE_NEWNET)  # type: ignore[attr-defined]
     rails.set_up()

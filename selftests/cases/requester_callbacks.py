@@ -60,7 +60,7 @@ def right(recall):
 
 
 def none(_recall):
-    """Does not answer."""
+    """Sends no answer to the callback."""
 
 
 def twice(recall):

@@ -21,7 +21,8 @@ CALLS, OTHERS = 100, 10
 ELEMENTS, PAGE = 32, 4096
 PASSES = "/proc/fs/nfsd/pool_stats"
 # A command that shows the addresses of clients that the server has looked up, with the number of
-# references to each. The kernel shows the numbers only while this kind of debugging is on.
+# references to each. The kernel shows these numbers only while sunrpc's debugging of caches is on,
+# so the command switches it on and off.
 ADDRESSES = """\
 echo 2048 > /proc/sys/sunrpc/rpc_debug
 cat /proc/net/rpc/auth.unix.ip/content

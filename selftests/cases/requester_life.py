@@ -23,8 +23,8 @@ FLOOD = 70
 # The number of calls that a client may send before it receives the first grant of credits.
 FIRST = 16
 # The first constant is the number of silent connections, the second the number of 1 MiB calls on
-# each of these connections. Together the calls request more memory than one address may have for
-# its calls.
+# each of these connections. Together the calls request more memory than the server allows for the
+# calls of one client address.
 SILENT, READS = 26, 4
 # The number of connection requests that wait at a listener of a server that has no threads.
 WAITING = 5
@@ -92,8 +92,8 @@ def answers_that_nobody_takes(t):
 
 
 # covers: On many connections, a client does not answer the RDMA Reads that our server makes for
-# calls. The calls occupy no thread of our server. The calls use no more memory than one address may
-# have.
+# calls. The calls occupy no thread of our server. The calls use no more memory than the server
+# allows for the calls of one client address.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def reads_that_are_not_answered(t):
     stage, silent, before = Stage(t), [], counters(t)
@@ -173,8 +173,8 @@ def a_server_that_stops(t):
     check(stage.honest.connects() >= 2, "the honest mount has not connected again")
 
 
-# covers: RSP-205: A listener goes while connection requests wait, because it has no threads. They
-# are rejected, and nothing of them is left.
+# covers: RSP-205: Connection requests wait at a listener, because nfsd has no threads. The listener
+# is removed. The requests are rejected, and no object of them is left.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_listener_without_threads_goes(t):
     stage = Stage(t)

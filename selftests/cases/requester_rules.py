@@ -203,8 +203,8 @@ def calls_that_find_no_memory_are_not_forgotten(t):
     stage.wait_gone()
 
 
-# covers: A thread that has served a client of the server's own host does not take the next client
-# for such a client.
+# covers: A thread of our server has served a client on the server's own host. The thread does not
+# treat the next client, which is on another host, as a client on the server's own host.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def a_thread_forgets_a_client_of_its_host(t):
     stage, local, threads = Stage(t), next(XIDS), f"{faults.NFSD}/threads"

@@ -55,7 +55,8 @@ class Protected:
 
 
 # covers: RSP-092: A client offers a Write chunk with calls under integrity or privacy. Our server
-# sends all of the reply inline or to the Reply chunk. With authentication alone it uses the chunk.
+# sends all of the reply inline or to the Reply chunk. With authentication alone our server uses the
+# Write chunk.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=150)
 def protected_replies_use_no_write_chunk(t):
     kerberos.Realm(t)

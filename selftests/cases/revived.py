@@ -50,8 +50,9 @@ def hold_acknowledgements():
         f"{{ {ENV.server} timeout {int(HOLD * 1000)}ms }}")
 
 
-# covers: V1-103, V1-105: A key may become valid again after its call has ended. It then gives no
-# access to memory. The debug kernel has no packet filter.
+# covers: V1-103, V1-105: A device may make a key valid again after the key's call has ended. An
+# access with this key then fails and does not reach the memory. The debug kernel has no packet
+# filter.
 @case(versions=(), clients=("ours",), stock_only=True, loaded=False, provider="rxe", seconds=40)
 def a_key_that_lives_again_reaches_nothing(t):
     module.insmod()

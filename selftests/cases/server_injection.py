@@ -16,8 +16,8 @@ from lib.requester import calls, row, tables
 from lib.served import counters, ends
 
 CLIENTS = "ours", "intree"
-# A program that selects the allocations of the server's module. The program itself makes no
-# allocation fail. Two kinds of allocations never fail. The first kind are messages of the
+# A program that restricts failures to allocations of the server's module. The program itself makes
+# no allocation fail. Two kinds of allocations never fail. The first kind are messages of the
 # connection manager: without memory the connection manager never sends its DREQ, so a client would
 # not learn that its connection has ended. The second kind are pages of slabs, which the module
 # shares with other modules.
@@ -109,8 +109,9 @@ def as_before(t, stage, pages):
                "the memory of all calls given back")
 
 
-# covers: RSP-118: A reply finds no memory. The connection ends for that reason, and not
-# for silence. The call itself has the memory of an earlier one.
+# covers: RSP-118: There is no memory for a reply. The connection ends for that reason, and not
+# because the client is silent. The call itself needs no new memory, because it uses the memory of
+# an earlier call.
 @case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=60)
 def replies_that_find_no_memory_are_not_forgotten(t):
     stage, failures = Stage(t), Failures(t)
@@ -123,7 +124,8 @@ def replies_that_find_no_memory_are_not_forgotten(t):
             with failures.every(1):
                 client.send(message)
                 check(not answered(client, 1), "no allocation failed")
-        # The connection was ended neither because of silence nor by the client.
+        # The connection ended neither because the client was silent nor because the client
+        # disconnected.
         ended(t, before, {UNANSWERED: 1})
     stage.read()
     stage.wait_gone()

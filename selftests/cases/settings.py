@@ -86,7 +86,7 @@ def bad_entries_are_refused_and_named(t):
         longest = texts[-1].ljust(LONGEST)
         file.write_text(longest)
         equal(file.read_text(), f"{longest}\n", "the longest text")
-    # A text must be written at once, because only a whole text can be checked.
+    # A text must be written with a single write, because only a whole text can be checked.
     with open(RAILS, "wb", buffering=0) as halves:
         halves.write(b"auto")
         try:

@@ -174,9 +174,9 @@ def kill_before_the_reply(t, top):
     """Kills a process that lists a directory, while every thread of the server waits for the
     server's disk.
 
-    The disk continues immediately after the kill, because the connection would end if a region were
-    revoked during the server's Write. Therefore a slow client may get the reply before the process
-    has ended.
+    The disk continues immediately after the kill, so that the reply arrives before the client
+    revokes the region of the call. If the client revoked the region during the server's Write, the
+    connection would end. Therefore a slow client may get the reply before the process has ended.
     """
     victim = Worker(list_for_ever, f"{top.here}/many")
     with Crew(ENV.patience(30)) as busy:
@@ -213,8 +213,8 @@ def killed_listings_cost_the_others_nothing(t):
     check(pause < ENV.patience(2), f"the others had to wait for {pause:.1f} s")
 
 
-# Kills processes in the same way with the in-tree client, for comparison. The result is recorded.
-# The test can crash the machine.
+# Kills processes that list a directory, with the in-tree client, to compare this client with ours.
+# The result is recorded. The test can crash the machine.
 @case(clients=("intree",), full_only=True, full_seconds=400)
 def killed_listings_of_the_other_client(t):
     mount = t.mount("noac", export=ENV.disk)
@@ -294,7 +294,8 @@ def a_connection_without_credits_ends(t):
 
 
 # covers: peer.md 4.4: A server dies when it owes replies only to calls of killed processes. The
-# client notices this as early as with a call in flight, and earlier than on an idle connection.
+# client notices the dead server as early as if calls of living processes were in flight, and
+# earlier than on an idle connection.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def a_server_that_dies_owing_replies_is_noticed_within_seconds(t):
     mount, top = few_credits(t)

@@ -14,7 +14,8 @@ TYPED = re.compile(r"^  (server|client)# (.*)$", re.MULTILINE)
 # and no compiler.
 ELSEWHERE = ("apt-get ", "make ")
 RESTART = "systemctl restart nfs-server"
-# The command that replaces RESTART on machines without an init system.
+# The command that runs instead of the tutorial's command RESTART, because the lab's machines have
+# no init system.
 BY_HAND = "exportfs -ra && rpc.nfsd 0 && rpc.nfsd 8"
 # The exported directory. It is on a disk, because knfsd needs no fsid for a file system on a disk.
 SERVED = "/exports/srv/try"

@@ -29,7 +29,9 @@ MAGIC = b"\xf6\xab\x0e\x18"
 INLINE_READ = pathlib.Path("/proc/sys/sunrpc/rdma_max_inline_read")
 PROBE_SIZE = 72
 CALLERS = version_two.CALLERS
-OPTIONS = 12  # number of options, which is larger than the number that the client refuses at a time
+# Number of options (messages of the type RDMA2_OPTIONAL) that the responder sends one after the
+# other. The client can refuse only a smaller number of options at a time.
+OPTIONS = 12
 ROUND_TRIP_MS = 300
 MOST_TRIPS, MOST_MOUNTS = 1.7, 5
 # The directory of tracing, and the event with which the kernel's own server reports a message of an
@@ -177,8 +179,8 @@ def messages_around_the_threshold_of_version_two(t):
     peer.judge()
 
 
-# covers: V2-01, V2-02, V2-10: The client announces that it receives 1024 bytes. This limit is for
-# version one. Answers in version two may still have up to 4096 bytes.
+# covers: V2-01, V2-02, V2-10: The client announces that it receives messages of up to 1024 bytes.
+# This limit is for version one. Answers in version two may still have up to 4096 bytes.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def answers_larger_than_announced(t):
     before = INLINE_READ.read_text()
@@ -251,7 +253,7 @@ def kerberos_in_version_two(t):
 
 # covers: V2-07, V2-12, V2-30, V2-31, V2-32, MAL-160: The kernel's server supports only version one
 # and says so. The mount continues in version one on the same connection. Other mounts of this
-# server and later connections do not ask again.
+# server and later connections do not ask for version two again.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=90)
 def a_server_without_version_two(t):
     asked = questions(t)
@@ -307,7 +309,7 @@ def questions(t):
 
 # covers: V2-07, V2-08, V2-12, V2-31, V2-32, MAL-160, X-02, X-16: The server refuses version two, in
 # a message of either version. The following calls use version one on the same connection. No later
-# connection asks again.
+# connection asks for version two again.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=90)
 def version_two_is_asked_for_once(t):
     peer = Peer(t)
@@ -381,7 +383,7 @@ ODD_ANSWERS = {
 
 # covers: V2-07, V2-08, V2-09, V2-30, V2-31, V2-32, V2-35, MAL-160, MAL-162, MAL-163, MAL-164,
 # covers: MAL-165: The server sends various wrong answers to the probe. The mount always works in
-# version one, and no later connection asks again.
+# version one, and no later connection asks for version two again.
 @case(versions=("3",), clients=("ours",), seconds=150)
 def odd_answers_to_the_probe(t):
     peer, complaints = Peer(t), []

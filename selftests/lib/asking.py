@@ -89,8 +89,8 @@ class Client:
         octets = self.connection.receive_one(seconds or ENV.patience(ANSWER_SECONDS))
         if octets is None:
             return None
-        # An error message has the version of its call. LAYOUTS may not contain that version, so the
-        # message is then decoded as version one.
+        # An error message has the version of its call. If LAYOUTS does not contain that version,
+        # the message is decoded as version one.
         version, = numbers(octets, 4)
         found = decode(octets if version in LAYOUTS else octets[:4] + word(1) + octets[8:])
         found.vers = version

@@ -49,7 +49,8 @@ SOFT = "soft,timeo=30,retrans=1,noac,nosharecache"
 class Fault:
     """A fault of the matrix, with the runs that can use it."""
 
-    function: Callable   # function that makes the fault while its generator runs
+    # function that returns a context manager: the fault lasts while the manager's block runs
+    function: Callable
     what: str              # description of the fault for the record
     hold: tuple            # minimum and maximum duration of the fault, in seconds
     # number of rounds with this fault in each lap through the table; 0: only on request
@@ -128,7 +129,7 @@ between("knfsd_restart", "knfsd stopped and started", (0, 2),
         faults.stop_nfsd, faults.start_nfsd)
 
 
-# Our server always grants the same number of credits.
+# Our server always grants the same number of credits, so this fault needs the in-tree server.
 @fault(f"knfsd grants {FEWEST_CREDITS} credits for a while", hold=(1, 4), share=2, server="intree")
 def few_credits(w):
     with w.granting(FEWEST_CREDITS):
@@ -260,7 +261,8 @@ def client_address(_):
         replace(other, first)
 
 
-# The responder listens at one address.
+# The responder, which serves version two, listens at only one address. So this fault is only for
+# version one.
 @fault("the connections moved to another address of the server, and back", hold=(0.5, 4), share=2,
        transports=(1,))
 def server_address(w):

@@ -219,7 +219,7 @@ def pass_by(seconds):
 
 class Pulses:
     """Processes that each write a record and read it back from time to time. They record the
-    longest time of a write or a read, and the number of late calls."""
+    longest time of a write or a read, and the number of calls that took longer than a second."""
 
     WORDS = LONGEST, BEGUN, COUNT, LATE = range(4)
 

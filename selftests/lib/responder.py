@@ -184,8 +184,8 @@ class Stage:
                 if number != before[name] and name not in USUAL}
 
     def causes(self):
-        """Returns a dictionary from the epochs of connections to the causes why the connections
-        ended, the newest connection first."""
+        """Returns a dictionary from the epoch (number) of each ended connection to the cause of its
+        end, the newest connection first."""
         return {int(epoch): cause for epoch, cause, _ in xprt.ends(self.debugfs / "state")}
 
     def numbers(self, name):

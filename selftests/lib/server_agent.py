@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-# a dictionary from the paths of the files that are kept open or locked to their descriptors
+# a dictionary that contains, by path, the descriptor of each file that is kept open or locked
 OPEN = {}
 
 

@@ -164,7 +164,7 @@ class World:
 
     @contextlib.contextmanager
     def without_responder(self):
-        """Removes the server of version two while the block runs."""
+        """Stops the responder, which is the server for version two, while the block runs."""
         if self.responder:
             self.responder.close()
         try:
@@ -175,7 +175,7 @@ class World:
 
     @contextlib.contextmanager
     def another_responder(self):
-        """Runs a second server at the next port while the block runs."""
+        """Runs a second responder at the next port of the server while the block runs."""
         found = responder.Responder(self.port + 1)
         try:
             yield found
@@ -230,8 +230,8 @@ class World:
         return {kind: len(module.objects(kind)) for kind in KEPT}
 
     def steady_objects(self):
-        """Waits until the numbers of RDMA objects have not changed for longer than a check of a
-        rail may take. Returns these numbers."""
+        """Waits until the number of RDMA objects of each type has not changed for longer than a
+        check of a rail may take. Returns these numbers by type."""
         found, clock = self.count_objects(), wait.Clock()
 
         def stayed():

@@ -113,9 +113,9 @@ def disconnects():
 
 
 def ends(state):
-    """Returns a tuple for each ended connection in a `state` file, the newest first: epoch, cause
-    and further observations. Connections that ended because rxe executed a registration again are
-    left out."""
+    """Returns a tuple for each ended connection in a `state` file, the newest first: the
+    connection's epoch (number), the cause of its end, and further observations. Connections that
+    ended because rxe executed a registration again are left out."""
     found = re.findall(r"^disconnect: epoch (\d+), (.*), after \d+ ms(.*)$", state.read_text(),
                        re.MULTILINE)
     return [end for end in found if REPEATED not in end[2]]

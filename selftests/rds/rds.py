@@ -1959,7 +1959,8 @@ def failing_mappings(t):
 def unmapped_operations(t):
     """If an operation's memory cannot be mapped, only this operation and its message fail."""
     size = 1 << 16
-    # No message requests an acknowledgement. Together the messages are larger than the send buffer.
+    # No message requests an acknowledgement, and together the messages are larger than the send
+    # buffer. So all of them can be sent only if failed messages leave the send buffer.
     t.pair(a={"sndbuf": 1 << 15})
     t.a.buffer("m", size, 1)
     t.b.buffer("m", size, 2)

@@ -38,8 +38,9 @@ done
 echo $tries"""
 REFERENCES = f"cat /sys/module/{NAME}/refcnt"
 SECONDS = 60
-# After the first number of rounds the kernel's caches do not grow any more. The second constant is
-# the number of KiB by which the memory in use may still grow after these rounds.
+# The first constant is a number of rounds, after which the kernel's caches do not grow any more.
+# The second constant is the number of KiB by which the memory in use may still grow after these
+# rounds.
 SETTLED, MORE_KIB = 10, 8 << 10
 
 

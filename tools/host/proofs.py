@@ -50,7 +50,8 @@ class Proof:
 
     @property
     def crate(self):
-        """The core that contains a fault of the kind `fault`."""
+        """The name of the protocol core (a crate) that contains the fault, if the entry is of the
+        kind `fault`."""
         return self.file.split("/")[1] if self.file.startswith("rust/") else ""
 
     @property

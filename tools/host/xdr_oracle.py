@@ -224,8 +224,8 @@ def describe(value, header, rest):
         low, high = versions.values() if versions else (0, 0)
         return ["error", xid, number, low, high, rest > 0]
     if arm == "RDMA2_OPTIONAL":
-        # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. Such a
-        # reply does not answer an option of ours, because we send no options.
+        # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. An
+        # option with direction 1 answers no option of ours, because we send no options.
         return ["option reply"] if body["rdma_optdir"] else ["option", xid]
     reads = [[c["position"], *c["target"].values()] for c in body["rdma_reads"]]
     writes = [chunk(c) for c in body["rdma_writes"]]

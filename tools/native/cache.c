@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The plugin of instructions.c that also counts cache lines, and is slower. */
+/* The plugin of instructions.c. This slower form also counts cache lines. */
 
 #define MEMORY true
 

@@ -56,7 +56,7 @@
 #define STACK_SHIFT 14		/* stacks of tasks and interrupts are aligned to 16 KiB */
 #define CLASSES 9		/* class 0 is code that is in no region */
 #define PROCESSORS (MEMORY ? 1 : 4)
-#define WATCHED 1		/* the class whose lines are counted */
+#define WATCHED 1		/* the class whose cache lines are counted */
 #define DEPTH 64
 #define REGIONS 32
 #define BUCKETS 65536

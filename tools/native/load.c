@@ -34,7 +34,8 @@
 struct transfers {
 	const int *fds;
 	long fd_count, size, area, depth;	/* area: number of bytes used in each file */
-	long writes, random;			/* whether to write; whether at random offsets */
+	/* writes: whether to write; random: whether the offsets are random */
+	long writes, random;
 };
 
 static int64_t now(void)

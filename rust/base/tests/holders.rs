@@ -113,8 +113,8 @@ mod suite {
         ensure!(!held.holders.is_awaited());
         let other = held.clone();
         queue.queue().try_spawn(GFP_KERNEL, move || {
-            // The limit is longer than the test waits, so only a holder that leaves can end the
-            // wait.
+            // The time limit of this wait exceeds the duration of the whole test, so only a holder
+            // that leaves can end the wait.
             other.holders.wait_at_most(Jiffies::from_ms(600_000));
             other.over.store(true, Release);
         })?;
@@ -132,8 +132,8 @@ mod suite {
         for round in 0..300 {
             let held = Held::new(1)?;
             Held::end_on(&held, &queue)?;
-            // The holders leave before, while or after the other thread starts to wait, depending
-            // on the round.
+            // The holders leave before, while or after the work item starts to wait, depending on
+            // the round.
             if round % 3 == 0 {
                 wait_until(|| held.holders.is_awaited())?;
             }

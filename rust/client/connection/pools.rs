@@ -36,7 +36,7 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    /// Returns the numbers of regions that a call with this plan needs.
+    /// Returns how many regions of each access type the chunks in this plan need.
     #[inline]
     pub(crate) fn of(plan: &Plan) -> Self {
         Self {

@@ -78,7 +78,8 @@ pub(crate) enum Shortage {
     Wait,
     /// There is no memory for more regions: the caller should retry later.
     NoMemory,
-    /// There are free regions, but the device cannot map the call's memory now, or never.
+    /// There are free regions, but the call's memory could not be mapped for the device. A retry
+    /// may succeed, or may fail every time.
     Unmapped,
 }
 

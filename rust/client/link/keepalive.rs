@@ -133,10 +133,10 @@ impl Link {
     }
 
     /// Queues the probe that the state machine requested. The probe has a separate work item,
-    /// because `suspicion` may already be queued for a later time.
+    /// because the work item `suspicion` may already be queued for a later time.
     fn probe_soon(self: &Arc<Self>) {
         let queue = self.services().common().looks().queue();
-        // If this fails, the work item is being cancelled, or is already queued.
+        // If queueing fails, the work item is being cancelled, or is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, PROBE_WORK>(self.clone(), 1);
     }
 
@@ -153,7 +153,7 @@ impl Link {
         let ms = u32::try_from(span.get()).unwrap_or(u32::MAX);
         let delay = Jiffies::from_ms(ms).count().max(1);
         let queue = self.services().common().looks().queue();
-        // If this fails, the work item is being cancelled, or is already queued.
+        // If queueing fails, the work item is being cancelled, or is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, SUSPICION_WORK>(self.clone(), delay);
     }
 }

@@ -101,7 +101,7 @@ impl Link {
     ) {
         let job = ProbeJob::new(xprt.back_ref(), server.clone(), probe, rail);
         let queue = self.services.common().queue().queue();
-        // If memory is short, the job is dropped, and the policy asks for another probe later.
+        // If memory is short, the job is dropped, and the rail policy asks for another probe later.
         let _ = queue.try_spawn(GFP_KERNEL, move || {
             let _nofs = NoFs::enter();
             let outcome = match connects(job.xprt(), &job.rail()) {

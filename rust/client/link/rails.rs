@@ -266,8 +266,8 @@ impl Link {
         Ok(())
     }
 
-    /// Updates the rails while there is a connection. Returns the time until the next check, if it
-    /// is soon. Sleeps.
+    /// Updates the rails while there is a connection. Returns the time until the next update, or
+    /// `None` if the usual interval of the keepalive suffices. Sleeps.
     pub(super) fn update_rails(self: &Arc<Self>, qp: &Qp<Connection>) -> Option<Millis> {
         let conn = qp.handler();
         let xprt = conn.xprt();

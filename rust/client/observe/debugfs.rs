@@ -12,7 +12,7 @@
 //! | File | Content |
 //! | --- | --- |
 //! | `state` | peer, connection, sizes, credits, queues, regions, last disconnects |
-//! | `counters` | everything unusual, by name |
+//! | `counters` | counters of unusual events, by name |
 //! | `latency` | how many calls spent how long in each stage, while that was timed |
 //! | `disconnect` | writing `1` ends the connection |
 

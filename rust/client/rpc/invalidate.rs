@@ -266,7 +266,7 @@ pub(crate) fn revoke(
             return;
         }
         if state.phase == Phase::Revoked {
-            // The reply has arrived, and its remaining regions are being invalidated.
+            // The reply has arrived, and the remaining regions of the call are being invalidated.
             return;
         }
         request.set_phase(&mut state, Phase::Revoked);

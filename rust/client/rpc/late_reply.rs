@@ -33,7 +33,8 @@ impl Connection {
         message: &Received<'_, Self>,
     ) -> Remaining {
         if self.xprt().is_pinned(xid.0) {
-            // Another reply already waits for the invalidation of the call's regions.
+            // Another reply already waits for the invalidation of the call's regions, so this
+            // message is a duplicate.
             self.drop_message(qp, message, Counter::DupReply, Some(xid), None);
             return Remaining::Nothing;
         }

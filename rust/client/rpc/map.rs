@@ -168,7 +168,8 @@ pub(super) fn map_call(
             map((Message::Reply, Part::Whole), Access::RemoteWrite, results)
         }
     });
-    // Contiguous memory may need fewer regions than were counted.
+    // Contiguous memory may need fewer regions than the plan counted. The unused regions return to
+    // the pool.
     while let Some(mr) = idle.pop() {
         pools.put(mr);
     }

@@ -350,7 +350,7 @@ impl Connection {
         };
         if counter == Counter::ErrVers && self.version() == Version::V2 && found.is_some() {
             // The peer refuses the version that was agreed on. The next connection negotiates the
-            // version again, and carries the calls again (MAL-023).
+            // version again, and the calls are sent again on it (MAL-023).
             self.drop_message(qp, message, counter, Some(error.xid), found);
             return Remaining::Nothing;
         }

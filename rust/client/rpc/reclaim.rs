@@ -4,9 +4,9 @@
 
 use crate::connection::Connection;
 
-/// Takes the regions of a drained connection from every slot. Returns the regions to the pool, and
-/// the memory that they mapped to its owners. Completes every call whose reply has arrived and
-/// which only waited for its regions. Sleeps.
+/// Takes the regions of a drained connection from every slot, and returns these regions to the
+/// pool. Also returns the lent memory to its owners. Completes every call whose reply has arrived
+/// and which only waited for its regions. Sleeps.
 pub(crate) fn reclaim(conn: &Connection) {
     for slot in conn.xprt().slots() {
         let (regions, kept, answer) = {

@@ -98,7 +98,7 @@ pub(super) struct State {
     /// A region of the connection `epoch` that the slot keeps for its next call: see
     /// [`Pools`](crate::connection::Pools).
     pub(super) kept: Option<IdleMr>,
-    /// Unmapped regions that the call is about to map.
+    /// Unmapped regions to which the memory of the call is about to be mapped.
     pub(super) idle: KVec<IdleMr>,
     /// The segments of the call's Read chunk.
     pub(super) reads: Chunk,
@@ -161,8 +161,8 @@ pub(super) struct Offered {
     pub(super) chunk: Chunk,
     /// Maximum length of the reply outside its data item, in bytes.
     pub(super) non_data: u32,
-    /// Whether the server could not know the xid before this Send was posted. This is true only if
-    /// the xid was unpredictable and had never been sent before.
+    /// Whether the server could not know the xid before the Send of this call was posted. This is
+    /// true only if the xid was unpredictable and had never been sent before.
     pub(super) secret_xid: bool,
 }
 
@@ -244,7 +244,7 @@ pub(crate) struct Request {
     pub(super) owed_on: Atomic<u32>,
     /// Whether the phase differs from [`Phase::Idle`]. Changes together with the phase, under the
     /// lock of `state`. When the request ends, the task of the request reads this flag without the
-    /// lock: all other users of the request have finished by then.
+    /// lock: all other threads that use the request have finished by then.
     at_work: Atomic<bool>,
     /// The driver's state of the RPC. Its lock is taken before the send queue's lock: see
     /// [`xprtrdma_rdma::qp::SendBatch`].

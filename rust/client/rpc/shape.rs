@@ -67,7 +67,7 @@ fn region_limits(pages: u32, gaps: bool) -> RegionLimits {
     }
 }
 
-/// Counts the segments that the chunks of a call would have.
+/// Counts the segments that each chunk of a call would have if the plan chose this chunk.
 struct Counted<'a> {
     regions: RegionLimits,
     message: XdrBuf<'a>,

@@ -55,7 +55,8 @@ impl Stage {
     }
 
     /// Returns the error for an attempt whose present step is overdue. Returns `None` during the
-    /// version negotiation, which decides itself what happens then.
+    /// version negotiation: the state of the negotiation decides what follows if the negotiation is
+    /// overdue.
     pub(super) const fn overdue(self) -> Option<ConnectError> {
         match self {
             Self::Address => Some(ConnectError::AddrSilent),

@@ -222,7 +222,8 @@ pub enum ConnectError {
     /// its own network namespace, the NFS client ends the I/O with `ENETUNREACH`, unless mounted
     /// with `fatal_neterrors=none`.
     NoDevice,
-    /// Nothing listens on that port: does `/proc/fs/nfsd/portlist` on the server show `rdma 20049`?
+    /// Nothing listens on the server's port for NFS over RDMA: does `/proc/fs/nfsd/portlist` on the
+    /// server show `rdma 20049`?
     Refused,
     /// The server still has the last connection. The next attempt will succeed.
     Stale,

@@ -95,7 +95,7 @@ impl QpEvent {
 }
 
 /// What the device reported about the end of a connection. A flushed work request only says that an
-/// earlier failure flushed the queue; the other fields may name that failure.
+/// earlier failure flushed the queue; the other fields of this struct may name that failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The first work request that failed before this host ended the connection.

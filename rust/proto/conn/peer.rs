@@ -145,7 +145,7 @@ impl Peer {
             self.backoff.closed_cleanly(now);
             if cause == Cause::PeerClosed {
                 // The server may be restarting. In that case all its clients lose their connections
-                // at the same time.
+                // at the same time, so their reconnects are spread over some time.
                 self.backoff.spread(now);
             }
         } else {
@@ -180,8 +180,9 @@ impl Peer {
     }
 
     /// Records that a work request of the last connection, perhaps the probe, ended with this
-    /// status. If the peer seems to refuse probes, no more probes are sent. If the peer
-    /// refused a Send instead, RPC timers still detect a silent peer.
+    /// status. If the peer seems to refuse probes, no more probes are sent. The refused work
+    /// request may have been a Send and not a probe. Probes are then switched off without need, but
+    /// RPC timers still detect a silent peer.
     fn probe_ended(&mut self, status: WcStatus) {
         let refused = matches!(
             status,

@@ -75,7 +75,8 @@ impl Timers {
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// Returns the initial number of timers, for a server of which nothing is known.
+    /// Returns the initial number of RPC timers that must fire before a connection ends. It applies
+    /// to a server of which nothing is known.
     pub(super) const fn new() -> Self {
         Self(ROUNDS)
     }

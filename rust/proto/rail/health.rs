@@ -75,7 +75,7 @@ const UNDER_WAY: Millis = Millis::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Dead {
     since: Time,
-    /// Time of the last attempt or probe over this rail, which did not succeed.
+    /// Time of the last attempt or probe over this rail. That attempt or probe failed.
     tried: Time,
     probes: u32,
     next_probe: Time,
@@ -153,7 +153,7 @@ impl Health {
         self.look_soon(now);
     }
 
-    /// Delays the return of connections to this rail by the pause and a random time.
+    /// Delays the return of connections to this rail by the time `pause` plus a random time.
     fn settle_after(&mut self, pause: Millis, random: &mut Random, now: Time) {
         let settles = now.after(pause).after(jitter(random, pause));
         self.record.settles = self.record.settles.max(settles);

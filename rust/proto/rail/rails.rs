@@ -65,7 +65,7 @@ const SILENT: Millis = Millis::new(1500);
 struct Entry {
     rail: Rail,
     health: Health,
-    /// Whether the rail is in the tables.
+    /// Whether the rail is in the list that results from the administrator's tables.
     listed: bool,
     /// Number of connections and attempts on this rail, or about to move to it.
     load: u32,

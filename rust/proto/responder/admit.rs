@@ -140,7 +140,7 @@ impl<'a> Call<'a, Admitted> {
 
     /// Returns how many bytes of results fit into the Call's Write chunks and Reply chunk, but at
     /// most [`Terms::longest_call`]. If the RPC layer limits replies to that length, the RDMA
-    /// Writes of the reply carry no more bytes.
+    /// Writes of the reply carry at most this number of bytes.
     #[inline]
     pub fn results(&self, terms: &Terms) -> u32 {
         self.stage.results.min(terms.longest_call)
@@ -161,8 +161,8 @@ impl<'a> Call<'a, Admitted> {
     }
 
     /// Checks what is only visible in fetched data: the RPC header in a Position-Zero chunk.
-    /// `front` is the contiguous beginning of the landing area. `front` is ignored if the Call has
-    /// no Position-Zero chunk.
+    /// `front` is the contiguous beginning of the landing area, the memory that receives the
+    /// fetched data. `front` is ignored if the Call has no Position-Zero chunk.
     ///
     /// # Errors
     ///
@@ -240,7 +240,7 @@ fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
 /// Returns how many segments the chunks of a Write list have.
 #[inline]
 fn write_segments(list: &WriteList<'_>) -> usize {
-    // By the type invariant the bytes are whole chunks, so the difference is not negative.
+    // By the type invariant `bytes` contains whole chunks, so the subtraction does not saturate.
     let chunks = list.len().saturating_mul(CHUNK_LEN);
     list.bytes.len().saturating_sub(chunks) / SEGMENT_LEN
 }

@@ -82,9 +82,9 @@ impl Budget {
 
     /// Takes pages for a Call of this connection. The Call may exceed the connection's share if the
     /// connection holds no pages, so that even a large Call cannot wait for ever. The caller must
-    /// ask for waiting Calls in their order, and must not ask for a newer Call before them. Without
-    /// this order, small Calls would take all returned pages, and a large Call would never find
-    /// enough.
+    /// request pages for the waiting Calls in the order of their arrival, and for a newer Call only
+    /// after all waiting Calls. Without this order, small Calls would take all returned pages, and
+    /// a large Call would never find enough.
     ///
     /// A connection that holds pages gets more only if it then holds no more pages than remain
     /// free. So connections that hold their maximum leave pages free, and the first Call of another

@@ -126,7 +126,8 @@ impl Grant {
     /// only then calls [`answer`](Self::answer).
     #[inline]
     pub const fn wanted(&self) -> u32 {
-        // The next response ends one of the Calls in process, so one more Receive must replace it.
+        // The next response ends one of the Calls in process, so that Call no longer backs a
+        // credit. One more Receive must back this credit.
         let leaves = if self.in_process > 0 { 1 } else { 0 };
         let reserved = self.bounds.reserved;
         let all = self.needed().saturating_add(reserved);

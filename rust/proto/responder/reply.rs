@@ -78,7 +78,8 @@ impl Ready {
     #[inline]
     fn chunks<'a>(&self, writes: WriteList<'a>) -> WriteList<'a> {
         match self.protected {
-            // No result of a protected reply may be in a Write chunk (RFC 8166 8.2.2.3).
+            // No result of a reply that RPCSEC_GSS protects may be in a Write chunk (RFC 8166
+            // 8.2.2.3).
             true => WriteList::default(),
             false => writes,
         }
@@ -259,8 +260,8 @@ impl<'a> Reply<'a> {
             out,
         )?;
         out.u32(0)?;
-        // The header returns all Write chunks of the Call, including unused ones. A protected reply
-        // uses none.
+        // The header returns all Write chunks of the Call, including unused ones. A reply that
+        // RPCSEC_GSS protects uses no Write chunk.
         let mut spans = self.results.spans();
         for chunk in self.call.lists.writes.clone() {
             let written = spans.next().map_or(0, |span| span.length);

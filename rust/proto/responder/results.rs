@@ -4,7 +4,7 @@
 //!
 //! The RPC layer marks the results that may be in a Write chunk, in the order of the reply. The
 //! k-th mark belongs to the k-th Write chunk, even if the mark or the chunk is empty: a READ of
-//! zero bytes still uses a chunk. The bindings differ for a union whose arm has no data. RFC 8166
+//! zero bytes still uses a chunk. The rules differ for a union whose arm has no data. RFC 8166
 //! leaves the chunk to the next result, so the RPC layer makes no mark. In NFSv4 such a chunk stays
 //! unused, so the RPC layer marks an empty result, to which the chunk then belongs.
 
@@ -27,8 +27,9 @@ pub const MIN_ACCEPTED: u32 = 24;
 /// Length in bytes of the word that precedes the data of an opaque item (RFC 4506 4.10).
 const COUNT: u32 = 4;
 
-/// Corrects a mark that begins at the length of an opaque item and not at its data. `word` returns
-/// the 4 bytes of the finished reply at an offset, as a number.
+/// Corrects a mark (the range of a result that may be in a Write chunk) if the mark begins at the
+/// length of an opaque item and not at its data. `word` returns the 4 bytes of the finished reply
+/// at an offset, as a number.
 ///
 /// The Linux NFS server makes such a mark for READLINK of NFSv4. Only the data may be in a Write
 /// chunk (RFC 8267 6.1). If a mark begins neither at the length word nor at the data of an opaque
@@ -92,7 +93,8 @@ impl<'a> Results<'a> {
     }
 
     /// Returns for each Write chunk, in order, the bytes of the reply that are written to it: none
-    /// for an unused chunk. Ends after the last result, so that chunks without a result may follow.
+    /// for an unused chunk. The iterator ends after the last result, so it returns nothing for
+    /// later chunks without a result.
     #[inline]
     pub(crate) fn spans(&self) -> Spans<'a> {
         Spans {

@@ -99,7 +99,8 @@ impl Reverse {
     }
 
     /// Returns the maximum length in bytes of a message that contains a backchannel Call: at most
-    /// [`MIN_THRESHOLD_V2`], because the Receives of this end need not be larger for the Reply.
+    /// [`MIN_THRESHOLD_V2`]. Without this limit, this end would need larger Receives for the
+    /// client's Reply.
     #[inline]
     pub fn longest_message(&self) -> u32 {
         let announced = self.terms.longest_message(self.version());

@@ -109,16 +109,16 @@ pub trait Segmentation {
 /// Segment counts that were computed in advance, one for each chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentCounts {
-    /// Segments of a Read chunk for the call's pages.
+    /// Number of segments of a Read chunk for the call's pages.
     pub read: usize,
-    /// Segments of a Position-Zero Read chunk for the whole call.
+    /// Number of segments of a Position-Zero Read chunk for the whole call.
     pub call: usize,
-    /// Segments of a Position-Zero Read chunk for the call without its page data and without the
-    /// pad of the page data.
+    /// Number of segments of a Position-Zero Read chunk for the call without its page data and
+    /// without the pad of the page data.
     pub reduced_call: usize,
-    /// Segments of a Write chunk for the reply's pages.
+    /// Number of segments of a Write chunk for the reply's pages.
     pub write: usize,
-    /// Segments of a Reply chunk for the whole reply.
+    /// Number of segments of a Reply chunk for the whole reply.
     pub reply: usize,
 }
 
@@ -389,7 +389,8 @@ impl Limits {
     }
 }
 
-/// A stretch of memory that is contiguous for the device, except that it may cross pages.
+/// A run of bytes that begins at an offset in its first page and continues without a gap in the
+/// following pages. The pages need not be adjacent in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// Byte offset of the run in its first page.

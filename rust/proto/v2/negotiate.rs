@@ -180,7 +180,8 @@ impl Negotiator {
                     RemoteErrorKind::Version { low, high } if offers(low, high, 1) => {
                         Known::Lacking
                     }
-                    // The peer has neither version, so remembering its refusal would not help.
+                    // The peer supports neither version 1 nor version 2, so remembering its refusal
+                    // would not help.
                     RemoteErrorKind::Version { .. } => Known::Nothing,
                     _ => Known::Doubtful(now),
                 };

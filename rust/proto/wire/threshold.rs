@@ -52,7 +52,7 @@ impl Thresholds {
     }
 
     /// Returns the maximum length in bytes of an RPC message that is a callback or the reply to a
-    /// callback. The RPC layer has one maximum for both.
+    /// callback. The RPC layer has one maximum for both types of message.
     pub fn callback_max(&self, version: Version) -> u32 {
         self.reverse_call_max(version)
             .min(self.reverse_reply_max(version))

@@ -85,8 +85,8 @@ impl CmId {
             private_data_len: 8,
             responder_resources: 0,
             initiator_depth: param.reads,
-            // With the value 0, the connection breaks at once if the peer sends more messages than
-            // it has credits for.
+            // With an RNR retry count of 0, the connection breaks at once if the peer sends more
+            // messages than it has credits for.
             rnr_retry_count: 0,
             ..Default::default()
         };

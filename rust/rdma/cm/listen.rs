@@ -238,8 +238,8 @@ impl<H: ListenHandler> Listener<H> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Listener::new`]. The object may not listen any more then. The caller
-    /// may call this method again.
+    /// Returns the errors of [`Listener::new`]. After an error it is possible that the object does
+    /// not listen any more. The caller may call this method again.
     pub fn listen_again(&self) -> Result {
         let mut id = self.id.lock();
         // SAFETY: The id is valid by the type invariant. It holds a reference to its namespace.

@@ -53,7 +53,7 @@ impl Cq {
         self.set_handler(Some(event));
     }
 
-    /// Makes events queue the work item again.
+    /// Restores ib_core's event handler, so that events queue the work item.
     #[inline]
     pub(super) fn leave_events(&self) {
         self.set_handler(self.usual.handler);

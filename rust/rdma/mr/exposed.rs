@@ -249,7 +249,7 @@ impl<L: Lender> ExposedMr<L> {
         let inner = &mut **self.inner;
         inner.queued_at = seq;
         let wr = &mut inner.reg.wr;
-        // CAST: The union's first member is the pointer, as 64 bits.
+        // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
         wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         wr.next = next;
         wr
@@ -275,7 +275,7 @@ impl<L: Lender> ExposedMr<L> {
         };
         copy.wr.next = next;
         copy.wr.opcode = reg.wr.opcode;
-        // CAST: The union's first member is the pointer, as 64 bits.
+        // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
         copy.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         copy
     }
@@ -297,7 +297,7 @@ impl<L: Lender> ExposedMr<L> {
     ) -> &mut bindings::ib_send_wr {
         self.invalidate_seq = seq;
         let wr = &mut self.inner.inv;
-        // CAST: The union's first member is the pointer, as 64 bits.
+        // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
         wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
         wr.next = next;
         wr

@@ -206,7 +206,7 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
     while length > max {
         let entry = entries.get_mut(last)?;
         entry.length = max;
-        // CAST: This is a small number of pages.
+        // CAST: A `usize` has at least 32 bits.
         let behind = page_of(entry).wrapping_add(max as usize / PAGE_SIZE);
         // NO-OVERFLOW: `last` is less than the number of entries, and `length` is more than `max`
         // in this loop.

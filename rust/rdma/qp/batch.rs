@@ -96,7 +96,7 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
-/// The lender of a message without regions.
+/// The type of lender for messages without regions.
 #[cfg(xprtrdma_server)]
 pub(super) struct Nothing;
 
@@ -423,7 +423,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let mut write = bindings::ib_rdma_wr::default();
         write.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
         write.wr.send_flags = sq.flags(true);
-        // CAST: The union's first member is the pointer, as 64 bits.
+        // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
         write.wr.__bindgen_anon_1.bindgen_union_field = qp.send_cqes.get::<RDMA_WRITE>() as u64;
         qp.ring(sq)?;
         sq.account(0, 1);

@@ -126,7 +126,7 @@ impl SendChain {
             send_flags: flags,
             ..Default::default()
         };
-        // CAST: The union's first member is the pointer, as 64 bits.
+        // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
         last.wr.wr.__bindgen_anon_1.bindgen_union_field = self.send_cqe as u64;
         let reg_cqe = self.reg_cqe;
         let (fences, registrations) = front.split_at_mut(usize::from(fence.is_some()));

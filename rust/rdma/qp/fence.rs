@@ -61,7 +61,7 @@ impl Fence {
 
     /// Sets the completion entry of the work request. Must be called before the first use.
     pub(super) fn bind(&mut self, cqe: *mut bindings::ib_cqe) {
-        // CAST: The union's first member is the pointer, as 64 bits.
+        // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
         self.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
     }
 

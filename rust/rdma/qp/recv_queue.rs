@@ -79,7 +79,7 @@ impl<Q> RecvBuf<Q> {
             // INVARIANT: The table is complete, and its entries do not move any more.
             buf.wr = Opaque::new(bindings::ib_recv_wr {
                 __bindgen_anon_1: bindings::ib_recv_wr__bindgen_ty_1 {
-                    // CAST: The union's first member is the pointer, as 64 bits.
+                    // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
                     bindgen_union_field: cqe as u64,
                     ..Default::default()
                 },

@@ -73,7 +73,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Returns the number of the oldest transfer that has not completed. Work requests complete in
-    /// the order of posting. So if the peer has refused a transfer, it is this one.
+    /// the order of posting. So if the peer has refused a transfer, this function returns the
+    /// number of that transfer.
     #[cfg(xprtrdma_server)]
     #[cold]
     pub fn oldest_transfer(&self) -> Option<u64> {

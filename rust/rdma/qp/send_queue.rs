@@ -192,7 +192,7 @@ impl SendQueue {
     /// called before the first post.
     pub(super) fn bind(&mut self, entries: &SendEntries) {
         let (send, fence) = (entries.get::<SEND>(), entries.get::<LOCAL_INV>());
-        // CAST: The union's first member is the pointer, as 64 bits.
+        // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
         self.send.__bindgen_anon_1.bindgen_union_field = send as u64;
         if let Some(own) = &mut self.fence {
             own.bind(fence);

@@ -244,8 +244,8 @@ mod suite {
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, _| {
             pause(50);
-            // The first message completes while the thread polls, after the second message was
-            // taken off the queue.
+            // The completion of the first message arrives while the thread polls: right after the
+            // thread has taken the completion of the second message off the queue.
             let _ = message(qp, true);
             let _ = send(qp);
         })?;

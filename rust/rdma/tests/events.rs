@@ -128,7 +128,7 @@ mod suite {
         second.wait(|told| *told == ACTIVE)?;
         ensure_eq!(first.count(ACTIVE), 0);
         drop(events.1);
-        // A handler that was registered later receives only later events.
+        // A handler receives only events that arrive after its registration.
         let third = Log::new()?;
         let events = listen(&id, &third)?;
         tell(FATAL);

@@ -35,7 +35,7 @@ impl Answer {
         }
     }
 
-    /// Makes the peer answer in this way from now on.
+    /// Makes the peer answer all connect requests in this way from now on.
     pub(super) fn always(self) {
         // SAFETY: The call has no requirements.
         unsafe { bindings::fake_peer_answers(self.raw()) }
@@ -49,7 +49,7 @@ pub(super) fn connect_data() -> KVec<u8> {
     let len = unsafe { bindings::fake_connect_data(data.as_mut_ptr().cast(), 64) };
     let mut out = KVec::new();
     let part = data.get(..len as usize).unwrap_or(&[]);
-    // If this fails, the test does not find the bytes and fails.
+    // If the vector cannot grow, the test does not find the bytes and fails.
     let _ = out.extend_from_slice(part, GFP_KERNEL);
     out
 }

@@ -263,10 +263,10 @@ const CONFIG: QpConfig = QpConfig {
     recv_more: 0,
     recv_size: 512,
 };
-/// Number of Receives of a queue pair with this configuration.
+/// Number of Receives of a queue pair with the configuration [`CONFIG`].
 const RECVS: u32 = 6;
-/// Numbers of objects that a queue pair with this configuration has. The mappings are the send ring
-/// and the Receives.
+/// Number of objects of each kind that a queue pair with the configuration [`CONFIG`] needs. The
+/// mappings are those of the send ring and of the Receives.
 const PAIR: Census = Census {
     pds: 1,
     cqs: 1,
@@ -334,7 +334,7 @@ impl Pair {
         Self::create(config)
     }
 
-    /// Creates a queue pair on the device with its current settings.
+    /// Creates a queue pair on the device, whose settings stay as they are.
     fn create(config: &QpConfig) -> Result<Self> {
         let (id, events) = routed()?;
         let pd = Pd::alloc(id.clone())?;

@@ -81,7 +81,7 @@ impl Leaving {
         }
         // SAFETY: By the contract of `for_good` the task runs in this thread and owns the request.
         let (flags, rqst) = unsafe { ((*self.task).tk_flags, (*self.task).tk_rqstp) };
-        // CAST: The flag is a single bit below bit 16.
+        // CAST: The flag `RPC_TASK_ASYNC` is a single bit below bit 16.
         let own = flags & bindings::RPC_TASK_ASYNC as u16 == 0 && ptr::eq(rqst, call.rqst());
         if own && may_wait() {
             call.slot().leases.wait_at_most(Jiffies::from_ms(ms));

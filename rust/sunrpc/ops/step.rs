@@ -78,7 +78,7 @@ impl<T: Transport> Ops<T> {
     unsafe fn may_busy_poll(xprt: &Xprt<T>, rqst: *mut bindings::rpc_rqst) -> bool {
         // SAFETY: The contract of this function guarantees what the unsafe code requires.
         unsafe {
-            // CAST: The flag is a single bit below bit 16.
+            // CAST: The flag `RPC_TASK_ASYNC` is a single bit below bit 16.
             (*(*rqst).rq_task).tk_flags & bindings::RPC_TASK_ASYNC as u16 == 0
                 && !xprt.has_others()
                 && (*rqst).rq_timeout >= POLL_FROM

@@ -99,8 +99,9 @@ mod suite {
                         };
                         served.push(served_now, GFP_KERNEL)?;
                     }
-                    // The connection has no credit left, or the callback service still uses every
-                    // slot for callbacks of this connection or of earlier connections.
+                    // The callback is refused, because the connection has no credit left, or
+                    // because the callback service still uses every slot for callbacks of this
+                    // connection or of earlier connections.
                     None if count >= MOST => refused += 1,
                     None => {
                         ensure_eq!(served.len(), 2 * MOST);
@@ -109,8 +110,8 @@ mod suite {
                 },
                 8..11 if !served.is_empty() => {
                     let which = roll(&mut dice, served.len());
-                    // The callback may have been replied to before, or may belong to an earlier
-                    // connection.
+                    // The chosen callback may have been replied to before, or may belong to an
+                    // earlier connection. The count of callbacks must not change in these cases.
                     backchannel.answering(&served[which].slot);
                     served[which].answered = true;
                 }

@@ -203,7 +203,7 @@ mod suite {
     #[test]
     fn buffers_of_slots_at_rest_are_given_back() -> Test {
         calm();
-        // CAST: The number is small.
+        // CAST: `RESERVE` is small.
         driver::slots(RESERVE as u16 + 4);
         let class = Registration::<Driver>::new()?;
         let client = Client::new(false)?;
@@ -239,7 +239,8 @@ mod suite {
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;
-        // One slot was used since the last call of `trim_slots`.
+        // One slot was used since the last call of `trim_slots`, so the next call does not free
+        // that slot's buffers.
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         client.xprt().trim_slots();
@@ -543,7 +544,7 @@ mod suite {
             let pending = client.get(memory)?;
             let xid = only(&client)?;
             let mut rest = KVec::new();
-            // CAST: The number is a few thousand.
+            // CAST: `data` is a few thousand.
             rest.extend_from_slice(&(data as u32).to_be_bytes(), GFP_KERNEL)?;
             for i in 0..data {
                 rest.push((i % 251) as u8, GFP_KERNEL)?;
@@ -580,7 +581,7 @@ mod suite {
             let xid = only(&client)?;
             // The data of the reply are already in the pages. The message contains the bytes before
             // the data.
-            // CAST: The number is a few thousand.
+            // CAST: `data` is a few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             if (1..5000).contains(&data) {
@@ -602,8 +603,9 @@ mod suite {
         client.end()
     }
 
-    // covers: the length of a verifier, which the RPC client stores once for each flavour, for all
-    // servers.
+    // covers: The RPC client stores the expected length of a verifier once for each security
+    // flavour, for all servers. So the head of a reply can become longer after its memory was
+    // allocated.
     #[test]
     fn a_head_longer_than_its_memory_gets_more() -> Test {
         let client = Alone::new()?;
@@ -619,7 +621,7 @@ mod suite {
             }
             let pending = client.get(memory)?;
             let xid = only(&client)?;
-            // CAST: The number is a few thousand.
+            // CAST: `data` is a few thousand.
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             let shape = pinned.reply();

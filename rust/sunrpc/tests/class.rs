@@ -41,7 +41,7 @@ use xprtrdma_bindings as bindings;
 /// faults do not reach the code.
 const FEW: usize = 4;
 
-/// Returns the numbers of transports and slots that exist.
+/// Returns the number of existing transports and the number of existing slots.
 fn alive() -> (i32, i32) {
     (driver::DRIVERS.load(Relaxed), driver::CALLS.load(Relaxed))
 }
@@ -113,7 +113,8 @@ mod suite {
         calm();
         let class = Registration::<Driver>::new()?;
         let shared = class.common().clone();
-        // A work item that drops the last reference to its own queue.
+        // Queues a work item that drops the last reference to the queue on which the work item
+        // runs.
         let later = |queue: &WorkQueue| -> Result<_> {
             let work = super::super::later::Later::new(shared.clone())?;
             queue.queue().enqueue(work.clone()).map_err(|_| EBUSY)?;

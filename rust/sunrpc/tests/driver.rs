@@ -180,7 +180,8 @@ pub(super) fn fate(fate: Fate) {
     FATE.store(fate as i32, Relaxed);
 }
 
-/// Decrements the countdown. Returns an error when the countdown reaches zero.
+/// Decrements `countdown`, the number of calls until the driver fails. Returns an error when the
+/// number reaches zero.
 fn due(countdown: &Atomic<i32>) -> Result {
     if countdown.load(Relaxed) > 0 && countdown.fetch_sub(1, Relaxed) == 1 {
         Err(EXDEV)
@@ -314,7 +315,7 @@ impl Transport for Driver {
     fn limits(_create: &Create) -> Result<Limits> {
         due(&FAIL_LIMITS)?;
         Ok(Limits {
-            // CAST: `slots` has set this number.
+            // CAST: The function `slots` has stored this number, which is a `u16`.
             slots: SLOTS.load(Relaxed) as u16,
             max_payload: 1 << 16,
             rpc_timeout_ms: 60_000,
@@ -377,7 +378,7 @@ impl Transport for Driver {
             return Err(NotSent::NoCredit);
         }
         SENDS.fetch_add(1, Relaxed);
-        // CAST: The function `fate` has stored this number.
+        // CAST: The function `fate` has stored this number, which is not negative.
         let fate = FATES.get(FATE.load(Relaxed) as usize).copied();
         match fate.unwrap_or(Fate::Answered) {
             Fate::Answered => answer(xprt, call),
@@ -441,7 +442,7 @@ impl Transport for Driver {
     }
 
     fn revoke(_xprt: &Xprt<Self>, call: &Encoded<'_, Self>, leaving: Leaving) {
-        // CAST: `linger` has set this number.
+        // CAST: The function `linger` has stored this number, which is not negative.
         leaving.wait_for_reply(call, LINGER_MS.load(Relaxed) as u32);
         REVOKES.fetch_add(1, Relaxed);
     }

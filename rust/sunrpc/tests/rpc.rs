@@ -68,7 +68,7 @@ impl Lone {
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
     }
 
-    /// Creates a transport for a server of the other address family.
+    /// Creates a transport for a server whose address is of this address family (`AF_*`).
     pub(super) fn of_family(family: u16) -> Result<Self> {
         // SAFETY: The class is registered, or its setup function is that of `Driver` from an
         // earlier registration.
@@ -82,7 +82,7 @@ impl Lone {
         unsafe { Xprt::from_raw(self.0) }
     }
 
-    /// Returns one of the texts for the server's address.
+    /// Returns the server's address as a text in the format `which`.
     pub(super) fn name(&self, which: bindings::rpc_display_format_t) -> &str {
         // SAFETY: The pointer is valid by the type invariant.
         let name = unsafe { bindings::fake_xprt_name(self.0.as_ptr(), which) };
@@ -345,7 +345,7 @@ impl Drop for Client {
 /// Initially all steps of the driver succeed and all counts are zero.
 pub(super) struct Alone {
     client: Client,
-    // This field is dropped after the client.
+    // This field is dropped after the client, because the client's transport belongs to the class.
     class: Registration<Driver>,
 }
 

@@ -38,7 +38,8 @@ mod suite {
         ensure_eq!(of_call(&xids, counter, SECRET), counter);
         xids.include(SECRET);
         ensure!(Xids::is_secret(of_call(&xids, counter, SECRET)));
-        // The RPC client does not set this bit.
+        // The highest bit marks xids from the bag. So the bit is cleared in the xid of a call that
+        // does not use the bag.
         ensure_eq!(of_call(&xids, 1 << 31 | 9, PLAIN), 9);
         Ok(())
     }

@@ -33,7 +33,7 @@ impl<T: Transport> Xprt<T> {
         let flags = unsafe { (*task).tk_flags };
         Some(ConnectLock {
             xprt: NonNull::from(self),
-            // CAST: The flag is a single bit below bit 16.
+            // CAST: The flag `RPC_TASK_SOFTCONN` is a single bit below bit 16.
             for_trial: flags & bindings::RPC_TASK_SOFTCONN as u16 != 0,
         })
     }

@@ -289,8 +289,8 @@ pub(crate) unsafe fn make<S: Service>(
     unsafe { bindings::xprt_get(raw) };
     state.xprt = Some(xprt);
     state.sender = Some(sender);
-    // The connection takes a third reference. The RPC server drops this reference when it frees the
-    // connection.
+    // The connection takes a reference to the transport, too. The RPC server drops this reference
+    // when it frees the connection.
     // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
     // SAFETY: The connection is valid. The code that closes the connection reads this field after

@@ -109,7 +109,7 @@ class Message:
             body = {"rdma_optdir": self.direction, "rdma_opttype": number,
                     "rdma_optinfo": information}
         else:
-            # Version one has no direction.
+            # The header of version one has no direction word.
             body = {"rdma_direction": self.direction,
                     "rdma_reads": [{"position": position, "target": fields(segment)}
                                    for position, segment in self.reads],

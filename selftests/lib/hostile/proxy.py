@@ -196,7 +196,8 @@ class Client(Connection):
         theirs, ours = private(announced), private(own)
         takes, sends = announced_size(theirs, 3), announced_size(ours, 2)
         self.inline = {wire: max(takes, floor) for wire, floor in INLINE_FLOOR.items()}
-        # In version two the client may accept more than this responder announces to send.
+        # In version two the client may accept longer messages than this responder has announced to
+        # send. The responder then keeps to the length that it has announced.
         self.inline[2] = min(self.inline[2], max(sends, INLINE_FLOOR[2]))
         # The version of the client's last call, and whether an answer has already granted credits
         # to the client.
@@ -370,8 +371,9 @@ class Proxy:
         if client not in self.clients:
             return
         if client.short_lived:
-            # The connection must end when it is established. The client's first call can arrive
-            # before the event that reports that the connection is established.
+            # This connection must end as soon as it is established. The client's first call can
+            # arrive before the event that reports that the connection is established, so the call
+            # ends the connection, too.
             self.drop(client)
             return
         try:

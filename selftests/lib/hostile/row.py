@@ -98,7 +98,9 @@ class Row:
     reaction: Reaction
     # number of calls to which the row is applied, or number of times that a single call is sent
     times: int = 1
-    stage: str = "reply"  # "reply": knfsd has replied; "call": knfsd has not seen the call
+    # The time at which the row is applied to a call: "reply" means after knfsd's reply to the call,
+    # "call" means before knfsd gets the call.
+    stage: str = "reply"
     full: bool = False    # whether the row runs in full size only
     protocol: int | None = None  # protocol version for which the row is made; None: every version
 
@@ -121,8 +123,8 @@ class Row:
 SMALL_CALLS = ((rpc.NFS, 3, 18), (rpc.NFS, 4, 1))
 
 
-# The next functions are misbehaviours, which are functions of an `Exchange`, or return
-# misbehaviours.
+# Each of the next functions is a misbehaviour (a function of an `Exchange`) or returns a
+# misbehaviour.
 
 def altered(change, **more):
     """Answers with the result of `change(message, exchange)`, which is a Message or bytes."""

@@ -146,7 +146,7 @@ VERSION_TWO = [
         before(option_of_length(WRAPS, REPLY)), ignored("bad_chunk")),
     Row("direction 2 of an option", "MAL-182", SMALL, before(option(direction=2)),
         ignored("bad_direction")),
-    # A fast client may refuse all of these options.
+    # The number of refused options is not checked: a fast client may refuse all of them.
     Row("flood of options", "MAL-184", SMALL, flood,
         ended("any", ("opt_flood", (1, MESSAGES)), refused=None, refusal="ERR_OPTION")),
     Row("error for the client's error", "MAL-185", SMALL,

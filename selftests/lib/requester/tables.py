@@ -28,7 +28,7 @@ NEW = b"\xa5"
 REPLY_HEAD = 24 + 12 + 5 * 8 + 16
 
 
-# The next functions are misbehaviours, which are functions of a `Client`, or return misbehaviours.
+# Each of the next functions is a misbehaviour (a function of a `Client`) or returns a misbehaviour.
 
 def null(**fields):
     """Builds a NULL call with changed fields of the header."""

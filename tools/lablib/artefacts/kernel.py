@@ -143,7 +143,8 @@ def make(root, choice, target):
     run("preparing the tree for modules", [*make_argv, "modules_prepare"], prepared)
     symvers = one_of(files, f"usr/src/linux-headers-{release}/Module.symvers")
     shutil.copy(symvers, prepared / "Module.symvers")
-    if of == arch.AMD64:  # On other architectures the kernel image contains no vmlinux to extract.
+    # Only on amd64 does the kernel image contain a vmlinux that can be extracted.
+    if of == arch.AMD64:
         # The BTF of modules is created from the BTF in vmlinux.
         shell("extracting vmlinux", 'scripts/extract-vmlinux "$1" > vmlinux',
               target / "vmlinuz", cwd=prepared)

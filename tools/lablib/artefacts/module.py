@@ -89,7 +89,7 @@ def warnings(kernel, clippy=False, variant="client"):
 
 
 def clean():
-    """Deletes all build results, but keeps those of runs."""
+    """Deletes all results of builds, but keeps the results of test runs."""
     build_directory = REPO / "build"
     for path in build_directory.iterdir() if build_directory.exists() else ():
         if path.name != "runs":

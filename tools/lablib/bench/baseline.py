@@ -46,7 +46,7 @@ SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.25, 5)}
 GOALS = {
     "GETATTR": ((2, 1.04), (1, 1, 0.97)),
     "READ 4 KiB": ((2, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((2, 1.04), (0.67, 0.9, 0.97)),
-    # The count of this load depends on the positions of the pages.
+    # The counts of a transfer of one mebibyte depend on the positions of its pages.
     "READ 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)), "WRITE 1 MiB": ((2, 1.04), (0.7, 0.7, 0.99)),
 } | {f"{what} 4 KiB, {depth} at a time": ((2, 1.04), (1, 1, 0.98))
      for what in ("READ", "WRITE") for depth in (16, 64)}
@@ -58,8 +58,9 @@ PROCESSORS = "processors"
 HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
         "contended": (0.5, 0.5)}
-# With these loads the whole kernel may execute at most this part of the instructions that it
-# executes with the in-tree client.
+# The first constant is a pattern of the names of loads. With these loads the whole kernel may
+# execute at most a part of the instructions that it executes with the in-tree client. The second
+# constant is this part.
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 
@@ -136,7 +137,7 @@ def missed_by_many(ours, intree):
 
 
 def record(counts, release, name=RECORD, columns=tuple(TOLERANCE)):
-    """Writes the baseline: a line for each load, with the counts for each of its RPCs."""
+    """Writes the baseline: a line for each load, with the load's counts per RPC."""
     records.write(name, ("release", "load", *columns), [
         (release, load, *(round(counters[column], 3) if column in counters else ""
                           for column in columns)) for load, counters in counts.items()])

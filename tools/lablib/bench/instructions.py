@@ -79,8 +79,9 @@ class Counts:
         """Reads the output. All counts are divided by `rpcs`, the number of RPCs."""
         # number of instructions by (function, module, class)
         self.functions = collections.Counter()
-        self.atomics = collections.Counter()    # number of atomic instructions, by the same keys
-        self.fences = collections.Counter()     # number of fences, by the same keys
+        # number of atomic instructions, by (function, module, class)
+        self.atomics = collections.Counter()
+        self.fences = collections.Counter()     # number of fences, by (function, module, class)
         # How often each block of the transport was executed, by (function, offset, instructions).
         self.blocks = collections.Counter()
         self.lines = {}                         # counts of cache lines, see lines.h
@@ -111,8 +112,8 @@ class Counts:
                 self.calls[name, int(kind)] += times / rpcs
 
     def called(self, *beginnings, kinds=range(REFILL + 1)):
-        """Returns how often functions in these classes were called. The arguments are the
-        beginnings of the functions' names.
+        """Returns how often functions were called whose names begin with one of `beginnings`. Only
+        calls in the classes `kinds` are counted.
         """
         return sum(times for (name, kind), times in self.calls.items()
                    if kind in kinds and name.startswith(beginnings))

@@ -160,7 +160,7 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
 
 
 def called(way):
-    """Returns the name that the output uses for one of the two ways."""
+    """Returns the name that the output uses for a way to use our client."""
     return NAMES.get(way, way)
 
 

@@ -208,7 +208,8 @@ def room(path):
 
 
 def rooms(arrows):
-    """Returns the arrows between rooms, which follow from the arrows between files."""
+    """Returns the arrows (uses) between rooms (folders of files), which follow from the arrows
+    between files."""
     found = {}
     for (a, b), names in arrows.items():
         if room(a) != room(b):
@@ -217,8 +218,8 @@ def rooms(arrows):
 
 
 def storeys(names, arrows):
-    """Returns the storey of each name, and the sets of names that use each other in a circle. The
-    lowest storey is 1."""
+    """Returns the storey of each name, which is one above the highest storey of the names that it
+    uses. The lowest storey is 1. Also returns the sets of names that use each other in a circle."""
     below = {name: {b for a, b in arrows if a == name} for name in names}
     circles = [one for one in strong(below) if len(one) > 1]
     tied = set().union(*circles)
@@ -261,7 +262,7 @@ def strong(below):
 
 
 def circles(names, arrows):
-    """Yields a line for each arrow within a circle."""
+    """Yields a line for each arrow (use) between names that use each other in a circle."""
     for circle in storeys(names, arrows)[1]:
         for (a, b), what in sorted(arrows.items()):
             if a in circle and b in circle:
@@ -277,7 +278,7 @@ def too_long(crates):
 
 
 def floors(level):
-    """Yields the names of each storey, from the highest storey to the lowest."""
+    """Yields the names of each storey (level of use), from the highest storey to the lowest."""
     for floor in sorted(set(level.values()), reverse=True):
         yield sorted(name for name, at in level.items() if at == floor)
 
@@ -316,7 +317,8 @@ def picture(crates, arrows):
 
 
 def complaints(rust=REPO / "rust"):
-    """Returns a line for each arrow that points up, and for each file that is too long."""
+    """Returns a line for each arrow (use) that points up, from a lower file to a higher file, and
+    for each file that is too long."""
     crates = Crates(rust)
     arrows = crates.arrows()
     names = {file.short(rust) for file in crates.files.values()}
@@ -325,7 +327,8 @@ def complaints(rust=REPO / "rust"):
 
 
 def show():
-    """Implements `tools/lab arrows`: prints everything, and fails if an arrow points up."""
+    """Implements `tools/lab arrows`: prints all arrows (uses) between files, and fails if an arrow
+    points up, from a lower file to a higher file."""
     crates = Crates(REPO / "rust")
     arrows = crates.arrows()
     for (a, b), names in sorted(arrows.items()):

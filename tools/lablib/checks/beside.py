@@ -103,7 +103,7 @@ class Found:
 
 def worse(intree, ours):
     """Returns the cases that never fail with the in-tree client, and that fail with our client or
-    are missing there."""
+    are missing in its results."""
     failing = [name for name in ours.failures if name not in intree.failures]
     return sorted(failing) + [f"{name}: not run" for name in dict.fromkeys(intree.groups)
                               if name not in ours.groups]

@@ -158,8 +158,8 @@ def run(parts, spec):
         with contextlib.ExitStack() as stack:
             lane = None
             if beside:
-                # The modules are built once here, so that the two processes do not build them at
-                # the same time.
+                # The modules are built once here. Otherwise this process, and the process that
+                # checks the parts beside, would build them at the same time.
                 prepare(spec, [part, *beside])
                 say(f"checking beside: {', '.join(beside)} (output in {LOG})")
                 lane = stack.enter_context(Lane(beside, spec))
@@ -354,7 +354,8 @@ def restarts(spec, _part):
 
 
 def debug(spec, part):
-    """Runs a part's selftests on the debug kernel, then restarts the client machine there."""
+    """Runs a part's selftests on the debug kernel. Then tests restarts of the client machine with
+    the debug kernel."""
     tally = machines(spec, part)
     tally.add(shutdown.run(spec, debug=True))
     return tally

@@ -172,7 +172,8 @@ def modules(name):
 
 
 def declared(path, files):
-    """Returns whether one of the files declares the last item of the path, in the type before it.
+    """Returns whether one of the files declares the last item of the path. If a type precedes this
+    item in the path, the item must be declared in that type.
     """
     *before, last = path
     if before and before[-1][0].isupper():

@@ -169,8 +169,8 @@ class Builder:
 
 
 def replace(source, target):
-    """Replaces a directory by a copy of another directory. If the copy is interrupted, the
-    directory is not an incomplete copy."""
+    """Replaces a directory by a copy of another directory. If the copying is interrupted, no
+    incomplete copy is left in place of the directory."""
     making = target.with_name(f"{target.name}.tmp")
     cache.remove(making)
     shutil.copytree(source, making, symlinks=True)

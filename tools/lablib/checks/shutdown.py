@@ -80,7 +80,8 @@ def restart(session, way):
     def sink(_kind, data):
         said.extend(data)
         if b"going down" in said and not began:
-            # The last output of a machine may be lost, so the machine waits for this answer.
+            # The last output of a machine may be lost. So the machine prints "going down", and
+            # restarts only after this answer has arrived.
             began.append(time.monotonic())
             commands[0].write(b"\n")
 

@@ -57,7 +57,7 @@ class Words:
         return int.from_bytes(self.take(8, what))
 
     def choice(self, values, what):
-        """Reads an enum; other values are not valid XDR (4.3)."""
+        """Reads an enum. A value that is not in `values` is not valid XDR (4.3)."""
         value = self.word(what)
         if value not in values:
             raise Malformed(f"{what} {value}")
@@ -320,7 +320,8 @@ class Judgement:
     """The judgement of all connections of version two."""
 
     def __init__(self, connections, longest=INLINE):
-        """Judges `connections`, which are lists of `Sent`, of at most `longest` bytes."""
+        """Judges `connections`, which contains a list of `Sent` for each connection. A message may
+        have at most `longest` bytes."""
         self.connections = []
         for messages in connections:
             connection = Connection(longest)
@@ -330,7 +331,8 @@ class Judgement:
         self.messages = sum(len(connection.lines) for connection in self.connections)
         self.counts = sum((connection.counts for connection in self.connections),
                           collections.Counter())
-        # This number does not include calls that may have no answer in normal operation.
+        # The number of calls and options without an answer. Calls that may have no answer in normal
+        # operation are not included.
         self.unanswered = sum(len(connection.open - connection.parting)
                               for connection in self.connections)
         self.complaints = [complaint for connection in self.connections

@@ -112,8 +112,8 @@ class Line:
             except BlockingIOError:
                 break
             except OSError:
-                # The reader has closed its end. The line is closed when the agent reads the end of
-                # file.
+                # The reader has closed its end of the connection, so the queued data are discarded.
+                # The agent closes the connection when it reads the end of file.
                 self.queue.clear()
                 break
             del self.queue[:sent]
@@ -371,7 +371,8 @@ def be_init():
 
 def main():
     os.environ.update(ENVIRONMENT)
-    # In an installed system the agent is a service.
+    # In an installed system the agent is a service and not the first process. It then does not set
+    # up the machine.
     if os.getpid() == 1:
         be_init()
     # Kernel messages of all levels go to the console, so that a kernel report is complete.

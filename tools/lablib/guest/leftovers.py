@@ -15,8 +15,8 @@ from ..machine import judge
 PATIENCE_SECONDS = 15
 # Taint of out-of-tree and unsigned modules, and of a debug kernel that contains KUnit.
 ALLOWED_TAINT = 1 << 12 | 1 << 13 | 1 << 18
-# Debian's kernel taints itself, and logs this, when a program such as stress-ng can block other
-# programs by means of fanotify. Other reasons for this taint are not allowed.
+# Debian's kernel taints itself, and logs the text FANOTIFY, when a program such as stress-ng can
+# block other programs by means of fanotify. Other reasons for this taint are not allowed.
 AUXILIARY, FANOTIFY = 1 << 16, "Using fanotify permission checks"
 # Taint of a kernel that has printed a warning.
 WARNED = 1 << 9

@@ -201,7 +201,7 @@ class Bed:
                 for threads in THREADS if threads >= fewest for write in (0, 1)]
 
     def single(self):
-        """Returns loads with one operation at a time and one RPC for each."""
+        """Returns loads with one operation at a time and one RPC for each operation."""
         return [self.getattr(128), *(self.transfer(128, 4 * KIB, write) for write in (0, 1)),
                 *(self.transfer(32, MIB, write) for write in (0, 1))]
 
@@ -237,7 +237,7 @@ class Bed:
 
     def outstanding(self):
         """Returns pairs (number of reads at a time, load) of small reads. The highest number is the
-        maximum of a connection.
+        maximum number of calls that a connection can have at a time.
         """
         return [(depth, self.transfer(2048, 4 * KIB, 0, depth))
                 for depth in (1, 16, 64, 256, 1024)]

@@ -87,7 +87,8 @@ class Session:
         self.stock = kernel.get(base, plan.spec)
         server = self.stock
         if plan.server or not self.stock.package:
-            # A kernel tree of the user may lack what a server needs.
+            # A kernel tree of the user may lack what a server needs, so the server gets another
+            # kernel.
             server = kernel.get(base, plan.server)
         self.kernel = kernel.debug(base, self.stock) if plan.debug else self.stock
         if plan.debug and (plan.serving == "ours" or plan.alike) and not plan.server:
@@ -98,7 +99,8 @@ class Session:
                    "upstream" if plan.debug else "upstream-rxe")
         self.module = (module.build(base, self.kernel, variant=variant)
                        if plan.client == "ours" else None)
-        # The suites test the usual code, so they do not build for a patched kernel.
+        # The KUnit suites test the code for an unpatched kernel, so they do not build for a patched
+        # kernel.
         self.suites = (module.build(base, self.kernel, variant="suites")
                        if plan.suites and not plan.upstream else None)
         serving = (module.build(base, server, variant="server")

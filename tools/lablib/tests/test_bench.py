@@ -212,7 +212,8 @@ class Baseline(unittest.TestCase):
         self.assertEqual(list(baseline.rises(before, before, baseline.SERVED)), [])
         more = {load: row | {"transport": row["transport"] * 1.1} for load, row in before.items()}
         found = list(baseline.rises(before, more, baseline.SERVED))
-        # The counts for a transfer of one mebibyte may differ by more.
+        # A rise of 10 % is reported for every load except transfers of one mebibyte, whose counts
+        # may rise by more.
         self.assertEqual(len(found), len([load for load in before if "1 MiB" not in load]))
         for kernel, lines in ((96, 0), (98, 1)):
             self.assertEqual(len(list(baseline.missed_by_server(

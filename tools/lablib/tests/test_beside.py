@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The output of other projects' programs is read correctly, and failures with ours only are found.
+"""The output of other projects' programs is read correctly, and failures that occur only with our
+client or our server are found.
 """
 
 import re

@@ -109,7 +109,8 @@ class Codec(unittest.TestCase):
         self.assertEqual(lie, word(7, 1, message.GRANT, 0, REPLY, 0, 0, 0) + b"abcd")
 
     def test_words_keep_their_meaning_in_either_version(self):
-        """A row that changes the word of a list changes it in both versions."""
+        """A row that changes the word of a chunk list changes the word of the same list in both
+        versions."""
         for wire in message.LAYOUTS:
             answer = Message(7, wire, payload=bytes(8))
             for number, name in ((4, "reads"), (5, "writes"), (6, "reply")):

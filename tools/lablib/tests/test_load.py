@@ -91,7 +91,7 @@ class Noticing(unittest.TestCase):
     def test_the_readers_look_too(self):
         writer = self.load.crew.workers[1]
         with self.assertRaisesRegex(AssertionError, "file 1: first difference"):
-            # On a busy machine the writer needs time to check.
+            # On a busy machine it may take some time until the writer checks the damaged block.
             deadline = time.monotonic() + 60
             while not writer.ended() and time.monotonic() < deadline:
                 self.spoil(7 * SIZE, bytes(SIZE))

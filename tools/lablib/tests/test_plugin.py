@@ -172,7 +172,8 @@ class Orders(Compiled):
         ("f0 83 44 24 fc 01", 1),      # lock addl $1,-4(%rsp)
         ("0f ae f0", 2), ("0f ae e8", 2), ("0f ae f8", 2),
         ("0f ae 00", 0),               # fxsave (%rax)
-        # the first instruction with 3e in place of lock, for one processor
+        # The first of these instructions, with the prefix 3e in place of lock: the kernel replaces
+        # the prefix if there is only one processor.
         ("3e 48 0f b1 0a", 0),
         ("c3", 0),
     )

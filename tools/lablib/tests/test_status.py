@@ -166,7 +166,7 @@ class Judging(unittest.TestCase):
         level, text = said({"used": 4}, {"used": 5, "pending": 5})
         self.assertEqual(level, "warning")
         self.assertIn("5 calls are with the server, and it has answered none", text)
-        # A single reading of the files is not enough for this conclusion.
+        # A single reading of the files is not enough to conclude that the server does not answer.
         self.assertEqual(said({"used": 4}, {"used": 4}, 0)[0], "ok")
 
     def test_a_dead_server_with_its_reason(self):
@@ -184,7 +184,7 @@ class Judging(unittest.TestCase):
                 "more": "device event: port active, 90.5 s ago\n"
                         "device event: port down, 2.0 s ago\n"}
         text = said(down, down)[1]
-        # This conclusion comes before all conclusions about the server.
+        # The conclusion that the port is down comes before all conclusions about the server.
         own = "this host's RDMA device told: port down, 2.0 s ago: look at this host's port"
         self.assertEqual(text[:len(own)], own)
         self.assertIn("no connection (connecting); 1 calls", text)
@@ -360,10 +360,9 @@ class Command(unittest.TestCase):
         down = {"connected": False, "phase": "connecting", "tasks": 2}
         for wanted, found in (
                 (0, self.status_of()),
-                # In this case the worst level is a note about connections that have ended.
+                # A connection that has ended is only a note, so the exit status is 0.
                 (0, self.status_of(more="disconnect: epoch 1, idle, after 90 ms\n")),
-                # In the first of these cases the worst level is a warning, in the second it is an
-                # error.
+                # A dead rail is a warning. A mount without a connection is an error.
                 (1, self.status_of(more="rail: a (rxe0/1) to b: dead for 1.0 s, 0 connections\n")),
                 (2, self.status_of(**down)),
                 # It is an error if a mount that was named on the command line does not exist.

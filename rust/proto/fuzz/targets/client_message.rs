@@ -201,7 +201,8 @@ fn admitted(
     let call = call.park().resume(message).expect("the same message");
     assert!(call.len() <= terms.longest_call && call.landing() <= call.len());
     let offered: Vec<Segment> = lists.reads.clone().map(|entry| entry.segment).collect();
-    // These ranges of the landing area together cover each byte once.
+    // Ranges of the landing area, the memory in which the message is assembled. Together these
+    // ranges cover each byte of the landing area once.
     let mut ranges = Vec::new();
     for read in call.reads() {
         assert!(read.length > 0);
@@ -228,7 +229,8 @@ fn admitted(
         end += length;
     }
     assert_eq!(end, call.landing());
-    // The client's memory may contain any bytes; here it contains the end of the message.
+    // The client's memory may contain any bytes. Here the end of the message serves as the bytes
+    // that were fetched from the client's memory.
     let front = &message[message.len() - message.len().min(64)..];
     if let Ok(call) = call.fetched(front) {
         replied(&call, lists, terms, choice);

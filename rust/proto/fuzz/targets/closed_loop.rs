@@ -245,7 +245,8 @@ impl Loop {
         } else {
             Version::V2
         };
-        // In version two both ends accept 4096 bytes, whether or not they announce that.
+        // In version two both ends accept messages of 4096 bytes, whether or not they announce that
+        // size.
         let least = match version {
             Version::V1 => 1024,
             Version::V2 => 4096,
@@ -522,7 +523,8 @@ impl Loop {
         let ticket = self.grant.begin(Some(call.credits())).expect("a credit");
         let xid = call.xid().0;
         let call = call.admit(&self.responder).expect("admitted");
-        // The test fetches only the front of the landing area.
+        // The test fetches only the front of the landing area, the memory in which the message is
+        // assembled.
         let mut front = Vec::new();
         for read in call.reads() {
             let memory = &mut self.find(xid).memory;

@@ -32,7 +32,7 @@ use xprtrdma_proto::{
     wc::WcStatus, //
 };
 
-/// Maximum time that any step may wait for the clock, with the default configuration.
+/// Maximum time from now to the next deadline of the state machine, with the default configuration.
 const LONGEST_WAIT: Millis = Millis::from_secs(300);
 
 /// The resources that the driver holds.

@@ -9,7 +9,8 @@ use xprtrdma_proto::{
     Version, //
 };
 
-/// Returns the first position with the identifier and version 1, found by a simple search.
+/// Returns the private data that begin with the first occurrence of the RFC 8797 identifier and
+/// format version 1. A simple search finds this occurrence.
 fn reference(data: &[u8]) -> Option<PrivateData> {
     let size = |code: u8| (u32::from(code) + 1) * 1024;
     (0..data.len()).find_map(|at| match data[at..] {
@@ -42,7 +43,8 @@ pub fn run(data: &[u8]) {
         assert!((1024..=MAX_SIZE).contains(&peer.send_size));
         assert_eq!(PrivateData::find(&peer.encode()), Some(peer));
     }
-    // The announced sizes never exceed the given sizes, whatever these are.
+    // This end never announces a larger size than its own size. But an own size below 1024 bytes is
+    // announced as 1024 bytes.
     if let Some(bytes) = data.first_chunk::<8>() {
         let [a, b, c, d, e, f, g, h] = *bytes;
         let own = PrivateData {

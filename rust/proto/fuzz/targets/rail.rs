@@ -100,7 +100,8 @@ pub fn run(data: &[u8]) {
     world.finish();
 }
 
-/// Checks that any text is either accepted or refused with a sentence.
+/// Checks that any text is either accepted or refused. The message of a refusal must begin with a
+/// quotation mark.
 fn text(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match Locals::parse(&text) {
@@ -127,7 +128,7 @@ fn is_live(view: &View) -> bool {
     !matches!(view.standing, Standing::Dead | Standing::Gone)
 }
 
-/// Returns a local address and device for each number.
+/// Returns the local address and the device that stand for this number.
 fn end(number: u8, prefix_len: u8) -> Local {
     Local {
         addr: IpAddr::V4(Ipv4Addr::new(10, number, 0, 2)),

@@ -163,8 +163,8 @@ struct Side {
     link: Option<Link>,
     /// Whether the peer has said that it does not support version 2.
     lacking: bool,
-    /// Time at which the peer last gave an answer to a version probe that a peer with version 2
-    /// never gives.
+    /// Time at which the peer last answered a version probe in a form that a peer with version 2
+    /// never uses.
     doubted: Option<Time>,
     /// The calls that wait for a connection or for a credit.
     unsent: Vec<Waiting>,

@@ -218,7 +218,8 @@ pub fn segments(lengths: &[u32]) -> Vec<Segment> {
         .collect()
 }
 
-/// Classifies a message without a backchannel. The message must be a Reply.
+/// Classifies a message on a connection without a backchannel. Returns the Reply, and panics if the
+/// message is not a Reply.
 pub fn reply_of(bytes: &[u8], version: Version) -> Reply<'_> {
     match xprtrdma_proto::classify(bytes, version, false) {
         Inbound::Reply(reply) => reply,
@@ -226,7 +227,8 @@ pub fn reply_of(bytes: &[u8], version: Version) -> Reply<'_> {
     }
 }
 
-/// Returns the final outcome of a message for a call that waits for [`XID`].
+/// The final outcome of a received message: after its classification, and for a Reply after the
+/// comparison with its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     Judged(Verdict),

@@ -359,7 +359,8 @@ fn the_callers_timeout_bounds_the_whole_attempt() {
         let epoch = rig.epoch();
         let timeout = Millis::new(bound.min(500));
         assert_eq!(actions, [Action::ResolveAddr { epoch, timeout }]);
-        // Half of the time is spent on the address; the route gets the remaining time.
+        // Address resolution takes half of its time limit. Route resolution gets the remaining time
+        // of the attempt, up to five seconds.
         let timeout = Millis::new(bound.min(5_000));
         rig.advance(timeout.get() / 2);
         let left = Millis::new((bound - timeout.get() / 2).min(5_000));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Random sequences of events for a transport, compared with a model. The simulated drivers also
-//! break the rules.
+//! Random sequences of events for a transport, compared with a model. In one of the tests the
+//! simulated driver also breaks the rules for drivers: it reports steps that the transport did not
+//! request.
 
 use crate::rig::{
     Rig,
@@ -67,7 +68,7 @@ fn random_events_never_break_a_promise() {
             rig.conn.handle(event, rig.now);
             model.check_move(event, before, epoch, &rig)?;
             let after = rig.conn.phase();
-            // The cookie changes exactly when a connection is established or ends.
+            // The connect cookie changes exactly when a connection is established or ends.
             let came_or_went = (before == Phase::Up) != (after == Phase::Up);
             prop_assert_eq!(rig.conn.cookie() != cookie, came_or_went);
             for _ in 0..step.polls {
@@ -177,7 +178,7 @@ struct Model {
     established: bool,
     /// Whether the driver must tear down the current connection, and has not reported that yet.
     ordered: bool,
-    /// Whether the RPC layer waits for an attempt that was torn down.
+    /// Whether an attempt was torn down since the RPC layer was last told of a failure.
     failing: bool,
     ever: bool,
     bound: bool,
@@ -305,7 +306,8 @@ struct Step {
     to_deadline: bool,
     /// Number of actions that the driver takes before the next event.
     polls: u8,
-    /// The epoch of the event, relative to the current epoch.
+    /// The epoch of the event is this number less than the current epoch. An epoch identifies a
+    /// connection attempt and the resulting connection.
     age: u32,
     what: What,
 }

@@ -128,7 +128,7 @@ fn timers_of_calls_side_by_side_count_once() {
             assert_eq!(timer(&mut rig, 60, heard), None);
             rig.advance(400);
         }
-        // 128 calls were sent within 51 seconds.
+        // The 128 calls were sent within 51 seconds, so their timers count as one timer.
         rig.advance(60_000 - 128 * 400 + round);
     }
     assert_eq!(timer(&mut rig, 60, heard), Some(Cause::Unserved));
@@ -246,7 +246,8 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
         assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
         assert_eq!(rig.event(Event::KeepaliveNotSent(epoch)), []);
         rig.advance(SUSPICION.get());
-        // In the first case a Send has completed since the probe could not be sent.
+        // In the first case a Send has completed after the driver reported that it could not send
+        // the probe.
         let heard = if alive {
             begin.after(Millis::new(400))
         } else {
@@ -368,8 +369,8 @@ fn a_late_look_at_a_probe_is_excused_once() {
     }
 }
 
-// After the host was suspended, a step of an attempt gets more time, because an answer may have
-// arrived.
+// After the host was suspended, a step of an attempt gets more time, because an answer that arrived
+// may not have been handled yet.
 #[test]
 fn a_late_look_at_an_attempt_is_excused_once() {
     for stage in Rig::STAGES {
@@ -391,7 +392,7 @@ fn a_late_look_at_an_attempt_is_excused_once() {
         rig.advance(60_000);
         assert!(matches!(rig.tick()[..], [Action::TearDown { .. }]));
     }
-    // An answer of the peer that arrives after the long pause is accepted.
+    // An answer of the peer that is handled only after the suspension is accepted.
     let mut rig = Rig::new(Config::default());
     rig.reach(Phase::Connecting);
     rig.advance(100_000);

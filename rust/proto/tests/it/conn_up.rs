@@ -89,7 +89,8 @@ fn every_loss_is_one_disconnect_with_its_cause() {
             entry.map(|e| (e.at, e.lasted)),
             Some((rig.now, Millis::new(70)))
         );
-        // Later events of the same connection have no effect.
+        // After the first event that ends a connection, further events of the same connection have
+        // no effect.
         for more in ALL_CAUSES {
             assert_eq!(rig.event(Event::Lost(epoch, more)), []);
         }
@@ -120,7 +121,8 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
     let actions = rig.event(Event::Close(Cause::Forced));
     assert!(matches!(actions[..], [Action::Disconnect { epoch, .. }] if epoch == first));
     assert!(rig.conn.is_ending(first));
-    // The RPC client has closed the connection, although the machine did not request that.
+    // The RPC client has closed the connection, although the connection's state machine did not
+    // request that.
     rig.event(Event::TornDown(first));
     assert!(!rig.conn.is_ending(first));
     for stage in Rig::STAGES.into_iter().chain([Phase::Up]) {
@@ -345,7 +347,8 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
         rig.event(Event::Lost(epoch, Cause::PeerClosed));
         rig.event(Event::TornDown(epoch));
     };
-    // A loss without any large Send says nothing about sizes.
+    // If no large Send was posted on a connection, the loss of that connection does not limit the
+    // inline size of the next connection.
     for _ in 0..3 {
         assert_eq!(rig.connect(), None);
         lose(&mut rig);
@@ -378,7 +381,7 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
     let condemned = rig.now;
     assert_eq!(rig.connect(), Some(1024));
     lose(&mut rig);
-    // Ten minutes later the advertised size is tried again.
+    // Ten minutes after the inline size was limited, the advertised size is tried again.
     rig.now = condemned.after(Millis::from_secs(599));
     assert_eq!(rig.connect(), Some(1024));
     lose(&mut rig);
@@ -406,7 +409,8 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     assert_eq!(rig.look(rig.now, start, false), []);
     assert_eq!(rig.event(Event::Close(Cause::Idle)), []);
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // All other causes still close the connection.
+    // While the backchannel is bound, a close request with any cause except `Idle` closes the
+    // connection.
     let mut other = Rig::new(config);
     other.connect();
     other.event(Event::Backchannel { bound: true });

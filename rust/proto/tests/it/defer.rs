@@ -38,7 +38,7 @@ struct World {
 }
 
 impl World {
-    /// Returns a world whose send queue is full of items that other users posted.
+    /// Returns a simulated send queue, which is full of items that other users posted.
     fn new(script: u32) -> Self {
         Self {
             script: Cell::new(script),

@@ -44,8 +44,8 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, rng)
 }
 
-/// Returns whether the RPC client may send another call. Each call in flight uses a part of the
-/// window.
+/// Returns whether the RPC client may send another call. Each call in flight uses 256 units of the
+/// RPC congestion window.
 fn may_send(credits: &ForwardCredits, in_flight: u32) -> bool {
     u64::from(in_flight) << 8 < credits.cwnd()
 }
@@ -74,7 +74,7 @@ fn an_abandoned_call_keeps_its_credit() {
     credits.abandon();
     credits.abandon();
     assert_eq!((credits.cwnd(), credits.abandoned()), (256, 2));
-    // The client still requests the same number of credits.
+    // Abandoned calls do not change the number of credits that the client requests.
     assert_eq!(credits.request(), Credits(8));
     assert!(may_send(&credits, 0));
     assert!(!may_send(&credits, 1));
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// Number of calls without a reply, whether or not a task waits for them.
+    /// Number of calls that have no reply yet, including abandoned calls, for which no task waits.
     fn with_the_server(&self) -> u32 {
         self.in_flight + self.abandoned
     }

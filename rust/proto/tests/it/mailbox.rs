@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests which events are stored for the worker of a connection attempt, and which events are
-//! passed to the machine at once.
+//! passed to the connection's state machine at once.
 
 use crate::rig::{
     Rig,
@@ -54,7 +54,7 @@ fn events(epoch: Epoch, cookie: u32) -> Vec<Event> {
 }
 
 /// Returns a mailbox whose worker has brought a connection attempt to the phase `phase`, and has
-/// not yet taken the next action of the machine.
+/// not yet taken the next action of the state machine.
 fn attempt(phase: Phase) -> (Mailbox, Time) {
     let mut rig = Rig::new(Config::default());
     let mut mailbox = Mailbox::new(rig.conn.clone());
@@ -141,8 +141,8 @@ fn an_event_before_the_worker_is_over_when_it_comes() {
     }
 }
 
-/// If a worker stops while events are stored for it, the machine handles these events before any
-/// other event.
+/// If a worker stops while events are stored for it, the state machine handles these events before
+/// any other event.
 #[test]
 fn what_a_worker_leaves_comes_first() {
     let (mut mailbox, now) = attempt(Phase::Up);
@@ -172,7 +172,8 @@ fn what_a_worker_leaves_comes_first() {
         ]
     ));
     assert!(mailbox.conn.history().iter().all(|entry| entry.useful));
-    // The worker has stopped, so from now on a thread passes its event directly to the machine.
+    // The worker has stopped, so from now on a thread passes its event directly to the state
+    // machine.
     assert_eq!(mailbox.next_event(), None);
     let closed = mailbox.deliver(Event::Close(Cause::Forced), now);
     assert_eq!(closed, Some([NOTHING; 4]));

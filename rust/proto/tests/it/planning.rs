@@ -668,7 +668,8 @@ fn headers_are_as_long_as_the_formula_says() {
     // fits.
 }
 
-/// The usual headers of version 1 are encoded by separate code.
+/// The usual headers of version 1 are encoded by separate code. So this test compares headers of
+/// version 1 with headers of version 2.
 #[test]
 fn a_header_has_the_same_lists_in_both_versions() {
     let segment = |n: u32| Segment {

@@ -52,7 +52,7 @@ fn front(version: Version, procedure: u32, direction: u32) -> Vec<u32> {
     words
 }
 
-/// Returns the expectation of a call, and the words of a matching Reply.
+/// Returns descriptions of the replies that calls expect, each with the words of a matching Reply.
 fn usual(version: Version) -> Vec<(Expected<'static>, Vec<u32>)> {
     let (msg, nomsg) = (front(version, 0, REPLY), front(version, 1, REPLY));
     let rpc = [XID, REPLY, 0, 0, 0, 0];
@@ -104,7 +104,8 @@ fn agrees(bytes: &[u8], version: Version, expected: Expected<'_>) -> bool {
     found.is_some()
 }
 
-/// Returns all expectations of both protocol versions, each with a matching Reply.
+/// Returns all descriptions of expected replies, in both protocol versions, each with a matching
+/// Reply.
 fn all_usual() -> impl Iterator<Item = (Version, Expected<'static>, Vec<u32>)> {
     BOTH.into_iter().flat_map(|version| {
         usual(version)

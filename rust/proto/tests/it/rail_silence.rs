@@ -314,8 +314,8 @@ fn only_calls_that_wait_make_silence_suspicious() {
     let mut rails = Rails::new(3);
     rails.update(&pairs(2), at(0));
     let (mut seat, choice) = rails.take(None, false, at(0)).unwrap();
-    // Each check that finds a call in flight finds a call that was sent after the check before. So
-    // no call waits for long.
+    // Only every second check finds a call in flight, so each of these calls was sent after the
+    // previous check. So no call waits for long.
     for second in 1..60 {
         let (heard, now) = (at(1000 * second - 10), at(1000 * second));
         rails.watch(&mut seat, second % 2 == 0, heard, now);

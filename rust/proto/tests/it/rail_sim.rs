@@ -597,8 +597,8 @@ fn whatever_fails_the_end_is_even() {
     }
 }
 
-// Rails: connections leave a rail that is no longer in the tables, at a limited rate. They do not
-// leave rails that work.
+// Rails: connections leave a rail that is no longer configured, at a limited rate. Connections on
+// the other rails stay there.
 #[test]
 fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     let mut world = World::new(3, 12, 7);

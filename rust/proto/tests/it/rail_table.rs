@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The texts that an administrator may write about rails, and the messages about mistakes.
+//! The texts with which an administrator configures rails, and the error messages about mistakes in
+//! these texts.
 
 use std::net::IpAddr;
 use xprtrdma_proto::{
@@ -119,7 +120,8 @@ fn a_wrong_local_end_is_refused_with_a_sentence() {
     }
 }
 
-// Rails: a group is symmetric, and does not affect other addresses.
+// Rails: a group lists the addresses of one server. For each address of a group, the table returns
+// the other addresses of the group. For an address that is in no group, the table returns nothing.
 #[test]
 fn a_group_tells_the_other_addresses_of_a_server() {
     let text = "192.0.2.1=198.51.100.1=2001:db8::1 203.0.113.1=203.0.113.2\n";
@@ -139,7 +141,8 @@ fn a_group_tells_the_other_addresses_of_a_server() {
     assert_eq!(Servers::parse(" ,\n").unwrap(), Servers::NONE);
 }
 
-// Rails: an address of another server in a group would make the client send data to that server.
+// Rails: a wrong group of server addresses is refused. An address of another server in a group
+// would make the client send data to that server.
 #[test]
 fn a_wrong_group_is_refused_with_a_sentence() {
     for (text, told) in [
@@ -164,7 +167,8 @@ fn a_wrong_group_is_refused_with_a_sentence() {
     }
 }
 
-// Rails: tables have limited space, and the message names the limit.
+// Rails: the tables have limited space. If a text has too many entries, the error message names the
+// limit.
 #[test]
 fn full_tables_are_read_and_fuller_ones_refused() {
     let locals = |count: usize| {

@@ -337,7 +337,7 @@ fn replies_derived_from_the_offer_are_judged() {
             },
         )
         .unwrap();
-    // Both implementations must accept some messages and refuse others.
+    // Both implementations of the rules for chunks must accept some messages and refuse others.
     assert!(accepted.get() > 4000);
     assert!(refused.get() > 4000);
 }

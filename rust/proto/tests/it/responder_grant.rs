@@ -227,7 +227,8 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     served.call(1).unwrap();
     // All Calls for which the client had credits have arrived, so one more Call is refused.
     assert_eq!(served.call(1), Err(Overdrawn::Overrun));
-    // The result is the same if the grant grows again before these Calls arrive.
+    // If the client sends one Call more than it has credits for, this Call is refused even if the
+    // grant grows again before the Calls arrive.
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(1).unwrap();
@@ -417,8 +418,8 @@ fn a_client_that_takes_no_answer_is_overrun() {
     };
     let mut served = Served::new(bounds);
     assert_eq!(served.burst(1), 8);
-    // The client sends Calls, and the responses find no space. The grant limits the number of
-    // waiting responses.
+    // The client sends Calls, but the send queue has no space for the responses. The grant limits
+    // the number of waiting responses.
     let mut unsent = Vec::new();
     for _ in 0..10 {
         assert_eq!(served.call(8), Ok(()));

@@ -117,7 +117,7 @@ fn a_reply_repeats_the_xid_and_has_no_read_list() {
     assert_eq!(header(&reply), returned(MSG, &[], None));
     assert_eq!(inline(&reply), [(0, 100)]);
     assert_eq!(writes(&reply), []);
-    // The byte vectors use this version. Each reply has the version of its Call.
+    // Each reply has the version of its Call. The Calls of these byte vectors have version one.
     for (call, answer, marks, total) in [
         ("E01", "E02", vec![], 24),
         ("E04", "E05", vec![span(128, 6001)], 6132),
@@ -401,8 +401,8 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
         ([span(MIN_ACCEPTED, 8), span(40, 8)], 2),
         ([span(26, 8), span(41, 8)], 0),
         ([span(24, u32::MAX), span(u32::MAX - 3, 8)], 0),
-        // Cases: the second mark overlaps the pad of the first mark, is behind the pad, or precedes
-        // the first mark.
+        // Cases of two marked ranges: the second range overlaps the pad of the first range, is
+        // behind the pad, or precedes the first range.
         ([span(40, 9), span(48, 4)], 1),
         ([span(40, 9), span(52, 4)], 2),
         ([span(60, 9), span(40, 4)], 1),
@@ -429,8 +429,8 @@ fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
     };
     assert_eq!(data_of(span(44, 8), word), span(44, 8));
     assert_eq!(data_of(span(40, 8), word), span(44, 8));
-    // A marked range becomes empty if no length word matches its length, or if the range is outside
-    // the reply.
+    // A range that the driver has marked as a result becomes empty if no length word matches the
+    // length of the range, or if the range is outside the reply.
     assert_eq!(data_of(span(44, 7), word), span(44, 0));
     assert_eq!(data_of(span(52, 9), word), span(52, 0));
     assert_eq!(data_of(span(0, 4), word), span(0, 0));

@@ -40,7 +40,8 @@ use xprtrdma_proto::{
 
 const XIDS: [Xid; 3] = [Xid(1), Xid(2), Xid(3)];
 
-/// Returns the terms of a connection of version one with this inline threshold for replies.
+/// Returns the message limits of a connection that uses protocol version one and this inline
+/// threshold for replies.
 fn terms(reply_threshold: u32) -> Terms {
     Terms {
         reply_threshold,

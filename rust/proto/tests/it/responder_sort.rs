@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a responder classifies messages, and which errors it sends before it looks at anything else.
+//! How a responder classifies messages, and which errors it sends before it looks up or takes any
+//! resource.
 
 use crate::{
     common::{
@@ -338,7 +339,7 @@ fn an_error_repeats_the_xid_and_carries_the_grant() {
     assert_eq!(answer[..20], words(&[XID, 1, 9, ERROR, 2]));
     let mut short = [0; 27];
     assert_eq!(refusal.encode(granted(9), &mut short), Err(Error::NoSpace));
-    // The byte vectors contain both errors.
+    // The byte vectors contain an error message with ERR_VERS and an error message with ERR_CHUNK.
     for id in ["E11", "E12"] {
         let vector = named(id);
         let range = vector.decoded["err"] == 1;
@@ -371,7 +372,7 @@ fn the_calls_of_the_byte_vectors_are_calls() {
             other => assert!(!is_call, "{id}: {other:?}"),
         }
     }
-    // The responder does not accept the procedures of version two here.
+    // These messages of version two are refused, because this responder accepts only version one.
     for id in ["E20", "E25", "E26"] {
         let vector = named(id);
         assert!(matches!(

@@ -46,8 +46,8 @@ fn at(offset: u64, length: u32) -> Segment {
     }
 }
 
-/// Performs the steps of a driver, and returns the assembled message. If no step writes a byte, the
-/// test detects that.
+/// Performs the steps of a driver, and returns the assembled message. The test fails if some byte
+/// of the message is written by no step.
 fn assembled(call: &Call<'_, Admitted>) -> Vec<u8> {
     let mut area: Vec<Option<u8>> = vec![None; call.landing() as usize];
     let mut place = |to: u32, bytes: &mut dyn Iterator<Item = u8>| {
@@ -145,8 +145,8 @@ fn odd_chunks_without_their_pads_make_the_message_that_was_meant() {
     assert_eq!(first, (1000..1005).map(content).collect::<Vec<u8>>());
     assert_eq!(second, (2000..2003).map(content).collect::<Vec<u8>>());
     assert_eq!(third, [content(3000)]);
-    // The landing area contains the pad of the first chunk, four inline bytes, the pads of the
-    // other chunks, and the remaining bytes.
+    // The landing area, into which the RDMA Reads write the chunks, also contains the pad of the
+    // first chunk, four inline bytes, the pads of the other chunks, and the remaining bytes.
     assert_eq!(found[..80], inline[..80]);
     assert_eq!(found[85..92], [[0; 3].as_slice(), &inline[80..84]].concat());
     assert_eq!(found[95..96], [0]);

@@ -31,9 +31,9 @@ pub const ACCEPT: CmEvent = CmEvent::Established(Accepted {
     peer_read_depth: Some(16),
 });
 
-/// The machine and the time.
+/// A simulated driver: the connection's state machine, and the test clock.
 pub struct Rig {
-    /// The machine under test.
+    /// The connection's state machine, which is under test.
     pub conn: Conn,
     /// The time of the test clock.
     pub now: Time,
@@ -50,7 +50,7 @@ impl Rig {
         Phase::Connecting,
     ];
 
-    /// Creates a rig with a new transport.
+    /// Creates a simulated driver with a new transport.
     pub fn new(config: Config) -> Self {
         Self {
             conn: Conn::new(config, 1),
@@ -59,7 +59,7 @@ impl Rig {
         }
     }
 
-    /// Creates a rig that prefers version 2.
+    /// Creates a simulated driver that prefers version 2.
     pub fn v2() -> Self {
         Self::new(Config {
             version: VersionPolicy::PreferV2,
@@ -67,7 +67,8 @@ impl Rig {
         })
     }
 
-    /// Passes an event to the machine, and removes all actions from the machine's queue.
+    /// Passes an event to the state machine, and removes all actions from the queue of the state
+    /// machine.
     pub fn event(&mut self, event: Event) -> Vec<Action> {
         self.conn.handle(event, self.now);
         self.drain()
@@ -87,18 +88,18 @@ impl Rig {
         actions
     }
 
-    /// Passes an event of the connection manager for the current epoch to the machine, and takes
-    /// all actions.
+    /// Passes an event of the connection manager for the current epoch to the state machine, and
+    /// takes all actions.
     pub fn cm(&mut self, event: CmEvent) -> Vec<Action> {
         self.event(Event::Cm(self.epoch(), event))
     }
 
-    /// Passes a tick to the machine, and reports that the connection is healthy and in use.
+    /// Passes a tick to the state machine, and reports that the connection is healthy and in use.
     pub fn tick(&mut self) -> Vec<Action> {
         self.look(self.now, self.now, false)
     }
 
-    /// Passes a tick to the machine, with these observations of the driver.
+    /// Passes a tick to the state machine, with these observations of the driver.
     pub fn look(&mut self, last_rx: Time, used: Time, busy: bool) -> Vec<Action> {
         self.event(Event::Tick(Activity {
             last_rx,
@@ -112,7 +113,7 @@ impl Rig {
         self.now = self.now.after(Millis::new(ms));
     }
 
-    /// Returns the current epoch.
+    /// Returns the current epoch, which identifies the current attempt or connection.
     pub fn epoch(&self) -> Epoch {
         self.conn.epoch()
     }
@@ -150,8 +151,8 @@ impl Rig {
         }
     }
 
-    /// Connects, and returns the limit that the machine sets for the inline size, if there is such
-    /// a limit.
+    /// Connects, and returns the limit that the state machine sets for the inline size, if there is
+    /// such a limit.
     pub fn connect(&mut self) -> Option<u32> {
         self.reach(Phase::QueuePair);
         let actions = self.event(Event::QpCreated(self.epoch()));

@@ -108,7 +108,7 @@ fn private_data_is_found_wherever_it_is_or_counts_as_absent() {
         &[0; 56],
         &sent[..7],
         &sent[1..],
-        // Cases: another identifier, and another version of the format.
+        // Cases: private data with another identifier, and with another version of the format.
         &[0xf6, 0xab, 0x0e, 0x19, 1, 1, 3, 3],
         &[0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3],
         &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3],
@@ -421,11 +421,12 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
     assert_eq!(ended_after(|_| true, slow), Some(65));
     assert_eq!(ended_after(|second| second >= 1000, slow), Some(1055));
     assert_eq!(ended_after(|second| second % 60 != 0, slow), None);
-    // Here no other call waits for the memory that the client's calls hold, or no other call waits
-    // for it any more.
+    // In the next two cases no other call waits for the memory that the client's calls hold: at no
+    // time, or not after the first 60 seconds. So the connection does not end.
     assert_eq!(ended_after(|_| false, slow), None);
     assert_eq!(ended_after(|second| second <= 60, slow), None);
-    // A client whose hundred work requests complete within 50 seconds goes on.
+    // The connection of a client whose hundred work requests complete within 50 seconds does not
+    // end.
     assert_eq!(ended_after(|_| true, |second| 2 * second), None);
 }
 
@@ -433,7 +434,7 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
 fn numbers_of_completions_wrap_and_a_host_that_stood_still_blames_no_slow_client() {
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(0));
-    // Returns when the connection ends, if it does.
+    // Returns the time in seconds at which the connection ends, or `None` if it does not end.
     let mut ended = |from: u64, to: u64, under_way: bool, completed| {
         (from..=to).step_by(5).find(|second| {
             life.tick(at(*second));

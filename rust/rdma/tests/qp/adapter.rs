@@ -279,7 +279,8 @@ mod suite {
     }
 
     // This device executes registrations again, and takes the length from the registration. This
-    // crate does not know of such a device, so a key gives access to returned memory.
+    // crate does not know that the device does so. So after the second execution a key gives access
+    // to memory that was returned.
     #[test]
     fn another_device_that_does_so_finds_a_breach() -> Test {
         let back = executes_again(&on(&NARROW, &CONFIG)?)?;

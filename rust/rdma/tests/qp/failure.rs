@@ -144,9 +144,9 @@ mod suite {
                 event,
                 ..Default::default()
             };
-            // SAFETY: The queue pair is valid. A device calls its handler in this way.
+            // SAFETY: The queue pair is valid. The handler gets the arguments that a device passes.
             unsafe {
-                // CAST: The union's members hold pointers as 64 bits.
+                // CAST: The union `element` holds the pointer as 64 bits.
                 event.element.bindgen_union_field = qp as u64;
                 let handler = (*qp).event_handler.ok_or(EINVAL)?;
                 handler(&mut event, (*qp).qp_context);

@@ -342,8 +342,8 @@ mod suite {
         for death in [Death::NoModify, Death::NoPost] {
             let pair = Pair::connected()?;
             pair.be_slow_with_a_message()?;
-            // The handle is kept, because the thread that drops the last reference to the queue
-            // pair waits for the completion queue in any case.
+            // The drop of the last reference to the queue pair waits for the completion queue. The
+            // test keeps a handle, so the drop of the owner must wait by itself.
             let handle = pair.owner.handle();
             death.comes();
             drop(pair.owner);

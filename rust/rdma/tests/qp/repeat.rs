@@ -210,7 +210,8 @@ mod suite {
         Ok(())
     }
 
-    // A registration is also refused if an earlier key has become valid again.
+    // The device refuses a registration if an earlier key of the region has become valid again. The
+    // connection then ends.
     #[test]
     fn a_key_that_lives_again_costs_the_connection() -> Test {
         let (pair, _old, region) = mapped_anew(true)?;

@@ -80,7 +80,7 @@ mod suite {
         pair.send(1000, 0)?;
         // A message longer than the ring never fits.
         ensure_eq!(pair.owner.begin(4097, 1).err(), Some(SendError::Full));
-        // More work requests than the queue has never fit.
+        // A message that needs more work requests than the send queue can hold never fits.
         ensure_eq!(pair.owner.begin(1, 17).err(), Some(SendError::Full));
         Ok(())
     }
@@ -136,7 +136,8 @@ mod suite {
         }
         ensure_eq!(pair.owner.send_occupancy(), (0, 0));
         ensure_eq!(pair.peer().sends(), 0);
-        // A message longer than its space is refused, and nothing is posted.
+        // A message that is longer than the space reserved for it is refused, and nothing is
+        // posted.
         let batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;
         let posted = batch.post::<Lent>(11, &mut []);
         ensure_eq!(posted, Err(EINVAL));

@@ -55,7 +55,8 @@ fn fields_are_where_rds_has_them() {
 
 #[test]
 fn the_checksum_is_that_of_ipv4() {
-    // The first 20 bytes are the header of an IPv4 packet. All other bytes are zero.
+    // The first 20 bytes of this header are the header of an IPv4 packet, whose checksum is known.
+    // All other bytes are zero.
     let mut header = Header {
         sequence: 0x4500_0073_0000_4000,
         ack: 0x4011_0000_c0a8_0001,
