@@ -123,7 +123,7 @@ pub(crate) const PATIENCE: Patience = Patience {
 /// of other connections.
 pub(crate) const RETRY_MS: u64 = 100;
 /// At least one of this number of consecutive work requests is signalled.
-const SIGNAL_EVERY: u32 = 16;
+const SIGNAL_EVERY: u32 = 64;
 
 /// The sizes of a connection, adapted to its device.
 #[derive(Clone, Copy)]
