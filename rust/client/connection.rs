@@ -179,8 +179,8 @@ struct Locked {
     credits: SpinLock<ForwardCredits>,
     #[pin]
     discards: SpinLock<DiscardLimit>,
-    /// Refusals of the peer's options that were sent and that the peer's device has not
-    /// acknowledged yet.
+    /// State of the messages that refuse options of the peer. The peer's device has not
+    /// acknowledged these messages yet.
     #[pin]
     refusals: SpinLock<Refusals>,
     /// Slots whose invalidation waits for space in the send queue. The list has capacity for every

@@ -285,8 +285,8 @@ unsafe fn map_first_in_pieces<'a>(
 ///
 /// # Safety
 ///
-/// `first` is the address of the first of several pages that lie one behind the other. The pages
-/// contain these bytes, and exist until the mapping is undone.
+/// `first` is the address of the first of several pages that are contiguous in physical memory. The
+/// pages contain these bytes, and exist until the mapping is undone.
 #[inline]
 unsafe fn map_piece(
     pd: &Pd,

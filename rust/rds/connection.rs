@@ -170,7 +170,7 @@ pub struct Details {
     pub receives: u32,
     /// Maximum number of elements of a work request.
     pub sges: u32,
-    /// Maximum number of regions of all programs.
+    /// Maximum number of regions of all programs together.
     pub regions: u32,
     /// Maximum number of pages of a region.
     pub pages: u32,

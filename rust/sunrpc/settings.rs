@@ -95,7 +95,7 @@ pub fn check_parameters<C: Check>() -> Result {
     Ok(())
 }
 
-/// The check of the texts of settings, which the driver implements.
+/// The driver's check of a text that was written to a setting.
 pub trait Check {
     /// Checks a text before it is set. If the text is invalid, logs the reason and returns the
     /// error for the write to the file. Process context, may sleep.

@@ -36,8 +36,8 @@ def expect(path, content):
     serving.equals(path, content)
 
 
-# covers: issue Q: Each of two machines is a client and a server of the other one. Both run our
-# client and our server. Files are copied in both directions at the same time.
+# Each of two machines is a client and a server of the other one. Both run our client and our
+# server. Files are copied in both directions at the same time.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
 def each_machine_mounts_the_other(t):
     serving.begin(t)
@@ -60,8 +60,7 @@ def each_machine_mounts_the_other(t):
     there.remove()
 
 
-# covers: issue Q: A machine mounts its own export. The hard mount keeps working when the server
-# restarts.
+# A machine mounts its own export. The hard mount keeps working when the server restarts.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
 def a_machine_mounts_itself(t):
     serving.begin(t)
@@ -79,9 +78,9 @@ def a_machine_mounts_itself(t):
     xprt.wait_gone()
 
 
-# covers: issue Q: A directory that is mounted from one server is exported again by a second server.
-# Data are right in both directions. nfsd refuses locks on such an export. The client continues
-# after a restart of either server.
+# A directory that is mounted from one server is exported again by a second server. Data are right
+# in both directions. nfsd refuses locks on such an export. The client continues after a restart of
+# either server.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=90)
 def a_mount_is_exported_again(t):
     serving.begin(t)
@@ -111,9 +110,9 @@ def a_mount_is_exported_again(t):
     serving.local("exportfs -au")
 
 
-# covers: issue Q: Sixteen programs use an export of a mount that has four slots. While the disk of
-# the first server is frozen, calls wait in the machine that exports the mount. No call is lost, and
-# the data are right.
+# Sixteen programs use an export of a mount that has four slots. While the disk of the first server
+# is frozen, calls wait in the machine that exports the mount. No call is lost, and the data are
+# right.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", loaded=False, seconds=90)
 def a_mount_with_few_slots_is_exported_again(t):
     module.insmod(f"slots={FEW}")

@@ -182,8 +182,7 @@ def conflicts_are_seen_without_callbacks(t):
                "the new content is seen")
 
 
-# covers: issue Q: The server recalls a delegation from one client when another client opens the
-# file for writing.
+# The server recalls a delegation from one client when another client opens the file for writing.
 @case(versions=("4.2",), clients=("ours",), server="ours", stock_only=True, seconds=60)
 def another_client_has_a_delegation_recalled(t):
     with namespace.beside() as space:

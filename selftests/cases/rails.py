@@ -137,8 +137,8 @@ def survives(t, connections, fault, bound, hold=5, mount=None, returning=True):
                        ENV.patience(30), "the rail works again")
 
 
-# covers: issue K: The connections of a mount are spread evenly over the rails from the start. The
-# devices' counters confirm this.
+# The connections of a mount are spread evenly over the rails from the start. The devices' counters
+# confirm this.
 @with_each_number(90, (2, 4, 16))
 def connections_are_spread_over_both_rails(t, connections):
     # Connections of the previous mount would be counted, too. So the test waits until they no
@@ -171,8 +171,8 @@ def mounts_of_a_server_share_its_rails(t):
         wait.until(lambda: len(rails.states()) == 1, ENV.patience(20), "its transport is gone")
 
 
-# covers: issue K: If the cable of a rail is cut, the mount leaves the rail within a second. No data
-# are lost, and no record is torn.
+# If the cable of a rail is cut, the mount leaves the rail within a second. No data are lost, and no
+# record is torn.
 @with_each_number(150)
 def a_cut_cable_costs_a_second(t, connections):
     survives(t, connections, rails.cable_out, AT_ONCE)
@@ -185,7 +185,7 @@ def a_port_that_is_down_costs_a_second(t, connections):
     survives(t, connections, rails.port_down, AT_ONCE)
 
 
-# covers: issue K: If no packet arrives over a rail, the mount leaves it within eight seconds.
+# If no packet arrives over a rail, the mount leaves it within eight seconds.
 @with_each_number(150)
 def silence_costs_eight_seconds(t, connections):
     survives(t, connections, rails.silence, NOTICED, hold=10)
@@ -197,16 +197,15 @@ def a_server_without_its_address_costs_eight_seconds(t, connections):
     survives(t, connections, rails.server_address_gone, NOTICED, hold=10)
 
 
-# covers: issue K: If the device of a rail is removed, the mount leaves the rail at once. It uses
-# the rail again when the device returns.
+# If the device of a rail is removed, the mount leaves the rail at once. It uses the rail again when
+# the device returns.
 @with_each_number(150)
 def a_device_that_goes_costs_a_second(t, connections):
     survives(t, connections, rails.device_gone, AT_ONCE)
     check(rails.counter("rail_failovers") > 0, "no failover was counted")
 
 
-# covers: issue K: If both rails fail, the mount waits. It continues as soon as one rail works
-# again.
+# If both rails fail, the mount waits. It continues as soon as one rail works again.
 @with_each_number(150)
 def both_gone_and_one_back(t, connections):
     mount = mounted(t, connections)
@@ -222,8 +221,8 @@ def both_gone_and_one_back(t, connections):
         equal(rails.spread()[1 - back], 0, "connections on the one that is gone")
 
 
-# covers: issue Q, RSP-204: A server with two addresses and two devices serves a mount over both. If
-# one device is removed, the connections of the other device stay.
+# covers: RSP-204: A server with two addresses and two devices serves a mount over both. If one
+# device is removed, the connections of the other device stay.
 @case(versions=("3", "4.2"), clients=CLIENTS, server="ours", seconds=150)
 def our_server_loses_a_device(t):
     mount, half = mounted(t, 4), 2
@@ -240,7 +239,7 @@ def moves():
     return rails.counter("rail_moves") + rails.counter("rail_failovers")
 
 
-# covers: issue K: A rail fails and returns each second. No connection moves twice within a minute.
+# A rail fails and returns each second. No connection moves twice within a minute.
 @with_each_number(200)
 def a_flapping_rail_is_left_alone(t, connections):
     mount = mounted(t, connections)
@@ -265,7 +264,7 @@ def a_flapping_rail_is_left_alone(t, connections):
         judge(t, longest, AT_ONCE)
 
 
-# covers: issue K: Rails work with IPv6 addresses.
+# Rails work with IPv6 addresses.
 @case(versions=("4.2",), clients=CLIENTS, seconds=200)
 def rails_of_ipv6(t):
     mount = mounted(t, netid="rdma6")
@@ -284,7 +283,7 @@ def mount_inside(_, mount):
     mount.make()
 
 
-# covers: issue K: A network namespace has its own table of rails.
+# A network namespace has its own table of rails.
 @case(versions=("4.2",), clients=CLIENTS, seconds=200)
 def a_namespace_has_rails(t):
     if any(name.startswith("siw") for name in rails.DEVICES):
@@ -302,8 +301,8 @@ def a_namespace_has_rails(t):
     namespace.delete()
 
 
-# covers: issue K: The server's callbacks still reach a client whose connection has moved to another
-# rail. With NFSv4.0 they arrive over TCP.
+# The server's callbacks still reach a client whose connection has moved to another rail. With
+# NFSv4.0 they arrive over TCP.
 @case(versions=("4.0", "4.2"), clients=CLIENTS, seconds=200)
 def callbacks_go_on_after_a_move(t):
     mount = mounted(t, 1)
@@ -334,8 +333,7 @@ def callbacks_go_on_after_a_move(t):
     recalled(2)
 
 
-# covers: issue J: If a rail is lost, the verdict of xprtrdma-status names this rail and no other
-# cause.
+# If a rail is lost, the verdict of xprtrdma-status names this rail and no other cause.
 @case(versions=("4.2",), clients=CLIENTS, seconds=90)
 def a_lost_rail_is_named(t):
     mount = mounted(t)
@@ -356,8 +354,8 @@ def a_lost_rail_is_named(t):
     equal((code, one["level"], one["verdict"][0]), (1, "warning", found[0]), "verdict")
 
 
-# covers: issue K: A failed rail works again. Within a minute the connections are spread evenly
-# again, and no process waits for that. Then each rail carries its share.
+# A failed rail works again. Within a minute the connections are spread evenly again, and no process
+# waits for that. Then each rail carries its share.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=300)
 def connections_return_within_a_minute(t):
     mount = mounted(t)
@@ -384,8 +382,8 @@ def connections_return_within_a_minute(t):
         are_even(t, load)
 
 
-# covers: issue M, P-02: The client does not blame a rail for a restart of the server. After each of
-# two restarts the connections are soon spread evenly again.
+# covers: P-02: The client does not blame a rail for a restart of the server. After each of two
+# restarts the connections are soon spread evenly again.
 @case(versions=("3",), clients=CLIENTS, seconds=120)
 def a_server_that_restarts_leaves_rails_even(t):
     mount = mounted(t)
@@ -403,8 +401,8 @@ def a_server_that_restarts_leaves_rails_even(t):
             check(ENV.debug or taken <= ENV.patience(EVEN), f"even again after {taken:.1f} s")
 
 
-# covers: issue K: The table of rails is changed while a mount is in use. The mount leaves a rail
-# that is removed from the table. A rail that is added gets its share of the connections.
+# The table of rails is changed while a mount is in use. The mount leaves a rail that is removed
+# from the table. A rail that is added gets its share of the connections.
 @case(versions=("4.2",), clients=CLIENTS, seconds=200)
 def tables_change_under_live_mounts(t):
     mount = mounted(t)
@@ -421,8 +419,8 @@ def tables_change_under_live_mounts(t):
         judge(t, pulses.longest(), AT_ONCE)
 
 
-# covers: issue K: When connections move back, no application sees a pause. This holds even if the
-# server is slow to answer a call.
+# When connections move back, no application sees a pause. This holds even if the server is slow to
+# answer a call.
 @case(versions=("3",), clients=CLIENTS, seconds=120)
 def a_call_that_takes_long_holds_up_no_other(t):
     mount = mounted(t, 1, options=",noac", export=ENV.disk)
@@ -469,8 +467,8 @@ def keeps_connections(t, calls):
     equal((mount.connects(), moves()), (connects, moved), "connections made, and moves")
 
 
-# covers: issue K: The client does not mistake a slow server for a dead rail. This also holds with
-# iWARP, where rail checks make connections to the server.
+# The client does not mistake a slow server for a dead rail. This also holds with iWARP, where rail
+# checks make connections to the server.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=120)
 def a_slow_call_costs_no_connection_4(t):
     keeps_connections(t, 4)
@@ -483,7 +481,7 @@ def a_server_that_accepts_nothing_costs_no_connection_4(t):
     keeps_connections(t, 2 * faults.THREADS)
 
 
-# covers: issue K: A mount that was made without rails uses them as soon as they are configured.
+# A mount that was made without rails uses them as soon as they are configured.
 @case(versions=("3",), clients=CLIENTS, seconds=150)
 def mounts_from_before_take_rails(t):
     rails.set_up("off", "")

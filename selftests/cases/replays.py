@@ -118,11 +118,11 @@ def interrupted(t, mount, address):
     return {action: worker.join(ENV.patience(90), stop=False) for action, worker in workers.items()}
 
 
-# covers: issue K, safety: NFSv3 has calls that must not be executed twice. Their replies are lost,
-# and the client sends the calls again from another address, as it would over another rail. The
-# server's duplicate request cache identifies a call by its xid and the client's address. So it
-# recognises calls from the same address, and executes calls from another address again. NFSv4.1
-# sessions do not depend on addresses. This is a property of the server, so only full runs check it.
+# NFSv3 has calls that must not be executed twice. Their replies are lost, and the client sends the
+# calls again from another address, as it would over another rail. The server's duplicate request
+# cache identifies a call by its xid and the client's address. So it recognises calls from the same
+# address, and executes calls from another address again. NFSv4.1 sessions do not depend on
+# addresses. This is a property of the server, so only full runs check it.
 @case(versions=("3", "4.0", "4.2"), clients=("ours",), full_only=True, full_seconds=120)
 def lost_replies_from_another_address(t):
     mount = t.mount(export=ENV.disk)
@@ -141,8 +141,8 @@ def lost_replies_from_another_address(t):
             equal(found, 0 if again else len(TWICE), "calls found in the cache")
 
 
-# covers: issue Q: Our server recognises a client that reconnects. Its duplicate request cache finds
-# calls that the client sends again on another connection.
+# Our server recognises a client that reconnects. Its duplicate request cache finds calls that the
+# client sends again on another connection.
 @case(versions=("3",), clients=("ours",), server="ours", stock_only=True, seconds=60)
 def calls_that_come_again_are_found(t):
     mount = t.mount(export=ENV.disk)

@@ -73,8 +73,8 @@ def delegation(t, mount):
     check(not re.search("^callbacks: 0$", counters, re.MULTILINE), "no callback came")
 
 
-# covers: issue Q, RSP-002: In version two both ends announce messages of 8192 bytes. So 4096 bytes
-# of file data need no memory region. In version one they need one.
+# covers: RSP-002: In version two both ends announce messages of 8192 bytes. So 4096 bytes of file
+# data need no memory region. In version one they need one.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
 def a_page_of_a_file_fits_into_a_message(t):
     highest(t, TWO)

@@ -54,8 +54,8 @@ def refused(file, text):
         raise AssertionError(f"{file.name} takes {text[:40]!r}")
 
 
-# covers: issue K: A file returns the text that was written to it. A bad entry is refused, and a log
-# line names it. The previous text stays.
+# A file returns the text that was written to it. A bad entry is refused, and a log line names it.
+# The previous text stays.
 @case(versions=None, clients=("ours",), loaded=False)
 def bad_entries_are_refused_and_named(t):
     module.insmod()
@@ -100,8 +100,8 @@ def bad_entries_are_refused_and_named(t):
     check(not RAILS.exists() and not SERVERS.exists(), "files are left")
 
 
-# covers: issue K: The module parameters are the initial settings of each network namespace. They
-# are checked in the same way as the files.
+# The module parameters are the initial settings of each network namespace. They are checked in the
+# same way as the files.
 @case(versions=None, clients=("ours",), loaded=False)
 def parameters_are_the_first_texts(t):
     for bad in ("rails=rxe0/x", "rails=off,auto", "rail_servers=192.0.2.1",
@@ -124,8 +124,8 @@ def parameters_are_the_first_texts(t):
     module.unload()
 
 
-# covers: issue K: Each network namespace has its own settings, which end with it. A new namespace
-# starts with the module parameters. The module can be unloaded while a file in a namespace is open.
+# Each network namespace has its own settings, which end with it. A new namespace starts with the
+# module parameters. The module can be unloaded while a file in a namespace is open.
 @case(versions=None, clients=("ours",), loaded=False)
 def namespaces_have_texts_of_their_own(t):
     if not pathlib.Path("/proc/self/ns/net").exists():
@@ -181,9 +181,8 @@ def serve(t):
         t.defer(daemon.terminate)
 
 
-# covers: issue K, safety: xprtrdma-rails recognises whether addresses belong to one server or to
-# two, even if both servers have the same name. It leaves no client behind on the server. The debug
-# kernel has no NFS server.
+# xprtrdma-rails recognises whether addresses belong to one server or to two, even if both servers
+# have the same name. It leaves no client behind on the server. The debug kernel has no NFS server.
 @case(versions=None, clients=("ours",), stock_only=True, seconds=90)
 def servers_are_told_apart(t):
     t.server.run("ip", "addr", "add", f"{SECOND}/24", "dev", "eth0")

@@ -226,7 +226,7 @@ def change_mode(_, path):
 
 
 def window():
-    """Returns the numbers that sunrpc shows in sysfs about the only transport."""
+    """Returns the numbers that sunrpc shows in sysfs about the single transport."""
     return xprt.info(xprt.directories()[0])
 
 

@@ -524,8 +524,9 @@ def bad_chunks_of_several_segments_of_version_two(t):
     Stage(t, protocol=TWO).play_all(chunks.SEVERAL_SEGMENTS, ROWS_SHARE)
 
 
-# covers: MAL-186, V2-28: The invalid completions and fixed headers that exist in both versions are
-# sent in version two.
+# covers: MAL-186, V2-28: In version two the server sends the messages of version one whose Receive
+# completes in an unusual way or whose fixed header fields are wrong, if they exist in both
+# versions.
 @case(versions=(), clients=("ours",), seconds=120)
 def bad_fixed_headers_of_version_two(t):
     stage = Stage(t, protocol=TWO)

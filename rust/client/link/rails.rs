@@ -221,8 +221,9 @@ impl Link {
         }
     }
 
-    /// Reports how the connection ended. `busy` says that calls were in flight. Releases the rail,
-    /// unless the connection moves to another rail.
+    /// Reports to the policy how the connection ended. `busy` says that calls were in flight. If
+    /// the connection ended because the mount moves to another rail, the new rail stays assigned.
+    /// Otherwise releases the rail.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
         // If the port is down, the event of the port has already been reported to the policy.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {

@@ -174,7 +174,8 @@ impl<'a> Call<'a, Admitted> {
 
 /// Iterator over the parts of a landing area that no RDMA Read writes.
 struct Fills<'a> {
-    /// The Read chunk that is alone in the landing area, until its pad was returned.
+    /// The Read chunk, if the landing area receives one Read chunk and nothing else. `None` after
+    /// the iterator has returned the chunk's XDR padding.
     pad: Option<Item>,
     pieces: Option<Pieces<'a>>,
     long: bool,
@@ -296,8 +297,8 @@ enum Source {
 struct Place {
     /// Number of bytes of the reduced message in the pieces that have been made so far.
     body: u32,
-    /// Number of bytes in the pieces that have been made so far: the offset in the landing area of
-    /// the next piece.
+    /// Length of all pieces that have been made so far, in bytes. This is also the offset of the
+    /// next piece in the landing area, which is the memory that receives the Read chunks.
     to: u32,
 }
 

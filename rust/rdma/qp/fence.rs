@@ -15,15 +15,17 @@ use xprtrdma_bindings as bindings;
 /// A work request that a device starts only when all earlier work requests are acknowledged.
 ///
 /// A fence is needed on devices that execute a registration again
-/// ([`executes_again`](crate::device::executes_again)). When the device starts a fence, the
-/// registrations behind it become the oldest work requests in the queue. So they have finished
-/// before the Send behind them leaves. If the device sends the queue again, it starts behind these
-/// registrations. Without a fence a registration might be executed again, which breaks the
-/// connection. The price is that a call waits for the acknowledgements of other calls, so fences
-/// are used only after the first such failure ([`Repetitions`](crate::device::Repetitions)). If a
-/// message is posted by itself, a fence must precede its registrations, because they are behind the
-/// Send of the message before. Messages that are posted together share one fence, because all their
-/// registrations precede all their Sends.
+/// ([`executes_again`](crate::device::executes_again)): without a fence, a retransmission may
+/// include a registration, whose second execution breaks the connection. When the fence starts, all
+/// earlier work requests have been acknowledged and have left the queue. The registrations that
+/// follow the fence are then at the head of the queue, and leave it before the device transmits the
+/// next Send. A later retransmission begins with a work request that is still in the queue, so it
+/// does not include these registrations. The price is that a call waits for the acknowledgements of
+/// other calls. So fences are used only after the first repeated registration has broken a
+/// connection ([`Repetitions`](crate::device::Repetitions)). A message that is posted alone needs a
+/// fence before its registrations, because the Send of the previous message may be unacknowledged.
+/// Messages that are posted together share one fence, because all their registrations precede all
+/// their Sends.
 ///
 /// The protection of memory does not depend on the fence (see
 /// [`executes_again`](crate::device::executes_again)). A fence that is posted alone shows when the

@@ -112,8 +112,8 @@ impl Lent {
     }
 }
 
-// SAFETY: The pieces are parts of memory that this object owns. It is only read while no region
-// exposes it.
+// SAFETY: The pieces are parts of memory that this object owns. The object does not read this
+// memory while a region exposes it.
 unsafe impl Loan for Lent {
     type Lender = Self;
 

@@ -220,7 +220,7 @@ mod suite {
         Ok(())
     }
 
-    /// Returns all elements of mapped pages.
+    /// Returns all scatter/gather elements of mapped pages.
     fn elements(mapped: &MappedPages) -> Result<KVec<bindings::ib_sge>> {
         let (mut all, mut sges) = (mapped.elements(), KVec::new());
         while let Some(sge) = all.next(usize::MAX) {

@@ -104,7 +104,8 @@ enum Told {
     Broken,
 }
 
-/// A completion handler that keeps the posted regions, and tries every proof on all of them.
+/// A completion handler that keeps the posted regions. When it receives a proof that a region is
+/// invalidated, it tries to take back every region with this proof.
 #[pin_data]
 struct Holder {
     log: Arc<Log<Told>>,

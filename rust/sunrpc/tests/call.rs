@@ -318,8 +318,8 @@ mod suite {
         // SAFETY: No other thread creates a lease, and no lease waits yet.
         let lend = || unsafe { Lease::new(slot) };
         let first = lend().ok_or(EINVAL)?;
-        // No second lease is created, because the thread that has pinned the request may be ending
-        // the first lease as the request's only lease.
+        // While a thread has pinned the request, no second lease of its memory is created. That
+        // thread may end the first lease, and assumes that no other lease exists.
         ensure!(lend().is_none());
         drop(pinned);
         let (second, third) = (lend().ok_or(EINVAL)?, lend().ok_or(EINVAL)?);

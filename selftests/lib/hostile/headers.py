@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rows about completions and about the fixed parts of headers: sections 5.2 and 5.3 of the
-requirements."""
+"""Tables of hostile messages: messages whose Receive completes in an unusual way, and messages
+whose fixed header fields are wrong. These are sections 5.2 and 5.3 of the requirements."""
 
 import struct
 

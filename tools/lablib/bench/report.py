@@ -122,12 +122,13 @@ def count(spec, client, version, inline, processors):
 
 
 def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False):
-    """Prints instructions per RPC, by the address of the code and by the purpose for which the code
-    runs. `mount` contains the options of the mount, or is SCALE. With `memory`, prints cache lines,
-    too.
+    """Prints the number of instructions per RPC, by the address of the code and by the purpose for
+    which the code runs. `mount` contains the options of the mount, or is the constant SCALE, which
+    measures from one to many mounts. If `memory` is true, also prints how many cache lines are
+    touched and missed per RPC.
 
-    Returns three results: the medians, the functions that serve the transport by client and
-    operation, and whether all measurements succeeded.
+    Returns three results: the medians of these numbers; a dictionary from client and operation to
+    the functions that ran for the transport; and whether all measurements succeeded.
     """
     plugin = "cache" if memory else "instructions"
     entries, session, status = with_clients(spec, client, "instructions", plugin, mount,

@@ -29,8 +29,8 @@ LONGEST = 500
 # Modules that the module! macro makes in the root file. They contain the values of parameters and
 # count as the lowest modules.
 GENERATED = {"module_parameters"}
-# Patterns of a call that returns the driver's data from the RPC client's transport, and of the type
-# of these data.
+# Regular expressions for Rust source: the function call `.data()`, which returns the driver's own
+# data from a transport of the RPC client, and the declaration of the type of these data.
 DATA = re.compile(r"\.data\(\)")
 DATA_TYPE = re.compile(r"^\s*type Data = (\w+);", re.MULTILINE)
 

@@ -392,7 +392,7 @@ fn a_late_look_at_an_attempt_is_excused_once() {
         rig.advance(60_000);
         assert!(matches!(rig.tick()[..], [Action::TearDown { .. }]));
     }
-    // An answer of the peer that is handled only after the suspension is accepted.
+    // If the peer's answer is handled after the suspension, the attempt still succeeds.
     let mut rig = Rig::new(Config::default());
     rig.reach(Phase::Connecting);
     rig.advance(100_000);

@@ -277,7 +277,8 @@ fn calls_without_an_answer_end_the_connection_at_half_of_the_grant() {
     };
     assert_eq!(lose(), Ok(()));
     assert_eq!(lose(), Err(Overdrawn::Lost));
-    // The server must not lose the only credit of a client, so the connection ends.
+    // If this Call were dropped without a response, the client would wait for its only credit for
+    // ever. So the connection ends.
     let mut served = Served::new(BOUNDS);
     served.call(100).unwrap();
     let ticket = served.tickets.pop().unwrap();

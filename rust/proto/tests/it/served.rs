@@ -254,8 +254,8 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
     assert_eq!(enter(4, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, true, true), Entry::InPlaceOfOwn);
-    // If the limit on all connections is reached, an idle connection of the client's own address
-    // ends before those of other addresses.
+    // If the limit on all connections is reached, an idle connection of the connecting client's own
+    // address ends before those of other addresses.
     assert_eq!(enter(8, 1, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(8, 1, false, true), Entry::InPlaceOfAny);
     assert_eq!(enter(8, 1, false, false), Entry::Full);
