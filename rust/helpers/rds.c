@@ -44,9 +44,11 @@ static unsigned int copy_events(struct rds_info_iterator *iter,
 {
 	static const char *const names[RDSRDMA_EVENTS] = {
 		[RDSRDMA_CONNECT_RACED] = "ib_connect_raced",
+		[RDSRDMA_LISTEN_CLOSED_STALE] = "ib_listen_closed_stale",
 		[RDSRDMA_TX_RING_FULL] = "ib_tx_ring_full",
 		[RDSRDMA_RX_ALLOC_LIMIT] = "ib_rx_alloc_limit",
 		[RDSRDMA_ACK_SENT] = "ib_ack_sent",
+		[RDSRDMA_RX_CREDIT_UPDATES] = "ib_rx_credit_updates",
 		[RDSRDMA_MR_ALLOC] = "ib_rdma_mr_1m_alloc",
 		[RDSRDMA_MR_FREE] = "ib_rdma_mr_1m_free",
 	};

@@ -63,9 +63,11 @@ void rdsrdma_unregister_tables(void);
 /* The events that are counted. Their names are those of the in-tree transport. */
 enum rdsrdma_event {
 	RDSRDMA_CONNECT_RACED,
+	RDSRDMA_LISTEN_CLOSED_STALE,
 	RDSRDMA_TX_RING_FULL,
 	RDSRDMA_RX_ALLOC_LIMIT,
 	RDSRDMA_ACK_SENT,
+	RDSRDMA_RX_CREDIT_UPDATES,
 	RDSRDMA_MR_ALLOC,
 	RDSRDMA_MR_FREE,
 	RDSRDMA_EVENTS,

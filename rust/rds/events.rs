@@ -9,6 +9,8 @@ use xprtrdma_bindings as bindings;
 pub enum Event {
     /// Both ends have tried to connect at the same time.
     ConnectRaced,
+    /// A peer has requested a connection that this end still had. The peer had lost it.
+    StaleConnection,
     /// The send queue had no space for a message or an operation.
     SendQueueFull,
     /// A received message did not fit into the memory for messages that wait until a program reads
@@ -16,6 +18,8 @@ pub enum Event {
     NoRoom,
     /// A frame was sent that only acknowledges.
     AckSent,
+    /// A frame has arrived in which the peer grants credits.
+    CreditsGranted,
     /// A region was made.
     RegionMade,
     /// A region was released.
@@ -27,9 +31,11 @@ impl Event {
     pub fn count(self) {
         let raw = match self {
             Self::ConnectRaced => bindings::rdsrdma_event_RDSRDMA_CONNECT_RACED,
+            Self::StaleConnection => bindings::rdsrdma_event_RDSRDMA_LISTEN_CLOSED_STALE,
             Self::SendQueueFull => bindings::rdsrdma_event_RDSRDMA_TX_RING_FULL,
             Self::NoRoom => bindings::rdsrdma_event_RDSRDMA_RX_ALLOC_LIMIT,
             Self::AckSent => bindings::rdsrdma_event_RDSRDMA_ACK_SENT,
+            Self::CreditsGranted => bindings::rdsrdma_event_RDSRDMA_RX_CREDIT_UPDATES,
             Self::RegionMade => bindings::rdsrdma_event_RDSRDMA_MR_ALLOC,
             Self::RegionReleased => bindings::rdsrdma_event_RDSRDMA_MR_FREE,
         };

@@ -91,10 +91,8 @@ impl WorkItem for Requests {
             };
             let peer = request.events.peer;
             if let Err(error) = this.accept(request) {
-                // Both ends connect at the same time. The connection attempt of this end will
-                // succeed or be repeated.
+                // One of the two ends will connect again.
                 if error == EBUSY {
-                    Event::ConnectRaced.count();
                     continue;
                 }
                 if let (true, Some(peer)) = (may_log(), peer) {
@@ -129,10 +127,17 @@ impl Requests {
         let connection = self.registration.find((local, peer, hello.tos), known)?;
         let entered = connection.enter().ok_or_else(not_connected)?;
         if !entered.begin_connecting() {
-            if entered.state() == State::Up {
-                // The peer's request shows that the peer no longer has this connection. So this end
-                // disconnects as well. The peer will send its request again.
-                entered.drop_path();
+            match entered.state() {
+                State::Up => {
+                    // The peer's request shows that the peer no longer has this connection. So this
+                    // end disconnects as well. The peer will send its request again.
+                    Event::StaleConnection.count();
+                    entered.drop_path();
+                }
+                // Both ends connect at the same time. The connection attempt of this end will
+                // succeed or be repeated.
+                State::Connecting => Event::ConnectRaced.count(),
+                State::Down | State::Ending => {}
             }
             return Err(EBUSY);
         }

@@ -184,6 +184,7 @@ impl Handler {
                 entered.acknowledged(sequence);
             }
             if header.credit != 0 {
+                Event::CreditsGranted.count();
                 entered.wake_sender();
             }
         }

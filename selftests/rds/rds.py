@@ -977,6 +977,32 @@ def to_itself(t):
         t.a.recv("r", 5)
 
 
+@test("basic", slow=True)
+def flow_control(t):
+    """With flow control both ends grant credits, and use more credits than they have at first.
+    Without flow control no end grants credits."""
+    def updates():
+        return [events(t, node)["ib_rx_credit_updates"] for node in (t.a, t.b)]
+
+    sizes = {"sndbuf": 4 << 20, "rcvbuf": 4 << 20}
+    for on, tos in ((0, 30), (1, 31)):
+        for node in (t.a, t.b):
+            status, text = node.shell(f"sysctl -w net.rds.ib.flow_control={on}")
+            t.want(f"flow_control={on}: {text.strip()}", status, 0)
+        t.pair(a=sizes, b=sizes, tos=tos)
+        before = updates()
+        # In each direction, 1280 frames are sent. At first an end has at most 1024 credits.
+        back = Later(all_arrive, t, t.b, t.a, (t.a_addr, t.pa), 20, 262144, 6, 40.0)
+        all_arrive(t, t.a, t.b, (t.b_addr, t.pb), 20, 262144, seconds=40.0)
+        t.want("the other direction", back.wait(), None)
+        now = updates()
+        t.want(f"grants of credits arrive, flow_control={on}",
+               [new > old for new, old in zip(now, before, strict=True)], 2 * [bool(on)])
+        t.note(f"flow_control={on}: grants {before}, then {now}")
+    for node in (t.a, t.b):
+        node.shell("sysctl -w net.rds.ib.flow_control=0")
+
+
 @contextlib.contextmanager
 def second_address(t):
     """Adds another address to this machine, on the network device that has the first address.
@@ -1519,12 +1545,16 @@ def link_cut(t):
     """The link is down for some seconds while no region is held. Afterwards messages are
     transferred again."""
     t.pair()
+    stale = events(t, t.b)["ib_listen_closed_stale"]
     t.cut_for(6)
     t.a.send("s", t.b_addr, t.pb, b"later".hex())
     start = time.monotonic()
     got = t.b.recv("s", 60)
     t.want("message delivered after the cut", got and got["data"], b"later".hex())
     t.note(f"delivered {time.monotonic() - start:.1f} s after it was sent, cut for 6 s")
+    # The server did not send, so it still had the connection when the client requested a new one.
+    t.want("the server's former connection is counted",
+           events(t, t.b)["ib_listen_closed_stale"] > stale, True)
 
 
 @test("RDS-43", fault=True, slow=True)

@@ -18,6 +18,8 @@ SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60,
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")
+# Tests with messages in both directions, which spend and grant credits.
+CREDITS = ("datagrams", "map-and-transfer", "full-both-ways", "flow-control")
 # Tests of the interface, and of the promises about memory regions. These tests take a minute.
 SHORT = ("ping", "datagrams", "tables", "map-and-transfer", "local-vectors", "get-mr",
          "get-mr-cold", "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds",
@@ -44,6 +46,10 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
         "both ends, with faults": ("--", *FAULTS),
         "both ends, with a hostile peer beside them": ("--", "hostile-peer"),
         "IPv6": ("--six", "--", "ping", "datagrams", "tables", "map-and-transfer"),
+        "both ends, with flow control": ("--flow", "--", *CREDITS),
+        "the client, with flow control": ("--flow", "--server", "intree", "--", *CREDITS),
+        "the server, with flow control": (
+            "--flow", "--server", "intree", "--swap", "--", *CREDITS),
         "the client": ("--server", "intree", "--", *CLIENT),
         "the server": ("--server", "intree", "--swap", "--", *SERVER),
         "both ends, in the kernel's own test": OWN_TEST},
