@@ -187,8 +187,22 @@ impl Rds {
     }
 
     /// Ends the access to all regions of a device, and releases the device. May sleep.
-    fn forget(&self, device: u64) {
-        self.table.lock().forget(device);
+    ///
+    /// The lock of the table is not held while the access to a region ends, so that a program or
+    /// another device does not wait for this device.
+    fn forget(&self, number: u64) {
+        let device = self.table.lock().take(number);
+        let mut count = usize::MAX;
+        loop {
+            // The lock is released at the end of this statement.
+            let found = self.table.lock().last_on(number, count);
+            let Some((at, slot)) = found else {
+                break;
+            };
+            slot.revoke(|life| life.lost());
+            count = at;
+        }
+        drop(device);
     }
 
     /// Releases all devices when the module is unloaded. May sleep.

@@ -98,14 +98,20 @@ impl Table {
         Ok(device)
     }
 
-    /// Removes a device, and ends the access to all its regions. May sleep.
-    pub(crate) fn forget(&mut self, device: u64) {
-        self.devices.retain(|one| one.number != device);
-        for slot in &self.regions {
-            if slot.is_on(device) {
-                slot.revoke(|life| life.lost());
-            }
-        }
+    /// Removes a device, and returns it. Its regions stay in the table, see [`Table::last_on`].
+    pub(crate) fn take(&mut self, device: u64) -> Option<Arc<Device>> {
+        let at = self.devices.iter().position(|one| one.number == device)?;
+        self.devices.remove(at).ok()
+    }
+
+    /// Returns the last of the first `count` regions that is on a device, with its position. After
+    /// the device was removed from the table, no region is added that is on the device, and other
+    /// regions only move towards the beginning of the table. So a caller that continues with the
+    /// returned position finds all regions on the device.
+    pub(crate) fn last_on(&self, device: u64, count: usize) -> Option<(usize, Arc<Slot>)> {
+        let regions = self.regions.get(..count).unwrap_or(&self.regions);
+        let at = regions.iter().rposition(|slot| slot.device == device)?;
+        Some((at, regions.get(at)?.clone()))
     }
 
     /// Removes all devices. Afterwards no device can be found or added.
@@ -159,6 +165,8 @@ pub(crate) struct Slot {
     #[pin]
     memory: Mutex<Opened>,
     key: u32,
+    /// The number of the device on which the region is or was accessible.
+    device: u64,
 }
 
 struct Opened {
@@ -175,7 +183,7 @@ impl Slot {
         device: Arc<Device>,
         life: Life,
     ) -> Result<Arc<Self>> {
-        let key = region.key();
+        let (key, number) = (region.key(), device.number);
         let opened = Opened {
             on: Some((region, device)),
             life,
@@ -184,6 +192,7 @@ impl Slot {
             pin_init!(Self {
                 memory <- new_mutex!(opened, "Slot::memory"),
                 key,
+                device: number,
             }),
             GFP_KERNEL,
         )
@@ -215,11 +224,5 @@ impl Slot {
             drop(memory);
             drop(device);
         }
-    }
-
-    /// Returns true if the region is accessible on the device with this number.
-    fn is_on(&self, device: u64) -> bool {
-        let memory = self.memory.lock();
-        matches!(&memory.on, Some((_, on)) if on.number == device)
     }
 }

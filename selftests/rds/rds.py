@@ -1717,12 +1717,16 @@ def device_leaves(t):
     added again."""
     for _ in range(3):
         cookie = writing(t)
+        others = [t.a.get_mr("s", "m", 0, PAGE) for _ in range(8)]
+        # A region that is released leaves the module's table.
+        t.a.free_mr("s", others.pop(3), INVALIDATE)
         with without_device(t, t.a):
             told = t.a.get_mr("s", "m", 0, PAGE)
             t.want("GET_MR without a device", isinstance(told, dict), True)
             t.note(f"GET_MR without a device: {told}")
-            t.want("FREE_MR of a region that was on it",
-                   isinstance(t.a.free_mr("s", cookie, INVALIDATE), float), True)
+            for held in (cookie, *others):
+                t.want("FREE_MR of a region that was on it",
+                       isinstance(t.a.free_mr("s", held, INVALIDATE), float), True)
         goes_on(t)
 
 
