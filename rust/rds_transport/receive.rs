@@ -298,7 +298,10 @@ impl QpHandler for Handler {
         // themselves. Their work requests are only flushed.
         let failure = match qp.failure().first {
             Some(work) if work.opcode != Opcode::RdmaWrite => Completion::Flushed,
-            _ => completion(status),
+            // Another thread may have recorded the first failure, so `status` may belong to another
+            // work request.
+            Some(work) => completion(work.status),
+            None => completion(status),
         };
         this.with_link(|link| {
             link.failure.get_or_insert(failure);
