@@ -88,7 +88,7 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     let header = Header::of_own(&message.header());
     let begun = |link: &mut Link<_>| (link.qp.clone(), link.take_spare());
     let begun = connection.data().with_link(begun);
-    let (qp, spare) = begun.ok_or_else(not_connected)?;
+    let (qp, mut spare) = begun.ok_or_else(not_connected)?;
     let wishes = Wishes {
         notify: asked.notify,
         failures: asked.failures,
@@ -116,6 +116,10 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     // The space in the send queue is checked first, so that no memory is mapped or copied in vain.
     if !qp.has_room(0, elements.div_ceil(most_sges)) {
         Event::SendQueueFull.count();
+        // RDS will try again soon.
+        connection
+            .data()
+            .with_link(|link| link.keep_spare(&mut spare));
         return Err(EAGAIN);
     }
     let transfer = match is_lent {
