@@ -12,7 +12,7 @@ import time
 
 from machines import HERE, LOAD, NAME
 from promises import context
-from rds import MESSAGE_SECONDS, TRANS_IB, Later  # type: ignore[attr-defined]
+from rds import TRANS_IB, Later  # type: ignore[attr-defined]
 
 MIB = 1 << 20
 KINDS = "qp", "mr", "pd", "cq", "cm_id"
@@ -38,6 +38,8 @@ done
 echo $tries"""
 REFERENCES = f"cat /sys/module/{NAME}/refcnt"
 SECONDS = 60
+# The maximum number of seconds until a program starts. A debug kernel on a busy machine needed 40.
+START_SECONDS = 150
 # The first constant is a number of rounds, after which the kernel's caches do not grow any more.
 # The second constant is the number of KiB by which the memory in use may still grow after these
 # rounds.
@@ -109,7 +111,9 @@ class Unloads:
         y.buffer("m", MIB, 1)
         processes = [self.start("offer", x, own, other, port),
                      self.start("take", x, own, other, own_port)]
-        offered, asked = (y.recv(name, 2 * MESSAGE_SECONDS) for name in ("s", "o"))
+        offered, asked = (y.recv(name, START_SECONDS) for name in ("s", "o"))
+        if not offered or not asked:
+            raise RuntimeError(f"programs did not send: {offered}, {asked}")
         y.send("o", *asked["from"], b"req".hex(), [
             {"type": "map", "buf": "m", "off": 0, "len": MIB, "flags": 0}])
         before = y.peek("m", 0, 8)
