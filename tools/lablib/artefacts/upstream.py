@@ -26,9 +26,9 @@ RECIPE = 1
 # patches change, and those that depend on the members of a structure that they change. All other
 # modules only pass pointers to such a structure.
 PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
-# Patches that change files in these directories change code of the kernel image. Such patches are
-# not tested with the debug kernel.
-IN_IMAGE = ("rust/", "samples/")
+# Patches that change only files in these directories are built into the patched debug kernel. The
+# others change code of the kernel image, or modules that our client does not use.
+BUILT = (*PARTS, "include/")
 PARTS_SECONDS = 3600
 # Replaces the modules of the release $3 in $2 by those that were built in $1.
 INSTALL = """
@@ -115,7 +115,7 @@ def patched(root, stock, debug):
     """Returns the debug kernel with the patches that change modules. Builds the changed modules,
     and the headers for our module, if they are missing."""
     ours = [patch for patch in series()
-            if not any(name.startswith(IN_IMAGE) for name in files(patch))]
+            if all(name.startswith(BUILT) for name in files(patch))]
 
     def make(target):
         log = target.with_suffix(".log")
