@@ -925,10 +925,13 @@ def recv_memory(t):
         return
     count, most = 24, 8
     t.pair(a={"rcvbuf": 4 << 20}, b={"sndbuf": 4 << 20})
-    former = ruled("max_recv_allocation", most)
+    former, limited = ruled("max_recv_allocation", most), events(t)["ib_rx_alloc_limit"]
     for index in range(count):
         t.b.send_pattern("s", t.a_addr, t.pa, index, 4096)
-    time.sleep(1.5)
+    end = time.monotonic() + 30
+    while events(t)["ib_rx_alloc_limit"] == limited and time.monotonic() < end:
+        time.sleep(0.05)
+    t.want("a message found no room", events(t)["ib_rx_alloc_limit"] > limited, True)
     waiting = [row for row in info("recv") if row["lport"] == t.pa]
     t.want("no more wait than may", len(waiting) <= most, True)
     ruled("max_recv_allocation", former)
@@ -1611,9 +1614,13 @@ def kill_in_transfer(t):
         t.rdma(cookie, 1 << 20, READWRITE | NOTIFY_ME, token=50 + token)
     took = t.a.close("s")
     t.want("close returns in 5 s", isinstance(took, float) and took < 5, True)
-    statuses = [t.b.wait_status("s", 50, 15)]
-    t.want("the first is told", statuses[0] is not None, True)
-    t.note(f"close took {took}, first status {statuses[0]}")
+    told, end = {}, time.monotonic() + 30
+    while len(told) < 20 and time.monotonic() < end:
+        told.update((t.b.recv("s", 5) or {}).get("status", []))
+    t.want("operations with a status", len(told), 20)
+    # Otherwise the socket was closed too late, and the test has shown nothing.
+    t.want("some of them failed", set(told.values()) != {"SUCCESS"}, True)
+    t.note(f"close took {took}, statuses {sorted(told.values())}")
 
 
 @test("RDS-43 RDS-07", fault=True, slow=True)
@@ -1671,7 +1678,7 @@ def kill_the_client(t):
 @test("basic", fault=True)
 def simultaneous_connects(t):
     """Both ends send their first message at the same time. Each attempt uses a new connection."""
-    times = []
+    times, before = [], [events(t, node)["ib_connect_raced"] for node in (t.a, t.b)]
     for tos in range(150, 162):
         t.pair(warm=False, tos=tos)
         start = time.monotonic()
@@ -1684,6 +1691,9 @@ def simultaneous_connects(t):
         t.want(f"both messages arrive, tos {tos}", got, (b"a".hex(), b"b".hex()))
         times.append(round(time.monotonic() - start, 2))
     t.note(f"seconds: {times}")
+    raced = [events(t, node)["ib_connect_raced"] for node in (t.a, t.b)]
+    t.want("some requests crossed", raced != before, True)
+    t.note(f"requests that crossed: {before}, then {raced}")
 
 
 @test("basic", fault=True)
