@@ -4,6 +4,10 @@
 //!
 //! Both ends offer credits in the private data of the connection. Without credits, the sender's
 //! device sends a message again if the receiver has no Receive for the message.
+//!
+//! The in-tree transport offers no credits in its private data, but if flow control is on, it then
+//! counts the credits that its peer has offered, and grants credits in headers. To such a peer this
+//! end grants credits, but it does not wait for credits itself.
 
 use crate::header::Fault;
 
@@ -15,6 +19,11 @@ const ENOUGH: u16 = 16;
 /// The credits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
+    /// Whether this end offers credits.
+    wanted: bool,
+    /// Whether this end grants credits.
+    grants: bool,
+    /// Whether this end waits for credits.
     used: bool,
     /// Number of Receives that the peer has posted and this end has not used.
     theirs: u32,
@@ -32,8 +41,11 @@ impl Credits {
     #[must_use]
     pub fn new(wanted: bool, granted: u32, posted: u16, told: u16) -> Self {
         let granted = granted.min(1 << 16);
+        let used = wanted && granted != 0;
         Self {
-            used: wanted && granted != 0,
+            wanted,
+            grants: used,
+            used,
             theirs: granted,
             ours: posted.saturating_sub(told),
             bound: 1 << 16,
@@ -45,16 +57,17 @@ impl Credits {
     pub fn agreed(&mut self, wanted: bool, granted: u32) {
         self.theirs = self.theirs.saturating_add(granted).min(self.bound);
         self.used = wanted && granted != 0;
+        (self.wanted, self.grants) = (wanted, self.used);
     }
 
-    /// Returns whether both ends use credits.
+    /// Returns whether this end waits for credits.
     #[must_use]
     pub fn are_used(&self) -> bool {
         self.used
     }
 
     /// Adds the credits that the peer has advertised in a header. Each credit stands for a Receive
-    /// that the peer has posted.
+    /// that the peer has posted. A peer that grants credits counts the credits of this end as well.
     ///
     /// # Errors
     ///
@@ -66,6 +79,7 @@ impl Credits {
             return Err(Fault::Number);
         }
         self.theirs = theirs.min(self.bound);
+        self.grants |= self.wanted && credits != 0;
         Ok(())
     }
 
@@ -83,16 +97,18 @@ impl Credits {
     /// other.
     #[inline]
     pub fn spend(&mut self) -> Option<u8> {
-        if !self.used {
+        if !self.grants {
             return Some(0);
         }
         let told = self.ours.min(MOST);
-        match self.theirs {
-            0 => return None,
-            1 if told == 0 => return None,
-            _ => {}
+        if self.used {
+            match self.theirs {
+                0 => return None,
+                1 if told == 0 => return None,
+                _ => {}
+            }
+            self.theirs = self.theirs.saturating_sub(1);
         }
-        self.theirs = self.theirs.saturating_sub(1);
         self.ours = self.ours.saturating_sub(told);
         // CAST: `told` is at most 255.
         Some(told as u8)
@@ -103,6 +119,6 @@ impl Credits {
     #[inline]
     #[must_use]
     pub fn is_worth_a_frame(&self) -> bool {
-        self.used && self.ours >= ENOUGH
+        self.grants && self.ours >= ENOUGH
     }
 }

@@ -55,6 +55,28 @@ fn credits_are_used_if_both_ends_offer_them() {
     assert_eq!((credits.spend(), credits.spend()), (Some(0), None));
 }
 
+// The in-tree transport names no credits when it connects. If flow control is on, it then counts the
+// credits that this end has named, and grants credits in headers.
+#[test]
+fn a_peer_that_grants_in_headers_alone_is_granted_credits() {
+    for (wanted, told) in [(true, 20), (false, 0)] {
+        let mut credits = Credits::new(wanted, 0, 4, 4);
+        credits.agreed(wanted, 0);
+        credits.posted(20);
+        assert_eq!(credits.granted(0), Ok(()));
+        assert_eq!(credits.spend(), Some(0));
+        assert!(!credits.is_worth_a_frame());
+        assert_eq!(credits.granted(3), Ok(()));
+        assert_eq!(credits.is_worth_a_frame(), wanted);
+        assert_eq!(credits.spend(), Some(told));
+        // This end does not know how many credits it has used, so it does not wait.
+        assert!(!credits.are_used());
+        for _ in 0..1000 {
+            assert_eq!(credits.spend(), Some(0));
+        }
+    }
+}
+
 #[test]
 fn a_frame_is_worth_it_for_sixteen() {
     let mut credits = Credits::new(true, 9, 0, 0);
