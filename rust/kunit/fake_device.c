@@ -14,6 +14,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/kprobes.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/platform_device.h>
@@ -284,6 +285,11 @@ u32 fake_longest_entry(void)
 {
 	guard(raw_spinlock_irqsave)(&fake.lock);
 	return fake.longest_entry;
+}
+
+void fake_get_page(struct page *page)
+{
+	get_page(page);
 }
 
 /* Does not wait, as ib_core's drain does if it fails, but does not warn. */

@@ -116,6 +116,8 @@ void fake_max_entry(u32 bytes);
  * mapped for a region.
  */
 u32 fake_longest_entry(void);
+/* Adds a reference to a page, as other code does that uses the page. */
+void fake_get_page(struct page *page);
 
 /*
  * The action that a device no longer performs while it is being removed.

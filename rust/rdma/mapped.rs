@@ -254,8 +254,9 @@ unsafe fn map_first(pd: &Pd, dir: Direction, pages: &[*mut bindings::page]) -> (
     (addr, count as usize)
 }
 
-/// Maps the first of these pages, as many as are physically contiguous, in shorter pieces. Adds the
-/// mappings to `to`, even if a later one fails. Returns the pages that are not mapped yet. Returns
+/// Maps the first of these pages, as many as are physically contiguous, in pieces that are shorter
+/// than the piece that [`map_first`] could not map. Adds the mappings to `to`, even if a later one
+/// fails. Returns the pages that are not mapped yet. Returns
 /// `EIO` if not even one page can be mapped.
 ///
 /// # Safety
@@ -274,9 +275,11 @@ unsafe fn map_first_in_pieces<'a>(
     // SAFETY: By the caller's contract the array contains this number of addresses of valid pages.
     // The callee writes nothing.
     let count = unsafe { bindings::xprtrdma_contiguous_pages(array, pages.len() as u32) } as usize;
+    let len = count.checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
+    let most = shorter(len.min(pd.max_entry() as usize))?;
     // SAFETY: The callee has found that these pages lie one behind the other. By the caller's
     // contract they exist long enough.
-    unsafe { map_run(to, pd, dir, first, count)? };
+    unsafe { map_in_pieces(to, pd, dir, first, len, most)? };
     Ok(pages.get(count..).unwrap_or(&[]))
 }
 

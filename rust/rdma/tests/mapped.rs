@@ -18,6 +18,7 @@ use crate::{
     dma::Direction,
     lent::MappedLoan,
     pages::{
+        Mappable,
         MappedPages,
         Pages, //
     },
@@ -34,7 +35,10 @@ use kernel::{
     },
 };
 use xprtrdma_base::{
-    buffer::PageArray,
+    buffer::{
+        PageArray,
+        PageRefs, //
+    },
     lend::{
         Lender,
         Loan,
@@ -279,6 +283,39 @@ mod suite {
         ensure!(are_right(&mapped, 4 * P)?);
         drop(mapped);
         ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
+    /// Returns references to pages that contain the bytes of [`filled`].
+    fn shared(len: usize) -> Result<PageRefs> {
+        let pages = filled(len)?;
+        let array = pages.raw_from(0);
+        for page in array {
+            // SAFETY: `pages` keeps the page during the call.
+            unsafe { bindings::fake_get_page(*page) };
+        }
+        // SAFETY: The array contains the addresses of all pages, and is not changed. The loop above
+        // has made a reference to each page.
+        unsafe { PageRefs::take(array.as_ptr(), 0, len, None) }
+    }
+
+    #[test]
+    fn a_shared_piece_that_cannot_be_mapped_is_mapped_in_shorter_ones() -> Test {
+        let pd = domain()?;
+        // The number of pages, the call that fails, the number of calls, and of mappings.
+        for (count, nth, calls, mappings) in [(4, 0, 1, 1), (4, 1, 3, 2), (8, 1, 3, 2)] {
+            let refs = shared(count * P)?;
+            let mut mapped = MappedPages::none(&pd);
+            Verb::DmaMap.fail(nth);
+            mapped.map(Mappable::Shared(refs), Direction::ToDevice)?;
+            // The length that could not be mapped is not tried again.
+            ensure_eq!(Verb::DmaMap.calls(), calls);
+            ensure_eq!(Census::now().mappings, mappings);
+            ensure!(are_right(&mapped, count * P)?);
+            drop(mapped);
+            ensure_eq!(Census::now(), DOMAIN);
+            calm();
+        }
         Ok(())
     }
 
