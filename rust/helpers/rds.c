@@ -7,6 +7,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/highmem.h>
 #include <linux/list.h>
+#include <linux/lockdep.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
@@ -147,68 +148,62 @@ unsigned long rdsrdma_max_recv_allocation(void)
 }
 
 static LIST_HEAD(nodes);
-/* Interrupts are disabled when RDS frees a connection that was made twice. */
+/*
+ * Only threads take this lock, so interrupts stay enabled while a thread walks
+ * the list. The caller may have disabled interrupts, as RDS does when it frees
+ * a connection that was made twice.
+ */
 static DEFINE_SPINLOCK(nodes_lock);
 
 void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn)
 {
-	unsigned long flags;
-
 	node->conn = conn;
-	spin_lock_irqsave(&nodes_lock, flags);
+	spin_lock(&nodes_lock);
 	list_add_tail(&node->item, &nodes);
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	spin_unlock(&nodes_lock);
 }
 
 void rdsrdma_node_del(struct rdsrdma_node *node)
 {
-	unsigned long flags;
-
-	spin_lock_irqsave(&nodes_lock, flags);
+	spin_lock(&nodes_lock);
 	list_del(&node->item);
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	spin_unlock(&nodes_lock);
 }
 
 struct rdsrdma_node *rdsrdma_first_node(void)
 {
 	struct rdsrdma_node *first;
-	unsigned long flags;
 
-	spin_lock_irqsave(&nodes_lock, flags);
+	spin_lock(&nodes_lock);
 	first = list_first_entry_or_null(&nodes, struct rdsrdma_node, item);
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	spin_unlock(&nodes_lock);
 	return first;
 }
 
 struct rdsrdma_node *rdsrdma_next_node(struct rdsrdma_node *node)
 {
 	struct rdsrdma_node *next = NULL;
-	unsigned long flags;
 
-	spin_lock_irqsave(&nodes_lock, flags);
+	spin_lock(&nodes_lock);
 	if (!list_is_last(&node->item, &nodes))
 		next = list_next_entry(node, item);
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	spin_unlock(&nodes_lock);
 	return next;
 }
 
 void rdsrdma_node_of_peer(struct rdsrdma_node *node)
 {
-	unsigned long flags;
-
-	spin_lock_irqsave(&nodes_lock, flags);
+	spin_lock(&nodes_lock);
 	node->of_peer = true;
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	spin_unlock(&nodes_lock);
 }
 
 void rdsrdma_node_show(struct rdsrdma_node *node,
 		       const struct rdsrdma_details *details)
 {
-	unsigned long flags;
-
-	spin_lock_irqsave(&nodes_lock, flags);
+	spin_lock(&nodes_lock);
 	node->details = *details;
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	spin_unlock(&nodes_lock);
 }
 
 static void make_row(const struct rdsrdma_node *node,
@@ -261,14 +256,15 @@ static void copy_rows(struct socket *sock, unsigned int len,
 		struct rds6_info_rdma_connection all;
 	} row;
 	struct rdsrdma_node *node;
-	unsigned long flags;
 
 	lens->nr = 0;
 	lens->each = v4 ? sizeof(row.v4) : sizeof(row.all);
 	/* All connections are in the first namespace. */
 	if (!net_eq(sock_net(sock->sk), &init_net))
 		return;
-	spin_lock_irqsave(&nodes_lock, flags);
+	spin_lock(&nodes_lock);
+	/* The list can be long. */
+	lockdep_assert_irqs_enabled();
 	list_for_each_entry(node, &nodes, item) {
 		if (v4 && node->conn->c_isv6)
 			continue;
@@ -283,7 +279,7 @@ static void copy_rows(struct socket *sock, unsigned int len,
 		rds_info_copy(iter, &row, lens->each);
 		len -= lens->each;
 	}
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	spin_unlock(&nodes_lock);
 }
 
 static void copy_v4(struct socket *sock, unsigned int len,
@@ -317,10 +313,9 @@ void rdsrdma_count_nodes(const struct in6_addr *laddr,
 			 struct rdsrdma_count *to)
 {
 	struct rdsrdma_node *node;
-	unsigned long flags;
 
 	*to = (struct rdsrdma_count) {};
-	spin_lock_irqsave(&nodes_lock, flags);
+	spin_lock(&nodes_lock);
 	list_for_each_entry(node, &nodes, item) {
 		to->all += node->of_peer;
 		if (!ipv6_addr_equal(&node->conn->c_faddr, faddr))
@@ -330,7 +325,7 @@ void rdsrdma_count_nodes(const struct in6_addr *laddr,
 		    node->conn->c_tos == tos)
 			to->known = true;
 	}
-	spin_unlock_irqrestore(&nodes_lock, flags);
+	spin_unlock(&nodes_lock);
 }
 
 bool rdsrdma_is_v4(const struct in6_addr *addr)
