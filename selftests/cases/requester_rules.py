@@ -7,7 +7,6 @@ from lib import faults, tracing, wait
 from lib.asking import BLOCK, TCP_PORT, XIDS, Client, Stage, record
 from lib.buffers import Buffer
 from lib.case import ENV, case, check, equal
-from lib.env import REPO
 from lib.hostile.message import REPLY, word
 from lib.requester import calls, tables
 from lib.served import FILES, counters, used_kib
@@ -23,23 +22,6 @@ IDLE, MOST_KIB = 24, 1024
 # The first constant is the number of calls of a client that requests as much data as it can. The
 # second constant is the number of bytes that each call requests.
 GREEDY, WANTED = 48, 1 << 20
-# A program that makes every nth allocation of the server's module fail. With the argument 0, no
-# allocation fails. Two kinds of allocations never fail. The first kind are messages of the
-# connection manager: without memory the connection manager never sends its DREQ, so a client would
-# not learn that its connection has ended. The second kind are pages of slabs, which the module
-# shares with other modules.
-FAIL = f"""
-import sys
-sys.path.insert(0, "{REPO}/selftests")
-from lib.injection import Injection, text
-class Case:
-    defer = staticmethod(lambda *_: None)
-injection, every = Injection(Case), int(sys.argv[1])
-injection.only_module("svcrdma_rs")
-injection.spare("failslab", text("ib_cm"))
-injection.spare_slabs()
-injection.every(every) if every else injection.stop()
-"""
 # A program that makes a call over TCP to the server on which it runs, and waits for the answer.
 LOCAL = f"""
 import socket, sys
@@ -49,9 +31,6 @@ with socket.create_connection(("127.0.0.1", {TCP_PORT}), 20) as line:
 """
 # The number of connections that a noisy client makes.
 NOISY = 24
-# The first constant contains intervals: with interval n every nth allocation fails. The second
-# constant is the number of calls that are sent with each interval.
-FAILING, CALLS = (1, 3), 6
 
 
 def refused_reads(client):
@@ -170,36 +149,6 @@ def a_greedy_client_starves_no_other(t):
     t.note(f"a READ of the honest client took {slowest:.2f} s at most")
     check(slowest < ENV.patience(2), f"a READ of the honest client took {slowest:.1f} s")
     stage.undisturbed()
-    stage.wait_gone()
-
-
-def all_are_answered_or_the_connection_ends(client, count):
-    for _ in range(count):
-        if client.receive(ENV.patience(20)) is None:
-            check(client.connection.ended(), "a call without an answer on a connection that lives")
-            return
-
-
-# covers: RSP-117
-@case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=60)
-def calls_that_find_no_memory_are_not_forgotten(t):
-    stage, ended = Stage(t), 0
-    t.defer(t.server.run, "python3", "-c", FAIL, "0")
-    deeds = tables.Writing(), tables.reading(tables.BLOCK, write=tables.BLOCK)
-    for every in FAILING:
-        for deed in deeds:
-            with Client(stage) as client:
-                client.ping()
-                octets = deed(client).octets()
-                t.server.run("python3", "-c", FAIL, str(every))
-                client.connection.send_many(octets, CALLS)
-                all_are_answered_or_the_connection_ends(client, CALLS)
-                t.server.run("python3", "-c", FAIL, "0")
-                ended += client.connection.ended()
-    t.note(f"{ended} of {len(FAILING) * len(deeds)} connections ended")
-    check(ended, "no allocation failed")
-    stage.read()
-    stage.tcp()
     stage.wait_gone()
 
 

@@ -41,6 +41,9 @@ SECONDS = 5
 # Numbers of allocations. The first is larger than the number that one call makes. The second is
 # larger than the number that one accepted connection makes.
 OF_CALL, OF_ACCEPT = 16, 64
+# The first constant contains intervals: with interval n every nth allocation fails. The second
+# constant is the number of calls that are sent with each interval.
+INTERVALS, CALLS = (1, 3), 6
 
 
 class Failures:
@@ -107,6 +110,26 @@ def as_before(t, stage, pages):
     stage.wait_gone()
     wait.until(lambda: counters(t)["memory_free_pages"] == pages, ENV.patience(SECONDS),
                "the memory of all calls given back")
+
+
+# covers: RSP-117
+@case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=60)
+def calls_that_find_no_memory_are_not_forgotten(t):
+    stage, failures, lost = Stage(t), Failures(t), 0
+    deeds = tables.Writing(), tables.reading(tables.BLOCK, write=tables.BLOCK)
+    for nth in INTERVALS:
+        for deed in deeds:
+            with Client(stage) as client:
+                client.ping()
+                octets = deed(client).octets()
+                with failures.every(nth):
+                    client.connection.send_many(octets, CALLS)
+                    lost += not answered(client, CALLS)
+    t.note(f"{lost} of {len(INTERVALS) * len(deeds)} connections ended")
+    check(lost, "no allocation failed")
+    stage.read()
+    stage.tcp()
+    stage.wait_gone()
 
 
 # covers: RSP-118: There is no memory for a reply. The connection ends for that reason, and not

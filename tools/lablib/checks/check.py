@@ -118,8 +118,8 @@ SERVER_CASES = (
 # Cases with our module in the server on the debug kernel, which is slow. They cover memory of
 # calls, and connections that end.
 SERVER_DEBUG_CASES = (
-    r"^requester(\.odd_room|_rules\.(a_call_that|calls_that_find))",
-    r"^server_injection\.(replies|each)",
+    r"^requester(\.odd_room|_rules\.a_call_that)",
+    r"^server_injection\.(calls|replies|each)",
     r"^mounts\.every_version",
     r"^callbacks\.(delegations_are|callbacks_work)",
     r"^data\.direct_transfers_around",
