@@ -81,22 +81,22 @@ def long_transfers_take_few_work_requests(t):
                                    reads=[(len(front), whole.but(length=length))]))
         found = client.receive()
         equal(calls.outcome(found.payload), ("nfs", 0), "the outcome of the WRITE")
-        reads = transfers(t, "read") - before
+        # Each page of the file may need a separate scatter/gather element. One more work request is
+        # allowed, because the bytes may begin inside a page.
+        reads, limit = transfers(t, "read") - before, length // (ELEMENTS * PAGE) + 1
+        check(1 <= reads <= limit, f"{reads} Reads, at most {limit} wanted")
         region, whole = client.memory(MIB, row.WRITE)
         before = transfers(t, "write")
         xid = client.next()
         client.send(client.message(payload=calls.compound(xid, LARGE, calls.read(0, length)),
                                    xid=xid, writes=[[whole]]))
         found = client.receive()
+        equal(found.kind, "RDMA_MSG", "kind of the answer to the READ")
         used = sum(segment.length for segment in found.writes[0])
         equal(used, length, "bytes in the Write chunk")
         check(region.read(used, 0) == content[:used], "other data than those of the file")
         writes = transfers(t, "write") - before
     t.note(f"{reads} Reads and {writes} Writes for {length >> 10} KiB")
-    # Each page of the file may need a separate scatter/gather element. One more work request is
-    # allowed, because the bytes may begin inside a page.
-    limit = length // (ELEMENTS * PAGE) + 1
-    check(1 <= reads <= limit, f"{reads} Reads, at most {limit} wanted")
     check(1 <= writes <= limit, f"{writes} Writes, at most {limit} wanted")
     stage.undisturbed()
     stage.wait_gone()
