@@ -81,12 +81,13 @@ class Fault:
     rails: bool = False   # whether the fault needs two cables
     rds: bool = False     # whether the fault is in the module of RDS, and selftests/rds notices it
     server: bool = False  # whether the fault is planted in the server's module
+    siw: bool = False     # whether the tests of the fault need iWARP devices
     why: str = ""         # reason why no test can notice the fault
 
     @property
     def kind(self):
         return (self.debug or self.suites, self.full, self.suites, self.host, self.rails, self.rds,
-                self.server)
+                self.server, self.siw)
 
     def applied(self, text):
         """Returns the source with the fault."""
@@ -182,12 +183,13 @@ class Machines:
     """The server and client machines. They are booted when a run needs them, and are used again by
     the next run unless something is wrong with them."""
 
-    def __init__(self, spec, debug, suites, rails, server):
+    def __init__(self, spec, debug, suites, rails, server, siw):
         # Each run loads its own module, so the session loads none. Tests on the debug kernel may
         # also need the module with the KUnit suites.
         self.plan = Plan(client="ours" if server else "none", spec=spec, debug=debug,
                          suites=debug and not server, load=False, rails=2 if rails else 1,
-                         serving="ours" if server else "intree")
+                         serving="ours" if server else "intree",
+                         provider="siw" if siw else "rxe")
         self.suites = suites
         self.session: Session | None = None
 
@@ -287,13 +289,13 @@ class Campaign:
     """Plants faults of one kind, with one kernel and one size."""
 
     def __init__(self, spec, kind):
-        self.debug, self.full, suites, _, rails, rds, server = kind
+        self.debug, self.full, suites, _, rails, rds, server, siw = kind
         base = root.path()
         target = kernel.get(base, spec)
         target = kernel.debug(base, target) if self.debug else target
         variant = "rds" if rds else "suites" if suites else "server" if server else "client"
         self.builder = Builder(base, target, variant)
-        self.machines = Machines(spec, self.debug, suites, rails, server)
+        self.machines = Machines(spec, self.debug, suites, rails, server, siw)
         self.seconds = {}
 
     def baseline(self, faults):
