@@ -26,6 +26,16 @@ FIRST = 16
 # each of these connections. Together the calls request more memory than the server allows for the
 # calls of one client address.
 SILENT, READS = 26, 4
+# The first constant contains the addresses of slow clients, the second is the number of connections
+# of each address. Each connection makes a number of READs, and a number of WRITEs of 1 MiB.
+# Together the WRITEs need more memory than there is for all calls.
+ADDRESSES, SLOW = ("192.0.2.101", "192.0.2.102"), 28
+SHORT_READS, LONG_WRITES = 14, 3
+# Every `PACE` seconds a slow client takes one answer. The server ends a connection that completes
+# nothing for 30 seconds, so the pace alone ends no connection. If other calls wait for the memory of
+# the connection, the server ends it within `DRAIN` seconds: 60 seconds, two intervals of 5 seconds
+# between the server's checks, and one pace.
+PACE, DRAIN, SOONEST = 10, 80, 45
 # The number of connection requests that wait at a listener of a server that has no threads.
 WAITING = 5
 
@@ -195,3 +205,63 @@ def a_listener_without_threads_goes(t):
         equal(name, "rejected", "what the client was told")
     faults.start_nfsd(t.server)
     stage.read()
+
+
+class Slow(Client):
+    """A connection of a client that takes one answer at a time. All work requests of the server wait
+    behind the next answer."""
+
+    def __init__(self, stage, address):
+        super().__init__(stage, source=address, receives=1)
+        self.connection.connect()
+
+    def ask(self, memory):
+        """Makes the READs, and then the WRITEs, whose data are in this memory."""
+        _, chunk = self.memory(tables.BLOCK, row.WRITE)
+        for _ in range(SHORT_READS):
+            rpc = calls.compound(self.next(), tables.PATH, calls.read(0, tables.BLOCK))
+            self.send(self.message(payload=rpc, xid=self.xid, writes=[[chunk]]))
+        for _ in range(LONG_WRITES):
+            front = calls.compound(self.next(), tables.PATH, calls.write(0, MIB))
+            last = self.send(self.message(payload=front, xid=self.xid,
+                                          reads=[(len(front), memory)]))
+        self.connection.wait(last)
+
+
+# covers: The memory of all calls is short. The connections that hold it complete a work request now
+# and then, but not all of them in time, so our server ends them. Connections that only wait for
+# memory stay, and other clients are served as usual.
+@case(versions=(), clients=CLIENTS, server="ours", full_only=True, full_seconds=180)
+def slow_connections_that_hold_needed_memory(t):
+    faults.own_addresses(t, ADDRESSES)
+    stage, before, slow = Stage(t), counters(t), []
+    for address in ADDRESSES:
+        for _ in range(SLOW):
+            slow.append(Slow(stage, address))
+            t.defer(slow[-1].connection.close)
+    _, memory = slow[0].memory(MIB)
+    for client in slow:
+        client.ask(memory)
+    clock, seconds = wait.Clock(), None
+    while seconds is None and clock.seconds() < DRAIN:
+        time.sleep(PACE)
+        stage.undisturbed()
+        now = counters(t)
+        # Each of these checks takes one answer of the connection.
+        ended = [client.connection.ended() for client in slow]
+        t.note(f"{clock.seconds():.0f} s: {now['memory_free_pages']} of "
+               f"{before['memory_free_pages']} pages free, {sum(ended)} connections ended")
+        # The first connection found all memory free, and the last one found none.
+        if ended[0]:
+            seconds = clock.seconds()
+    check(seconds is not None, "a slow connection keeps memory that others need")
+    check(seconds >= SOONEST, f"ended after {seconds:.0f} s, although its work requests completed")
+    check(not ended[-1], "a connection without memory has ended")
+    stalled = counters(t)["ended_send_queue_stalled"] - before["ended_send_queue_stalled"]
+    check(stalled, "no connection ended because of its send queue")
+    for client in slow:
+        client.connection.close()
+    stage.undisturbed()
+    stage.wait_gone()
+    wait.until(lambda: counters(t)["memory_free_pages"] == before["memory_free_pages"],
+               ENV.patience(20), "the memory of all calls given back")

@@ -4,7 +4,6 @@
 import collections
 import json
 import os
-import subprocess
 import time
 import types
 
@@ -225,19 +224,11 @@ def hold(stop, stage, address, port, count):
     return ended
 
 
-def own_addresses(t):
-    """Adds the addresses to this machine until the end of the case."""
-    for address in ADDRESSES:
-        words = f"{address}/24", "dev", faults.interface()
-        t.defer(subprocess.run, ["ip", "addr", "del", *words], check=True)
-        subprocess.run(["ip", "addr", "add", *words], check=True)
-
-
 # covers: Idle connections of many clients exist at the same time. Our server ends none of them, and
 # they use little memory.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90, full_seconds=1800)
 def idle_connections_of_many_clients(t):
-    own_addresses(t)
+    faults.own_addresses(t, ADDRESSES)
     stage, before = Stage(t), counters(t)["ended_for_another"]
     t.defer(faults.restart_nfsd, t.server)
     t.server.call("text", faults.PORTLIST, f"rdma {PORT + 1}")

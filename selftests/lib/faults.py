@@ -53,6 +53,14 @@ def device_add(number=0):
             "netdev", interface(number))
 
 
+def own_addresses(t, addresses):
+    """Adds addresses to this machine until the end of the case."""
+    for address in addresses:
+        words = f"{address}/24", "dev", interface()
+        t.defer(subprocess.run, ["ip", "addr", "del", *words], check=True)
+        subprocess.run(["ip", "addr", "add", *words], check=True)
+
+
 def silence(server):
     """Makes the server's RDMA port receive nothing, so that it acknowledges nothing."""
     server.run("nft", "-f", "-", stdin=SILENCE)
