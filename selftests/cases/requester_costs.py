@@ -11,7 +11,7 @@ from lib.requester import calls, row, tables
 from lib.served import transfers
 
 CLIENTS = "ours", "intree"
-MIB = 1 << 20
+MIB, MEDIUM = 1 << 20, 64 << 10
 # The first constant is the number of calls. The second constant is the maximum number of additional
 # wakes of threads, which the honest mount may cause.
 CALLS, OTHERS = 100, 10
@@ -61,6 +61,15 @@ def a_call_is_one_pass_of_a_thread(t):
     stage.wait_gone()
 
 
+def judge_count(t, what, count, length):
+    """Checks that this number of work requests carries `length` bytes."""
+    # Each page of the file may need a separate scatter/gather element. One more work request is
+    # allowed, because the bytes may begin inside a page.
+    limit = length // (ELEMENTS * PAGE) + 1
+    t.note(f"{count} {what} for {length >> 10} KiB")
+    check(1 <= count <= limit, f"{count} {what} for {length >> 10} KiB, at most {limit} wanted")
+
+
 # covers: The data of a long READ or WRITE take as few work requests as the device allows.
 @case(versions=(), clients=CLIENTS, server="ours", provider="rxe", seconds=60)
 def long_transfers_take_few_work_requests(t):
@@ -81,23 +90,20 @@ def long_transfers_take_few_work_requests(t):
                                    reads=[(len(front), whole.but(length=length))]))
         found = client.receive()
         equal(calls.outcome(found.payload), ("nfs", 0), "the outcome of the WRITE")
-        # Each page of the file may need a separate scatter/gather element. One more work request is
-        # allowed, because the bytes may begin inside a page.
-        reads, limit = transfers(t, "read") - before, length // (ELEMENTS * PAGE) + 1
-        check(1 <= reads <= limit, f"{reads} Reads, at most {limit} wanted")
-        region, whole = client.memory(MIB, row.WRITE)
-        before = transfers(t, "write")
-        xid = client.next()
-        client.send(client.message(payload=calls.compound(xid, LARGE, calls.read(0, length)),
-                                   xid=xid, writes=[[whole]]))
-        found = client.receive()
-        equal(found.kind, "RDMA_MSG", "kind of the answer to the READ")
-        used = sum(segment.length for segment in found.writes[0])
-        equal(used, length, "bytes in the Write chunk")
-        check(region.read(used, 0) == content[:used], "other data than those of the file")
-        writes = transfers(t, "write") - before
-    t.note(f"{reads} Reads and {writes} Writes for {length >> 10} KiB")
-    check(1 <= writes <= limit, f"{writes} Writes, at most {limit} wanted")
+        judge_count(t, "Reads", transfers(t, "read") - before, length)
+        # With one page in each work request, the long READ would not fit into the send queue.
+        for count in (MEDIUM, length):
+            region, whole = client.memory(MIB, row.WRITE)
+            before = transfers(t, "write")
+            xid = client.next()
+            client.send(client.message(payload=calls.compound(xid, LARGE, calls.read(0, count)),
+                                       xid=xid, writes=[[whole]]))
+            found = client.receive()
+            equal(found.kind, "RDMA_MSG", f"kind of the answer to a READ of {count} bytes")
+            used = sum(segment.length for segment in found.writes[0])
+            equal(used, count, "bytes in the Write chunk")
+            check(region.read(used, 0) == content[:used], "other data than those of the file")
+            judge_count(t, "Writes", transfers(t, "write") - before, count)
     stage.undisturbed()
     stage.wait_gone()
 
