@@ -5,11 +5,13 @@
 use crate::{
     extension::{
         add,
+        only,
         Extension, //
     },
     header::{
         Header,
         ACK_REQUIRED,
+        EXTENSION_BYTES,
         HAS_RDMA_BYTES,
         HEADER_BYTES,
         RETRANSMITTED, //
@@ -51,6 +53,7 @@ pub struct Facts {
 /// the region after one round trip, and FREE_MR can then drop the last reference (RDS-47). A
 /// message also requests an acknowledgement if the program wants a report about its operation,
 /// because success is reported only when the acknowledgement arrives (RDS-05).
+#[inline]
 pub fn complete(header: &mut Header, facts: &Facts) {
     let reported = facts.operation.is_some_and(|operation| operation.notify);
     if facts.ack_required || facts.cookie.is_some() || reported {
@@ -60,29 +63,37 @@ pub fn complete(header: &mut Header, facts: &Facts) {
         header.flags |= RETRANSMITTED;
     }
     if let Some(operation) = facts.operation {
-        let _ = add(
-            &mut header.extensions,
-            Extension::Rdma { key: operation.key },
-        );
+        let named = Extension::Rdma { key: operation.key };
         let moved = Extension::RdmaBytes {
             bytes: operation.bytes,
             written: operation.written,
         };
-        if add(&mut header.extensions, moved) {
+        if extend(header, named, Some(moved)) {
             header.flags |= HAS_RDMA_BYTES;
         }
     }
     if let Some(cookie) = facts.cookie {
         // The extension fits unless the message also has an operation, and the socket layer refuses
         // a message with a handle and an operation.
-        let _ = add(
-            &mut header.extensions,
-            Extension::RdmaDest {
-                key: cookie.key(),
-                offset: cookie.offset(),
-            },
-        );
+        let handle = Extension::RdmaDest {
+            key: cookie.key(),
+            offset: cookie.offset(),
+        };
+        let _ = extend(header, handle, None);
     }
+}
+
+/// Appends extensions to a header, which usually has none. Returns false if there is no space for
+/// all of them.
+#[inline(always)]
+fn extend(header: &mut Header, first: Extension, second: Option<Extension>) -> bool {
+    let all = &mut header.extensions;
+    if *all == [0; EXTENSION_BYTES] {
+        let written = only(first, second);
+        *all = written.unwrap_or(*all);
+        return written.is_some();
+    }
+    add(all, first) && second.is_none_or(|second| add(all, second))
 }
 
 /// A port that no socket can have, because the socket layer reserves it for itself.

@@ -7,6 +7,7 @@ use xprtrdma_rds_proto::{
     extension::{
         add,
         extensions,
+        only,
         Extension, //
     },
     header::*,
@@ -157,6 +158,29 @@ fn every_extension_is_read_as_written() {
         let mut bytes = [0; EXTENSION_BYTES];
         assert!(add(&mut bytes, one));
         assert_eq!(extensions(&bytes).collect::<Vec<_>>(), [one]);
+    }
+}
+
+#[test]
+fn extensions_written_at_once_are_those_written_one_by_one() {
+    let all = [
+        Extension::Rdma { key: 0x0102_0304 },
+        Extension::RdmaDest { key: 9, offset: 7 },
+        Extension::RdmaBytes {
+            bytes: 77,
+            written: false,
+        },
+        Extension::PortIndex(1),
+    ];
+    for first in all {
+        let mut bytes = [0; EXTENSION_BYTES];
+        assert!(add(&mut bytes, first));
+        assert_eq!(only(first, None), Some(bytes));
+        for second in all {
+            let mut both = bytes;
+            let added = add(&mut both, second);
+            assert_eq!(only(first, Some(second)), added.then_some(both));
+        }
     }
 }
 
