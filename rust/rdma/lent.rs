@@ -87,9 +87,10 @@ impl MappedLoan {
         Ok(())
     }
 
-    /// Makes the work requests that move all mapped bytes, each with at most `most_sges` elements,
-    /// and adds them to `wrs`. The peer's bytes begin at `offset` of the region with this key. The
-    /// work requests refer to elements of this object. Returns `EINVAL` if no memory is mapped. May
+    /// Makes the work requests that move all mapped bytes, each with at most `most_sges` elements.
+    /// They replace the content of `wrs`, which contains only work requests that this function has
+    /// made before. The peer's bytes begin at `offset` of the region with this key. The work
+    /// requests refer to elements of this object. Returns `EINVAL` if no memory is mapped. May
     /// sleep.
     pub(crate) fn requests(
         &mut self,
@@ -99,14 +100,27 @@ impl MappedLoan {
         wrs: &mut KVec<bindings::ib_rdma_wr>,
     ) -> Result {
         let most_sges = most_sges.max(1);
-        wrs.reserve(self.sges.len().div_ceil(most_sges), GFP_KERNEL)?;
+        let mut rest = self.sges.as_mut_slice();
+        // Usually one work request is enough.
+        let count = match rest.len() {
+            0 => return Err(EINVAL),
+            len if len <= most_sges => 1,
+            len => len.div_ceil(most_sges),
+        };
+        wrs.truncate(count);
+        while wrs.len() < count {
+            list::add(wrs, bindings::ib_rdma_wr::default())?;
+        }
         let mut remote_addr = offset;
-        for own in self.sges.chunks_mut(most_sges) {
-            let mut wr = bindings::ib_rdma_wr {
-                remote_addr,
-                rkey: handle,
-                ..Default::default()
-            };
+        // All fields that differ between loans are written, so a work request that was made before
+        // can be used again. The queue pair writes the other fields when it posts.
+        for wr in wrs.iter_mut() {
+            let all = core::mem::take(&mut rest);
+            let end = most_sges.min(all.len());
+            let (own, others) = all.split_at_mut_checked(end).ok_or(EINVAL)?;
+            rest = others;
+            wr.remote_addr = remote_addr;
+            wr.rkey = handle;
             wr.wr.opcode = opcode;
             // CAST: The number of elements is at most `most_sges`.
             wr.wr.num_sge = own.len() as c_int;
@@ -115,10 +129,6 @@ impl MappedLoan {
                 // The address may wrap around. The peer then refuses it.
                 remote_addr = remote_addr.wrapping_add(u64::from(sge.length));
             }
-            list::add(wrs, wr)?;
-        }
-        if wrs.is_empty() {
-            return Err(EINVAL);
         }
         Ok(())
     }

@@ -57,7 +57,8 @@ pub enum Kind {
 /// # Invariants
 ///
 /// - The work requests refer to elements of `sges`, and these to pages of `memory`. If `memory` is
-///   lent, the work requests refer to the elements that it contains. No vector grows.
+///   lent, the work requests refer to the elements that it contains. No vector grows. In a
+///   [`Blank`] the work requests are those of the last transfer, and refer to nothing.
 /// - There is at least one work request, except in a [`Blank`].
 ///
 /// # Examples
@@ -139,7 +140,7 @@ impl Kind {
 /// # Invariants
 ///
 /// `memory` is [`Memory::Own`] without pages, or [`Memory::Lent`] without a lender. There are no
-/// work requests and no elements.
+/// elements. The next transfer removes or overwrites the work requests of the last one.
 ///
 /// # Examples
 ///
@@ -197,6 +198,7 @@ impl Blank {
     ) -> Result<KBox<Transfer>> {
         let this = &mut *self.0;
         this.tag = 0;
+        this.wrs.clear();
         let most_sges = match &mut this.memory {
             Memory::Own(pages) => pages.map(memory, kind.raw().1)?,
             Memory::Sink(_) => return Err(EINVAL),
@@ -218,6 +220,7 @@ impl Blank {
     ) -> Result<KBox<Transfer>> {
         let this = &mut *self.0;
         (this.tag, this.kind) = (0, Kind::Read);
+        this.wrs.clear();
         let mut sink = Sink::new(sinks, pages)?;
         sink.make(&mut this.wrs, &mut this.sges, stretches)?;
         this.memory = Memory::Sink(sink);
@@ -367,7 +370,6 @@ impl Transfer {
     /// and returns lent memory to its lender. May sleep.
     pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
         // The elements refer to mapped pages, so they are removed before the pages are unmapped.
-        this.wrs.clear();
         this.sges.clear();
         let pages = match &mut this.memory {
             Memory::Own(pages) => pages.unmap(),
@@ -384,7 +386,7 @@ impl Transfer {
         if this.wrs.capacity() > SPARE_WRS || this.elements() > SPARE_SGES {
             return (pages, None);
         }
-        // INVARIANT: All lists are empty.
+        // INVARIANT: There are no elements.
         (pages, Some(Blank(this)))
     }
 
