@@ -269,16 +269,15 @@ impl Registrar {
         pages: u32,
         taken: impl Fn(u32) -> bool,
     ) -> Result<Region<L::Lender>> {
-        let mut sg = KVec::with_capacity(pages as usize, GFP_KERNEL)?;
-        for _ in 0..pages {
-            sg.push_within_capacity(scatterlist::default())
-                .map_err(|_| ENOMEM)?;
-        }
         if pages == 0 {
             return Err(EINVAL);
         }
-        // SAFETY: The table has this number of entries, which is at least one.
-        unsafe { kernel::bindings::sg_init_table(sg.as_mut_ptr(), pages) };
+        let mut sg = KVec::<scatterlist>::with_capacity(pages as usize, GFP_KERNEL)?;
+        let place = sg.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: The vector has space for this number of entries, which is at least one.
+        unsafe { kernel::bindings::sg_init_table(place, pages) };
+        // SAFETY: The call above has initialised these entries.
+        unsafe { sg.inc_len(pages as usize) };
         let mut filling = Filling::new(&mut sg, self.pd.max_entry(), false);
         loan.pieces(0, |piece| filling.add(piece));
         let (nents, bytes) = (filling.nents, filling.bytes);
@@ -314,16 +313,15 @@ impl Registrar {
     /// Registers a region, and waits until the registration has completed. May sleep.
     fn register<L: Lender>(&self, region: &mut Region<L>) -> Result {
         let mut place = self.own.lock();
-        let mut own = match place.take() {
+        let own = match &mut *place {
             Some(own) => own,
-            None => Loop::new(&self.pd)?,
+            none => none.insert(Loop::new(&self.pd)?),
         };
-        if let Err(error) = own.register(region) {
-            region.lost = !own.end();
-            return Err(error);
+        let registered = own.register(region);
+        if registered.is_err() {
+            region.lost = place.take().is_some_and(|own| !own.end());
         }
-        *place = Some(own);
-        Ok(())
+        registered
     }
 }
 
