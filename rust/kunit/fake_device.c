@@ -885,6 +885,7 @@ static int fake_post_send(struct ib_qp *base, const struct ib_send_wr *wr,
 				.cqe = wr->wr_cqe,
 				.posted.opcode = wr->opcode,
 				.posted.signalled = !!(wr->send_flags & IB_SEND_SIGNALED),
+				.posted.fenced = !!(wr->send_flags & IB_SEND_FENCE),
 			};
 			if (fake.limited && wr->num_sge > fake.dev->attrs.max_send_sge)
 				violation("send more pieces than the device takes");

@@ -57,6 +57,8 @@ enum fake_peer {
 struct fake_posted {
 	u32 opcode;
 	u32 signalled;
+	/* Whether the work request waits for all earlier RDMA Reads. */
+	u32 fenced;
 	/* Set for a Send: the address and length of its message. */
 	u64 addr;
 	u32 len;

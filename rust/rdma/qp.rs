@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | `life` | creates queue pairs and shuts them down |
 //! | `batch` | posts to the send queue |
+//! | `flags` | flags of a Send that the driver chooses |
 //! | `doorbell` | posts waiting messages together |
 //! | `send` | hands work requests to the device, and handles their completions |
 //! | `handler` | the trait for handlers of completions |
@@ -26,6 +27,8 @@ mod config;
 mod doorbell;
 mod fence;
 mod fifo;
+#[cfg(any(xprtrdma_rds, xprtrdma_kunit))]
+mod flags;
 mod handler;
 mod life;
 mod message;

@@ -36,7 +36,8 @@ pub(crate) struct Posted {
     pub(crate) operation: Operation,
     pub(crate) wishes: Wishes,
     pub(crate) bytes: u32,
-    /// Whether the message of the operation may be sent only after the operation has completed.
+    /// Whether the message of the operation may be sent only after the operation has completed, and
+    /// the device cannot ensure this order.
     pub(crate) holds_message: bool,
 }
 
@@ -60,6 +61,8 @@ const SPARES: usize = 4;
 /// The state of a queue pair that serves a connection.
 pub(crate) struct Link<H: QpHandler> {
     pub(crate) qp: Arc<Qp<H>>,
+    /// Maximum number of elements of a work request.
+    pub(crate) most_sges: u32,
     pub(crate) owed: Owed,
     pub(crate) acknowledged: Acknowledged,
     pub(crate) credits: Credits,
@@ -80,8 +83,13 @@ pub(crate) struct Link<H: QpHandler> {
 
 impl<H: QpHandler> Link<H> {
     /// Creates the state of a new queue pair. May sleep.
-    pub(crate) fn new(qp: Arc<Qp<H>>, credits: Credits, pings: Pings) -> Result<Self> {
+    pub(crate) fn new(
+        qp: Arc<Qp<H>>,
+        credits: Credits,
+        pings: Pings,
+    ) -> Result<Self> {
         Ok(Self {
+            most_sges: qp.pd().max_send_sges().max(1),
             qp,
             owed: Owed::default(),
             acknowledged: Acknowledged::default(),

@@ -86,9 +86,10 @@ fn fail(connection: &Arc<Connection<Rds>>, posted: Posted) {
 fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     let (held, asked) = message.hold().ok_or(EINVAL)?;
     let header = Header::of_own(&message.header());
-    let begun = |link: &mut Link<_>| (link.qp.clone(), link.take_spare());
+    let begun = |link: &mut Link<_>| (link.qp.clone(), link.most_sges, link.take_spare());
     let begun = connection.data().with_link(begun);
-    let (qp, mut spare) = begun.ok_or_else(not_connected)?;
+    let (qp, most_sges, mut spare) = begun.ok_or_else(not_connected)?;
+    let is_lent = asked.pieces.div_ceil(most_sges) <= LENT_WRS;
     let wishes = Wishes {
         notify: asked.notify,
         failures: asked.failures,
@@ -100,14 +101,14 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         operation: Operation::new(1),
         wishes,
         bytes: asked.bytes,
-        holds_message: asked.fence && !asked.writes,
+        // If the device reads into the program's memory, a fence before the message ensures the
+        // order. Otherwise the bytes must first be copied to the program's memory.
+        holds_message: asked.fence && !asked.writes && !is_lent,
     };
     if asked.bytes == 0 {
         posted.end(Completion::Done);
         return Ok(());
     }
-    let most_sges = qp.pd().max_send_sges().max(1);
-    let is_lent = asked.pieces.div_ceil(most_sges) <= LENT_WRS;
     // CAST: The number of pages is less than the number of bytes, which is a `u32`.
     let elements = match is_lent {
         true => asked.pieces,

@@ -23,7 +23,10 @@ use xprtrdma_rds::{
         Entered, //
     },
     events::Event,
-    message::Message,
+    message::{
+        Asked,
+        Message, //
+    },
     transport::Sent,
     util::not_connected, //
 };
@@ -55,15 +58,24 @@ enum Frame {
     Dead,
 }
 
+/// How a frame is posted.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// Whether the frame completes its message.
+    last: bool,
+    /// Whether the frame is posted without ringing the doorbell. The caller must then ring it.
+    waits: bool,
+    /// Whether the frame is sent only after all RDMA Reads that were posted before have completed.
+    fenced: bool,
+}
+
 impl<H: QpHandler> Link<H> {
-    /// Posts a frame: the header in `front`, and `len` bytes that `payload` writes. `last` says
-    /// whether the frame completes its message. If `waits` is true, the frame is posted without
-    /// ringing the doorbell, and the caller must ring it.
+    /// Posts a frame: the header in `front`, and `len` bytes that `payload` writes.
     fn frame(
         &mut self,
         front: &mut Front,
         len: usize,
-        (last, waits): (bool, bool),
+        manner: Manner,
         payload: impl FnOnce(&mut [u8]) -> Result,
     ) -> Frame {
         let qp = &*self.qp;
@@ -81,16 +93,19 @@ impl<H: QpHandler> Link<H> {
             return Frame::Full;
         };
         let ack = self.owed.piggyback();
-        if last {
+        if manner.last {
             // The frame is sent as solicited, because the peer may have requested events for
             // solicited frames only.
             batch.solicit();
+        }
+        if manner.fenced {
+            batch.fence();
         }
         let Some((place, rest)) = batch.buffer().split_first_chunk_mut::<HEADER_BYTES>() else {
             return Frame::Dead;
         };
         *place = *front.next(ack, credit);
-        let posted = payload(rest).and_then(|()| match waits {
+        let posted = payload(rest).and_then(|()| match manner.waits {
             true => batch.post_waiting(frame),
             false => batch.post_message(frame),
         });
@@ -103,14 +118,15 @@ impl<H: QpHandler> Link<H> {
 
 impl<H: QpHandler> Link<H> {
     /// Posts the fragments of a message from offset `at` on, until the send queue is full or no
-    /// credit is left. Returns the number of posted bytes of payload, or `None` if no frame was
-    /// posted.
+    /// credit is left. If `fenced` is true, the device sends them only after all RDMA Reads that
+    /// were posted before have completed. Returns the number of posted bytes of payload, or `None`
+    /// if no frame was posted.
     fn fragments(
         &mut self,
         header: &Header,
         message: &Message<'_>,
         at: u32,
-        begun: bool,
+        (begun, fenced): (bool, bool),
     ) -> Result<Option<u32>> {
         let (mut sent, mut any) = (0u32, false);
         let (mut front, mut payload) = (Front::new(header), message.payload(at));
@@ -127,7 +143,12 @@ impl<H: QpHandler> Link<H> {
             // NO-OVERFLOW: The sum is at most the length of the message.
             let last = from.wrapping_add(len) == header.len;
             let write = |to: &mut [u8]| payload.copy(to);
-            match self.frame(&mut front, len as usize, (last, many), write) {
+            let manner = Manner {
+                last,
+                waits: many,
+                fenced,
+            };
+            match self.frame(&mut front, len as usize, manner, write) {
                 Frame::Posted => any = true,
                 Frame::Full => break,
                 Frame::Dead => return Err(not_connected()),
@@ -156,8 +177,11 @@ pub(crate) fn transmit(
     begun: bool,
 ) -> Sent {
     let mut header = Header::of_own(&message.header());
+    let mut fenced = false;
     if !header.has(CONGESTION_MAP) {
-        complete(&mut header, &facts(message));
+        let asked = message.asked();
+        complete(&mut header, &facts(&asked));
+        fenced = asked.operation.is_some_and(|of| of.fence && !of.writes);
     } else if let Some(entered) = connection.enter().filter(Entered::shares_maps) {
         // Both ends of the connection are on this host, and share the congestion map. If a copy
         // were sent, it would overwrite the map with an older state on arrival. So no copy is sent.
@@ -172,10 +196,10 @@ pub(crate) fn transmit(
         if !header.has(CONGESTION_MAP) && link.replaced == Some(header.sequence) {
             // The substitute frame is sent in place of the message. RDS then continues with the
             // next message, as if this message had been sent.
-            let posted = link.fragments(&substitute(&header), message, 0, false)?;
+            let posted = link.fragments(&substitute(&header), message, 0, (false, false))?;
             return Ok(posted.map(|_| header.len.saturating_sub(at)));
         }
-        link.fragments(&header, message, at, begun)
+        link.fragments(&header, message, at, (begun, fenced))
     });
     match sent {
         Some(Ok(Some(payload))) => Sent::Some(payload),
@@ -188,8 +212,7 @@ pub(crate) fn transmit(
 }
 
 /// Returns the facts that determine the header of a message.
-fn facts(message: &Message<'_>) -> Facts {
-    let asked = message.asked();
+fn facts(asked: &Asked) -> Facts {
     Facts {
         ack_required: asked.ack_required,
         retransmitted: asked.retransmitted,
@@ -212,7 +235,12 @@ pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
         }
         let owed = link.owed.frame();
         let mut front = Front::new(&Header::default());
-        let frame = link.frame(&mut front, 0, (true, false), |_| Ok(()));
+        let manner = Manner {
+            last: true,
+            waits: false,
+            fenced: false,
+        };
+        let frame = link.frame(&mut front, 0, manner, |_| Ok(()));
         if owed.is_some() {
             link.owed.frame_over(matches!(frame, Frame::Full));
             if matches!(frame, Frame::Posted) {

@@ -66,8 +66,8 @@ impl<H: QpHandler> Qp<H> {
             offset,
             max_len,
             max_wrs,
-            #[cfg(xprtrdma_rds)]
-            solicited: false,
+            #[cfg(any(xprtrdma_rds, xprtrdma_kunit))]
+            more_flags: 0,
         })
     }
 
@@ -152,8 +152,9 @@ pub struct SendBatch<'a, H: QpHandler> {
     offset: usize,
     max_len: usize,
     max_wrs: u32,
-    #[cfg(xprtrdma_rds)]
-    solicited: bool,
+    /// Flags of the Send in addition to those that the queue sets.
+    #[cfg(any(xprtrdma_rds, xprtrdma_kunit))]
+    pub(super) more_flags: c_int,
 }
 
 impl<H: QpHandler> SendBatch<'_, H> {
@@ -163,12 +164,6 @@ impl<H: QpHandler> SendBatch<'_, H> {
         // SAFETY: These bytes of the ring are free, i.e. no posted or waiting Send refers to them,
         // and stay so while the lock is held. They were initialised when the ring was allocated.
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
-    }
-
-    /// Marks the message as solicited, for a peer that requests events for solicited messages only.
-    #[cfg(xprtrdma_rds)]
-    pub fn solicit(&mut self) {
-        self.solicited = true;
     }
 
     /// Accounts for the registrations of `regions`, and for a Send of the first `len` bytes of the
@@ -211,16 +206,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         sq.head = self.offset.wrapping_add(aligned(len));
         sq.ring.sync_for_device(self.offset, len);
-        #[cfg(xprtrdma_rds)]
-        if self.solicited {
-            // CAST: The flag is a single bit.
-            let solicited = bindings::ib_send_flags_IB_SEND_SOLICITED as c_int;
-            return Ok((
-                sq.ring.sge(self.offset, len),
-                sq.flags(signalled) | solicited,
-            ));
-        }
-        Ok((sq.ring.sge(self.offset, len), sq.flags(signalled)))
+        let flags = sq.flags(signalled);
+        #[cfg(any(xprtrdma_rds, xprtrdma_kunit))]
+        let flags = flags | self.more_flags;
+        Ok((sq.ring.sge(self.offset, len), flags))
     }
 
     /// Posts registrations of `regions`, and then a Send of the first `len` bytes of the buffer,

@@ -62,6 +62,20 @@ mod suite {
     }
 
     #[test]
+    fn a_fenced_message_waits_for_reads() -> Test {
+        let pair = Pair::connected()?;
+        for (at, fenced) in [(0, false), (1, true), (2, false)] {
+            let mut batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;
+            if fenced {
+                batch.fence();
+            }
+            batch.post::<Lent>(10, &mut [])?;
+            ensure_eq!(pair.peer().look(at)?.fenced, u32::from(fenced));
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_full_queue_says_when_there_is_room() -> Test {
         let pair = Pair::connected()?;
         let peer = pair.peer();
