@@ -135,6 +135,29 @@ impl<T: Transport> Ops<T> {
         ManuallyDrop::new(unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) })
     }
 
+    /// Returns the object of a connection, or `None` if there is no connection, or if another
+    /// transport has the connection.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null, or a connection that RDS does not free during `'a`.
+    unsafe fn own<'a>(raw: *mut bindings::rds_connection) -> Option<&'a Connection<T>> {
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: By this function's contract `raw` is valid. Its transport is constant.
+        if unsafe { (*raw).c_trans } != &raw mut bindings::rdsrdma_transport {
+            return None;
+        }
+        // SAFETY: By this function's contract `raw` is valid. It always has a path.
+        let path = unsafe { (*raw).c_path };
+        // SAFETY: The path is valid as long as its connection.
+        let data = unsafe { (*path).cp_transport_data };
+        // SAFETY: The connection is one of this transport, so `conn_alloc` has stored a pointer to
+        // an object to which RDS has a reference as long as the connection exists.
+        unsafe { data.cast::<Connection<T>>().as_ref() }
+    }
+
     unsafe extern "C" fn connect(path: *mut bindings::rds_conn_path) -> c_int {
         // SAFETY: RDS keeps the connection during the call.
         let connection = unsafe { Self::of_path(path) };
@@ -232,7 +255,7 @@ impl<T: Transport> Ops<T> {
         count: usize,
         rs: *mut bindings::rds_sock,
         key: *mut u32,
-        _conn: *mut bindings::rds_connection,
+        conn: *mut bindings::rds_connection,
         start: u64,
         len: u64,
         on_demand: c_int,
@@ -243,7 +266,7 @@ impl<T: Transport> Ops<T> {
             return compat::not_supported().to_ptr();
         }
         // SAFETY: RDS passes the arguments of `get_mr`, and has pinned the pages.
-        match unsafe { Self::expose(sg, count, rs, key, start, len) } {
+        match unsafe { Self::expose(sg, count, rs, key, conn, (start, len)) } {
             Ok(region) => KBox::into_raw(region).cast(),
             Err(error) => error.to_ptr(),
         }
@@ -257,8 +280,8 @@ impl<T: Transport> Ops<T> {
         count: usize,
         rs: *mut bindings::rds_sock,
         key: *mut u32,
-        start: u64,
-        len: u64,
+        conn: *mut bindings::rds_connection,
+        (start, len): (u64, u64),
     ) -> Result<KBox<T::Region>> {
         let sg = NonNull::new(sg).ok_or(EINVAL)?;
         let mut flags = bindings::rdsrdma_mr_flags::default();
@@ -267,7 +290,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The socket is valid during the call, and bound.
         let local = unsafe { bindings::rdsrdma_bound_address(rs) };
         // SAFETY: The socket is valid during the call, so its address is valid.
-        let local = unsafe { address(local) };
+        let local = || unsafe { address(local) };
         // CAST: NO-OVERFLOW: The remainder is less than the page size.
         let first = (start % kernel::page::PAGE_SIZE as u64) as usize;
         // SAFETY: RDS has pinned the pages. If this operation succeeds, the pages and the table
@@ -282,7 +305,9 @@ impl<T: Transport> Ops<T> {
             use_once: flags.use_once,
             invalidate: flags.invalidate,
         };
-        let (region, number) = match driver.expose(local, range, memory) {
+        // SAFETY: RDS passes a connection, which it keeps during the call, or a null pointer.
+        let connection = unsafe { Self::own(conn) };
+        let (region, number) = match driver.expose(local, connection, range, memory) {
             Ok(exposed) => exposed,
             Err(error) => {
                 claim.give_back();

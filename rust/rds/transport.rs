@@ -79,13 +79,15 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Called when RDS stops sending on the connection for now.
     fn sent(connection: &Arc<Connection<Self>>);
 
-    /// Makes memory of a program accessible to peers, for a socket with this local address. Returns
-    /// the region and its key. A peer addresses a byte by its offset from the beginning of the
-    /// first page. RDS passes the errors `EAGAIN`, `EBUSY`, `EINVAL` and `ENOMEM` to the program.
-    /// `ENODEV` means that no device has the address.
+    /// Makes memory of a program accessible to peers, for a socket whose local address is `local`.
+    /// `connection` is the connection on which the program is about to send the handle, if RDS
+    /// knows the connection. Returns the region and its key. A peer addresses a byte by its offset
+    /// from the beginning of the first page. RDS passes the errors `EAGAIN`, `EBUSY`, `EINVAL` and
+    /// `ENOMEM` to the program. `ENODEV` means that no device has the address.
     fn expose(
         self: &Arc<Self>,
-        local: IpAddr,
+        local: impl FnOnce() -> IpAddr,
+        connection: Option<&Connection<Self>>,
         range: Range,
         memory: Memory,
     ) -> Result<(KBox<Self::Region>, u32)>;

@@ -106,7 +106,7 @@ impl Endpoint {
         let owner = Qp::create(&pd, &QUEUES, handler)?;
         connection
             .data()
-            .connect(owner.handle(), credits(granted))?;
+            .connect(owner.handle(), device.number(), credits(granted))?;
         let endpoint = Self {
             _owner: owner,
             events,

@@ -61,6 +61,8 @@ const SPARES: usize = 4;
 /// The state of a queue pair that serves a connection.
 pub(crate) struct Link<H: QpHandler> {
     pub(crate) qp: Arc<Qp<H>>,
+    /// The number that identifies the device of the queue pair.
+    pub(crate) device: u64,
     /// Maximum number of elements of a work request.
     pub(crate) most_sges: u32,
     pub(crate) owed: Owed,
@@ -85,12 +87,14 @@ impl<H: QpHandler> Link<H> {
     /// Creates the state of a new queue pair. May sleep.
     pub(crate) fn new(
         qp: Arc<Qp<H>>,
+        device: u64,
         credits: Credits,
         pings: Pings,
     ) -> Result<Self> {
         Ok(Self {
             most_sges: qp.pd().max_send_sges().max(1),
             qp,
+            device,
             owed: Owed::default(),
             acknowledged: Acknowledged::default(),
             credits,

@@ -215,24 +215,39 @@ impl Rds {
     }
 
     /// Makes memory accessible to peers, see
-    /// [`Transport::expose`](xprtrdma_rds::transport::Transport). May sleep.
+    /// [`Transport::expose`](xprtrdma_rds::transport::Transport). `number` identifies the device of
+    /// the connection on which the handle is sent, if there is one. May sleep.
     pub(crate) fn open(
         self: &Arc<Self>,
-        local: IpAddr,
+        local: impl FnOnce() -> IpAddr,
+        number: Option<u64>,
         range: Range,
         memory: Memory,
     ) -> Result<(KBox<Region>, u32)> {
         let extent = Extent::new(range.start, range.len, memory.pages().into()).map_err(errno)?;
-        let device = self.device(local)?;
         let life = Life::new(Wanted {
             use_once: range.use_once,
             invalidate: range.invalidate,
         });
+        let mut table = self.table.lock();
+        let device = match number.and_then(|number| table.numbered(number)) {
+            Some(device) => device,
+            None => {
+                // The search takes the lock itself.
+                drop(table);
+                let device = self.device(local())?;
+                table = self.table.lock();
+                device
+            }
+        };
         let make = |taken: &dyn Fn(u32) -> bool| {
             let region = device.registrar.expose(memory, extent.pages, taken)?;
             Slot::new(region, device.clone(), life)
         };
-        let slot = self.table.lock().open(&device, make)?;
+        let opened = table.open(&device, make);
+        // The lock is released before `device` is dropped, which may destroy the device.
+        drop(table);
+        let slot = opened?;
         Event::RegionMade.count();
         // From now on dropping the `Region` removes the slot from the table.
         let key = slot.key();

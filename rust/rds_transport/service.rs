@@ -97,9 +97,9 @@ impl State {
     }
 
     /// Creates the link for a new queue pair. May sleep.
-    pub(crate) fn connect(&self, qp: Arc<Qp<Handler>>, credits: Credits) -> Result {
+    pub(crate) fn connect(&self, qp: Arc<Qp<Handler>>, device: u64, credits: Credits) -> Result {
         let pings = *self.pings.lock();
-        let link = Link::new(qp, credits, pings)?;
+        let link = Link::new(qp, device, credits, pings)?;
         *self.link.lock() = Some(link);
         Ok(())
     }
@@ -206,11 +206,16 @@ impl Transport for Rds {
 
     fn expose(
         self: &Arc<Self>,
-        local: IpAddr,
+        local: impl FnOnce() -> IpAddr,
+        connection: Option<&Connection<Self>>,
         range: Range,
         memory: Memory,
     ) -> Result<(KBox<Region>, u32)> {
-        self.open(local, range, memory)
+        let number = |connection: &Connection<Self>| {
+            let of = |link: &mut Link<Handler>| link.device;
+            connection.data().with_link(of)
+        };
+        self.open(local, connection.and_then(number), range, memory)
     }
 
     fn acknowledged(region: &Region) {

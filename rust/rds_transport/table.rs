@@ -84,6 +84,12 @@ impl Table {
         Ok(known.cloned())
     }
 
+    /// Returns the device with this number, or `None` if the device was removed.
+    pub(crate) fn numbered(&self, number: u64) -> Option<Arc<Device>> {
+        let numbered = |device: &&Arc<Device>| device.number == number;
+        self.devices.iter().find(numbered).cloned()
+    }
+
     /// Adds the device of a protection domain. May sleep.
     pub(crate) fn add(&mut self, pd: Arc<Pd>, registrar: Arc<Registrar>) -> Result<Arc<Device>> {
         let number = self.next;
