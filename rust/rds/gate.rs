@@ -45,6 +45,7 @@ impl Gate {
     }
 
     /// Enters the gate if it is open. Does not sleep.
+    #[inline]
     pub(crate) fn enter(&self) -> Option<Inside<'_>> {
         let phase = self.phase.lock();
         if *phase != Phase::Open {
@@ -65,6 +66,7 @@ impl Gate {
 pub(crate) struct Inside<'a>(&'a Gate);
 
 impl Drop for Inside<'_> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: The gate is valid, because it is borrowed. `enter` has counted this object in
         // `inside`.

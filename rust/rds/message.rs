@@ -79,6 +79,7 @@ impl Message<'_> {
     }
 
     /// Returns the header of the message, as RDS made it.
+    #[inline]
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         // SAFETY: The pointer is valid by the type invariant. No code writes to the header after
         // the first attempt to send the message.
@@ -95,6 +96,7 @@ impl Message<'_> {
     }
 
     /// Returns the properties of the message.
+    #[inline]
     pub fn asked(&self) -> Asked {
         let mut facts = bindings::rdsrdma_facts::default();
         // SAFETY: The pointer is valid by the type invariant. The callee writes to `facts`.
@@ -132,6 +134,7 @@ impl Message<'_> {
     /// Takes a reference to the message. The reference also keeps the memory of the message's RDMA
     /// operation, and may outlive the call in which RDS passed the message. Returns `None` if the
     /// message has no RDMA operation.
+    #[inline]
     pub fn hold(&self) -> Option<(Held, Operation)> {
         let operation = self.asked().operation?;
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.
@@ -194,6 +197,7 @@ unsafe impl Sync for Held {}
 
 impl Held {
     /// Lends the memory of the message's operation.
+    #[inline]
     pub fn lend(&self) -> OperationMemory {
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };

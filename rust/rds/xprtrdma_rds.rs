@@ -40,7 +40,9 @@ pub mod util {
         },
         log::*,
         net::Net,
-        queue::WorkQueue, //
+        new_spinlock,
+        queue::WorkQueue,
+        spin::SpinLock, //
     };
 
     /// Returns the initial network namespace, which contains all connections.

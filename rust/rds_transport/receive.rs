@@ -93,6 +93,7 @@ impl Handler {
         })
     }
 
+    #[inline(always)]
     fn with_link<R>(&self, f: impl FnOnce(&mut Link<Self>) -> R) -> Option<R> {
         self.connection.data().with_link(f)
     }
@@ -117,10 +118,13 @@ impl Handler {
     }
 
     fn take(&self, fragment: &[u8]) -> Result<bool> {
-        let (header, payload) = Header::decode(fragment).map_err(|_| protocol_error())?;
+        let Ok((header, payload)) = Header::decode(fragment) else {
+            return Err(protocol_error());
+        };
         let mut inflow = self.inflow.lock();
-        let part = inflow.assembly.take(&header, payload.len());
-        let part = part.map_err(|_| protocol_error())?;
+        let Ok(part) = inflow.assembly.take(&header, payload.len()) else {
+            return Err(protocol_error());
+        };
         // The header is handled before the message is delivered. The message may refer to a region
         // to which an earlier message still holds a reference. If the header acknowledges that
         // earlier message, the reference is dropped first.
@@ -132,34 +136,35 @@ impl Handler {
                 inflow.map(&entered, payload, at == 0, last)?;
             }
             Part::Message { at, last } => {
-                if at == 0 {
-                    // If no memory is available, the message is neither accepted nor acknowledged.
-                    // So the peer sends the message again on the next connection.
-                    inflow.message = Some(Incoming::new(header.len as usize)?);
-                }
-                let message = inflow.message.as_mut().ok_or_else(protocol_error)?;
+                // If no memory is available, the message is neither accepted nor acknowledged. So
+                // the peer sends the message again on the next connection.
+                let mut message = match at {
+                    0 => Incoming::new(header.len as usize)?,
+                    _ => inflow.message.take().ok_or_else(protocol_error)?,
+                };
                 message.append(payload)?;
-                if last {
-                    let message = inflow.message.take().ok_or_else(protocol_error)?;
-                    let entered = self.connection.enter().ok_or_else(not_connected)?;
-                    let bytes = fragment
-                        .first_chunk::<HEADER_BYTES>()
-                        .ok_or_else(protocol_error)?;
-                    // RDS drops a repeated message. So RDS does not answer a repeated ping, and the
-                    // ping does not count.
-                    let repeated =
-                        header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
-                    let may_go = || self.with_link(Link::ping) != Some(false);
-                    if !is_ping(&header) || repeated || may_go() {
-                        entered.deliver(bytes, message);
-                    }
-                    let required = header.has(ACK_REQUIRED);
-                    let received = |link: &mut Link<_>| {
-                        link.owed.received(header.sequence, required);
-                        link.is_frame_due()
-                    };
-                    due = self.with_link(received) == Some(true);
+                if !last {
+                    inflow.message = Some(message);
+                    return Ok(due);
                 }
+                let entered = self.connection.enter().ok_or_else(not_connected)?;
+                let bytes = fragment
+                    .first_chunk::<HEADER_BYTES>()
+                    .ok_or_else(protocol_error)?;
+                // RDS drops a repeated message. So RDS does not answer a repeated ping, and the
+                // ping does not count.
+                let repeated =
+                    header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
+                let may_go = || self.with_link(Link::ping) != Some(false);
+                if !is_ping(&header) || repeated || may_go() {
+                    entered.deliver(bytes, message);
+                }
+                let (sequence, required) = (header.sequence, header.has(ACK_REQUIRED));
+                let received = move |link: &mut Link<_>| {
+                    link.owed.received(sequence, required);
+                    link.is_frame_due()
+                };
+                due = self.with_link(received) == Some(true);
             }
         }
         Ok(due)
@@ -168,22 +173,24 @@ impl Handler {
     /// Handles the acknowledgement and the credits in a received header. Also counts the Receive
     /// that the fragment has used, because it will be posted again. Returns true if an
     /// acknowledgement is due.
+    #[inline(always)]
     fn heard(&self, header: &Header) -> Result<bool> {
-        let heard = self.with_link(|link| {
+        let (ack, credit) = (header.ack, header.credit);
+        let heard = self.with_link(move |link| {
             link.credits.posted(1);
-            link.credits.granted(header.credit)?;
-            link.acknowledged.heard(header.ack, link.sent);
+            link.credits.granted(credit)?;
+            link.acknowledged.heard(ack, link.sent);
             Ok::<_, Fault>((link.advance(), link.is_frame_due()))
         });
         let Some((news, due)) = heard.transpose().map_err(|_| protocol_error())? else {
             return Ok(false);
         };
-        if news.is_some() || header.credit != 0 {
+        if news.is_some() || credit != 0 {
             let entered = self.connection.enter().ok_or_else(not_connected)?;
             if let Some(sequence) = news {
                 entered.acknowledged(sequence);
             }
-            if header.credit != 0 {
+            if credit != 0 {
                 Event::CreditsGranted.count();
                 entered.wake_sender();
             }

@@ -18,12 +18,10 @@ use core::net::{
 };
 use kernel::{
     new_mutex,
-    new_spinlock,
     prelude::*,
     sync::{
         Arc,
-        Mutex,
-        SpinLock, //
+        Mutex, //
     },
     time::{
         delay::fsleep,
@@ -44,7 +42,11 @@ use xprtrdma_rds::{
         Sent,
         Transport, //
     },
-    util::Net, //
+    util::{
+        new_spinlock,
+        Net,
+        SpinLock, //
+    }, //
 };
 use xprtrdma_rds_proto::{
     credit::Credits,
@@ -90,6 +92,8 @@ pub(crate) struct State {
 impl State {
     /// Calls `f` with the link, if a link exists. The spin lock of the link is held during the
     /// call.
+    // This function is inlined, so that a closure can use what the caller has in registers.
+    #[inline(always)]
     pub(crate) fn with_link<R>(&self, f: impl FnOnce(&mut Link<Handler>) -> R) -> Option<R> {
         let mut place = self.link.lock();
         let link: &mut Option<Link<Handler>> = &mut place;
@@ -201,7 +205,7 @@ impl Transport for Rds {
     }
 
     fn sent(connection: &Arc<Connection<Self>>) {
-        send::acknowledge(connection);
+        send::acknowledge_if_due(connection);
     }
 
     fn expose(

@@ -303,6 +303,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
     /// Posts a Send. After an error the connection has failed.
     #[cfg(xprtrdma_server)]
+    #[cfg_attr(xprtrdma_rds, inline(always))]
     pub fn post_message(mut self, message: impl Into<Message>) -> Result {
         let message = message.into();
         message.choose(&mut self.sq.send);
