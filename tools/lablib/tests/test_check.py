@@ -4,7 +4,11 @@
 import re
 import unittest
 
+from ..base import records
 from ..checks import check, lane
+
+# The arguments of `tools/lab check` in continuous integration.
+OF_CI = (*check.ALL, "debug", "iwarp")
 
 
 class Order(unittest.TestCase):
@@ -33,6 +37,12 @@ class Order(unittest.TestCase):
             "ok 1 a lab: b: 1 minutes\nlab: checking: iwarp\n"
             "lab: iwarp: 36 passed, 0 failed, 0 skipped, 4.7 minutes\n"),
             {"cable": 7.3, "iwarp": 4.7})
+
+    def test_the_table_of_minutes_has_each_part_of_ci_once(self):
+        parts = [half for part in OF_CI for half in check.HALVES.get(part, (part,))]
+        found = [word for row in records.read("ci-minutes")
+                 for word in re.findall(r"[a-z-]+", row["Part"]) if word in check.PARTS]
+        self.assertEqual(sorted(found), sorted(parts))
 
     def test_each_case_is_in_one_half(self):
         rest, faults = check.WORK_CASES, check.FAULT_CASES
