@@ -26,9 +26,28 @@ RECIPE = 1
 # patches change, and those that depend on the members of a structure that they change. All other
 # modules only pass pointers to such a structure.
 PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
-# Patches that change only files in these directories are built into the patched debug kernel. The
-# others change code of the kernel image, or modules that our client does not use.
+# Patches that change only files in these directories are built into the modules of the patched
+# debug kernel.
 BUILT = (*PARTS, "include/")
+# A patch that changes only files in these directories changes the kernel crate, which is in the
+# kernel image. The image is not built again. Only the metadata of the crate are, from which our
+# module gets generic and inlined functions. A compiler that writes no object does not store all of
+# them. The recipe below makes functions inlined that our module calls and the image does not
+# export.
+OF_CRATE = ("rust/", "samples/")
+ENTRY = "rust/kernel/debugfs/entry.rs"
+INLINED = ("    pub(crate) fn dynamic_dir(",)
+CRATE = """\
+always-y := libkernel.rmeta
+
+$(obj)/libkernel.rmeta: private is-kernel-object := y
+$(obj)/libkernel.rmeta: FORCE
+	OBJTREE=$(objtree) $(RUSTC) $(rust_flags) -L$(objtree)/rust \\
+		--extern ffi --extern pin_init --extern build_error --extern macros \\
+		--extern bindings --extern uapi --extern zerocopy --extern zerocopy_derive \\
+		--emit=metadata=$@ --emit=obj=$(obj)/kernel.o --crate-type rlib --crate-name kernel \\
+		--sysroot=/dev/null -Zunstable-options $(objtree)/rust/kernel/lib.rs
+"""
 PARTS_SECONDS = 3600
 # Replaces the modules of the release $3 in $2 by those that were built in $1.
 INSTALL = """
@@ -111,22 +130,37 @@ def build(root, kernel):
     return cache.entry("upstream", key, make) / f"rdma_rxe-{kernel.release}.ko"
 
 
+def changes_only(patch, places):
+    """Returns whether a patch changes only files in these directories."""
+    return all(name.startswith(places) for name in files(patch))
+
+
 def patched(root, stock, debug):
-    """Returns the debug kernel with the patches that change modules. Builds the changed modules,
-    and the headers for our module, if they are missing."""
-    ours = [patch for patch in series()
-            if all(name.startswith(BUILT) for name in files(patch))]
+    """Returns the debug kernel with the patches. Builds the changed modules, and the headers and
+    metadata for our module, if they are missing."""
+    return with_crate(root, stock, with_modules(root, stock, debug))
+
+
+def runner(root, target):
+    """Returns a function that runs a shell script in the root, with the log of the artefact
+    `target`."""
+    log = target.with_suffix(".log")
+    log.unlink(missing_ok=True)
+
+    def run(text, script, *args):
+        proc.run_logged(f"{text} (log: {log})", chroot.command(
+            root, ["sh", "-euxc", script, "sh", *args], [cache.directory()]),
+            log, PARTS_SECONDS)
+
+    return run
+
+
+def with_modules(root, stock, debug):
+    """Returns the debug kernel with the patches that change modules."""
+    ours = [patch for patch in series() if changes_only(patch, BUILT)]
 
     def make(target):
-        log = target.with_suffix(".log")
-        log.unlink(missing_ok=True)
-        tree, source = target / "tree", target / "source"
-
-        def run(text, script, *args):
-            proc.run_logged(text, chroot.command(
-                root, ["sh", "-euxc", script, "sh", *args], [cache.directory()]),
-                log, PARTS_SECONDS)
-
+        tree, source, run = target / "tree", target / "source", runner(root, target)
         shutil.copytree(debug.tree, tree, symlinks=True)
         shutil.copytree(debug.modules, target / "modules", symlinks=True)
         for part in PARTS:
@@ -141,7 +175,7 @@ def patched(root, stock, debug):
             shutil.copytree(tree / part, source / part)
         (source / "Kbuild").write_text(f"obj-m := {' '.join(f'{part}/' for part in PARTS)}\n")
         words = [*debug.make_words(), "KCFLAGS=-w", f"M={source}", "-j2", "modules"]
-        run(f"building modules with {len(ours)} patches for {debug.release} (log: {log})",
+        run(f"building modules with {len(ours)} patches for {debug.release}",
             'cd "$1"; shift; make "$@"', tree, *words)
         run("installing the modules", INSTALL, source, target / "modules", debug.release)
         symbols = {}
@@ -155,3 +189,36 @@ def patched(root, stock, debug):
     key = cache.key(RECIPE, debug.tree, INSTALL, *PARTS, *(path.read_text() for path in ours))
     path = cache.entry("upstream-debug", key, make)
     return dataclasses.replace(debug, tree=path / "tree", modules=path / "modules")
+
+
+def with_crate(root, stock, debug):
+    """Returns this kernel with the patches that change the kernel crate. The image stays as it is.
+    """
+    ours = [patch for patch in series() if changes_only(patch, OF_CRATE)]
+
+    def make(target):
+        tree, source, run = target / "tree", target / "source", runner(root, target)
+        shutil.copytree(debug.tree, tree, symlinks=True)
+        for patch in ours:
+            for name in files(patch):
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(stock.tree / name, tree / name)
+        for patch in ours:
+            if found := apply(root, patch, tree):
+                raise LabError(f"{patch.name}: {found[0]}")
+        text = (tree / ENTRY).read_text()
+        for line in INLINED:
+            if text.count(line) != 1:
+                raise LabError(f"{ENTRY} has no line '{line}'")
+            text = text.replace(line, f"    #[inline]\n{line}")
+        (tree / ENTRY).write_text(text)
+        source.mkdir()
+        (source / "Kbuild").write_text(CRATE)
+        run(f"building the kernel crate with {len(ours)} patches for {debug.release}",
+            'cd "$1"; shift; make "$@"', tree, *debug.make_words(), f"M={source}", "modules")
+        shutil.copy(source / "libkernel.rmeta", tree / "rust")
+        cache.remove(source)
+
+    key = cache.key(RECIPE, debug.tree, CRATE, *INLINED, *(path.read_text() for path in ours))
+    path = cache.entry("upstream-crate", key, make)
+    return dataclasses.replace(debug, tree=path / "tree")
