@@ -217,6 +217,11 @@ def sysfs_shows_both_ends(t):
     check(pathlib.Path(directory / "xprt_state").read_text(), "xprt_state")
 
 
+# The function of the work item that handles completions: that of ib_core, which is used if the
+# kernel is patched; or xprtrdma_rdma::cq::events::work, by the linker's name.
+ITEM = "ib_cq_poll_work" if ENV.patched else "13xprtrdma_rdma2cq6events4work"
+
+
 # covers: Replies are handled on a work queue of our own. The administrator can change its settings
 # while connections exist.
 @case(clients=("ours",), seconds=60)
@@ -232,7 +237,6 @@ def replies_are_handled_on_a_queue_that_can_be_set(t):
         work(t, mount, 2)
         queues = collections.Counter(
             fields["workqueue"] for _, fields in tracing.stop()
-            # The name that the linker uses for the function xprtrdma_rdma::cq::events::work.
-            if "13xprtrdma_rdma2cq6events4work" in fields["function"])
+            if ITEM in fields["function"])
         check(queues["xprtrdma_rs-comp"] > 1, f"nice {nice}: completions by queue: {queues}")
     mount.remove()

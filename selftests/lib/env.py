@@ -22,7 +22,7 @@ class Environment:
     # kind of NFS/RDMA server: ours or intree
     serving: str = os.environ.get("LAB_SERVER", "intree")
     debug: bool = bool(os.environ.get("LAB_DEBUG"))
-    # whether rxe has our patch, see Documentation/upstream
+    # whether the client has patches of Documentation/upstream; see also `patched`
     upstream: bool = bool(os.environ.get("LAB_UPSTREAM"))
     module_file: str = os.environ.get("LAB_MODULE", "")
     # file of the module with the KUnit suites
@@ -48,6 +48,11 @@ class Environment:
     @property
     def ours(self):
         return self.client == "ours"
+
+    @property
+    def patched(self):
+        """Whether the client has all patches. Without the debug kernel, only rxe is patched."""
+        return self.upstream and self.debug
 
     @property
     def full(self):
