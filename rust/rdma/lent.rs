@@ -92,6 +92,7 @@ impl MappedLoan {
     /// made before. The peer's bytes begin at `offset` of the region with this key. The work
     /// requests refer to elements of this object. Returns `EINVAL` if no memory is mapped. May
     /// sleep.
+    #[inline]
     pub(crate) fn requests(
         &mut self,
         opcode: u32,
@@ -134,6 +135,7 @@ impl MappedLoan {
     }
 
     /// Ends the device's access, and drops the lender. May sleep.
+    #[inline]
     pub(crate) fn unmap(&mut self) {
         // INVARIANT: The elements are removed first. The lender is dropped after its memory was
         // unmapped.
@@ -167,6 +169,7 @@ impl MappedLoan {
 }
 
 /// Replaces the content of `table` by these entries, which are not mapped.
+#[inline]
 fn copy(entries: &[scatterlist], table: &mut KVVec<scatterlist>) -> Result {
     table.clear();
     table.reserve(entries.len(), GFP_KERNEL)?;
@@ -180,6 +183,7 @@ fn copy(entries: &[scatterlist], table: &mut KVVec<scatterlist>) -> Result {
 
 /// Fills an empty vector with elements for the first `mapped` entries. The vector has space for one
 /// element per entry. Entries whose device addresses follow each other share an element.
+#[inline]
 fn join(sges: &mut KVVec<bindings::ib_sge>, table: &[scatterlist], mapped: usize, pd: &Pd) {
     let mut entries = table.iter().take(mapped);
     let Some(first) = entries.next() else {

@@ -368,6 +368,7 @@ impl Transfer {
     /// Ends a transfer that was not posted, or has completed. Returns its pages, and the empty
     /// transfer unless its lists are long. Drops references to pages that other code uses as well,
     /// and returns lent memory to its lender. May sleep.
+    #[cfg_attr(xprtrdma_rds, inline)]
     pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
         // The elements refer to mapped pages, so they are removed before the pages are unmapped.
         this.sges.clear();
@@ -441,6 +442,7 @@ impl Transfer {
     }
 
     /// Returns true if the transfer may be posted to the queue pair of the domain `pd`.
+    #[cfg_attr(xprtrdma_rds, inline)]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         match &self.memory {
             Memory::Own(pages) => pages.pd().as_raw() == pd.as_raw(),
@@ -474,6 +476,7 @@ impl Transfer {
 
     /// Links the work requests before `next`, and sets the same completion entry in all of them.
     /// Returns the first work request. `last_flags` are the flags of the last work request.
+    #[cfg_attr(xprtrdma_rds, inline)]
     pub(crate) fn link(
         &mut self,
         cqe: *mut bindings::ib_cqe,

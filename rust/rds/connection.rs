@@ -122,6 +122,7 @@ impl<T: Transport> Connection<T> {
 
     /// Returns an object with which the driver can call RDS, unless the connection is being
     /// destroyed. Does not sleep.
+    #[inline(always)]
     pub fn enter(&self) -> Option<Entered<'_>> {
         let inside = self.gate.enter()?;
         // SAFETY: `conn` has been constant since the object was added to the list.
@@ -267,6 +268,7 @@ impl Entered<'_> {
 
     /// Delivers a message with this header to RDS. If two threads deliver messages of one
     /// connection at the same time, RDS may drop a message or deliver it twice. May sleep.
+    #[inline]
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {
         let conn = self.conn.as_ptr();
         // `DELIVERED` counts the message until `inc_free` frees the message.

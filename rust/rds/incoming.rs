@@ -39,6 +39,7 @@ struct Units(usize);
 impl Units {
     /// Adds the units of `len` bytes to the total. Returns `ENOBUFS` if the total would exceed the
     /// sysctl `max_recv_allocation`.
+    #[inline]
     fn take(len: usize) -> Result<Self> {
         let units = len.div_ceil(UNIT).max(1);
         let taken = Self(units);
@@ -82,6 +83,7 @@ impl Incoming {
     ///
     /// Returns `ENOBUFS` if all received messages together would exceed the sysctl
     /// `max_recv_allocation`.
+    #[inline]
     pub fn new(len: usize) -> Result<KBox<Self>> {
         let message = Self {
             _units: Units::take(len)?,
@@ -92,6 +94,7 @@ impl Incoming {
     }
 
     /// Appends bytes to the message. May sleep.
+    #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result {
         self.bytes.extend_from_slice(bytes, GFP_KERNEL)?;
         Ok(())

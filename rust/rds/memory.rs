@@ -88,6 +88,7 @@ pub(crate) struct Claim(Arc<Pinned>);
 impl Claim {
     /// Takes over the pages from RDS. From then on the last reference to the `Pinned` object unpins
     /// them.
+    #[inline]
     pub(crate) fn claim(self) {
         // ORDERING: The reference count of `Pinned` orders this store before the load of `owned` in
         // the drop of `Pinned`.
@@ -117,6 +118,7 @@ impl Memory {
     /// The table has `count` entries with pinned pages. The pages stay pinned during the operation
     /// with which RDS passes the pages. After [`Claim::claim`] the pages stay pinned until the
     /// `Pinned` object unpins them.
+    #[inline]
     pub(crate) unsafe fn new(
         sg: NonNull<scatterlist>,
         count: usize,

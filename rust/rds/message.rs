@@ -89,6 +89,7 @@ impl Message<'_> {
     }
 
     /// Returns the length of the payload in bytes.
+    #[inline]
     pub(crate) fn len(&self) -> u32 {
         // SAFETY: The pointer is valid by the type invariant. Nothing writes to the length after
         // the message was created.
@@ -159,6 +160,7 @@ pub struct Payload<'a> {
 impl Payload<'_> {
     /// Copies the next bytes of the payload. Returns `EINVAL` if fewer bytes are left. Does not
     /// sleep.
+    #[inline]
     pub fn copy(&mut self, to: &mut [u8]) -> Result {
         let raw = self.message.raw.as_ptr();
         // SAFETY: The message is valid by the type invariant, and the called function may write to

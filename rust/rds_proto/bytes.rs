@@ -39,6 +39,7 @@ impl Fields<'_> {
 pub(crate) struct Writer<'a>(pub(crate) &'a mut [u8]);
 
 impl Writer<'_> {
+    #[inline]
     pub(crate) fn put(&mut self, field: &[u8]) {
         let room = core::mem::take(&mut self.0);
         if let Some((part, rest)) = room.split_at_mut_checked(field.len()) {

@@ -118,6 +118,7 @@ impl Header {
     }
 
     /// Encodes the header, with its checksum.
+    #[inline]
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut head = [0; HEADER_BYTES];
@@ -130,6 +131,7 @@ impl Header {
     }
 
     /// Writes the header without its checksum.
+    #[inline]
     fn write(&self, head: &mut [u8]) {
         let mut writer = Writer(head);
         writer.put(&self.sequence.to_be_bytes());

@@ -65,6 +65,7 @@ impl Extent {
     /// Returns [`Refusal::Range`] if the range is empty, not inside the pages, or longer than
     /// [`REGION_BYTES`]. A range of the maximum length may begin anywhere in a page. So it may
     /// touch one page more than a range that begins at a page boundary.
+    #[inline]
     pub fn new(start: u64, len: u64, pages: u64) -> Result<Self, Refusal> {
         if len == 0 || len > REGION_BYTES {
             return Err(Refusal::Range);
@@ -176,6 +177,7 @@ impl Limit {
     /// # Errors
     ///
     /// Returns [`Refusal::Limit`] if the limit is reached.
+    #[inline]
     pub fn map(&mut self) -> Result<(), Refusal> {
         if self.mapped >= self.most {
             return Err(Refusal::Limit);

@@ -43,6 +43,7 @@ pub(crate) struct Posted {
 
 impl Posted {
     /// Reports the status of the operation to the program, and releases the memory. May sleep.
+    #[inline]
     pub(crate) fn end(mut self, completion: Completion) {
         self.operation.completed(completion);
         match self.operation.tell(self.wishes) {

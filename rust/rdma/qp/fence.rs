@@ -57,6 +57,7 @@ impl Fence {
     }
 
     /// Returns true if the fence must precede the registrations of each message.
+    #[cfg_attr(xprtrdma_rds, inline)]
     pub(super) fn is_needed(&self) -> bool {
         self.mr.pd().fences()
     }

@@ -281,7 +281,8 @@ impl SendQueue {
     }
 
     /// Records that the last post is signalled.
-    #[cold]
+    #[cfg_attr(not(xprtrdma_rds), cold)]
+    #[cfg_attr(xprtrdma_rds, inline)]
     pub(super) fn signal(&mut self, kind: OpKind) -> Result {
         self.ops.push(Op {
             bytes: self.quiet_bytes,
@@ -304,6 +305,7 @@ impl SendQueue {
     }
 
     /// Frees all posts up to the oldest signalled post, whose completion arrived.
+    #[cfg_attr(xprtrdma_rds, inline)]
     pub(super) fn complete(&mut self) -> Option<OpKind> {
         let op = self.ops.pop()?;
         self.wrs -= op.wrs;
