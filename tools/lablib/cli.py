@@ -484,10 +484,12 @@ def add_bench(commands):
                      help=f"rounds per load (default: {usual.rounds}, "
                           f"{usual.long_rounds} for all but the first axis, "
                           f"{usual.count_rounds} for counts)")
-    sub.add_argument("--only", choices=("times", "counts", *report.PAIRS),
-                     help="half of it; or what no other run measures: version two of RPC-over-RDMA "
-                          "beside version one, each through the tests' responder or with our "
-                          "server; messages of up to 8 KiB beside 4 KiB; rails on beside off")
+    sub.add_argument("--only", choices=("times", "counts", "servers", *report.PAIRS),
+                     help="half of it; or what no other run measures: elapsed time of both "
+                          "servers with the in-tree client (uses --axis, --rounds, --quick); "
+                          "version two of RPC-over-RDMA beside version one, each through the "
+                          "tests' responder or with our server; messages of up to 8 KiB beside "
+                          "4 KiB; rails on beside off")
     sub.add_argument("--vers", default="4.2", help="NFS version for the counts")
     sub.add_argument("--functions", type=int, default=0, metavar="N",
                      help="print the N functions with most instructions per load, too")
@@ -496,7 +498,8 @@ def add_bench(commands):
     sub.add_argument("--measured", metavar="FILE",
                      help="what an earlier run wrote, instead of measuring")
     sub.add_argument("--document", action="store_true",
-                     help="write tools/results/bench-*.csv, of which a page is made")
+                     help="write tools/results/bench-*.csv or server-times.csv, of which a page is "
+                          "made")
 
     def run(args):
         good = True
@@ -521,6 +524,8 @@ def add_bench(commands):
         if args.rounds:
             scope = dataclasses.replace(scope, rounds=args.rounds, long_rounds=args.rounds,
                                         count_rounds=args.rounds)
+        if args.only == "servers":
+            return bench.servers(args.kernel, scope)
         return bench.run(args.kernel, args.vers, scope, args.only != "counts",
                          args.only != "times", args.functions)
 

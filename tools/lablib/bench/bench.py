@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """Implements `make bench`: measures elapsed times and exact counts of our client beside those of
-the in-tree client."""
+the in-tree client, and elapsed times of our server beside those of the in-tree server."""
 
 import dataclasses
 import json
@@ -36,10 +36,10 @@ class Scope:
 
 
 def judge(legs):
-    """Returns the medians of a load, and whether our client is slower by more than the scatter."""
+    """Returns the medians of a load, and whether our module is slower by more than the scatter."""
     bases = [(a + b) / 2 for a, b in zip(legs[FIRST], legs[SECOND], strict=True)]
     ratios = [ours / base for ours, base in zip(legs[OURS], bases, strict=True)]
-    # Each round measures the in-tree client twice. The scatter is the difference of these two
+    # Each round measures the in-tree module twice. The scatter is the difference of these two
     # measurements.
     scatter = statistics.median(abs(a - b) / base
                                 for a, b, base in zip(legs[FIRST], legs[SECOND], bases,
@@ -67,19 +67,23 @@ def table(judged):
     return "\n".join(lines)
 
 
-def measure_times(spec, rounds, long_rounds, scale, axes):
-    """Measures and judges loads. `axes` maps each axis to a list of loads. An empty list means all
-    loads. Returns the judged results by axis and load, and whether all measurements succeeded."""
-    plan = {"rounds": rounds, "long_rounds": long_rounds, "scale": scale, "axes": axes}
+def measure_times(spec, compare, rounds, long_rounds, scale, axes):
+    """Measures and judges loads. `compare` is "clients" or "servers". `axes` maps each axis to a
+    list of loads. An empty list means all loads. Returns the judged results by axis and load, and
+    whether all measurements succeeded."""
+    plan = {"compare": compare, "rounds": rounds, "long_rounds": long_rounds, "scale": scale,
+            "axes": axes}
+    of_servers = compare == "servers"
     found, session, status = report.in_client(
-        spec, [json.dumps(plan)], "bench", timeout=SECONDS, memory=report.MEMORY)
+        spec, [json.dumps(plan)], "bench", client="intree" if of_servers else "ours",
+        serving="ours" if of_servers else "intree", timeout=SECONDS, memory=report.MEMORY)
     judged = {axis: {load: judge(legs) for load, legs in loads.items()}
               for axis, loads in found.items()}
     return judged, not status and not session.complaints
 
 
 def doubtful(judged):
-    """Returns, for each axis, the loads with which our client looks slower. Among fifty loads with
+    """Returns, for each axis, the loads with which our module looks slower. Among fifty loads with
     equal speed, a few look slower by chance.
     """
     found = {axis: [load for load, one in loads.items() if one["worse"]]
@@ -87,25 +91,35 @@ def doubtful(judged):
     return {axis: loads for axis, loads in found.items() if loads}
 
 
-def times(spec, scope):
-    """Measures and judges all loads. Returns the judged results by axis and load, and whether all
+def times(spec, scope, compare="clients"):
+    """Measures and judges all loads with both clients, or with both servers. Returns the judged results by axis and load, and whether all
     measurements succeeded.
 
     Loads that look worse are measured again, with the number of rounds of a short load, and the
     second result counts.
     """
-    judged, good = measure_times(spec, scope.rounds, scope.long_rounds, scope.scale,
+    judged, good = measure_times(spec, compare, scope.rounds, scope.long_rounds, scope.scale,
                                  dict.fromkeys(scope.axes, ()))
     again = doubtful(judged)
     if again:
         say("again, for it looks worse: " + "; ".join(
             f"{axis}: {', '.join(loads)}" for axis, loads in again.items()))
-        repeated, fine = measure_times(spec, scope.rounds, scope.rounds, scope.scale, again)
+        repeated, fine = measure_times(spec, compare, scope.rounds, scope.rounds, scope.scale,
+                                       again)
         good &= fine
         for axis, loads in repeated.items():
             for load, one in loads.items():
                 judged[axis][load] = one | {"first": judged[axis][load]["ratio"]}
     return judged, good
+
+
+def servers(spec, scope):
+    """Measures and prints elapsed times of both servers. Returns (all results for a JSON file,
+    whether all measurements succeeded)."""
+    judged, good = times(spec, scope, "servers")
+    for axis, loads in judged.items():
+        print(f"\n{axis}\n{table(loads)}", flush=True)
+    return {"kernel": kernel.get(root.path(), spec).release, "servers": judged}, good
 
 
 def counts(spec, version, rounds, client="both", functions=0):

@@ -33,9 +33,9 @@ def scale(found):
         for load, row in found["ours"].items()])
 
 
-def times(found):
+def times(found, name="bench-times"):
     """Records elapsed times."""
-    records.write("bench-times", TIMES, [
+    records.write(name, TIMES, [
         (axis, load, number(took["ours"]),
          number((took["in-tree"] + took["in-tree again"]) / 2), number(took["tcp"]),
          f"{one['ratio']:.3f}", f"{one['first']:.3f}" if "first" in one else "",
@@ -52,4 +52,6 @@ def write(result):
         scale(result["scale"])
     if "times" in result:
         times(result["times"])
-    say(f"written: {records.RESULTS}/bench-*.csv")
+    if "servers" in result:
+        times(result["servers"], "server-times")
+    say(f"written: {records.RESULTS}")

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures elapsed time per operation, with one client after the other, again and again.
+"""Measures elapsed time per operation, with one client or server after the other, again and again.
 
     bench.py JSON
 
-JSON: {"rounds": N, "long_rounds": N, "scale": factor for the operations of a load, "axes": {name:
-[loads]; an empty list: all}}. Each round consists of several measurements ("legs"). Their order is
-reversed in every second round. The in-tree client is measured before and after our client. So drift
-affects both clients equally, and the difference of the two in-tree legs shows the scatter.
+JSON: {"compare": "clients" or "servers", "rounds": N, "long_rounds": N, "scale": factor for the
+operations of a load, "axes": {name: [loads]; an empty list: all}}. Each round consists of several
+measurements ("legs"). Their order is reversed in every second round. The in-tree module is measured
+before and after our module. So drift affects both modules equally, and the difference of the two
+in-tree legs shows the scatter. Servers are compared with the in-tree client.
 
 Prints {axis: {load: {leg: [nanoseconds per operation, one per round]}}}. An axis that fails is left
 out; the others are still measured, and the exit status is 1.
@@ -14,19 +15,57 @@ out; the others are still measured, and the exit status is 1.
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
 import traceback
 
 from . import axes, loads, transport
+from .remote import Program
 
 LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("tcp", None))
 
 
+class Clients:
+    """Compares clients. The server stays the same."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    @staticmethod
+    def client_of(module):
+        """Prepares a leg with this module. Returns the module that the client uses."""
+        return module
+
+
+class Servers:
+    """Compares servers. The client is the in-tree one."""
+
+    def __enter__(self):
+        self.far = Program("server", "servers",
+                           env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
+        return self
+
+    def __exit__(self, *_):
+        # The lab unloads our module at the end.
+        self.far.ask("use", "ours")
+
+    def client_of(self, module):
+        """Prepares a leg with this module. Returns the module that the client uses."""
+        self.far.ask("use", module)
+        return "intree"
+
+
+COMPARE = {"clients": Clients, "servers": Servers}
+
+
 def leg(axis, client, scale, only):
-    """Returns the nanoseconds per operation of each load with one client. `only` contains the names
-    of the loads."""
+    """Returns the nanoseconds per operation of each load with one client. `client` is None for TCP.
+    `only` contains the names of the loads."""
     with contextlib.ExitStack() as stack:
         if client:
             stack.enter_context(transport.loaded(client))
@@ -48,7 +87,7 @@ def time_of(load, scale):
     return took
 
 
-def rounds_of(name, plan, start):
+def rounds_of(compared, name, plan, start):
     """Measures one axis. Returns, for each load and leg, a list with the nanoseconds per operation
     in each round."""
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
@@ -57,7 +96,8 @@ def rounds_of(name, plan, start):
         # The leg over TCP is only for reference, so it comes last, where it does not disturb other
         # legs.
         legs = LEGS[:3] if number % 2 == 0 else LEGS[2::-1]
-        for title, client in (*legs, LEGS[3]):
+        for title, module in (*legs, LEGS[3]):
+            client = module and compared.client_of(module)
             print(f"  {time.monotonic() - start:5.0f} s  {name}, round {number + 1} of "
                   f"{rounds}: {title}", file=sys.stderr, flush=True)
             for load, took in leg(axis, client, plan["scale"], only).items():
@@ -69,11 +109,12 @@ def main(plan):
     loads.hold_still()
     axes.prepare()
     result, start = {}, time.monotonic()
-    for name in plan["axes"]:
-        try:
-            result[name] = rounds_of(name, plan, start)
-        except (OSError, RuntimeError, subprocess.SubprocessError):
-            traceback.print_exc()
+    with COMPARE[plan["compare"]]() as compared:
+        for name in plan["axes"]:
+            try:
+                result[name] = rounds_of(compared, name, plan, start)
+            except (OSError, RuntimeError, subprocess.SubprocessError):
+                traceback.print_exc()
     print(json.dumps(result))
     return 0 if set(result) == set(plan["axes"]) else 1
 

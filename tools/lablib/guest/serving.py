@@ -18,16 +18,14 @@ import contextlib
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import time
 
 from . import count, instructions, loads, transport
 from .remote import Program, obey
+from .servers import Servers
 
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
-SECONDS = 120
-THREADS = 8
 # A dictionary from each NFS version to whether only GETATTR is counted with this version.
 VERSIONS = {"4.2": False, "3": True}
 # Number of connections of the mount, and number of seconds without calls, for the measurement of an
@@ -38,40 +36,18 @@ IDLE_SECONDS = 12
 # commands to the server are counted, too.
 TIMES = 2
 WARM_UP = 4
-STOP = """\
-echo 0 > /proc/fs/nfsd/threads
-for module in svcrdma_rs rpcrdma; do
-    [ ! -d /sys/module/$module ] || timeout 30 sh -c "until rmmod $module; do sleep 0.2; done"
-done"""
-START = """\
-set -e
-rpc.nfsd {threads}
-echo "rdma 20049" > /proc/fs/nfsd/portlist
-for end in /proc/fs/nfsd/v4_end_grace /proc/fs/lockd/nlm_end_grace; do
-    echo Y > $end || true
-done"""
 
 
-class There:
+class There(Servers):
     """The server machine's part of the program."""
 
     def __init__(self):
         self.plugin, self.probe = instructions.Plugin("instructions"), contextlib.ExitStack()
 
-    @staticmethod
-    def script(text):
-        done = subprocess.run(["sh", "-c", text], stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False)
-        if done.returncode:
-            raise RuntimeError(done.stdout)
-
     def serve(self, which, symbols):
         """Loads this server's module and makes the server listen. Writes the symbols of the kernel
         to a file."""
-        self.script(STOP)
-        ours = f"insmod {os.environ['LAB_SERVER_MODULE']} rdma_version={version(which)}"
-        load = "modprobe rpcrdma" if which == "intree" else ours
-        self.script(f"{load}\n{START.format(threads=THREADS)}")
+        self.use(which, version(which))
         found = instructions.Symbols(symbols)
         instructions.tell_regions(self.plugin, found, MODULES.get(which, MODULES["ours"]),
                                   instructions.SERVERS)
