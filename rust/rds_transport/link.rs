@@ -86,12 +86,7 @@ pub(crate) struct Link<H: QpHandler> {
 
 impl<H: QpHandler> Link<H> {
     /// Creates the state of a new queue pair. May sleep.
-    pub(crate) fn new(
-        qp: Arc<Qp<H>>,
-        device: u64,
-        credits: Credits,
-        pings: Pings,
-    ) -> Result<Self> {
+    pub(crate) fn new(qp: Arc<Qp<H>>, device: u64, credits: Credits, pings: Pings) -> Result<Self> {
         Ok(Self {
             most_sges: qp.pd().max_send_sges().max(1),
             qp,

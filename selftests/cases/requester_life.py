@@ -32,9 +32,9 @@ SILENT, READS = 26, 4
 ADDRESSES, SLOW = ("192.0.2.101", "192.0.2.102"), 28
 SHORT_READS, LONG_WRITES = 14, 3
 # Every `PACE` seconds a slow client takes one answer. The server ends a connection that completes
-# nothing for 30 seconds, so the pace alone ends no connection. If other calls wait for the memory of
-# the connection, the server ends it within `DRAIN` seconds: 60 seconds, two intervals of 5 seconds
-# between the server's checks, and one pace.
+# nothing for 30 seconds, so the pace alone ends no connection. If other calls wait for the memory
+# of the connection, the server ends it within `DRAIN` seconds: 60 seconds, two intervals of 5
+# seconds between the server's checks, and one pace.
 PACE, DRAIN, SOONEST = 10, 80, 45
 # The number of connection requests that wait at a listener of a server that has no threads.
 WAITING = 5
@@ -208,8 +208,8 @@ def a_listener_without_threads_goes(t):
 
 
 class Slow(Client):
-    """A connection of a client that takes one answer at a time. All work requests of the server wait
-    behind the next answer."""
+    """A connection of a client that takes one answer at a time. All work requests of the server
+    wait behind the next answer."""
 
     def __init__(self, stage, address):
         super().__init__(stage, source=address, receives=1)
@@ -242,8 +242,8 @@ def slow_connections_that_hold_needed_memory(t):
     _, memory = slow[0].memory(MIB)
     for client in slow:
         client.ask(memory)
-    clock, seconds = wait.Clock(), None
-    while seconds is None and clock.seconds() < DRAIN:
+    clock, seconds = wait.Clock(), 0.0
+    while not seconds and clock.seconds() < DRAIN:
         time.sleep(PACE)
         stage.undisturbed()
         now = counters(t)
@@ -254,7 +254,7 @@ def slow_connections_that_hold_needed_memory(t):
         # The first connection found all memory free, and the last one found none.
         if ended[0]:
             seconds = clock.seconds()
-    check(seconds is not None, "a slow connection keeps memory that others need")
+    check(seconds, "a slow connection keeps memory that others need")
     check(seconds >= SOONEST, f"ended after {seconds:.0f} s, although its work requests completed")
     check(not ended[-1], "a connection without memory has ended")
     stalled = counters(t)["ended_send_queue_stalled"] - before["ended_send_queue_stalled"]

@@ -92,8 +92,8 @@ def doubtful(judged):
 
 
 def times(spec, scope, compare="clients"):
-    """Measures and judges all loads with both clients, or with both servers. Returns the judged results by axis and load, and whether all
-    measurements succeeded.
+    """Measures and judges all loads with both clients, or with both servers. Returns the judged
+    results by axis and load, and whether all measurements succeeded.
 
     Loads that look worse are measured again, with the number of rounds of a short load, and the
     second result counts.

@@ -36,13 +36,12 @@ class Clients:
     def __exit__(self, *_):
         pass
 
-    @staticmethod
-    def client_of(module):
+    def client_of(self, module):
         """Prepares a leg with this module. Returns the module that the client uses."""
         return module
 
 
-class Servers:
+class Servers(Clients):
     """Compares servers. The client is the in-tree one."""
 
     def __enter__(self):
@@ -64,8 +63,8 @@ COMPARE = {"clients": Clients, "servers": Servers}
 
 
 def leg(axis, client, scale, only):
-    """Returns the nanoseconds per operation of each load with one client. `client` is None for TCP.
-    `only` contains the names of the loads."""
+    """Returns the nanoseconds per operation of each load with one client. `client` is
+    empty for TCP. `only` contains the names of the loads."""
     with contextlib.ExitStack() as stack:
         if client:
             stack.enter_context(transport.loaded(client))
