@@ -142,6 +142,10 @@ CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-
 	check-debug check-endurance check-full check-short check-kernels check-arm64 check-server \
 	check-server-endurance check-rds check-packages
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
+# make check-debug UPSTREAM=1: the parts with a client that has the patches of Documentation/upstream.
+ifdef UPSTREAM
+DEBUG_CHECKS := --upstream debug-work debug-faults debug-server iwarp
+endif
 # make check-rds DEBUG=1: the faults on the debug kernel.
 RDS_CHECKS := $(if $(DEBUG),debug-rds-faults,rds)
 .PHONY: $(CHECKS)
@@ -225,7 +229,7 @@ help:
 	@echo
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
 	@echo '  make check                    host tests, lints, tests in the machines, the cable, a restart, rails'
-	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full: all of it)'
+	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full: all of it; UPSTREAM=1)'
 	@echo '  make check-short              build and short tests on one kernel, such as KERNEL=7.3.4+deb13-rt-amd64'
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
 	@echo '  make check-arm64              build and data tests on arm64, emulated, with 4k and with 16k pages'

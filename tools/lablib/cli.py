@@ -254,6 +254,9 @@ def add_shell(commands):
 def add_check(commands):
     sub = commands.add_parser("check", help="run checks; the last line sums them up")
     kernel_option(sub)
+    sub.add_argument("--upstream", action="store_true",
+                     help="the client with the patches of Documentation/upstream, for these parts: "
+                          f"{', '.join(check.UPSTREAM_PARTS)}")
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
                      help="all: host, lint, vm, cable, shutdown and rails-short (two cables); "
                           "debug: everything in small on the debug kernel; iwarp: a part of that "
@@ -272,7 +275,9 @@ def add_check(commands):
     def run(args):
         parts = [p for part in args.parts
                  for p in (check.ALL if part == "all" else [part])]
-        return check.run(parts, args.kernel)
+        if args.upstream and not set(parts) <= set(check.UPSTREAM_PARTS):
+            sub.error(f"--upstream is for {', '.join(check.UPSTREAM_PARTS)}")
+        return check.run(parts, args.kernel, args.upstream)
 
     sub.set_defaults(run=run)
 

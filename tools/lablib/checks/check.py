@@ -10,6 +10,7 @@ import time
 import unittest
 
 from ..artefacts import kernel, module, packages, root
+from ..artefacts import upstream as patches
 from ..base import arch, cache, chroot, proc
 from ..base.paths import REPO
 from ..base.tally import Tally, of_closing_line
@@ -52,6 +53,8 @@ DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwar
                "server-endurance")
 # Names of the parts that have our module in the server, too.
 SERVER_PARTS = ("server", "debug-server", "server-endurance")
+# The parts that can run with the patches of Documentation/upstream.
+UPSTREAM_PARTS = ("debug-work", "debug-faults", "debug-server", "iwarp")
 # Memory of the server and of the client in MiB, for parts that need more than usual.
 MEMORY = {"full": (4096, 2048), "debug-full": (4096, 2048), "server-endurance": (4096, 4096)}
 RUNNER = "selftests/run"
@@ -151,8 +154,9 @@ ENDURANCE_CASES = (
 SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.", r"^server_injection\.")
 
 
-def run(parts, spec):
-    """Runs the parts and prints the closing line. Returns the exit status."""
+def run(parts, spec, upstream=False):
+    """Runs the parts and prints the closing line. With `upstream`, the client has the patches of
+    Documentation/upstream. Returns the exit status."""
     total, took = Tally(), {}
     for part, beside in order([half for whole in parts for half in HALVES.get(whole, (whole,))]):
         with contextlib.ExitStack() as stack:
@@ -160,10 +164,10 @@ def run(parts, spec):
             if beside:
                 # The modules are built once here. Otherwise this process, and the process that
                 # checks the parts beside, would build them at the same time.
-                prepare(spec, [part, *beside])
+                prepare(spec, [part, *beside], upstream)
                 say(f"checking beside: {', '.join(beside)} (output in {LOG})")
-                lane = stack.enter_context(Lane(beside, spec))
-            tally, took[part] = run_one(part, spec)
+                lane = stack.enter_context(Lane(beside, spec, upstream))
+            tally, took[part] = run_one(part, spec, upstream)
             total.add(tally, part)
             if lane:
                 say(f"checked beside: {', '.join(beside)}")
@@ -185,22 +189,25 @@ def order(parts):
     return [(part, waiting if part == first else []) for part in parts if part not in waiting]
 
 
-def prepare(spec, parts):
+def prepare(spec, parts, upstream=False):
     """Builds the kernels and the module that several parts need."""
     base = root.path(kernel.arch_of(spec))
-    target = kernel.get(base, spec)
+    target = stock = kernel.get(base, spec)
     if any(part in DEBUG_PARTS for part in parts):
-        target = kernel.debug(base, target)
+        target = kernel.debug(base, stock)
+    if upstream:
+        target = patches.patched(base, stock, target)
     with contextlib.suppress(LabError):
-        module.build(base, target)
+        module.build(base, target, variant="upstream" if upstream else "client")
 
 
-def run_one(part, spec):
+def run_one(part, spec, upstream=False):
     """Runs a part. Returns the part's tally and how many minutes the part took."""
     say(f"checking: {part}")
     start = time.monotonic()
     try:
-        tally = RUN.get(part, machines)(spec, part)
+        more = {"upstream": True} if upstream else {}
+        tally = RUN.get(part, machines)(spec, part, **more)
     except LabError as error:
         say(f"error: {error}")
         tally = Tally()
@@ -254,7 +261,7 @@ def lints(spec, _part):
     return lint.run(base, kernel.get(base, spec))
 
 
-def machines(spec, part, client="ours", capture=None, seed=None, server=None):
+def machines(spec, part, client="ours", capture=None, seed=None, server=None, upstream=False):
     """Runs the selftests in the client machine. SERVER_PARTS have our module in the server, too."""
     if not (REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
@@ -265,7 +272,7 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None):
                 memory=MEMORY.get(part, (2048, 2048)),
                 provider="siw" if part == "iwarp" else "rxe",
                 rails=2 if part == "rails-short" else 1, load=False,
-                timeout=BUSY * VM_SECONDS[part], pcap=capture)
+                timeout=BUSY * VM_SECONDS[part], pcap=capture, upstream=upstream)
     argv = [f"./{RUNNER}", *(["--size", "full"] if full else [])]
     if seed is not None:
         argv += ["--seed", str(seed)]
@@ -353,11 +360,11 @@ def restarts(spec, _part):
     return shutdown.run(spec)
 
 
-def debug(spec, part):
+def debug(spec, part, upstream=False):
     """Runs a part's selftests on the debug kernel. Then tests restarts of the client machine with
     the debug kernel."""
-    tally = machines(spec, part)
-    tally.add(shutdown.run(spec, debug=True))
+    tally = machines(spec, part, upstream=upstream)
+    tally.add(shutdown.run(spec, debug=True, upstream=upstream))
     return tally
 
 

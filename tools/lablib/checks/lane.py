@@ -24,12 +24,12 @@ class Lane:
     terminal.
     """
 
-    def __init__(self, parts, spec):
+    def __init__(self, parts, spec, upstream=False):
         self.parts, self.path = parts, REPO / LOG
         self.path.parent.mkdir(exist_ok=True)
-        kernel = [f"--kernel={spec}"] if spec else []
+        options = [*([f"--kernel={spec}"] if spec else []), *(["--upstream"] if upstream else [])]
         with open(self.path, "wb") as log:
-            self.child = proc.spawn([REPO / "tools/lab", "check", *kernel, *parts],
+            self.child = proc.spawn([REPO / "tools/lab", "check", *options, *parts],
                                     stdout=log, stderr=log)
 
     def __enter__(self):

@@ -29,11 +29,11 @@ FAULTS = {f"restart-{way}": what for way, what in zip(WAYS, (
     "client machine: restart after its network went and all was killed (likewise)"), strict=True)}
 
 
-def run(spec, client="ours", debug=False, rounds=1, write=False):
+def run(spec, client="ours", debug=False, rounds=1, write=False, upstream=False):
     """Restarts a client in each of the WAYS, `rounds` times. Returns the tally."""
     tally, start, restarts = Tally(), time.monotonic(), {way: [] for way in WAYS}
     for way in WAYS * rounds:
-        session = Session(Plan(client=client, spec=spec, debug=debug))
+        session = Session(Plan(client=client, spec=spec, debug=debug, upstream=upstream))
         one = restart(session, way)
         restarts[way].append(one)
         say(f"restart {len(restarts[way])}, {way}: "

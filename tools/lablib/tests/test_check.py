@@ -44,6 +44,9 @@ class Order(unittest.TestCase):
                  for word in re.findall(r"[a-z-]+", row["Part"]) if word in check.PARTS]
         self.assertEqual(sorted(found), sorted(parts))
 
+    def test_the_patched_kernel_is_a_debug_kernel(self):
+        self.assertLessEqual(set(check.UPSTREAM_PARTS), set(check.DEBUG_PARTS))
+
     def test_each_case_is_in_one_half(self):
         rest, faults = check.WORK_CASES, check.FAULT_CASES
         for name in ("data.one_large_file vers=3", "hostile.bad", "hostile_connect.x", "lifeless.x",
