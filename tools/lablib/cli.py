@@ -165,9 +165,7 @@ def machine_options(sub):
     sub.add_argument("--rails", type=int, choices=(1, 2), default=1,
                      help="cables between the machines, each with an RDMA device at either end "
                           "(default: 1)")
-    sub.add_argument("--upstream", action="store_true",
-                     help="a client with the patches of Documentation/upstream, and our module "
-                          "without what they replace; without --debug, only rxe is patched")
+    upstream_option(sub)
     sub.add_argument("--vers", help="NFS version: also make a mount, at /mnt/nfs")
     sub.add_argument("--mount-opts", default="", help="more mount options")
     sub.add_argument("--export", choices=("mem", "disk"), default="mem",
@@ -181,6 +179,12 @@ def machine_options(sub):
                      help="capture the cable between the machines (a second one in FILE-1)")
     sub.add_argument("--results", metavar="DIR",
                      help="where consoles and /results go (default: build/runs/...)")
+
+
+def upstream_option(sub):
+    sub.add_argument("--upstream", action="store_true",
+                     help="a client with the patches of Documentation/upstream, and our module "
+                          "without what they replace; without --debug, only rxe is patched")
 
 
 def debug_option(sub):
@@ -412,6 +416,9 @@ def add_count(commands):
                      help="instructions of the client's kernel instead (emulated)")
     sub.add_argument("--memory", action="store_true",
                      help="the same with cache lines touched and missed (slower)")
+    sub.add_argument("--debug", action="store_true",
+                     help="with --instructions or --memory: the debug kernel in the client")
+    upstream_option(sub)
     sub.add_argument("--rounds", type=int, default=3, metavar="N",
                      help="with --instructions or --processors: times each client is measured "
                           "(default: 3)")
@@ -449,6 +456,8 @@ def add_count(commands):
     cpus_option(sub)
 
     def run(args):
+        if (args.debug or args.upstream) and not (args.instructions or args.memory):
+            sub.error("--debug and --upstream are for --instructions and --memory")
         if (args.versions or args.messages) and (args.write or not args.server):
             sub.error("--versions and --messages are for --server, and are not recorded")
         if args.rds:
@@ -467,7 +476,7 @@ def add_count(commands):
             mount = report.SCALE if args.scale else report.options(args.vers)
             return report.count_instructions(args.kernel, args.client, mount, args.rounds,
                                              args.functions, args.inline_size, args.memory,
-                                             args.json)
+                                             args.json, debug=args.debug, upstream=args.upstream)
         return report.count(args.kernel, args.client, args.vers, args.inline_size, args.cpus)
 
     sub.set_defaults(run=run)

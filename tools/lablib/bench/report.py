@@ -121,11 +121,11 @@ def count(spec, client, version, inline, processors):
     return 1 if status or session.complaints else 0
 
 
-def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False):
+def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False, **more):
     """Prints the number of instructions per RPC, by the address of the code and by the purpose for
     which the code runs. `mount` contains the options of the mount, or is the constant SCALE, which
     measures from one to many mounts. If `memory` is true, also prints how many cache lines are
-    touched and missed per RPC.
+    touched and missed per RPC. `more` goes to the plan of the machines.
 
     Returns three results: the medians of these numbers; a dictionary from client and operation to
     the functions that ran for the transport; and whether all measurements succeeded.
@@ -133,7 +133,7 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
     plugin = "cache" if memory else "instructions"
     entries, session, status = with_clients(spec, client, "instructions", plugin, mount,
                                             str(rounds), timeout=COUNT_SECONDS, plugin=plugin,
-                                            inline=inline, memory=MEMORY)
+                                            inline=inline, memory=MEMORY, **more)
     found = instructions.load(session, entries)
     rows = instructions.medians(found)
     print(instructions.table(rows), flush=True)
@@ -216,10 +216,10 @@ def print_source(session, counted, number):
                                         in found.most_common(number)], total), flush=True)
 
 
-def count_instructions(spec, client, mount, rounds, functions, inline, memory, output):
+def count_instructions(spec, client, mount, rounds, functions, inline, memory, output, **more):
     """Prints the table of instructions, with cache lines if they were requested."""
     rows, profile, good = measure_instructions(spec, client, mount, rounds, functions, inline,
-                                               memory)
+                                               memory, **more)
     if output:
         pathlib.Path(output).write_text(
             json.dumps({"counts": rows, "profile": profile}, indent=1) + "\n")

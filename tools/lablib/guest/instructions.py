@@ -161,7 +161,9 @@ def usual(options, looks_at_memory):
     uses."""
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in (*bed.single(), *(bed.deepest() if looks_at_memory else bed.deep())):
-            yield load.name, load, (mount,)
+            # The debug kernel is so slow while it is counted that a mebibyte breaks the connection.
+            if not (os.environ["LAB_DEBUG"] and "MiB" in load.name):
+                yield load.name, load, (mount,)
 
 
 def selftests(name):
