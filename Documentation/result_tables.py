@@ -417,6 +417,7 @@ TABLES = {
     "other-counters": lambda: written("client/observe/debugfs.rs", "fn show_counters(",
                                       "show_counters"),
     "patches": patches,
+    "patch-counts": lambda: whole("patch-counts"),
     "kernels": lambda: whole("kernels"),
     "rds-promises": lambda: whole("rds-promises"),
     "torture-runs": torture_runs,
