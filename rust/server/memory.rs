@@ -192,8 +192,8 @@ pub(crate) fn free() -> u32 {
     FREE.load(Relaxed)
 }
 
-/// Adds the pages of a connection that has ended to the budget that all calls share, and removes them
-/// from the account of the client address.
+/// Adds the pages of a connection that has ended to the budget that all calls share, and removes
+/// them from the account of the client address.
 pub(crate) fn end(share: &Share, address: &Account) {
     address.give_back(share.pages());
     FREE.fetch_add(share.pages(), Relaxed);
