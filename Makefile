@@ -144,6 +144,9 @@ CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-
 DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
 # make check-debug UPSTREAM=1: the parts with a client that has the patches of Documentation/upstream.
 ifdef UPSTREAM
+ifeq ($(SIZE),full)
+$(error UPSTREAM=1 has no SIZE=full)
+endif
 DEBUG_CHECKS := --upstream debug-work debug-faults debug-server iwarp
 endif
 # make check-rds DEBUG=1: the faults on the debug kernel.

@@ -6,7 +6,7 @@ import re
 
 from lib import pattern, served, wait
 from lib.buffers import Buffer
-from lib.case import case, check, equal
+from lib.case import ENV, case, check, equal
 
 # The server uses each region several times, because there are more WRITEs than a connection has
 # regions.
@@ -36,5 +36,6 @@ def reads_fill_registered_memory_until_it_is_invalidated(t):
     calls = count(t, "calls with Reads")
     check(calls - before >= WRITES, f"only {calls - before} calls with Reads")
     equal(count(t, "Read regions registered"), calls, "regions that were registered")
-    wait.until(lambda: count(t, "Read regions invalidated") == calls, 5, "every invalidation")
+    wait.until(lambda: count(t, "Read regions invalidated") == calls, ENV.patience(5),
+               "every invalidation")
     equal(mount.connects(), 1, "connections of the mount")

@@ -456,7 +456,9 @@ def add_count(commands):
     cpus_option(sub)
 
     def run(args):
-        if (args.debug or args.upstream) and not (args.instructions or args.memory):
+        if (args.debug or args.upstream) and (
+                args.rds or args.server or args.processors
+                or not (args.instructions or args.memory)):
             sub.error("--debug and --upstream are for --instructions and --memory")
         if (args.versions or args.messages) and (args.write or not args.server):
             sub.error("--versions and --messages are for --server, and are not recorded")
@@ -512,8 +514,8 @@ def add_bench(commands):
     sub.add_argument("--measured", metavar="FILE",
                      help="what an earlier run wrote, instead of measuring")
     sub.add_argument("--document", action="store_true",
-                     help="write tools/results/bench-*.csv or server-times.csv, of which a page is "
-                          "made")
+                     help="write tools/results/bench-*.csv, of which a page is made, or "
+                          "server-times.csv")
 
     def run(args):
         good = True
