@@ -246,6 +246,7 @@ impl Blank {
         (this.tag, this.kind) = (0, kind);
         if let Memory::Own(pages) = &this.memory {
             this.memory = Memory::Lent(MappedLoan::none(pages.pd()));
+            this.wrs.clear(); // They were not made for lent memory.
         }
         let Memory::Lent(mapped) = &mut this.memory else {
             return Err(EINVAL);

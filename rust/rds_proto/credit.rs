@@ -53,11 +53,12 @@ impl Credits {
     }
 
     /// Adds the credits that the peer grants when it accepts the connection. Zero means that the
-    /// peer does not use credits.
+    /// peer does not use credits. The peer may have advertised credits in a header before.
     pub fn agreed(&mut self, wanted: bool, granted: u32) {
         self.theirs = self.theirs.saturating_add(granted).min(self.bound);
         self.used = wanted && granted != 0;
-        (self.wanted, self.grants) = (wanted, self.used);
+        self.grants = self.used || (wanted && self.grants);
+        self.wanted = wanted;
     }
 
     /// Returns whether this end waits for credits.

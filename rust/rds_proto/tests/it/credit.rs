@@ -77,6 +77,19 @@ fn a_peer_that_grants_in_headers_alone_is_granted_credits() {
     }
 }
 
+// The peer's first frame may be processed before the thread that connects has read what the peer
+// grants.
+#[test]
+fn credits_that_arrive_before_the_answer_count() {
+    for (wanted, told) in [(true, 20), (false, 0)] {
+        let mut credits = Credits::new(wanted, 0, 4, 4);
+        credits.posted(20);
+        assert_eq!(credits.granted(3), Ok(()));
+        credits.agreed(wanted, 0);
+        assert_eq!(credits.spend(), Some(told));
+    }
+}
+
 #[test]
 fn a_frame_is_worth_it_for_sixteen() {
     let mut credits = Credits::new(true, 9, 0, 0);
