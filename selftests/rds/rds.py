@@ -662,6 +662,17 @@ class Later:
         return {"dead": "not done in time"} if self.thread.is_alive() else self.result
 
 
+def until(condition, seconds):
+    """Waits until a condition is true, for this number of seconds at most. Returns whether it is
+    true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 # ---------------------------------------------------------------------------------------------
 # Tests. Each of them checks a promise of the interface. With every transport, the socket layer
 # deviates from the promises in three points. Each of these deviations has a number. D11 is the
@@ -875,10 +886,7 @@ def tables(t):
     # The client's message has a handle, so the server acknowledges it at once.
     there = events(t, t.b)["ib_ack_sent"]
     t.offer(acked=False)
-    end = time.monotonic() + 5
-    while events(t, t.b)["ib_ack_sent"] == there and time.monotonic() < end:
-        time.sleep(0.05)
-    t.want("ib_ack_sent", events(t, t.b)["ib_ack_sent"] > there, True)
+    t.want("ib_ack_sent", until(lambda: events(t, t.b)["ib_ack_sent"] > there, 5), True)
 
 
 def events(t, node=None):
@@ -931,10 +939,8 @@ def recv_memory(t):
     former, limited = ruled("max_recv_allocation", most), events(t)["ib_rx_alloc_limit"]
     for index in range(count):
         t.b.send_pattern("s", t.a_addr, t.pa, index, 4096)
-    end = time.monotonic() + 30
-    while events(t)["ib_rx_alloc_limit"] == limited and time.monotonic() < end:
-        time.sleep(0.05)
-    t.want("a message found no room", events(t)["ib_rx_alloc_limit"] > limited, True)
+    t.want("a message found no room",
+           until(lambda: events(t)["ib_rx_alloc_limit"] > limited, 30), True)
     # In this time the peer sends again what was refused.
     time.sleep(1)
     waiting = [row for row in info("recv") if row["lport"] == t.pa]
@@ -1053,9 +1059,7 @@ def foreign_socket(t):
     port = t.a.open("f", t.a_addr, 0, transport=TRANS_TCP)[1]
     t.b.open("s", t.b_addr, 0, transport=TRANS_IB)
     t.b.send("s", t.a_addr, port, b"kept".hex())
-    end = time.monotonic() + MESSAGE_SECONDS
-    while not [row for row in info("recv") if row["lport"] == port] and time.monotonic() < end:
-        time.sleep(0.1)
+    until(lambda: [row for row in info("recv") if row["lport"] == port], MESSAGE_SECONDS)
     t.b.close_all()
     with subprocess.Popen(["rmmod", NAME]) as removal:
         time.sleep(3)
@@ -1773,10 +1777,8 @@ def transferring(t, count):
     t.pair()
     cookies = [t.offer(0, 1 << 20), *(t.a.get_mr("s", "m", 0, PAGE) for _ in range(count - 1))]
     t.b.buffer("l", 1 << 20, 1)
-    pumping, start = Later(t.b.pump, "s", t.a_addr, t.pa, cookies[0], 1 << 20), time.monotonic()
-    while not t.b.pumped().get("SUCCESS") and time.monotonic() - start < 60:
-        time.sleep(0.05)
-    t.want("operations succeed", bool(t.b.pumped().get("SUCCESS")), True)
+    pumping = Later(t.b.pump, "s", t.a_addr, t.pa, cookies[0], 1 << 20)
+    t.want("operations succeed", until(lambda: t.b.pumped().get("SUCCESS"), 60), True)
     return cookies, pumping
 
 
@@ -1860,8 +1862,7 @@ def kill_the_server(t):
             pass
         time.sleep(0.02 * number)
         t.want("kill -9", t.b.shell("pkill -KILL -f 'rds.py [t]ake'")[0], 0)
-        while t.b.shell("pgrep -f 'rds.py [t]ake'")[0] == 0 and time.monotonic() < start + 60:
-            time.sleep(0.1)
+        until(lambda: t.b.shell("pgrep -f 'rds.py [t]ake'")[0] != 0, 60)
         t.want("it wrote", t.a.digest("m", 0, 1 << 20) == offered, False)
         # This pause is long enough for operations that the device is executing to complete.
         time.sleep(5)

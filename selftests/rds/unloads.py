@@ -12,7 +12,7 @@ import time
 
 from machines import HERE, LOAD, NAME
 from promises import context
-from rds import TRANS_IB, Later  # type: ignore[attr-defined]
+from rds import TRANS_IB, Later, until  # type: ignore[attr-defined]
 
 MIB = 1 << 20
 KINDS = "qp", "mr", "pd", "cq", "cm_id"
@@ -61,12 +61,9 @@ def look(node):
 
 
 def wait_until(condition, what):
-    """Waits until a condition is true."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > end:
-            raise RuntimeError(f"never: {what}")
-        time.sleep(0.05)
+    """Waits until a condition is true. Raises an exception if it does not become true."""
+    if not until(condition, SECONDS):
+        raise RuntimeError(f"never: {what}")
 
 
 class Unloads:
