@@ -27,44 +27,36 @@ from .remote import Program
 LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("tcp", None))
 
 
-class Clients:
-    """Compares clients. The server stays the same."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def client_of(self, module):
-        """Prepares a leg with this module. Returns the module that the client uses."""
-        return module
+@contextlib.contextmanager
+def clients():
+    """Compares clients. Yields a function that prepares a leg with a module, and returns the module
+    that the client uses. The server stays the same."""
+    yield lambda module: module
 
 
-class Servers(Clients):
-    """Compares servers. The client is the in-tree one."""
+@contextlib.contextmanager
+def servers():
+    """Compares servers with the in-tree client. Yields a function as `clients` does."""
+    far = Program("server", "servers",
+                  env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
 
-    def __enter__(self):
-        self.far = Program("server", "servers",
-                           env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
-        return self
-
-    def __exit__(self, *_):
-        # The lab unloads our module at the end.
-        self.far.ask("use", "ours")
-
-    def client_of(self, module):
-        """Prepares a leg with this module. Returns the module that the client uses."""
-        self.far.ask("use", module)
+    def client_of(module):
+        far.ask("use", module)
         return "intree"
 
+    try:
+        yield client_of
+    finally:
+        # The lab unloads our module at the end.
+        far.ask("use", "ours")
 
-COMPARE = {"clients": Clients, "servers": Servers}
+
+COMPARE = {"clients": clients, "servers": servers}
 
 
 def leg(axis, client, scale, only):
-    """Returns the nanoseconds per operation of each load with one client. `client` is
-    empty for TCP. `only` contains the names of the loads."""
+    """Returns the nanoseconds per operation of each load with one client. With TCP, `client` is
+    empty. `only` contains the names of the loads."""
     with contextlib.ExitStack() as stack:
         if client:
             stack.enter_context(transport.loaded(client))
@@ -86,7 +78,7 @@ def time_of(load, scale):
     return took
 
 
-def rounds_of(compared, name, plan, start):
+def rounds_of(client_of, name, plan, start):
     """Measures one axis. Returns, for each load and leg, a list with the nanoseconds per operation
     in each round."""
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
@@ -96,7 +88,7 @@ def rounds_of(compared, name, plan, start):
         # legs.
         legs = LEGS[:3] if number % 2 == 0 else LEGS[2::-1]
         for title, module in (*legs, LEGS[3]):
-            client = module and compared.client_of(module)
+            client = module and client_of(module)
             print(f"  {time.monotonic() - start:5.0f} s  {name}, round {number + 1} of "
                   f"{rounds}: {title}", file=sys.stderr, flush=True)
             for load, took in leg(axis, client, plan["scale"], only).items():
@@ -108,10 +100,10 @@ def main(plan):
     loads.hold_still()
     axes.prepare()
     result, start = {}, time.monotonic()
-    with COMPARE[plan["compare"]]() as compared:
+    with COMPARE[plan["compare"]]() as client_of:
         for name in plan["axes"]:
             try:
-                result[name] = rounds_of(compared, name, plan, start)
+                result[name] = rounds_of(client_of, name, plan, start)
             except (OSError, RuntimeError, subprocess.SubprocessError):
                 traceback.print_exc()
     print(json.dumps(result))
