@@ -294,8 +294,8 @@ mod suite {
             // SAFETY: `pages` keeps the page during the call.
             unsafe { bindings::fake_get_page(*page) };
         }
-        // SAFETY: The array contains the addresses of all pages, and is not changed. The loop above
-        // has made a reference to each page.
+        // SAFETY: The array contains the addresses of all pages, and is not changed. This value
+        // owns one reference to each page, which the loop above took.
         unsafe { PageRefs::take(array.as_ptr(), 0, len, None) }
     }
 
