@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tables of the pages, made from the records in tools/results and from the source."""
+"""Makes the tables of the documentation from the records in tools/results and from the source."""
 
 import csv
 import itertools
@@ -15,7 +15,7 @@ CLIENTS = {"ours": "ours", "intree": "in-tree"}
 VERSIONS = ("3", "4.2")
 WRONG = ("failed", "errors", "splats")
 NONE = "–"
-# Counts of an RPC by `make bench`: column of the record -> column of the table.
+# Counts of an RPC that `make bench` records: a column of the record, and its title in the table.
 PROVIDER = {"work_requests": "work requests", "posts": "post-send calls",
             "completions": "completions", "recv_posts": "post-recv calls"}
 KERNEL = {"service": "the transport and what it calls", "copies": "of that, copying",
@@ -24,38 +24,39 @@ KERNEL = {"service": "the transport and what it calls", "copies": "of that, copy
 MEMORY = {"atomics": "atomic instructions", "fences": "fences", "code": "lines of code",
           "data": "lines of data", "written": "of them written", "l1d": "missed, L1 data",
           "l2": "missed, L2"}
-# Counts of an RPC by `tools/lab count --server`.
+# Counts of an RPC that `tools/lab count --server` records.
 SERVER = {"passes": "passes of nfsd threads", "work_requests": "work requests",
           "posts": "post-send calls", "completions": "completions, with the Receive",
           "pages": "pages allocated", "kmalloc": "kmalloc", "transport": "own instructions",
           "service": "with what they call", "atomics": "atomic instructions",
           "kernel": "whole kernel"}
-# Counts of a message or an operation by `tools/lab count --rds`.
+# Counts of a message or an operation that `tools/lab count --rds` records.
 RDS = {"work_requests": "work requests", "completions": "completions",
        "transport": "own instructions", "service": "with what they call",
        "own-atomics": "own atomic instructions", "wakeups": "wake-ups", "kernel": "whole kernel"}
-# A counter of the module, with its comment.
+# Pattern of a counter of the module, with its comment.
 COUNTER = re.compile(r'((?:^    /// .*\n)+)^    \w+ = "(\w+)",$', re.MULTILINE)
-# A variant of an enum, with its comment; the name of a variant; a tracepoint with its comment.
+# Patterns of a variant of an enum with its comment, of the name of a variant, and of a tracepoint
+# with its comment.
 VARIANT = re.compile(r"((?:^    /// .*\n)+)^    (\w+)(?:\(.*\))?,$", re.MULTILINE)
 NAME = re.compile(r'^            Self::(\w+) => "([^"]+)",$', re.MULTILINE)
 TRACE = re.compile(r"((?:^/// .*\n)+)^#\[inline\(always\)\]\npub fn (\w+)", re.MULTILINE)
-# A counter of a limit, with its comment.
+# Pattern of a counter of the server's limits, with its comment.
 BOUND = re.compile(r'((?:^/// .*\n)+).*static \w+: Count = Count::new\("(\w+)"\);$',
                    re.MULTILINE)
-# A message in the log, with what the comment says about it; a value in a message.
+# Patterns of a log message with its comment, and of a value in a log message.
 LOG = re.compile(r"""^ *// LOG: ((?:.*\n *// )*.*)\n.*pr_\w+!\(\s*"((?:[^"\\]|\\[\s\S])*)",?"""
                  r"""(?:\s*Show\(&(Named\(xprt\)|name|xprt)\))?""", re.MULTILINE)
 HOLES = re.compile(r"(?:\{([^{}:]*)[^{}]*\})+")
 NAMES = {"": "…", "e": "ERROR"}
-# A comment in a function, or a line that the function writes.
+# Pattern of a comment in a function, or of a line that the function writes.
 LINE = re.compile(r"""((?:^ *// .*\n)+)|"([A-Za-z][\w' ]*): """, re.MULTILINE)
-# A parameter in the manual page, with its range and its text.
+# Pattern of a parameter in the manual page, with its range and its text.
 PARAMETER = re.compile(r'^\.BR (\w+) " (\([^"]*\))"\n(.*?)(?=^\.TP|^\.SH)',
                        re.MULTILINE | re.DOTALL)
-# What a page leaves out of a comment: the numbers of requirements.
+# Pattern of the requirement numbers in a comment, which the pages leave out.
 IDS = re.compile(r" \((?:[A-Z]+\d?-\d+(?:, )?|ground rule \d+)+\)")
-# By the flag of a planted fault: where a test must notice it.
+# Where a test must notice a planted fault: text for each flag of a fault.
 WHERE = {"suites": "KUnit", "debug": "debug kernel", "full": "full size", "host": "on the host",
          "rails": "two cables"}
 
@@ -79,7 +80,8 @@ def text_of(head, rows):
 
 
 def picked(name, **columns):
-    """Returns a table of some columns of a record, with the page's names of the columns."""
+    """Returns some columns of a record as a table. Each keyword is a title on the page, and its
+    value is a column of the record."""
     return tuple(title.replace("_", " ") for title in columns), [
         [CLIENTS.get(row[column], row[column]) or NONE for column in columns.values()]
         for row in read(name)]
@@ -102,8 +104,8 @@ class Torture:
                 if any(run["client"] == client for run in self.runs.values())]
 
     def rounds(self):
-        """Returns (run, fault) -> (rounds, failed). A round counts once, although it has both
-        mounts."""
+        """Returns a dictionary from (run, fault) to (number of rounds, number of failed rounds).
+        Each round tests two mounts, but counts once."""
         found = {}
         for row in self.rows:
             failed = int(row["failed"])
@@ -131,7 +133,7 @@ class Torture:
                    f"{failed}: {', '.join(bad)}" if bad else failed, "; ".join(left) or "nothing")
 
     def cells(self, client, fault):
-        """Returns the cells of one client and one fault."""
+        """Returns the table cells that describe the runs of one client with one fault."""
         rows = [row for row in self.rows if (self.client(row), row["fault"]) == (client, fault)]
         if not rows:
             return [NONE] * 4
@@ -178,8 +180,8 @@ def torture_failures():
 
 
 def program_failures():
-    """Returns the cases that fail with both clients, with the number of groups in which each fails.
-    """
+    """Returns the cases that fail with both clients. For each case, also returns the number of
+    groups in which the case fails."""
     found = {}
     for row in read("program-failures"):
         if not row["times with ours only"]:
@@ -193,7 +195,8 @@ def program_failures():
 
 
 def server_programs():
-    """Returns what programs found with our server, beside the pair of in-tree modules."""
+    """Returns the results of programs with our server. For comparison, also returns their results
+    with the in-tree client and server."""
     known = {row["program"]: row for row in read("programs")}
     verdicts = tuple(f"{client} {what}" for client in CLIENTS for what in ("passed", "failed"))
     return ("Program", "in-tree client, in-tree server: passed", "failed",
@@ -209,7 +212,8 @@ def plain(pattern):
 
 
 def mutants():
-    """Returns the faults that are planted in the module, and the tests that notice each."""
+    """Returns a table of the faults that are planted in the module, with the tests that notice each
+    fault."""
     faults = tomllib.loads((TOOLS / "lablib/checks/mutants.toml").read_text())["fault"]
     noticed = {row["fault"] for row in read("mutants")}
     rows = []
@@ -256,7 +260,8 @@ def variants(path, enum):
 
 
 def causes():
-    """Returns why a connection ends: a decision, or the status of a work request that failed."""
+    """Returns a table of the causes for the end of a connection. A cause is a decision of the
+    module, or the status of a failed work request."""
     work = [row for row in variants("proto/wc.rs", "WcStatus") if row[0] != "``success``"]
     return ("Cause", "meaning and what to do"), variants("proto/conn/cause.rs", "Cause") + work
 
@@ -269,7 +274,8 @@ def tracepoints(path, system):
 
 
 def log():
-    """Returns the messages of the log with their comments; values have their names, or dots."""
+    """Returns a table of the log messages with their comments. In a message, a name or dots stand
+    for each value."""
     rows = []
     for crate in ("client", "rdma", "sunrpc"):
         for path in (TOP / "rust" / crate).rglob("*.rs"):
@@ -341,7 +347,8 @@ def parameters():
 
 
 def patches():
-    """Returns the patches of the kernel, with what each of them replaces here."""
+    """Returns a table of the kernel patches. The table says which code of this project each patch
+    replaces."""
     titles = {path.name[:4]: first(r"^Subject: \[PATCH\] (.*\n(?: .*\n)*)", path.read_text())[1]
               for path in (TOP / "Documentation/upstream").glob("*.patch")}
     head, rows = whole("patches")
@@ -350,7 +357,7 @@ def patches():
 
 
 def whole(name):
-    """Returns a record with its own heading."""
+    """Returns all columns of a record as a table, with the record's own titles."""
     rows = read(name)
     return tuple(rows[0]), [[text or NONE for text in row.values()] for row in rows]
 
@@ -362,7 +369,8 @@ def number(text):
 
 
 def counts(columns, name="bench-counts", key="client"):
-    """Returns the counts of an RPC, ours / in-tree, one line for each operation."""
+    """Returns a table of the counts of an RPC, one line for each operation. Each cell contains our
+    count and the count of the in-tree module."""
     found = {client: {row["load"]: row for row in read(name) if row[key] == client}
              for client in CLIENTS}
     return ("operation", *columns.values()), [
@@ -371,8 +379,9 @@ def counts(columns, name="bench-counts", key="client"):
 
 
 def server():
-    """Returns the counts of an RPC in a server, ours / in-tree, and the ratio for the whole kernel.
-    """
+    """Returns a table of the counts of an RPC in a server. Each cell contains our count and the
+    count of the in-tree server. The last column is the ratio of the two counts for the whole
+    kernel."""
     head, rows = counts(SERVER, "server-counts", "server")
     found = {(row["server"], row["load"]): float(row["kernel"]) for row in read("server-counts")}
     return (*head, "ratio"), [

@@ -82,7 +82,10 @@ void rdsrdma_begin_unloading(void)
 
 void rdsrdma_must_be_unloading(void)
 {
-	/* The caller would free what programs may use. It stays here instead. */
+	/*
+	 * If the caller continued, it would free memory that programs may still
+	 * use. So the caller waits here for ever.
+	 */
 	while (WARN_ON_ONCE(THIS_MODULE->state != MODULE_STATE_GOING))
 		schedule_timeout_uninterruptible(MAX_SCHEDULE_TIMEOUT);
 }
@@ -98,7 +101,7 @@ struct net *rdsrdma_init_net(void)
 }
 
 static int flow_control;
-/* The value counts units of 4 KiB. */
+/* The unit of max_recv_allocation is 4 KiB. */
 static unsigned long max_recv_allocation;
 
 static const struct ctl_table sysctls[] = {
@@ -125,7 +128,7 @@ static struct ctl_table_header *sysctl_header;
 int rdsrdma_register_sysctls(void)
 {
 	max_recv_allocation = totalram_pages() / 3 * (PAGE_SIZE / 4096);
-	/* The parameter is const from 7.3 on. */
+	/* From kernel 7.3 on, the parameter is const. */
 	sysctl_header = register_net_sysctl_sz(&init_net, "net/rds/ib",
 					       (void *)sysctls,
 					       ARRAY_SIZE(sysctls));
@@ -149,9 +152,9 @@ unsigned long rdsrdma_max_recv_allocation(void)
 
 static LIST_HEAD(nodes);
 /*
- * Only threads take this lock, so interrupts stay enabled while a thread walks
- * the list. The caller may have disabled interrupts, as RDS does when it frees
- * a connection that was made twice.
+ * No interrupt handler takes this lock, so interrupts stay enabled while a
+ * thread walks the list of nodes. A caller may have disabled interrupts before,
+ * as RDS does when it frees a connection that was created twice.
  */
 static DEFINE_SPINLOCK(nodes_lock);
 
@@ -211,7 +214,10 @@ static void make_row(const struct rdsrdma_node *node,
 {
 	const struct rdsrdma_details *details = &node->details;
 
-	/* Programs see the bytes between the fields, too. */
+	/*
+	 * Programs can read the padding between the fields, so the padding is
+	 * cleared, too.
+	 */
 	memset(row, 0, sizeof(*row));
 	row->src_addr = node->conn->c_laddr;
 	row->dst_addr = node->conn->c_faddr;
@@ -246,7 +252,10 @@ static void make_v4_row(const struct rdsrdma_node *node,
 	memcpy(row->dst_gid, all.dst_gid, sizeof(row->dst_gid));
 }
 
-/* Copies a row for each connection. With @v4, only for those over IPv4. */
+/*
+ * Copies a row of information about each connection. If @v4 is true, copies
+ * only the rows of IPv4 connections.
+ */
 static void copy_rows(struct socket *sock, unsigned int len,
 		      struct rds_info_iterator *iter,
 		      struct rds_info_lengths *lens, bool v4)
@@ -259,16 +268,19 @@ static void copy_rows(struct socket *sock, unsigned int len,
 
 	lens->nr = 0;
 	lens->each = v4 ? sizeof(row.v4) : sizeof(row.all);
-	/* All connections are in the first namespace. */
+	/* All connections are in the initial network namespace. */
 	if (!net_eq(sock_net(sock->sk), &init_net))
 		return;
 	spin_lock(&nodes_lock);
-	/* The list can be long. */
+	/* Interrupts must be enabled here, because the list can be long. */
 	lockdep_assert_irqs_enabled();
 	list_for_each_entry(node, &nodes, item) {
 		if (v4 && node->conn->c_isv6)
 			continue;
-		/* All rows are counted, so that the caller knows the size. */
+		/*
+		 * Every connection is counted, so that the caller learns the
+		 * size.
+		 */
 		lens->nr++;
 		if (len < lens->each)
 			continue;
@@ -414,7 +426,7 @@ size_t rdsrdma_copy_payload(struct rds_message *rm, struct rdsrdma_place *place,
 {
 	size_t done = 0;
 
-	/* RDS allocates single pages, so each entry lies in one. */
+	/* RDS allocates single pages, so each entry lies in one page. */
 	while (done < len && place->entry < rm->data.op_nents) {
 		struct scatterlist *sg = &rm->data.op_sg[place->entry];
 		size_t part;
@@ -457,8 +469,9 @@ void rdsrdma_tell(struct rds_message *rm, int status)
 	unsigned long flags;
 
 	/*
-	 * RDS reads the flag under this lock. Without the flag it would not
-	 * tell a program that asked for failures alone.
+	 * RDS reads op_notify with this lock held. Without op_notify, RDS would
+	 * not report the failure to a program that asked only for reports of
+	 * failures.
 	 */
 	spin_lock_irqsave(&rm->m_rs_lock, flags);
 	if (status != RDS_RDMA_SUCCESS && rm->rdma.op_recverr)

@@ -112,7 +112,8 @@ const EXECUTE_AGAIN: &[bindings::rdma_driver_id] = if cfg!(xprtrdma_upstream_rxe
     &[bindings::rdma_driver_id_RDMA_DRIVER_RXE]
 };
 
-/// Returns true if this device executes a registration again when it repeats the send queue.
+/// Returns true if this device executes a registration again when it repeats the work requests of a
+/// send queue.
 ///
 /// # Safety
 ///
@@ -143,8 +144,8 @@ pub(crate) struct Sendings {
 }
 
 impl Sendings {
-    /// Returns true if the device sent a queue again since `before` was read, and no packet failed
-    /// to be sent since then.
+    /// Returns true if the device repeated the work requests of a send queue since `before` was
+    /// read, and no packet failed to be sent since then.
     pub(crate) fn may_have_repeated(self, before: Self) -> bool {
         self.again != before.again && self.failed == before.failed
     }

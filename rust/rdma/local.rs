@@ -55,7 +55,7 @@ pub struct Local {
     /// Length of the address prefix in bits. All addresses on the same link have this prefix in
     /// common.
     pub prefix_len: u8,
-    /// The number of the interface.
+    /// The index of the network interface.
     pub interface: u32,
     /// The RDMA device to which the address belongs, with the number of the device's port.
     pub device: DeviceInfo,

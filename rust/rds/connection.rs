@@ -257,7 +257,7 @@ impl Entered<'_> {
 
     /// Returns the sequence number that RDS expects in the next message. RDS drops a message that
     /// was sent again and has a lower number. Must not be called while another thread delivers a
-    /// message of this connection; if it is, the result may be old.
+    /// message of this connection. Otherwise the result may be outdated.
     pub fn next_sequence(&self) -> u64 {
         // SAFETY: The pointer is valid by the type invariant.
         let path = unsafe { (*self.conn.as_ptr()).c_path };

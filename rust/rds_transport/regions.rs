@@ -82,7 +82,7 @@ impl Drop for Region {
 
 /// The device to which an id of the connection manager holds a reference.
 enum Watched {
-    /// The id does not hold a device yet.
+    /// The id does not hold a reference to a device yet.
     Nothing,
     /// The id holds the device with this number. The device owns a reference to the id, and the id
     /// owns a reference to this object. So this object contains only the device's number, because a
@@ -117,7 +117,7 @@ impl WorkItem for Watch {
     }
 }
 
-/// The event handler of the id that holds a device.
+/// The event handler of the rdma_cm id through which the driver holds a device.
 struct Watcher(Arc<Watch>);
 
 impl CmHandler for Watcher {
@@ -139,8 +139,8 @@ impl CmHandler for Lookup {
 }
 
 impl Rds {
-    /// Returns the device that has this address, if the table contains it. Returns an error if no
-    /// device has the address. May sleep.
+    /// Returns the device that has this address, if the table of devices contains the device.
+    /// Returns an error if no device has the address. May sleep.
     fn known(&self, local: IpAddr) -> Result<Option<Arc<Device>>> {
         let id = CmId::create(init_net(), Arc::new(Lookup, GFP_KERNEL)?)?;
         id.bind_addr(&SocketAddr::new(local, 0))?;
@@ -168,7 +168,7 @@ impl Rds {
         id.bind_addr(&SocketAddr::new(local, 0))?;
         let mut table = self.table.lock();
         if let Some(device) = table.find(&id)? {
-            // The lock is released before the return, because the return destroys the new id.
+            // The `return` drops `id`. The lock is released before that.
             drop(table);
             return Ok(device);
         }
@@ -176,8 +176,8 @@ impl Rds {
         let registrar = Registrar::new(&pd)?;
         let mut watched = watch.device.lock();
         if matches!(*watched, Watched::Removed) {
-            // The device is being removed. If the device were added to the table now, the id would
-            // never be destroyed, and the removal would wait for ever.
+            // The device is being removed. If the device were added to the table of devices now,
+            // `id` would never be destroyed, and the removal would wait for ever.
             return Err(ENODEV);
         }
         let device = table.add(pd, registrar)?;
@@ -188,8 +188,8 @@ impl Rds {
 
     /// Ends the access to all regions of a device, and releases the device. May sleep.
     ///
-    /// The lock of the table is not held while the access to a region ends, so that a program or
-    /// another device does not wait for this device.
+    /// The lock of the table of devices is not held while the access to a region ends, so that a
+    /// program or another device does not wait for this device.
     fn forget(&self, number: u64) {
         let device = self.table.lock().take(number);
         let mut count = usize::MAX;
@@ -216,7 +216,7 @@ impl Rds {
 
     /// Makes memory accessible to peers, see
     /// [`Transport::expose`](xprtrdma_rds::transport::Transport). `number` identifies the device of
-    /// the connection on which the handle is sent, if there is one. May sleep.
+    /// the connection that will carry the handle; `None` if no such connection is known. May sleep.
     pub(crate) fn open(
         self: &Arc<Self>,
         local: impl FnOnce() -> IpAddr,
@@ -233,7 +233,7 @@ impl Rds {
         let device = match number.and_then(|number| table.numbered(number)) {
             Some(device) => device,
             None => {
-                // The search takes the lock itself.
+                // `Self::device` takes the lock of the table itself.
                 drop(table);
                 let device = self.device(local())?;
                 table = self.table.lock();
@@ -249,7 +249,7 @@ impl Rds {
         drop(table);
         let slot = opened?;
         Event::RegionMade.count();
-        // From now on dropping the `Region` removes the slot from the table.
+        // From now on, dropping the [`Region`] removes its slot from the table.
         let key = slot.key();
         let driver = self.clone();
         Ok((KBox::new(Region { slot, driver }, GFP_KERNEL)?, key))

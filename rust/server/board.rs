@@ -163,8 +163,9 @@ impl Seen {
         // Longest message to the client, in bytes: the smaller of the two lengths that the client
         // and this host announced.
         writeln!(f, "inline to client: {to_client}")?;
-        // Whether answers may invalidate a key of their call. True if the client announced support,
-        // and the device supports remote invalidation.
+        // Whether an answer may invalidate a memory key that the client sent in its call. True if
+        // the client announced support for remote invalidation, and this host's device supports it
+        // too.
         writeln!(f, "remote invalidation: {invalidation}")?;
         // Number of calls that the client may have in flight.
         writeln!(f, "grant: {granted}")?;
@@ -174,7 +175,7 @@ impl Seen {
         writeln!(f, "messages: {}", arrived.messages)?;
         // Number of messages that were neither a call nor a reply.
         writeln!(f, "messages dropped: {}", arrived.dropped)?;
-        // Number of calls for which this host fetched parts from the client's memory.
+        // Number of calls of which this host read a part from the client's memory.
         writeln!(f, "calls with Reads: {}", arrived.reads)?;
         // Number of bytes that were fetched from the client's memory.
         writeln!(f, "bytes read: {}", arrived.read_bytes)?;

@@ -101,7 +101,7 @@ impl Begun {
 
 /// Why a call cannot be processed.
 pub(crate) enum Failed {
-    /// The client receives this error.
+    /// The call is refused. The client receives this error.
     Refused(Ticket, Refusal),
     /// The connection must be closed.
     Error(Error),
@@ -136,7 +136,8 @@ impl Stage {
 impl<H: QpHandler> Reading<H> {
     /// Assembles the message of the call. The call no longer waits for memory or for Reads. `pages`
     /// are the pages that the Reads of the call have filled, or `None` if the call has no Reads. If
-    /// the call is refused, passes the counted pages of the call to `give_back`.
+    /// the call is refused, passes the number of its pages that count towards the limits to
+    /// `give_back`.
     #[inline(always)]
     pub(crate) fn finish(
         self,
@@ -196,8 +197,8 @@ pub(crate) fn start(call: &Call<'_, Admitted>, len: usize) -> usize {
     len.wrapping_sub(call.payload().len())
 }
 
-/// Assembles the message of a call that has no Reads or several chunks, or whose RPC message is in
-/// a chunk.
+/// Assembles the message of a call that needs no RDMA Reads, or that has several chunks, or whose
+/// RPC message is in a chunk.
 #[cold]
 #[inline(never)]
 fn assemble(

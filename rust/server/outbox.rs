@@ -102,9 +102,9 @@ impl Outbox {
     /// Posts the stored responses in the order of their grants, until the send queue is full.
     /// Returns true if the send queue still has space. Does not sleep.
     ///
-    /// Another thread may have taken a grant for its response and not stored the response yet.
-    /// Later responses then wait until that thread has stored its response. Afterwards that thread
-    /// calls this function, too.
+    /// Another thread may have computed the credit grant of its response, but not stored the
+    /// response yet. Later responses then wait until that thread has stored its response.
+    /// Afterwards that thread calls this function, too.
     pub(crate) fn pump<H: QpHandler>(&self, qp: &Qp<H>) -> Result<bool> {
         let mut waiting = self.waiting.lock();
         while !waiting.is_empty() {

@@ -82,7 +82,8 @@ pub(crate) struct Reads<H: QpHandler> {
     address: Arc<Account>,
     peer: SocketAddr,
     pool: Arc<Pool>,
-    /// The regions for the data of Reads, if the device needs them.
+    /// The memory regions into which RDMA Reads place data; `None` if the device needs no regions
+    /// for that.
     sinks: Option<Arc<Sinks>>,
     sizes: Sizes,
 }
@@ -287,8 +288,8 @@ impl<H: QpHandler> Reads<H> {
         });
         let posted = batch.post_transfer(transfer, None);
         if posted.is_err() {
-            // No completion follows, so the call is removed. Otherwise a later completion would be
-            // attributed to this call.
+            // A failed post has no completion, so the call is removed. Otherwise a later completion
+            // would be attributed to this call.
             let _ = queues.posted.pop();
         }
         posted?;
@@ -400,7 +401,7 @@ impl<H: QpHandler> Reads<H> {
         let reading = list::take_first(&mut queues.posted);
         let others_wait = !queues.waiting.is_empty();
         drop(queues);
-        // A transfer that is not kept is freed without the lock.
+        // If `put` did not keep the transfer, the transfer is freed here, without the lock.
         drop(rest);
         let fetched = match (reading, pages) {
             (Some(reading), pages @ Some(_)) => {
@@ -423,7 +424,8 @@ impl<H: QpHandler> Reads<H> {
         self.queues.lock().share.pages() != 0
     }
 
-    /// Returns the regions for the data of Reads, if the device needs them.
+    /// Returns the memory regions into which RDMA Reads place data, or `None` if the device needs
+    /// no regions for that.
     pub(crate) fn sinks(&self) -> Option<&Sinks> {
         self.sinks.as_deref()
     }
@@ -439,7 +441,7 @@ impl<H: QpHandler> Reads<H> {
         }
     }
 
-    /// Returns a transfer without work requests. May sleep.
+    /// Returns a transfer that contains no work requests yet. May sleep.
     pub(crate) fn blank(&self, qp: &Qp<H>) -> Result<Blank> {
         let kept = self.queues.lock().blanks.take();
         Self::or_new(kept, qp)
@@ -464,7 +466,7 @@ impl<H: QpHandler> Reads<H> {
         let rest = blank.and_then(|blank| queues.blanks.put(blank));
         let may_go_on = pages != 0 && !queues.waiting.is_empty();
         drop(queues);
-        // A transfer that is not kept is freed without the lock.
+        // If `put` did not keep the transfer, the transfer is freed here, without the lock.
         drop(rest);
         may_go_on
     }

@@ -10,7 +10,7 @@ use xprtrdma_svc::util::AccessOnce;
 pub(crate) struct Count(Atomic<usize>);
 
 impl Count {
-    /// Returns a counter of zero.
+    /// Returns a counter that is zero.
     pub(crate) const fn new() -> Self {
         Self(Atomic::new(0))
     }
@@ -42,7 +42,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Returns counters of zero.
+    /// Returns counters that are zero.
     pub(crate) const fn new() -> Self {
         Self {
             messages: Count::new(),
@@ -66,7 +66,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Returns counters of zero.
+    /// Returns counters that are zero.
     pub(crate) const fn new() -> Self {
         Self {
             sent: Count::new(),

@@ -32,7 +32,8 @@ def read_and_write(top, number, threads, turns):
 
 
 def crowd(t, mount, threads, turns, watch=lambda: None):
-    """Makes many threads write and read one file. Then compares the file on the server."""
+    """Makes many threads write and read one file. Then compares the file on the server with the
+    written data."""
     top = t.directory(mount)
     here, there = top.path("file")
     os.close(os.open(here, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o644))
@@ -80,7 +81,7 @@ def all_credits_are_used_and_none_exceeded(t):
         watch()
         return watch.most == watch.window and watch.waiting > 0
 
-    # The disk continues when every credit is used and a call waits for a credit.
+    # The server's disk stays frozen until every credit is used and a call waits for a credit.
     with contextlib.ExitStack() as still:
         still.enter_context(faults.frozen(t.server))
         watch.waiting = 0
@@ -136,16 +137,17 @@ def servers_with_other_message_sizes(t):
 
 
 # covers: V1-011, V1-018, BC-04: A Receive is posted for every message that may arrive: one for each
-# credit that the client requests, one for each credit that it grants, and one more. The last one is
-# needed while a message is being handled, because its sender may already have its credit back.
+# credit that the client requests, one for each credit that it grants, and one more. The last
+# Receive is needed while a message is being handled: the sender of that message may already use the
+# credit for another message.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def every_message_finds_a_receive(t):
     mount = t.mount("noac")
     top = t.directory(mount)
     t.server.call("create", top.there, 1, "f")
     fewest = None
-    # Receives are posted again in batches of at most 32, and each call uses one Receive. So one of
-    # the 64 samples is taken when the number of posted Receives is lowest.
+    # Receives are posted again in batches of at most 32, and each call uses one Receive. So the 64
+    # samples include the lowest number of posted Receives.
     for _ in range(64):
         os.stat(f"{top.here}/f0")
         posted = xprt.numbers_of("state", "receives posted")[0]

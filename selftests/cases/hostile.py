@@ -22,8 +22,8 @@ LONG, QUEUE = 512 * KIB, 64 * KIB
 WMEM = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
 
 
-# covers: V1-003: This tests the proxy itself. Everything works through it while it follows the
-# protocol. It takes all that it needs for its transfers from the Read and Write lists.
+# covers: V1-003: This is a test of the proxy itself. Mounts through the proxy work while the proxy
+# follows the protocol. The proxy finds all that its transfers need in the Read and Write lists.
 @case(versions=("3", "4.1", "4.2"), clients=("ours", "intree"), seconds=90)
 def a_proxy_that_behaves(t):
     responder = Responder()
@@ -153,9 +153,9 @@ def an_invalidation_that_nobody_asked_for(t):
     stage.undisturbed()
 
 
-# covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. After the call
-# it transfers nothing that is newly written to the memory, except for data that TCP has already
-# queued. Only siw queues the data of a Read in TCP.
+# covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. After the
+# call, the Read transfers nothing that is newly written to the memory, except for data that TCP has
+# already queued. Only siw queues the data of a Read in TCP.
 @case(versions=(), clients=("ours",), provider="siw", seconds=60)
 def a_read_does_not_outlive_its_call(t):
     t.defer(WMEM.write_text, WMEM.read_text())
@@ -216,8 +216,8 @@ def access_to_memory_is_refused(t):
     Stage(t).play_all(access.ACCESS)
 
 
-# covers: MAL-103, MAL-108, MAL-150: Data without a reply do not count. Data with a reply must be
-# there.
+# covers: MAL-103, MAL-108, MAL-150: If the server writes data but sends no reply, the client must
+# not use the data. After a reply, the client must have the data.
 # covers: MAL-002: A Receive that is flushed when the connection ends is not taken for a message.
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_end_at_every_point(t):

@@ -100,8 +100,8 @@ def bad_entries_are_refused_and_named(t):
     check(not RAILS.exists() and not SERVERS.exists(), "files are left")
 
 
-# The module parameters are the initial settings of each network namespace. They are checked in the
-# same way as the files.
+# The module parameters are the initial settings of each network namespace. The module checks the
+# parameters in the same way as a text that is written to a settings file.
 @case(versions=None, clients=("ours",), loaded=False)
 def parameters_are_the_first_texts(t):
     for bad in ("rails=rxe0/x", "rails=off,auto", "rail_servers=192.0.2.1",
@@ -182,7 +182,8 @@ def serve(t):
 
 
 # xprtrdma-rails recognises whether addresses belong to one server or to two, even if both servers
-# have the same name. It leaves no client behind on the server. The debug kernel has no NFS server.
+# have the same name. xprtrdma-rails leaves no client behind on the server. The debug kernel has no
+# NFS server.
 @case(versions=None, clients=("ours",), stock_only=True, seconds=90)
 def servers_are_told_apart(t):
     t.server.run("ip", "addr", "add", f"{SECOND}/24", "dev", "eth0")

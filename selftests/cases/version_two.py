@@ -297,9 +297,8 @@ def a_question_costs_one_round_trip(t):
 
 
 def questions(t):
-    """Returns a function that counts how often the kernel's server has received messages of an
-    unknown version since now.
-    """
+    """Returns a function. That function returns how many messages of an unknown version the
+    kernel's server has received since this call."""
     enable, events = f"{TRACING}/events/rpcrdma/{BAD_VERSION}/enable", f"{TRACING}/trace"
     t.server.call("text", events, "")
     t.server.call("text", enable, "1")
@@ -329,7 +328,8 @@ def version_two_is_asked_for_once(t):
         peer.unmount(mount)
 
 
-# covers: V2-31: The client asks for version two only if the setting says so.
+# covers: V2-31: The client asks for version two only if the setting of the version allows version
+# two.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def version_one_asks_nobody(t):
     peer = Peer(t)
@@ -396,7 +396,7 @@ def odd_answers_to_the_probe(t):
         mount = peer.mount(TWO)
         found = (peer.versions(), peer.state("version"), peer.state("peer's version 2"))
         t.note(f"{row.rules}: {row.name}: {clock.seconds():.2f} s, {found}")
-        # The attempt to connect must have continued, and must not have failed.
+        # The client must have continued the attempt to connect. The attempt must not have failed.
         failed = "last failure" in (transport(peer.port) / "state").read_text()
         again(mount)
         versions = peer.versions()
@@ -428,8 +428,8 @@ def calls_wait_for_the_answer_to_the_probe(t):
                    "calls at once")
     finally:
         log = stage.responder.call("log")[1]
-        # This row makes the responder hold only a probe, so that the responder answers later calls
-        # at once. The calls that it already holds are then released.
+        # The row "probe held" makes the responder hold only a probe, so later calls are answered at
+        # once. Then the responder releases the calls that it already holds.
         stage.responder.call("arm", "probe held")
         for _ in range(stage.responder.call("calls") - 1):
             stage.responder.call("release")
@@ -524,9 +524,9 @@ def bad_chunks_of_several_segments_of_version_two(t):
     Stage(t, protocol=TWO).play_all(chunks.SEVERAL_SEGMENTS, ROWS_SHARE)
 
 
-# covers: MAL-186, V2-28: In version two the server sends the messages of version one whose Receive
-# completes in an unusual way or whose fixed header fields are wrong, if they exist in both
-# versions.
+# covers: MAL-186, V2-28: In version two, the server sends messages whose Receive completes in an
+# unusual way, and messages with wrong fixed header fields. These are the messages of the tests of
+# version one that also exist in version two.
 @case(versions=(), clients=("ours",), seconds=120)
 def bad_fixed_headers_of_version_two(t):
     stage = Stage(t, protocol=TWO)
@@ -540,7 +540,7 @@ def memory_and_ends_in_version_two(t):
     stage = Stage(t, protocol=TWO)
     stage.play_all(access.ACCESS, ROWS_SHARE)
     stage.play_all(access.ENDINGS, ROWS_SHARE)
-    # Each of these rows depends on the row before it.
+    # Each row of this table depends on the row before it.
     stage.play_all(access.INVALIDATION)
 
 

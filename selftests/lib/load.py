@@ -229,7 +229,7 @@ class Load:
     def __exit__(self, *failure):
         if not failure[0]:
             try:
-                # After this each writer has written every block of its file.
+                # After this wait, each writer has written every block of its file.
                 self.wait_progress(RECOVERY_SECONDS, PLACES)
             except BaseException as error:
                 self.crew.__exit__(type(error), error, None)

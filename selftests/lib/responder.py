@@ -38,7 +38,7 @@ USUAL = {"local_inv", "mrs_allocated", "mrs_in_use", "reminv", "stale_epoch", "c
 
 
 class Responder(server.Server):
-    """The proxy in the server machine, between this client and knfsd."""
+    """The proxy that runs on the server machine, between this client and knfsd."""
 
     def __init__(self, port=PROXY_PORT):
         super().__init__(("python3", "-B", "-c", START, f"{REPO}/selftests", faults.device(),
@@ -233,13 +233,13 @@ class Stage:
         check(result, f"the call did not end within {ENV.patience(END_SECONDS):.0f} s")
         return result[0], clock.seconds()
 
-    # The next methods run one row of a table.
+    # The next methods make the responder violate the protocol as a row of a table describes.
 
     def play(self, row):
         """Makes the responder violate the protocol as a row describes. Raises an error unless the
         client reacts as it must."""
         call = getattr(self, row.on)
-        # An earlier row may have broken the connection. This call makes the client connect again.
+        # An earlier test may have ended the connection. This call makes the client connect again.
         self.small()
         before, epoch = self.counters(), self.numbers("epoch")[0]
         self.responder.call("arm", row.name)
@@ -273,8 +273,8 @@ class Stage:
         """Waits until the expected counters have changed, or until a time limit is over. Returns
         the number of calls to which the row was not applied, and the log of the responder.
 
-        The wait is needed, because a message for which no call waits may arrive after the call of
-        the row has ended.
+        The wait is needed, because a message for which no call waits may arrive after the tested
+        call has ended.
         """
         left, log = self.responder.call("log")
 
@@ -314,7 +314,7 @@ class Stage:
         equal(self.honest.connects(), 1, f"connections of the mount on port {PORT}")
 
     def play_all(self, table, share=1):
-        """Runs all rows of a table, and returns all complaints together.
+        """Runs all tests (rows) of a table, and reports all errors together.
 
         In a run of small size, only one of `share` successive rows is run. The seed selects the
         first row.

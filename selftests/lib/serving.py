@@ -113,7 +113,7 @@ def connections():
 
 
 def other_has_client(t):
-    """Loads this project's client module in the other machine until the end of the case."""
+    """Loads this project's client module on the other machine until the end of the test case."""
     def unload():
         t.server.run("sh", "-c", f"timeout 20 sh -c 'until rmmod {module.name('ours')}; do "
                                  "sleep 0.2; done'")

@@ -14,7 +14,8 @@ def field(task, name):
 
 
 def interesting(task, group):
-    """Returns whether a task waits uninterruptibly or belongs to the case."""
+    """Returns whether a task waits uninterruptibly or belongs to the process group of the test
+    case."""
     words = field(task, "stat").rpartition(")")[2].split()
     return bool(words) and (words[0] == "D" or words[2] == str(group))
 

@@ -93,8 +93,8 @@ mod suite {
                 .queue()
                 .enqueue_delayed(item.clone(), 100_000)
                 .map_err(|_| EBUSY)?;
-            // Cancelling a queued item returns the queue's reference. kmemleak would report it if
-            // it leaked.
+            // Cancelling a queued item returns the queue's reference. If this reference leaked,
+            // kmemleak would report the item.
             cancel_delayed_sync(&item);
         }
         ensure_eq!(item.runs.load(Relaxed), 0);

@@ -138,8 +138,9 @@ impl Pools {
         }
     }
 
-    /// Moves regions into `out` until it contains all that are `needed`. `out` may contain some of
-    /// them already. After an error, `out` may contain a part of the missing regions.
+    /// Moves regions from the pools to `out` until `out` contains all regions that `needed` counts.
+    /// `out` may already contain some regions. After an error, `out` may contain a part of the
+    /// missing regions.
     pub(crate) fn take(&self, needed: Needed, out: &mut KVec<IdleMr>) -> Result<(), Shortage> {
         if !self.split {
             return match needed.all().saturating_sub(out.len()) {

@@ -21,8 +21,8 @@ pub(crate) fn reclaim(conn: &Connection) {
             )
         };
         for region in regions {
-            // A region that is not drained belongs to another connection, which reclaims it when it
-            // ends.
+            // If `drained` fails, the region belongs to another connection. That connection
+            // reclaims the region when it ends.
             if let Ok((mr, _lease)) = region.drained() {
                 conn.regions().put(mr);
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fails calls that the transport cannot carry.
+//! Fails calls that cannot be sent over RDMA.
 
 use crate::{
     counters::{
@@ -18,14 +18,15 @@ use xprtrdma_sunrpc::{
     util::may_log, //
 };
 
-/// Fails a call that cannot be carried (V1-097).
+/// Fails a call that cannot be sent over RDMA (V1-097).
 pub(super) fn refuse(counters: &Counters, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
     report(counters, call, error);
-    // Ending the call cannot fail: no memory of the call was mapped, so no memory is lent.
+    // No memory of the call was mapped, so the driver borrows no memory of the call, and `fail`
+    // succeeds.
     let _ = call.fail(Error::from_errno(error.to_errno()));
 }
 
-/// Counts and logs a call that cannot be carried.
+/// Counts and logs a call that cannot be sent over RDMA.
 pub(super) fn report(counters: &Counters, call: &Encoded<'_, Rdma>, error: xprtrdma_proto::Error) {
     counters.add(Ordinary::FailedMarshal);
     if may_log() {

@@ -50,8 +50,8 @@ impl Connection {
             .map_err(|_| Event::Lost(this.epoch(), Cause::PostFailed))
     }
 
-    /// Handles a message that arrives before the agreement. `probe` is the xid of the version
-    /// probe. Only the first reply to the probe counts, and later messages are dropped.
+    /// Handles a message that arrives before both ends agree on a version. `probe` is the xid of
+    /// the version probe. Only the first reply to the probe counts, and later messages are dropped.
     #[cold]
     pub(super) fn while_probing(&self, qp: &Qp<Self>, probe: Xid, message: &Received<'_, Self>) {
         let drop = |counter| self.drop_message(qp, message, counter, None, None);

@@ -182,8 +182,8 @@ pub enum Event {
         /// Whether the caller gives up when the attempt fails, as the first call of a mount does.
         trial: bool,
     },
-    /// The time of [`Conn::deadline`](super::api::Conn::deadline) is reached. An earlier tick does
-    /// no harm.
+    /// The time of [`Conn::deadline`](super::api::Conn::deadline) is reached. An event that arrives
+    /// earlier does no harm.
     Tick(Activity),
     /// The connection manager reported an event.
     Cm(Epoch, CmEvent),
@@ -222,10 +222,10 @@ pub enum Event {
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
-        /// What the driver knows about the timer.
+        /// The timer that fired.
         timer: RpcTimer,
     },
-    /// End the present connection, or the present attempt.
+    /// The present connection or the present attempt must end.
     ///
     /// [`Cause::Idle`] is refused, without any action, while a backchannel is bound (BC-16).
     Close(Cause),
@@ -241,7 +241,7 @@ pub enum Event {
     Seen(Epoch, Seen),
     /// All work requests of this epoch are drained, and the server can no longer reach the memory.
     TornDown(Epoch),
-    /// End everything; no further attempt will start.
+    /// Everything must end; no further attempt will start.
     Shutdown,
 }
 
@@ -259,7 +259,8 @@ impl Event {
         }
     }
 
-    /// Returns the epoch of an event that must be dropped unless that epoch is the present one.
+    /// Returns the epoch of this event. The event must be dropped if its epoch is not the present
+    /// one.
     ///
     /// Returns `None` for [`Event::Seen`], which may arrive after the next attempt has begun. The
     /// history then finds the connection that this event describes.

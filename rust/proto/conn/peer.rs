@@ -212,7 +212,7 @@ impl Peer {
         self.backoff.limit(max);
     }
 
-    /// Sets what the driver knows about the rail of the next attempt.
+    /// Stores what the driver knows about the rail that the next attempt uses.
     pub(super) fn take_rail_facts(&mut self, facts: RailFacts, config: &Config) {
         self.facts = facts;
         self.backoff

@@ -34,22 +34,23 @@ pub struct Crowd {
     pub waiting_of_one: u32,
     /// Whether at least one connection from the client address of the request is idle.
     pub idle_of_one: bool,
-    /// Whether another client address with an idle connection has more connections than the client
-    /// address of the request.
+    /// Whether another client address has an idle connection, and has more connections than the
+    /// client address of the request.
     pub idle: bool,
 }
 
 /// The decision about a connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Accept the request.
+    /// The request is accepted.
     Free,
-    /// Accept the request, and close the newest idle connection from the same client address.
+    /// The request is accepted, and the newest idle connection from the same client address is
+    /// closed.
     InPlaceOfOwn,
-    /// Accept the request, and close the newest idle connection from a client address with more
-    /// connections.
+    /// The request is accepted, and the newest idle connection from a client address with more
+    /// connections is closed.
     InPlaceOfAny,
-    /// Reject the request.
+    /// The request is rejected.
     Full,
 }
 
@@ -69,7 +70,8 @@ impl Doorway {
         let full = crowd.connections >= self.connections;
         match (own_full, full) {
             (false, false) => Entry::Free,
-            // Closing an idle connection from the same address frees a slot under both limits.
+            // An idle connection from the same address counts towards both limits. So closing such
+            // a connection makes room under both limits.
             _ if crowd.idle_of_one => Entry::InPlaceOfOwn,
             (false, true) if crowd.idle => Entry::InPlaceOfAny,
             _ => Entry::Full,

@@ -86,8 +86,9 @@ impl CmId {
     pub fn request(&self, terms: &Terms<'_>) -> Result {
         let mut raw = terms.raw()?;
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant. No other thread disconnects it, because
-        // `calls` is held. The callee copies the parameters and the private data.
+        // SAFETY: `id` is valid by the type invariant. No other thread disconnects the id, because
+        // this thread holds the lock `calls`. The callee copies the parameters and the private
+        // data.
         to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
     }
 
@@ -96,8 +97,9 @@ impl CmId {
     pub fn grant(&self, terms: &Terms<'_>) -> Result {
         let mut raw = terms.raw()?;
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant. No other thread disconnects it, because
-        // `calls` is held. The callee copies the parameters and the private data.
+        // SAFETY: `id` is valid by the type invariant. No other thread disconnects the id, because
+        // this thread holds the lock `calls`. The callee copies the parameters and the private
+        // data.
         to_result(unsafe { bindings::xprtrdma_accept(self.as_raw(), &mut raw) })
     }
 }

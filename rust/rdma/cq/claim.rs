@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The version of the module [`events`](super::events) for a kernel with patch 0002
-//! (`Documentation/upstream`). In such a kernel ib_core asks this module whether a thread takes an
-//! event. So no function in `struct ib_cq` is replaced.
+//! (`Documentation/upstream`). In such a kernel ib_core calls a function of this module to learn
+//! whether a thread handles an event. So this module replaces no function in `struct ib_cq`.
 
 use super::{
     poller,
@@ -18,11 +18,12 @@ use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 impl Cq {
-    /// Makes the work item run on `queue`, and makes ib_core ask [`claim`].
+    /// Makes the work item run on `queue`, and makes ib_core call [`claim`] for each event.
     ///
     /// # Safety
     ///
-    /// The queue is not used yet. Its context is this object. `queue` outlives it.
+    /// The completion queue is not used yet. The context of the completion queue is this object.
+    /// `queue` outlives the completion queue.
     pub(super) unsafe fn watch(&self, queue: &Queue) -> Result {
         // SAFETY: By the caller's contract the queue is not used yet. It is polled by a work item,
         // and is not shared.
@@ -42,10 +43,10 @@ impl Cq {
         unsafe { bindings::ib_cq_queue_work(self.as_raw()) };
     }
 
-    /// Does nothing, because ib_core asks [`claim`] for each event.
+    /// Does nothing, because ib_core calls [`claim`] for each event.
     pub(super) fn take_events(&self) {}
 
-    /// Does nothing, because ib_core asks [`claim`] for each event.
+    /// Does nothing, because ib_core calls [`claim`] for each event.
     pub(super) fn leave_events(&self) {}
 
     /// Returns whether the work item is queued or runs.
@@ -73,8 +74,8 @@ impl Cq {
     }
 }
 
-/// Returns whether a polling thread handles an event of the device, or handles completions instead
-/// of the work item.
+/// Returns true if a polling thread handles the completions. For an event of the device, the work
+/// item is then not queued. If the work item already runs, it then handles no completions.
 ///
 /// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
 /// the item is a full barrier too, so a work item that is queued later finds the thread here. If
@@ -83,8 +84,8 @@ impl Cq {
 ///
 /// # Safety
 ///
-/// Called by ib_core for a queue that a [`Cq`] owns: for each event, in any context, and by the
-/// work item.
+/// Called by ib_core for a queue that a [`Cq`] owns. ib_core calls this function for each event of
+/// the device, in any context, and also from the work item.
 unsafe extern "C" fn claim(_cq: *mut bindings::ib_cq, context: *mut c_void) -> bool {
     // SAFETY: A [`Cq`] owns the queue and exists: devices call no handler of a destroyed queue, and
     // the queue is freed only when the item does not run.

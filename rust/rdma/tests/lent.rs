@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that a test lends to regions.
+//! Memory that a test passes to regions.
 
 use kernel::{
     bindings::page,
@@ -30,7 +30,7 @@ pub(super) struct Lent {
     mem: KVec<u8>,
     /// The pages of the memory.
     pages: KVec<*mut page>,
-    /// Whether the pieces are lent as arrays of pages.
+    /// Whether each piece is described as an array of pages.
     arrays: bool,
     pieces: KVec<(usize, usize)>,
     given_back: Arc<Atomic<u32>>,
@@ -67,7 +67,7 @@ impl Lent {
         })
     }
 
-    /// Lends each piece as an array of pages.
+    /// Makes the object describe each piece as an array of pages.
     pub(super) fn as_arrays(mut self) -> Self {
         self.arrays = true;
         self

@@ -125,7 +125,7 @@ impl Regions {
         proves: impl Fn(ExposedMr<Lent>) -> Result<(IdleMr, Lent), ExposedMr<Lent>>,
     ) {
         for (id, region) in take(&mut self.exposed) {
-            // If the push fails, the test does not find the region and fails.
+            // If `push` fails, the region is dropped. The test then misses the region, and fails.
             match proves(region) {
                 Ok((mr, lent)) => drop(self.back.push((id, mr, lent), GFP_KERNEL)),
                 Err(region) => drop(self.exposed.push((id, region), GFP_KERNEL)),
@@ -381,8 +381,8 @@ impl Life {
 
     fn post(&mut self) -> Test {
         let later = self.dice.roll(3) == 0;
-        // One of the two additional work requests is for the message that rings the doorbell for a
-        // waiting message.
+        // The send queue must have space for the registrations and two messages. The first message
+        // does not ring the doorbell. The second message rings the doorbell for both.
         let most = 2 + REGIONS as u32;
         if self.closed || !self.owner.has_room(256, most) {
             return Ok(());
@@ -586,7 +586,8 @@ impl Life {
 
     fn check(&mut self) -> Test {
         if !self.broken {
-            // The message makes the test wait until all earlier completions are handled.
+            // This message is handled after all earlier completions. So afterwards these
+            // completions are handled.
             self.message(None, 0)?;
         }
         let mut held = self.holder.regions.lock();

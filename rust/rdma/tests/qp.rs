@@ -89,7 +89,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Drops the named objects, and checks that no object exists on the device afterwards.
+/// Drops the given objects. Then checks that no object exists on the device.
 macro_rules! leaves_nothing {
     ($($what:expr),+) => {
         $(drop($what);)+
@@ -139,7 +139,7 @@ struct Kept {
     /// Whether the handler, after it has taken back a region, exposes the region again with the
     /// same key and tries the same proof again.
     again: bool,
-    /// Whether the handler claims that the peer could not predict the message.
+    /// Whether the handler claims that the peer could not predict the content of the message.
     unforeseen: bool,
 }
 
@@ -184,7 +184,7 @@ impl QpHandler for Arc<Keeper> {
             how: message.immediate(),
         };
         if kept.hold {
-            // If the push fails, the test does not find the message and fails.
+            // If `push` fails, the message is dropped. The test then misses the message, and fails.
             let _ = kept.held.push(message.hold(), GFP_KERNEL);
             return this.log.add(told);
         }
@@ -412,7 +412,7 @@ impl Pair {
         wait_until(|| self.peer().sends() == count)
     }
 
-    /// Maps a region of one piece, which is not posted on a queue pair.
+    /// Maps a region of contiguous memory. Does not post the registration of the region.
     fn map(&self, first: usize, len: usize, access: Access) -> Result<ExposedMr<Lent>> {
         let lent = Lent::new(&[(first, len)])?;
         let mr = IdleMr::alloc(&self.pd, 4, false)?;

@@ -46,8 +46,8 @@ pub(super) unsafe extern "C" fn release_call<T: Transport>(rqst: *mut bindings::
     // field.
     let release = unsafe { &mut *slot.release.get() }.take();
     if let Some(release) = release {
-        // SAFETY: This function is the original release function of the request. The memory that
-        // the function frees is no longer lent.
+        // SAFETY: This function is the original release function of the request. No lease of the
+        // memory that the function frees exists any more.
         unsafe { release(rqst) };
     }
 }

@@ -49,7 +49,7 @@ impl<T: Transport> Ops<T> {
             let rqst = (*task).tk_rqstp;
             (rqst, Slot::<T>::from_rqst(rqst))
         };
-        // SAFETY: These fields belong to the task.
+        // SAFETY: These fields of the request belong to the task.
         let (call_len, reply_len) = unsafe { ((*rqst).rq_callsize, (*rqst).rq_rcvsize) };
         // SAFETY: The slot's buffers belong to this task.
         let buffers = unsafe { &mut *slot.buffers.get() };
@@ -63,7 +63,7 @@ impl<T: Transport> Ops<T> {
         };
         match { alloc }() {
             Ok((call, reply)) => {
-                // SAFETY: These fields belong to the task.
+                // SAFETY: These fields of the request belong to the task.
                 unsafe {
                     (*rqst).rq_buffer = call;
                     (*rqst).rq_rbuffer = reply;
@@ -75,11 +75,11 @@ impl<T: Transport> Ops<T> {
                 let xids = unsafe { &xprt_of::<T>(rqst).inner.xids };
                 // This code is not reached if a request still has its buffers, for example because
                 // the RPC client has restarted the call. Such a request keeps its xid.
-                // SAFETY: The field belongs to the task.
+                // SAFETY: This field of the request belongs to the task.
                 let mut xid = unsafe { (*rqst).rq_xid };
                 xids.renumber(&mut xid, procedure);
-                // SAFETY: The field belongs to the task. The RPC client's debugfs file may read it
-                // at any time, so it is written without a reference.
+                // SAFETY: This field of the request belongs to the task. The RPC client's debugfs
+                // file may read the field at any time, so the field is written without a reference.
                 unsafe { ptr::write_volatile(&raw mut (*rqst).rq_xid, xid) };
                 0
             }
@@ -241,7 +241,7 @@ impl<T: Transport> Ops<T> {
         T::revoke(xprt, &call, unsafe { Leaving::for_good(task) });
         slot.leases.wait();
         // The slot keeps the memory for its next request.
-        // SAFETY: These fields belong to the task.
+        // SAFETY: These fields of the request belong to the task.
         unsafe {
             (*rqst).rq_buffer = ptr::null_mut();
             (*rqst).rq_rbuffer = ptr::null_mut();

@@ -69,15 +69,15 @@ pub(crate) unsafe fn fail_pending(rqst: *mut bindings::rpc_rqst, error: Error) {
     // SAFETY: The request is pinned by the caller's contract, so its task exists.
     unsafe {
         (*(*rqst).rq_task).tk_status = error.to_errno();
-        // If the task does not sleep yet, it treats this error as the loss of a connection, and
-        // closes the connection that the cookie identifies. So the cookie is changed to the cookie
-        // of an earlier connection, and the current connection stays open.
+        // If the task does not sleep yet, the task treats this error as the loss of a connection,
+        // and closes the connection that the cookie identifies. So the cookie is changed to the
+        // cookie of an earlier connection, and the current connection stays open.
         (*rqst).rq_connect_cookie = (*(*rqst).rq_xprt).connect_cookie.wrapping_sub(1);
         bindings::xprt_complete_rqst((*rqst).rq_task, 0);
     }
 }
 
-/// An empty type, because the RPC client itself records the error.
+/// An empty type. In a kernel with patch 0006, the RPC client itself records the error.
 #[cfg(xprtrdma_upstream)]
 pub(crate) struct Verdict;
 

@@ -288,12 +288,13 @@ mod suite {
         let pending = client.null()?;
         let xid = only(&client)?;
         ensure!(client.xprt().lookup(xid.wrapping_add(1)).is_none());
-        // Dropping a pin leaves the call pending.
+        // A call stays pending when the handle that pinned the call is dropped.
         for _ in 0..3 {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             ensure_eq!(pinned.xid(), xid);
         }
-        // The request has no lease, so the thread that has pinned the request may write the reply.
+        // The request has no [`Lease`], so the thread that has pinned the request may write the
+        // reply.
         let answer = reply(xid, &[])?;
         let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         ensure!(client.xprt().lookup(xid).is_none());
@@ -315,7 +316,8 @@ mod suite {
         let xid = only(&client)?;
         let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
         let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
-        // SAFETY: No other thread creates a lease, and no lease waits yet.
+        // SAFETY: The slot has a request. No other thread creates a lease of the request, and no
+        // thread waits yet for the end of the request's leases.
         let lend = || unsafe { Lease::new(slot) };
         let first = lend().ok_or(EINVAL)?;
         // While a thread has pinned the request, no second lease of its memory is created. That
@@ -337,8 +339,7 @@ mod suite {
                 Ok(()) => return Err(EINVAL.into()),
                 Err(pinned) => pinned,
             };
-            // The second lease is dropped. The pin's method `end_lease` ends the first and the
-            // third lease.
+            // The second lease is dropped. `pinned.end_lease` ends the first and the third lease.
             match at {
                 1 => drop(lease),
                 _ => pinned.end_lease(lease),
@@ -413,7 +414,8 @@ mod suite {
         let xid = only(&client)?;
         let lease = {
             let pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
-            // SAFETY: No other thread creates a lease, and no lease waits yet.
+            // SAFETY: The slot has a request. No other thread creates a lease of the request, and
+            // no thread waits yet for the end of the request's leases.
             unsafe { Lease::new(pinned.slot()) }.ok_or(EINVAL)?
         };
         let revokes = driver::REVOKES.load(Relaxed);
@@ -455,7 +457,8 @@ mod suite {
             let process = client.process()?;
             let pinned = client.xprt().lookup(only(&client)?).ok_or(ENOENT)?;
             let slot = client.xprt().slot(pinned.slot().index()).ok_or(EINVAL)?;
-            // SAFETY: No other thread creates a lease, and no lease waits yet.
+            // SAFETY: The slot has a request. No other thread creates a lease of the request, and
+            // no thread waits yet for the end of the request's leases.
             let lease = unsafe { Lease::new(slot) }.ok_or(EINVAL)?;
             drop(pinned);
             let revokes = driver::REVOKES.load(Relaxed);
@@ -487,7 +490,7 @@ mod suite {
             let pending = client.put(memory)?;
             let xid = only(&client)?;
             let rqst = client.xprt().lookup(xid).ok_or(ENOENT)?.rqst();
-            // SAFETY: The request is pending, or its task waits for the loan.
+            // SAFETY: The request is pending, or its task waits for the end of `loan`.
             let head = || unsafe { (*rqst).rq_snd_buf.head[0].iov_base };
             let lent_head = head();
             let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
@@ -512,7 +515,7 @@ mod suite {
             }
             client.wait_kept(1)?;
             ensure_eq!(releases(), 1);
-            // The pages of the second encoding are lent, too.
+            // The driver has borrowed the pages of the second encoding, too.
             let loan = client.xprt().data().take_lent().ok_or(ENOENT)?;
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             drop(loan);

@@ -10,10 +10,10 @@ use crate::xids::{
 };
 use kernel::prelude::*;
 
-/// Number of calls in a test. With this number of calls, a test takes an xid from each slot of the
-/// bag several times.
+/// Number of calls in a test. With this number of calls, a test draws an xid from each slot of an
+/// [`Xids`] several times.
 const CALLS: u32 = 3 * NUMBERS;
-/// The value of the RPC client's counter when the bag is created.
+/// The RPC client's xid counter when an [`Xids`] is created.
 const FIRST: u32 = 5;
 /// A procedure whose calls have unpredictable ids. The calls of the next procedure have ordinary
 /// ids.
@@ -38,8 +38,8 @@ mod suite {
         ensure_eq!(of_call(&xids, counter, SECRET), counter);
         xids.include(SECRET);
         ensure!(Xids::is_secret(of_call(&xids, counter, SECRET)));
-        // The highest bit marks xids from the bag. So the bit is cleared in the xid of a call that
-        // does not use the bag.
+        // The highest bit marks the xids that [`Xids`] draws. So this bit is cleared in the xid of
+        // a call that draws no xid.
         ensure_eq!(of_call(&xids, 1 << 31 | 9, PLAIN), 9);
         Ok(())
     }
@@ -61,7 +61,7 @@ mod suite {
             }
             used.sort_unstable();
             ensure!(used.windows(2).all(|pair| pair[0] != pair[1]));
-            // A random guess is right with a probability of 1 / `NUMBERS`.
+            // A random guess of an xid is right with a probability of 1 / `NUMBERS`.
             ensure_at_least!(20, foreseen);
         }
         Ok(())
@@ -76,7 +76,7 @@ mod suite {
             ensure_eq!(first & !(1 << 31), FIRST + place);
             ensure_eq!(xids.draw(60_000, place), given | 1 << 31);
         }
-        // A random number beyond the size of the bag selects a slot inside the bag.
+        // A random number that exceeds the number of slots still selects an existing slot.
         ensure_eq!(xids.draw(70_000, NUMBERS), 60_000 | 1 << 31);
         Ok(())
     }
@@ -86,15 +86,15 @@ mod suite {
         let mut counter = FIRST;
         let xids = Xids::new(&mut counter)?;
         ensure_eq!(xids.draw(FIRST + OLD - 1, 0), FIRST | 1 << 31);
-        // The id in the bag is too old. So the call keeps its own id. This id was also put into the
-        // bag, and the next call takes it from the bag.
+        // The xid in the slot is too old, so the call keeps its own xid. The slot then contains the
+        // call's own xid, too. The next call takes that xid from the slot.
         let late = FIRST + 1 + OLD;
         ensure_eq!(xids.draw(late, 1), late);
         ensure_eq!(xids.draw(late + 1, 1), late | 1 << 31);
-        // An id that has become too old is removed from the bag, and no call uses it.
+        // `trim` removes an xid that has become too old, so no call uses that xid.
         xids.trim(FIRST + 2 + OLD);
         ensure_eq!(xids.draw(FIRST + 3, 2), FIRST + 3);
-        // A recent id stays in the bag.
+        // A recent xid stays in its slot.
         ensure_eq!(xids.draw(late + 2, 1), (late + 1) | 1 << 31);
         Ok(())
     }

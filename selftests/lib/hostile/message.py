@@ -51,16 +51,17 @@ class Layout:
     header's union arms."""
 
     xdr: tuple
-    # Names of the arms in this version. The keys are the names in version one, which a `Message`
-    # uses.
+    # Names of the union arms of the header in this version, by their names in version one. A
+    # `Message` uses the names in version one.
     arms: dict
 
     def name(self, arm):
-        """Returns the name that this version uses for an arm."""
+        """Returns the name that this version uses for a union arm."""
         return self.arms.get(arm, arm)
 
     def arm(self, name):
-        """Returns the arm (by its name in version one) that has this name in this version."""
+        """Returns the name in version one of the union arm that is called `name` in this
+        version."""
         return next((arm for arm, other in self.arms.items() if other == name), name)
 
 
@@ -75,7 +76,7 @@ LAYOUTS = {
 
 @dataclasses.dataclass
 class Message:
-    """A message, decoded or to be encoded."""
+    """A message that was decoded or that will be encoded."""
 
     xid: int
     # Version that determines the layout of the message; None means the version of its call.
@@ -83,14 +84,14 @@ class Message:
     vers: int | None = None  # Content of the version word; None means the version of the layout.
     credit: int = GRANT
     kind: str = "RDMA_MSG"
-    # Direction word, which exists only in version two. An option has a direction, too.
+    # The direction word of a message or an option, which exists only in version two.
     direction: int = REPLY
     # The Read list: pairs of a position and a Segment.
     reads: list = dataclasses.field(default_factory=list)
     # the Write list: each chunk is a list of Segments
     writes: list = dataclasses.field(default_factory=list)
     reply: list | None = None                                # the Reply chunk: a list of Segments
-    # If the message is an error: the name of the error's arm, and the lowest and the highest
+    # If the message is an error: the name of the error's union arm, and the lowest and the highest
     # supported version.
     error: tuple = ()
     # If the message is an option: the number of the option, and its information.

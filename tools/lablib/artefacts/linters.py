@@ -21,7 +21,7 @@ def path():
 
 
 def install(target):
-    """Creates a virtual environment with the packages of the list."""
+    """Creates a virtual environment with the packages that the file `VERSIONS` lists."""
     if not importlib.util.find_spec("ensurepip"):
         # Debian's package of Python does not contain the module `venv`, so the separate package is
         # installed.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The checks, and the pages that some of them write."""
+"""The checks of the project. Some checks also write pages of the documentation."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs parts of a check at the same time as other parts, because the machines wait more than they
-compute."""
+"""Runs some parts of `tools/lab check` in parallel with other parts. This saves time, because the
+virtual machines are often idle."""
 
 import re
 import shutil
@@ -13,15 +13,15 @@ from ..base.tally import Tally, of_closing_line
 
 LOG = "build/check-beside.log"
 LOOK_SECONDS = 0.5
-# Pattern of the line that is printed at the end of a part.
+# Pattern of the line that is printed at the end of each part of the check.
 ENDED = re.compile(r"^lab: ([a-z0-9-]+): .*, ([0-9.]+) minutes$", re.MULTILINE)
 
 
 class Lane:
-    """A separate process that checks some parts, one after the other.
+    """A separate process that runs some parts of the check, one after the other.
 
-    Its output goes to a file. When this process has no part left, it copies the file to the
-    terminal.
+    The output of the separate process goes to a file. When the main process has no part left to
+    run, it copies the file to the terminal.
     """
 
     def __init__(self, parts, spec, upstream=False):
@@ -39,12 +39,13 @@ class Lane:
         proc.stop(self.child)
 
     def minutes(self):
-        """Returns how long each part took. This method is called when the process has ended."""
+        """Returns a dictionary from each part of the check to its duration in minutes. This method
+        is called when the process has ended."""
         return minutes(self.path.read_text(errors="replace"))
 
     def finish(self):
         """Copies the output of the process to the terminal until the process ends. Returns the
-        tally."""
+        tally of results."""
         with open(self.path, "rb") as log:
             ended = False
             while not ended:
@@ -65,6 +66,6 @@ class Lane:
 
 
 def minutes(text):
-    """Returns how many minutes each part took. Only parts that have ended according to the output
-    are included."""
+    """Returns a dictionary from each part of the check to its duration in minutes. Parts that have
+    not ended are left out."""
     return {part: float(took) for part, took in ENDED.findall(text)}

@@ -43,12 +43,12 @@ def keep(found):
 
 
 def load():
-    """Returns the rows of the record, or an empty list."""
+    """Returns the rows of the results file. Returns an empty list if the file does not exist."""
     return records.read(RECORD)
 
 
 def cells(row):
-    """Returns a row of the table."""
+    """Returns the cells of one line of the table, from a row of the results file."""
     return (NAMES[row["client"]], FAULTS[row["fault"]], str(row["rounds"]),
             row["median"] or "–", row["worst"] or "–", str(row["lost"]))
 

@@ -28,8 +28,8 @@ def places(key):
 
 
 def parse(text):
-    """Parses the text of a histogram. Returns how often each key was counted, by the functions in
-    the key."""
+    """Parses the text of a histogram. Returns a counter that maps the functions in each key to the
+    count of that key."""
     dropped = DROPPED.search(text)
     if not dropped or int(dropped[1]):
         raise RuntimeError("a histogram that is not complete")
@@ -50,7 +50,7 @@ class Histogram:
         (self.directory / "trigger").write_text(text)
 
     def read(self):
-        """Returns the counts of the histogram, by the functions in each key."""
+        """Returns the counts of the histogram. The functions in a key identify each count."""
         return parse((self.directory / "hist").read_text())
 
 

@@ -49,7 +49,8 @@ def environment(provider, rails):
 
 
 def new_results():
-    """Creates a results directory, and deletes some old results directories."""
+    """Creates a results directory. Deletes the older results directories, except the newest
+    ones."""
     RUNS.mkdir(parents=True, exist_ok=True)
     for old in sorted(p for p in RUNS.iterdir() if p.is_dir())[:-KEEP_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
@@ -73,9 +74,10 @@ class Pair:
                  memory=(2048, 2048), pcap=False, provider="rxe", plugin=None,
                  detour=False, processors=1, words=(), rails=1, client=Machine, serving=None,
                  serving_words="", counted="client"):
-        """Prepares both machines. `client` is the class of the client machine. `serving` is the
-        file of our server module, and `serving_words` are its parameters. `counted` is the machine
-        that gets the plugin and the kernel parameters `words`."""
+        """Prepares both machines. `client` is the Python class of the client machine. `serving` is
+        the file of our server module, and `serving_words` are the parameters of that module.
+        `counted` is the name of the machine that gets the QEMU plugin `plugin` and the kernel
+        parameters `words`."""
         special = {"plugin": plugin, "words": words}
         self.root, self.results = root, pathlib.Path(results or new_results()).resolve()
         self.results.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Arrows between files are found, and those that point up are reported."""
+"""Tests the check of arrows. An arrow is the use of one source file by another. Arrows to a higher
+file are reported."""
 
 import pathlib
 import tempfile
@@ -27,7 +28,7 @@ def found(files):
 
 
 def tree(**files):
-    """Returns a crate of these modules."""
+    """Returns the files of a crate that has these modules, as a dictionary from paths to texts."""
     root = "".join(f"mod {name};\n" for name in files)
     return {ROOT: root} | {f"rdma/{name}.rs": text for name, text in files.items()}
 

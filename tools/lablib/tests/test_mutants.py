@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The table of planted faults fits the source and the tests."""
+"""Tests that each planted fault in the table fits the source, and that the tests exist which must
+notice the fault."""
 
 import os
 import re

@@ -9,7 +9,8 @@ from lablib.checks import words
 
 
 def found(name, text, left_out=()):
-    """Returns [(line, words)] of one file."""
+    """Checks one file with this name and text. Returns a list of pairs: the line number, and the
+    words that were found."""
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory) / name
         path.parent.mkdir(parents=True, exist_ok=True)

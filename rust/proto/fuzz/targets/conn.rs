@@ -258,7 +258,7 @@ fn check_step(event: Event, before: (Phase, u32, Epoch), conn: &Conn) {
     }
 }
 
-/// Checks the conditions that always hold.
+/// Checks conditions that must hold after the driver has performed its actions.
 fn check_rest(conn: &Conn, now: Time) {
     let waits = !matches!(conn.phase(), Phase::Down | Phase::Closing | Phase::Stopped);
     assert_eq!(conn.deadline().is_some(), waits);

@@ -2,9 +2,10 @@
 
 //! Conclusions about rails from attempts, connections and ports, and whether a rail was at fault.
 //!
-//! A rail is at fault if it fails while other rails work. If a server restarts or loses its power,
-//! or this host stands still, all rails fail, one after the other. Then no rail is at fault, and
-//! connections may return to each rail as soon as it works ([`health`](super::super::health)).
+//! A rail (a pair of a local and a server address) is at fault if it fails while other rails work.
+//! If a server restarts or loses power, or if this host is paused, all rails fail, one after the
+//! other. Then no rail is at fault, and connections may return to each rail as soon as the rail
+//! works ([`health`](super::super::health)).
 
 use super::{
     super::{
@@ -23,12 +24,12 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// If a rail works again more than this time after the first rail, the two rails did not recover
-/// together.
+/// Two rails count as recovered together only if the second rail works again at most this time
+/// after the first rail.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {
-    /// Records that the connection that uses this seat was made.
+    /// Records that the connection to which `seat` belongs was established.
     pub fn connected(&mut self, seat: &Seat, now: Time) {
         self.worked(seat.on, now);
         if let Some(entry) = self.get_mut(seat.on) {
@@ -61,16 +62,16 @@ impl Rails {
         self.others_are(seat.on, Health::is_live)
     }
 
-    /// Records that the attempt was refused. A refusal is an answer, so the rail is only doubted.
-    /// Returns whether another rail is trusted.
+    /// Records that the attempt was refused. A refusal is an answer, so the state of the rail
+    /// becomes `Doubted` and not `Dead`. Returns whether another rail is trusted.
     pub fn refused(&mut self, seat: &Seat, now: Time) -> bool {
         self.doubt(seat.on, false, now);
         self.others_are(seat.on, Health::is_trusted)
     }
 
     /// Records that the attempt was not answered. If the attempt was given up before the connection
-    /// manager repeated the request, the rail is only doubted. Returns whether another rail is
-    /// worth an attempt.
+    /// manager repeated the request, the state of the rail becomes `Doubted` and not `Dead`.
+    /// Returns whether the caller should try another rail.
     pub fn unanswered(&mut self, seat: &mut Seat, now: Time) -> bool {
         if seat.hasty {
             seat.in_vain = true;

@@ -99,8 +99,8 @@ fn the_numbers_of_attempts_begin_anew_without_that_of_no_connection() {
 #[test]
 fn every_failure_releases_everything_and_then_reports() {
     use CmEvent as Cm;
-    // Columns: the report of the connection manager, the reason of the failure, the errno on the
-    // first mount, the errno later.
+    // Columns: the report of the connection manager, the reason of the failure, the errno if a
+    // first mount makes the attempt, and the errno otherwise.
     for (event, reason, first, later) in [
         (
             Cm::AddrError(AddrFault::NoDevice),
@@ -470,7 +470,7 @@ fn a_peer_that_accepts_and_drops_is_approached_ever_more_slowly() {
         assert!(rig.delay().get() >= floor);
         floor = (floor * 2).min(15_000);
     }
-    // After one reply the earlier failures of the peer no longer count.
+    // After one reply, the number of failures in a row is zero again.
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(rig.conn.failures(), 0);

@@ -186,9 +186,9 @@ impl World {
     }
 }
 
-// Rails: silence is detected within eight seconds even where acknowledgements prove nothing, at
-// whatever times the driver checks. Connections on the working rail stay on that rail. The failed
-// rail is used again when it works.
+// Rails: silence is detected within eight seconds, whenever the driver checks. This is so even if
+// acknowledgements say nothing about the peer. Connections on the working rail stay on that rail.
+// The failed rail is used again when it works.
 #[test]
 fn silence_is_noticed_where_acknowledgements_prove_nothing() {
     for clients in [1, 2, 4, 16] {
@@ -213,7 +213,8 @@ fn silence_is_noticed_where_acknowledgements_prove_nothing() {
     }
 }
 
-// Rails: while a server is slow, each rail is probed now and then, but no connection ends or moves.
+// Rails: while a server is slow, each rail is probed now and then. No connection ends, and no
+// connection changes to another rail.
 #[test]
 fn a_slow_server_keeps_its_connections() {
     for (replies, most) in [(None, 7), (Some(2000), 21), (Some(5000), 15)] {
@@ -370,7 +371,7 @@ fn a_suspicion_ends_when_something_is_heard() {
         let expected = match rail == choice.rail {
             true => Standing::Live,
             // A reply on one rail does not show that the server accepts connections on the other
-            // rail, so the other rail is doubted.
+            // rail, so the state of the other rail is `Doubted`.
             false => Standing::Doubted,
         };
         assert_eq!(standing(&rails, rail, at(4100)), expected);
