@@ -68,8 +68,9 @@ impl Blanks {
         core::mem::take(&mut self.spare)
     }
 
-    /// Returns one of the kept transfers, which the caller must drop, if no transfer was taken
-    /// since the last call. The caller repeats the call until it returns `None`.
+    /// Returns one of the kept transfers, which the caller must drop. Returns `None` if no transfer
+    /// is kept, or if a transfer was taken since the last call of this method. The caller repeats
+    /// the call until it returns `None`.
     pub fn trim(&mut self) -> Option<Blank> {
         match core::mem::take(&mut self.used) {
             true => None,

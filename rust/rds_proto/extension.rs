@@ -37,7 +37,7 @@ pub enum Extension {
     RdmaDest {
         /// The key of the region.
         key: u32,
-        /// The offset in the region.
+        /// The offset in the region, in bytes.
         offset: u32,
     },
     /// The number of bytes that an operation has moved.
@@ -115,8 +115,9 @@ pub fn add(bytes: &mut [u8; EXTENSION_BYTES], extension: Extension) -> bool {
     }
 }
 
-/// Returns the extensions with only these two, in this order, or `None` if there is no space for
-/// both. The compiler knows the types, so this function takes fewer instructions than [`add`].
+/// Returns the encoded bytes of one or two extensions, in this order. Returns `None` if there is no
+/// space for them. The compiler knows the types, so this function takes fewer instructions than
+/// [`add`].
 #[inline(always)]
 #[must_use]
 pub fn only(first: Extension, second: Option<Extension>) -> Option<[u8; EXTENSION_BYTES]> {

@@ -246,8 +246,9 @@ impl QpHandler for Handler {
         let this = qp.handler();
         let kind = transfer.kind();
         let (pages, mut spare) = Transfer::end(transfer);
-        // Only this thread passes the new acknowledged number in `news` to RDS. So the number can
-        // be passed after the status of the operation was reported.
+        // `news` is a sequence number: the peer has acknowledged all messages up to it. No other
+        // thread passes this number to RDS. So this thread can first report the status of the
+        // operation.
         let ended = this.with_link(|link| {
             link.keep_spare(&mut spare);
             (link.take_posted(), link.advance())
@@ -301,8 +302,8 @@ impl QpHandler for Handler {
 
     fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
         let this = qp.handler();
-        // If the first failed work request is a Send or a Receive, the operations have not failed
-        // themselves. Their work requests are only flushed.
+        // If the first failed work request is a Send or a Receive, the RDMA operations did not
+        // cause the failure. Their work requests were only flushed.
         let failure = match qp.failure().first {
             Some(work) if work.opcode != Opcode::RdmaWrite => Completion::Flushed,
             // Another thread may have recorded the first failure, so `status` may belong to another

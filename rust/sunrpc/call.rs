@@ -163,8 +163,8 @@ impl<'a, T: Transport> Call<'a, T> {
         Ok(())
     }
 
-    /// Ends the request with an error, as [`Pinned::fail`] does. Returns `EBUSY` while memory of
-    /// the request is lent.
+    /// Ends the request with an error, as [`Pinned::fail`] does. Returns `EBUSY` if memory of the
+    /// request is lent to the peer.
     #[cold]
     pub fn fail(&self, error: Error) -> Result {
         if self.slot().is_leased() {

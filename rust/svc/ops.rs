@@ -35,7 +35,8 @@ use xprtrdma_bindings as bindings;
 
 /// The driver's listener, as part of a transport of the RPC server.
 struct Listener<S: Service> {
-    // The listener is dropped before the bell, because the listener rings the bell.
+    // The listener is dropped before the bell, because the listener uses the bell to announce
+    // events.
     listener: S::Listener,
     bell: Bell,
 }

@@ -81,10 +81,10 @@ def rates(clients):
 
 
 def share(one, other, mine, others):
-    """Measures the client `one` with the load `mine` beside the client `other` with the load
-    `others`. Returns two shares of the client `one`. The first share is the number of its calls
-    divided by half of the number of calls that it makes alone. The second share is the number of
-    its calls divided by half of the number of calls that both clients make together."""
+    """Measures the rate of calls of the client `one` with the load `mine`: first alone, and then
+    while the client `other` has the load `others`. Returns two shares. The first share is the
+    second rate divided by half of the first rate. The second share is the second rate divided by
+    half of the rate of both clients together."""
     alone = beside = both = 0
     # The measurement alternates between the client alone and the client beside the other client, so
     # that other work on the machine disturbs both measurements equally.

@@ -16,8 +16,8 @@ LATE_SECONDS = 3
 ANEW_SECONDS = 12  # number of seconds after which the RPC client encodes an unanswered call again
 GOOD = MAGIC + bytes((1, 0, 3, 3))
 MINIMUM, OURS = [1024, 1024], [4096, 4096]
-# Columns: ids of checklist rows, name of the case, private data of the server, the resulting
-# maximum message sizes, and whether these sizes are the defaults.
+# Columns: ids of requirements, name of the case, private data of the server, the resulting maximum
+# message sizes, and whether these sizes are the defaults.
 PRIVATE_DATA = (
     ("MAL-141", "none", b"", MINIMUM, True),
     ("MAL-141", "another identifier", b"\x18\x0e\xab\xf6" + GOOD[4:], MINIMUM, True),
@@ -66,7 +66,7 @@ def odd_private_data(t):
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_refused_and_dropped(t):
     stage = Stage(t)
-    # The first three pauses are at least a quarter of a second, half a second, and one second long.
+    # The first three pauses between connection attempts are at least 0.25 s, 0.5 s and 1 s long.
     for plan, times, least in (({"reject": True}, 2, 0.7), ({"drop": True}, 3, 1.7)):
         stage.small()
         stage.responder.call("plan", [plan] * times)
@@ -268,8 +268,8 @@ def the_credit_of_a_call_encoded_anew(t):
     sender = stage.caller()
     stage.wait_senders(1, "a call that waits for a credit")
     with faults.stopped(sender.pid):
-        # The responder answers the other call. That call's credit and the send lock then go to the
-        # stopped process.
+        # The responder answers the call of `other`. The credit of this call and the send lock are
+        # then passed to the stopped process.
         stage.responder.call("release")
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")

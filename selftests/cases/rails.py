@@ -31,8 +31,8 @@ EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
 # The numbers of connections with which a case is run.
 NUMBERS = (1, 4, 16)
-# The number of connections with which a case also waits until the rail works again. This wait is
-# slow.
+# The cases with this number of connections also wait until a failed rail works again. Only one
+# number is listed, because this wait is slow.
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
@@ -47,8 +47,7 @@ CLIENTS = ("ours",) if len(rails.DEVICES) > 1 else ()
 
 
 def with_each_number(seconds, numbers=NUMBERS):
-    """Returns a decorator that makes several cases of a function, one for each number of
-    connections."""
+    """Returns a decorator, which makes a test case of a function for each number of connections."""
     def decorate(function):
         for number in numbers:
             def one(t, number=number):
@@ -77,7 +76,8 @@ def wait_even(mount, connections):
 
 
 def judge(t, longest, bound):
-    """Reports how long calls took. Fails if the time exceeds the limit, except on a debug kernel.
+    """Reports the duration of the longest call. Fails if the duration exceeds the limit, except on
+    a debug kernel.
     """
     t.note(f"longest call: {longest:.2f} s")
     check(ENV.debug or longest <= ENV.patience(bound), f"a call took {longest:.2f} s")
@@ -92,8 +92,7 @@ def are_even(t, load):
     for what, shares in zip(("packets", "bytes"), rails.shares(before), strict=True):
         t.note(f"{what} of each rail: {shares}")
         if what == "bytes" or len(kinds) == 1:
-            # The difference is not checked on a debug kernel, where a difference of 10.3 % was seen
-            # once.
+            # On a debug kernel the shares may differ by more: a difference of 10.3 % was seen once.
             check(ENV.debug or max(shares) <= 1.1 * min(shares), f"{what} of each rail: {shares}")
 
 
@@ -160,8 +159,8 @@ def connections_are_spread_over_both_rails(t, connections):
 def mounts_of_a_server_share_its_rails(t):
     xprt.wait_gone()
     mounted(t, 1, version="4.2")
-    # If a rail still counted a removed connection, or if rails were chosen at random, one of these
-    # rounds would fail.
+    # These rounds detect two errors: a rail still counts a removed connection, or rails are chosen
+    # at random.
     for _ in range(REMOUNTS):
         mount = t.mount("nconnect=1")
         os.statvfs(mount.where)
@@ -172,14 +171,14 @@ def mounts_of_a_server_share_its_rails(t):
 
 
 # If the cable of a rail is cut, the mount leaves the rail within a second. No data are lost, and no
-# record is torn.
+# write is torn.
 @with_each_number(150)
 def a_cut_cable_costs_a_second(t, connections):
     survives(t, connections, rails.cable_out, AT_ONCE)
 
 
 # covers: If the port of a rail goes down, the mount leaves the rail within a second. No data are
-# lost, and no record is torn.
+# lost, and no write is torn.
 @with_each_number(150)
 def a_port_that_is_down_costs_a_second(t, connections):
     survives(t, connections, rails.port_down, AT_ONCE)
@@ -239,7 +238,7 @@ def moves():
     return rails.counter("rail_moves") + rails.counter("rail_failovers")
 
 
-# A rail fails and returns each second. No connection moves twice within a minute.
+# A rail alternately fails and works, each for a second. No connection moves twice within a minute.
 @with_each_number(200)
 def a_flapping_rail_is_left_alone(t, connections):
     mount = mounted(t, connections)
@@ -333,7 +332,7 @@ def callbacks_go_on_after_a_move(t):
     recalled(2)
 
 
-# If a rail is lost, the verdict of xprtrdma-status names this rail and no other cause.
+# If a rail is lost, xprtrdma-status names the loss of this rail as the only problem.
 @case(versions=("4.2",), clients=CLIENTS, seconds=90)
 def a_lost_rail_is_named(t):
     mount = mounted(t)
@@ -354,8 +353,8 @@ def a_lost_rail_is_named(t):
     equal((code, one["level"], one["verdict"][0]), (1, "warning", found[0]), "verdict")
 
 
-# A failed rail works again. Within a minute the connections are spread evenly again, and no process
-# waits for that. Then each rail carries its share.
+# A failed rail works again. Within a minute the connections are spread evenly again, which delays
+# no process. Afterwards both rails carry the same amount of data.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=300)
 def connections_return_within_a_minute(t):
     mount = mounted(t)

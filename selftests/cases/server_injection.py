@@ -16,11 +16,11 @@ from lib.requester import calls, row, tables
 from lib.served import counters, ends
 
 CLIENTS = "ours", "intree"
-# A program that restricts failures to allocations of the server's module. The program itself makes
-# no allocation fail. Two kinds of allocations never fail. The first kind are messages of the
-# connection manager: without memory the connection manager never sends its DREQ, so a client would
-# not learn that its connection has ended. The second kind are pages of slabs, which the module
-# shares with other modules.
+# A program that prepares failures of allocations, but causes none. Only allocations of the server's
+# module can fail, with two exceptions, which never fail. Messages of the connection manager do not
+# fail: without memory the connection manager never sends its DREQ, so a client would not learn that
+# its connection has ended. Pages of slabs do not fail, because the module shares the slabs with
+# other modules.
 SELECT = f"""
 import sys
 sys.path.insert(0, "{REPO}/selftests")
@@ -41,8 +41,8 @@ SECONDS = 5
 # Numbers of allocations. The first is larger than the number that one call makes. The second is
 # larger than the number that one accepted connection makes.
 OF_CALL, OF_ACCEPT = 16, 64
-# The first constant contains intervals: with interval n every nth allocation fails. The second
-# constant is the number of calls that are sent with each interval.
+# `INTERVALS` contains values of n: every nth allocation fails. `CALLS` is the number of calls that
+# are sent for each n.
 INTERVALS, CALLS = (1, 3), 6
 
 

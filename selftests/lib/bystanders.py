@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The workers of `matrix`: processes that work beside the load of a fault matrix."""
+"""Worker processes of the torture test. They use files in addition to the main load while faults
+are injected."""
 
 import contextlib
 import mmap
@@ -55,7 +56,8 @@ class Bystander:
         self.compare(())
 
     def kill(self, number):
-        """Kills the writer while it is working, and compares the writer's file."""
+        """Sends the writer a signal that kills it during its writes, and then checks the writer's
+        file."""
         self.worker.kill(number)
         try:
             self.worker.join(ENV.patience(60), killed=True)

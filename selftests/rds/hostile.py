@@ -23,7 +23,7 @@ from lib.requester.row import NotAccepted
 from lib.requester.verbs import Device, PyverbsRDMAError, Requester
 
 PORT, TRANS_IB = 18634, 0
-# The type of service of the first row's connection. Each further row uses the next number.
+# The RDS type of service of the first connection. Each further connection uses the next number.
 FIRST_TOS = 100
 HEADER = struct.Struct("!QQIHHBB4xH16s")
 HELLO = struct.Struct("!4s4sBBHB3xQI4x")
@@ -109,8 +109,7 @@ class Row:
 
 
 def message(payload=b"message", **fields):
-    """Returns the function `frames` of a row that sends a message with these header fields changed.
-    """
+    """Returns a function that builds the frames of a message with these header fields changed."""
     return lambda port: [frame(payload, dport=port, **fields)]
 
 
@@ -123,8 +122,8 @@ def lives(name, frames=lambda port: [], delivered=1, **more):
 
 
 def second(**changes):
-    """Returns the function `frames` of a row that sends the first two fragments of a message. The
-    second fragment has changed header fields."""
+    """Returns a function that builds the frames of the first two fragments of a message. The second
+    fragment has changed header fields."""
     full = bytes(FRAGMENT)
     body = changes.pop("body", full)
     fields = {"len": 3 * FRAGMENT, "sequence": 5}
@@ -133,7 +132,7 @@ def second(**changes):
 
 
 def map_of(size):
-    """Returns the function `frames` of a row that sends a congestion map of `size` zero bytes."""
+    """Returns a function that builds the frames of a congestion map of `size` zero bytes."""
     parts = [bytes(min(FRAGMENT, size - at)) for at in range(0, max(size, 1), FRAGMENT)]
     return lambda port: [frame(part, sport=0, flags=MAP, len=size, sequence=0) for part in parts]
 
@@ -227,7 +226,7 @@ ROWS = (
 
 
 class Judge:
-    """Runs the rows, and checks both machines after each row."""
+    """Runs the rows of the table, and checks both machines after each row."""
 
     def __init__(self, t):
         self.t, self.device = t, Device(devices()[0])
@@ -246,7 +245,8 @@ class Judge:
         return peer
 
     def row(self, tos, row):
-        """Runs one row. Returns a list of the problems."""
+        """Sends the frames of one table row on a new connection, and checks the effects. Returns a
+        list of the problems."""
         peer = self.peer(tos, row.hello)
         if row.hello is not None or peer is None:
             if peer:
@@ -318,8 +318,8 @@ def pings(judge, tos):
 
 def repeated_pings(judge, tos):
     """Sends a ping, repeats this ping more often than the maximum number of answers, and then sends
-    a new ping. Returns two numbers: of answers to the first ping, and of answers after the
-    repetitions.
+    a new ping. Returns two numbers: the number of answers to the first ping, and the number of
+    answers after the repetitions.
     """
     peer = judge.peer(tos, {})
     with contextlib.closing(peer):
@@ -348,7 +348,7 @@ def invalidation(judge, tos):
 
 
 def attack(t):
-    """Runs all rows and reports the result of each row to `t`."""
+    """Runs all rows of the table, and reports the result of each row to `t`."""
     judge, start = Judge(t), time.monotonic()
     for tos, row in enumerate(ROWS, FIRST_TOS):
         found = judge.row(tos, row) + judge.honest()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Reads this machine's time stamp counter, which an emulated machine uses, too. */
+/* Reads the time stamp counter of this machine. An emulated machine uses the same counter. */
 
 #include <x86intrin.h>
 

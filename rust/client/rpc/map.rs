@@ -133,7 +133,7 @@ pub(super) fn map_call(
         .map_err(|_| Shortage::NoMemory)?;
     idle.reserve(needed.all(), GFP_NOWAIT)
         .map_err(|_| Shortage::NoMemory)?;
-    // Usually the slot has kept a region that the call needs.
+    // Usually the region that an earlier call has left in this slot is of the required kind.
     if let Some(mr) = state.kept.take() {
         match pools.are_meant(needed, &mr) {
             // Adding the region cannot fail: the list has reserved capacity for all regions that

@@ -21,7 +21,7 @@ use crate::{
     wc::WcStatus, //
 };
 
-/// A failed attempt.
+/// A failed attempt to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Why the attempt failed.

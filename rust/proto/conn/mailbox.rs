@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mailbox of the worker that makes an attempt ([`Mailbox`]).
+//! The [`Mailbox`]: events for the thread that establishes a connection wait here.
 
 use super::{
     action::Action,
@@ -14,8 +14,7 @@ use crate::time::Time;
 /// event that does not fit can be dropped.
 const ROOM: usize = 16;
 
-/// Maximum number of actions that are returned at once. One event causes at most this number of
-/// actions, and a worker that ends leaves at most this number of actions.
+/// Maximum number of actions that one call of a [`Mailbox`] method returns.
 const ACTIONS: usize = 4;
 
 /// The actions to perform, in this order.

@@ -170,7 +170,8 @@ fn listed(
     )
 }
 
-/// Describes an error or an option, as the receiver classifies it.
+/// Returns the JSON text for an error message, or for a message with an option that the receiver
+/// does not support. Returns `None` for any other message.
 fn unlisted(message: &[u8], version: Version) -> Option<String> {
     match classify(message, version, true) {
         Inbound::Error(error) => {
@@ -290,7 +291,7 @@ fn generate(random: &mut Random) -> (Vec<u8>, String) {
     }
 }
 
-/// Generates a Call of the client.
+/// Generates a Call as a client sends it.
 fn call(random: &mut Random, version: Version, xid: Xid, credits: Credits) -> (Vec<u8>, String) {
     let whole = random.chunk(1);
     let item = random.chunk(1);

@@ -73,7 +73,7 @@ pub struct Accept {
     pub inline_offset: usize,
     /// Length of the inline RPC message in bytes; zero if the message is in the Reply chunk.
     pub inline_len: usize,
-    /// Bytes of data in all Write chunks together; each chunk is filled from its front.
+    /// Total number of data bytes in all Write chunks. Each chunk is filled from its beginning.
     pub placed: u32,
     /// Length of the RPC message in the Reply chunk in bytes; zero if the message is inline.
     pub reply_len: u32,

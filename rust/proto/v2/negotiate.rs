@@ -74,8 +74,8 @@ pub enum EndedBy {
 pub enum Known {
     /// Nothing is known.
     Nothing,
-    /// At this time the peer did not behave like a peer with version 2: it did not answer the
-    /// probe, or answered with an error.
+    /// The peer did not answer the probe, or answered the probe with an error. The field is the
+    /// time of this event.
     Doubtful(Time),
     /// The peer reported a range of versions without version 2.
     Lacking,

@@ -115,8 +115,8 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
     // pair holds a reference, and drops it only after the drain, which waits for this handler.
     let qp = unsafe { Qp::<H>::of_send::<KIND>(cqe) };
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-        // The posted work requests stay accounted for. The queue pair is dead, and its teardown
-        // frees everything to which they refer.
+        // The counter of posted work requests is not changed. The queue pair has failed, and its
+        // teardown frees everything to which the work requests refer.
         Qp::report_broken(qp, FailedWork::of(opcode(KIND), wc));
         return;
     }

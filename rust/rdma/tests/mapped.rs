@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is mapped for a device outside of regions: lent tables, and pages of this module.
+//! Tests of memory that is mapped for a device without a region: memory of the RPC client
+//! (`MappedLoan`), and pages (`MappedPages`).
 
 use super::{
     allocations::each_allocation,
@@ -134,7 +135,7 @@ mod suite {
     #[test]
     fn the_elements_of_a_loan_are_its_bytes() -> Test {
         let pd = domain()?;
-        // The object uses its lists for one loan after another.
+        // One object maps several loans, one after another.
         let mut mapped = MappedLoan::none(&pd);
         for list in LISTS {
             let listed = Listed::new(list, true)?;
@@ -148,7 +149,8 @@ mod suite {
             ensure_eq!(Census::now().mappings, 1);
             let sges = mapped.sges();
             ensure!(read(sges)? == expected);
-            // Elements that follow each other are joined.
+            // Adjacent pieces become one element: no element begins where the previous element
+            // ends.
             for two in sges.windows(2) {
                 ensure!(two[0].addr + u64::from(two[0].length) != two[1].addr);
             }
@@ -302,7 +304,8 @@ mod suite {
     #[test]
     fn a_shared_piece_that_cannot_be_mapped_is_mapped_in_shorter_ones() -> Test {
         let pd = domain()?;
-        // The number of pages, the call that fails, the number of calls, and of mappings.
+        // Each case: the number of pages, the mapping call that fails, the expected number of
+        // mapping calls, and the expected number of mappings.
         for (count, nth, calls, mappings) in [(4, 0, 1, 1), (4, 1, 3, 2), (8, 1, 3, 2)] {
             let refs = shared(count * P)?;
             let mut mapped = MappedPages::none(&pd);
@@ -322,7 +325,7 @@ mod suite {
     #[test]
     fn pages_that_cannot_be_mapped_leave_nothing() -> Test {
         let pd = domain()?;
-        // In each of these cases the last piece is a single page, which cannot be mapped in shorter
+        // In each case the last piece is a single page. Such a piece cannot be mapped in shorter
         // pieces.
         for (count, nth) in [(1, 1), (3, 2), (7, 3)] {
             let pages = filled(count * P)?;

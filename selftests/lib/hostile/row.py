@@ -96,10 +96,10 @@ class Row:
     on: str               # kind of call to which the misbehaviour happens
     deed: object          # the misbehaviour: a function of an `Exchange`
     reaction: Reaction
-    # number of calls to which the row is applied, or number of times that a single call is sent
+    # number of calls to which the misbehaviour is applied, or number of times that a single call is sent
     times: int = 1
-    # The time at which the row is applied to a call: "reply" means after knfsd's reply to the call,
-    # "call" means before knfsd gets the call.
+    # The moment of the misbehaviour: "reply" means after knfsd has replied to the call, and "call"
+    # means before knfsd gets the call.
     stage: str = "reply"
     full: bool = False    # whether the row runs in full size only
     protocol: int | None = None  # protocol version for which the row is made; None: every version
@@ -127,7 +127,8 @@ SMALL_CALLS = ((rpc.NFS, 3, 18), (rpc.NFS, 4, 1))
 # misbehaviour.
 
 def altered(change, **more):
-    """Answers with the result of `change(message, exchange)`, which is a Message or bytes."""
+    """Returns a misbehaviour: the responder answers with the result of `change(message, exchange)`.
+    The result is a `Message` or bytes."""
     def deed(exchange):
         message, placed = exchange.answer(**more)
         exchange.place(placed)
@@ -206,7 +207,8 @@ def before(*things):
 
 
 def made(thing, exchange):
-    """Returns a message, bytes, or the result of a function of the exchange."""
+    """Returns `thing`, or the result of `thing(exchange)` if `thing` is a function. The result is a
+    message or bytes."""
     return thing(exchange) if callable(thing) else thing
 
 

@@ -19,7 +19,7 @@ HEADER = 28
 RECEIVE = 4096
 # Maximum numbers of segments and of Write chunks in a call.
 SEGMENTS, CHUNKS = 64, 16
-# A length that is longer than any call may be.
+# A length in bytes that exceeds the maximum length of a call.
 HUGE = 4 << 20
 NEW = b"\xa5"
 # Number of bytes in the reply to a READ of the requester's file, without the data. These are the

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """A requester that sends correct and incorrect messages of version two to our server.
 
-After each row the test checks the connections with calls in version one.
+After each test of a message, calls in version one check that the server's connections still work.
 """
 
 from ..hostile.message import CALL, REPLY, word

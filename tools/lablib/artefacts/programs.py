@@ -118,9 +118,9 @@ class Program:
 
     def script(self, carrier):
         """Returns the script for the client machine, over rdma or tcp."""
-        # On a busy host the clock of a machine was once more than three times too fast. So this
-        # limit in the machine is much longer than needed. The limit of the lab on the host ends the
-        # program.
+        # This limit is much longer than needed, because the clock of a virtual machine can be
+        # wrong. On a busy host such a clock was once more than three times too fast. A program that
+        # hangs is ended by a limit on the host.
         limit = 5 * self.seconds
         if self.command:
             return MOUNTED.format(limit=limit, command=self.command, place=PLACE,
@@ -142,10 +142,9 @@ PROGRAMS = (
     # Only some types of opening a file are run, because all types would take hours.
     Program("nfstest_lock", "locks of several processes, and of the server as the second client",
             more="--opentype rdwr --opentype2 rdwr --client 192.0.2.1,192.0.2.1"),
-    # NFStest does not know how NFSv4.2 uses a delegation according to RFC 9754: there is no open
-    # state in addition to the delegation, and the client keeps the times. NFStest reports this as a
-    # failure. So NFSv4.1 is used here. NFStest's second client uses NFSv4.0 over TCP, and the
-    # server treats it as another client.
+    # With NFSv4.2 a delegation replaces the open state, and the client keeps the times of the file
+    # (RFC 9754). NFStest reports these delegations as failures, so NFSv4.1 is used here. NFStest's
+    # second client uses NFSv4.0 over TCP, and the server treats it as another client.
     Program("nfstest_delegation", "delegations and their recall by a second client; NFSv4.1",
             more="--nfsversion 4.1", groups={"Basic": 12, "Recall": 54}),
     Program("nfstest_cache", "attribute caches; the server is the second client",

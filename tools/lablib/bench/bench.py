@@ -10,7 +10,7 @@ from ..artefacts import kernel, root
 from ..base.ui import LabError, say
 from . import instructions, report
 
-# The axes (properties of mounts that vary) that guest/bench.py measures. The first axis is the
+# The settings of mounts that guest/bench.py measures. They are called axes. The first axis is the
 # usual case.
 AXES = ("one mount", "nconnect=4", "nconnect=16", "10 connections", "50 connections",
         "1024 slots")
@@ -36,7 +36,8 @@ class Scope:
 
 
 def judge(legs):
-    """Returns the medians of a load, and whether our module is slower by more than the scatter."""
+    """Returns the median durations of a load, and whether our module is slower than the in-tree
+    module. A difference within the scatter of the measurements does not count as slower."""
     bases = [(a + b) / 2 for a, b in zip(legs[FIRST], legs[SECOND], strict=True)]
     ratios = [ours / base for ours, base in zip(legs[OURS], bases, strict=True)]
     # Each round measures the in-tree module twice. The scatter is the difference of these two
@@ -68,9 +69,9 @@ def table(judged):
 
 
 def measure_times(spec, compare, rounds, long_rounds, scale, axes):
-    """Measures and judges loads. `compare` is "clients" or "servers". `axes` maps each axis to a
-    list of loads. An empty list means all loads. Returns the judged results by axis and load, and
-    whether all measurements succeeded."""
+    """Measures loads and compares the results. `compare` is "clients" or "servers". `axes` maps
+    each axis to a list of loads; an empty list means all loads of the axis. Returns the comparisons
+    by axis and load, and whether all measurements succeeded."""
     plan = {"compare": compare, "rounds": rounds, "long_rounds": long_rounds, "scale": scale,
             "axes": axes}
     of_servers = compare == "servers"
@@ -92,11 +93,11 @@ def doubtful(judged):
 
 
 def times(spec, scope, compare="clients"):
-    """Measures and judges all loads with both clients, or with both servers. Returns the judged
-    results by axis and load, and whether all measurements succeeded.
+    """Measures all loads with both clients, or with both servers. Returns the comparisons by axis
+    and load, and whether all measurements succeeded.
 
-    Loads that look worse are measured again, with the number of rounds of a short load, and the
-    second result counts.
+    A load with which our module looks slower is measured again, with the number of rounds of a
+    short load. Only the second result of such a load counts.
     """
     judged, good = measure_times(spec, compare, scope.rounds, scope.long_rounds, scope.scale,
                                  dict.fromkeys(scope.axes, ()))
@@ -114,8 +115,8 @@ def times(spec, scope, compare="clients"):
 
 
 def servers(spec, scope):
-    """Measures and prints elapsed times of both servers. Returns (all results for a JSON file,
-    whether all measurements succeeded)."""
+    """Compares the durations of loads with both servers, and prints tables. Returns (all results
+    for a JSON file, whether all measurements succeeded)."""
     judged, good = times(spec, scope, "servers")
     for axis, loads in judged.items():
         print(f"\n{axis}\n{table(loads)}", flush=True)

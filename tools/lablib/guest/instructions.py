@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counts the instructions that the kernel executes per operation, with the plugin of QEMU.
+"""Counts the instructions that the kernel executes per operation, with a plugin of QEMU.
 
-The machine must run with tools/native/instructions.c or cache.c, which explain what they count.
+The machine must run with the plugin tools/native/instructions.c or tools/native/cache.c. Each of
+these files explains what its plugin counts.
 
     instructions.py PLUGIN OPTIONS ROUNDS CLIENT...
 
-It measures each client in turn, ROUNDS times, on a mount with these options. With the word `scale`
-instead of options, it measures several mounts and numbers of calls at a time. A client may also be
-a way to use our client: a way of transport.WAYS, with our server or through the tests' responder,
-or `rails off` and `rails on`, with two cables. The counts and the symbols go to /results. A JSON
-list on standard output says which file contains what.
+This program measures each client in turn, ROUNDS times, on a mount with the mount options OPTIONS.
+If OPTIONS is `scale`, it measures several numbers of mounts and several numbers of simultaneous
+calls instead. A CLIENT is a client's module or a setting of our client. A setting is a name in
+transport.WAYS, `rails off` or `rails on`. The settings of rails need two cables. The counts and the
+symbols go to /results. A JSON list on standard output names the files and their contents.
 """
 
 import contextlib
@@ -38,8 +39,8 @@ TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
 # pages.
 ENQUEUE, REFILL = 6, 8
 SERVERS = ((ENQUEUE, "svc_xprt_enqueue"), (REFILL, "svc_fill_pages"))
-# Functions in which a processor is idle, and the function that does the work for which another
-# processor woke it.
+# `IDLES` are the functions of an idle processor. If another processor wakes an idle processor for
+# some work, the woken processor does this work in the function `WOKEN`.
 IDLES, WOKEN = ("cpu_startup_entry", "do_idle"), "flush_smp_call_function_queue"
 # Functions that wait for a spin lock, or for a timer's function that runs on another processor.
 WAIT = "native_queued_spin_lock_slowpath"
@@ -81,7 +82,8 @@ class Symbols:
     address, the symbols of modules are not."""
 
     def __init__(self, name):
-        """Reads the list, and writes a copy to the results."""
+        """Reads the list of symbols, and writes a copy of the list to the results as the file
+        `name`."""
         self.text = pathlib.Path("/proc/kallsyms").read_bytes()
         (RESULTS / name).write_bytes(self.text)
 
@@ -138,8 +140,9 @@ class Symbols:
 
 
 def tell_regions(plugin, symbols, module, more=()):
-    """Tells the plugin the addresses of each class of code in this kernel with this module. `more`
-    contains pairs (class, function) for further regions in sunrpc."""
+    """Tells the plugin the addresses of each class of code in the running kernel, with the client
+    module `module` loaded. `more` contains pairs (class, function) for additional functions of
+    sunrpc."""
     plugin.command("clear")
     waits = WAITS if (os.cpu_count() or 1) > 1 else ()
     for region, (start, end) in (
@@ -161,7 +164,8 @@ def usual(options, looks_at_memory):
     uses."""
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in (*bed.single(), *(bed.deepest() if looks_at_memory else bed.deep())):
-            # The debug kernel is so slow while it is counted that a mebibyte breaks the connection.
+            # Operations of 1 MiB are left out on the debug kernel. Under the plugin this kernel is
+            # so slow that such an operation times out and breaks the connection.
             if not (os.environ["LAB_DEBUG"] and "MiB" in load.name):
                 yield load.name, load, (mount,)
 
@@ -173,8 +177,9 @@ def selftests(name):
 
 
 def in_way(way, options):
-    """Yields operations that are made one at a time, with our client used in this way (see
-    transport.WAYS). The calls go to our server or through the responder."""
+    """Yields operations that are made one at a time. `way` is the name of a way in
+    `transport.WAYS`. The calls go to our server, or go through the responder of the selftests to
+    the in-tree server."""
     lib, port = selftests("responder"), 20049
     number, size = transport.WAYS[way]
     transport.set_inline(size)
@@ -191,7 +196,7 @@ def in_way(way, options):
 
 
 def with_rails(which, options):
-    """Yields operations that are made one at a time, on a mount with these rails."""
+    """Yields operations that are made one at a time, on a mount with the rail setting `which`."""
     selftests("rails").set_up(which)
     with transport.mounted(options) as mount, loads.Bed(mount) as bed:
         for load in bed.single():
@@ -239,8 +244,8 @@ def entry(plugin, client, prefix, number, operation):
 
 def count(plugin, name, load, mounts, file):
     """Counts the instructions of a load, and writes the counts to a file. Returns the number of
-    RPCs. On an overloaded host connections break with either client. If the connection breaks, the
-    count is useless and is repeated."""
+    RPCs. If a connection breaks during the count, counts again. This happens with every client if
+    the host is overloaded."""
     for _ in range(TRIES):
         # The first run is not counted, because it allocates objects that are allocated only once
         # for this number of operations at a time.

@@ -71,8 +71,8 @@ def transports(mount, column):
 def rpcs(mount):
     """Returns the number of RPCs that the transports of a mount have sent so far.
 
-    The number includes the client's own RPCs, such as the renewal of a lease. The lines of the
-    operations do not contain these RPCs.
+    The number includes the client's own RPCs, such as the renewal of a lease. The statistics of
+    each operation in mountstats do not include these RPCs.
     """
     return transports(mount, 7)
 
@@ -212,8 +212,8 @@ class Bed:
                 for depth in DEPTHS[1:] for write in (0, 1)]
 
     def deepest(self):
-        """Returns loads with more simultaneous small operations than fit into a processor cache of
-        usual size."""
+        """Returns loads with many small operations at a time. The data of these operations together
+        exceed the usual size of a processor cache."""
         return [self.transfer(2048, 4 * KIB, write, 256) for write in (0, 1)]
 
     def everything(self, directory):
@@ -230,14 +230,15 @@ class Bed:
             yield self.buffered(24, write)
 
     def several(self):
-        """Returns loads that show whether more connections help."""
+        """Returns loads that show whether additional connections increase the speed."""
         return [self.getattr(400), *(self.transfer(1024, 4 * KIB, write, 64, random=True)
                                      for write in (0, 1)),
                 *(self.transfer(32, MIB, write, 8) for write in (0, 1))]
 
     def outstanding(self):
-        """Returns pairs (number of reads at a time, load) of small reads. The highest number is the
-        maximum number of calls that a connection can have at a time.
+        """Returns pairs (number of simultaneous reads, load). The loads consist of small reads. The
+        highest number of simultaneous reads is the maximum number of calls in flight on a
+        connection.
         """
         return [(depth, self.transfer(2048, 4 * KIB, 0, depth))
                 for depth in (1, 16, 64, 256, 1024)]

@@ -41,7 +41,7 @@ def loaded(client):
 
 
 def set_inline(size):
-    """Sets the longest message of later connections, in bytes."""
+    """Sets the maximum message length, in bytes, for connections that are made later."""
     for name in INLINE:
         pathlib.Path(name).write_text(str(size))
 

@@ -37,9 +37,9 @@ class Machine:
 
     def __init__(self, role, lab, kernel, memory, addresses, disk=None, plugin=None,
                  processors=1, words=()):
-        """Describes a machine. `lab` is the pair to which the machine belongs. It contains the root
-        file system, the accelerator and the directories. `addresses` contains the addresses of each
-        interface. There is one interface for each cable."""
+        """Describes a machine. `lab` contains the root file system, the accelerator and the
+        directories of the two machines of a test. `addresses` contains the addresses of each
+        network interface. There is one interface for each cable."""
         self.plugin, self.processors, self.words = plugin, processors, words
         self.role, self.lab, self.kernel = role, lab, kernel
         self.memory, self.addresses, self.disk = memory, addresses, disk
@@ -79,7 +79,8 @@ class Machine:
         return self.kernel.arch.board
 
     def boot(self, words):
-        """Returns QEMU's options for the kernel with these words, and for the disk."""
+        """Returns QEMU's options for the kernel, with `words` as kernel parameters, and for the
+        disk."""
         disk = self.drive(f"{RUN_DIR}/{self.disk}") if self.disk else []
         return ["-kernel", f"/lab/kernel/{self.kernel.image.name}",
                 "-initrd", "/lab/initramfs/image", "-append", words, *disk]
@@ -96,7 +97,8 @@ class Machine:
 
     @property
     def channel(self):
-        """The control line of a machine that is on or was on."""
+        """Returns the control line of the machine. Raises an error if the machine was never
+        switched on."""
         if not self.line:
             raise LabError(f"{self.role}: the machine was never on")
         return self.line
@@ -173,7 +175,7 @@ class Machine:
             answers.readline()  # The first line is QEMU's greeting.
             for request in requests:
                 line.sendall(json.dumps(request).encode())
-                # Events may arrive before the answer.
+                # QEMU may send events before it sends the answer.
                 answer = next(a for a in map(json.loads, answers) if "event" not in a)
                 if "error" in answer:
                     raise LabError(f"{self.role}: {answer['error']['desc']}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The pages describe all items that they must describe, and no other items. The checks notice if a
-page is wrong."""
+"""Tests of the check that the pages describe every required item, and no other item. The check
+accepts the real pages, and detects wrong pages."""
 
 import pathlib
 import tempfile

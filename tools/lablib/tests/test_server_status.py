@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-status --server draws the right conclusion from the files of the server's module."""
+"""Tests that `xprtrdma-status --server` evaluates the files of the server's module correctly."""
 
 import io
 import json

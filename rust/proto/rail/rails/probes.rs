@@ -3,11 +3,11 @@
 //! Probes of dead or doubted rails, and the suspicion of rails on which a connection is silent.
 //!
 //! On iWARP the completion of a Send does not show that the peer received the message. There,
-//! silence on a busy connection is the only sign of a rail that passes no messages, but a slow
-//! server is silent as well. So all rails are then probed. A rail that does not answer its probe is
-//! dead if a later probe of another rail is answered: the server accepts connections in the order
-//! of their arrival, so it was not too busy. A rail that has answered is probed again for this
-//! comparison.
+//! silence on a busy connection is the only sign of a rail that passes no messages. But a slow
+//! server is silent as well, so all rails are then probed. A rail that does not answer its probe is
+//! dead if a later probe of another rail is answered. The server accepts connections in the order
+//! of their arrival, so a slow server would have answered the earlier probe first. A rail that has
+//! answered is probed again for this comparison.
 //!
 //! The duration of a probe is measured with the clock, because a probe may be reported late: siw
 //! waits for its TCP connection, and rdma_cm waits until the adapter gives up.
@@ -42,8 +42,9 @@ const ANSWER: Millis = Millis::new(3500);
 /// A suspicion that is undecided for this long is dropped, because the server is probably too busy.
 const DROP: Millis = Millis::from_secs(8);
 
-/// Minimum time between two probes of a live rail, and maximum number of probes in flight on a
-/// suspected rail. The maximum is two, because a probe from before the suspicion may be stuck.
+/// `AGAIN` is the minimum time between two probes of a live rail. `MOST` is the maximum number of
+/// simultaneous probes of a suspected rail. Two probes are needed, because a probe that began
+/// before the suspicion may never end.
 const AGAIN: Millis = Millis::new(250);
 const MOST: u32 = 2;
 
@@ -140,8 +141,9 @@ impl Rails {
         let stuck = |last: Time| self.suspected.is_some_and(|since| last < since);
         let is_due = |(_, entry): &(u8, &Entry)| {
             let (health, probes) = (&entry.health, &entry.probes);
-            // A connection on a dead rail is an attempt, which will show whether the rail works, so
-            // no probe is needed. A connection on a doubted rail may be idle, so a probe is needed.
+            // A dead rail with connections needs no probe: their connection attempts show whether
+            // the rail works. A live rail with connections may need a probe, because the
+            // connections may be idle.
             let attempted = entry.load != 0 && !health.is_live();
             let rested = probes.last.is_none_or(|last| now.since(last) >= AGAIN);
             let is_free = match probes.under_way {

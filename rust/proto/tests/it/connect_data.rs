@@ -123,7 +123,7 @@ fn private_data_are_found_at_any_alignment_and_only_whole() {
 // covers: MAL-145
 #[test]
 fn a_false_identifier_does_not_hide_the_real_one() {
-    // Cases: another version of the format, truncated data, and data at an offset in other bytes.
+    // Each byte string begins like private data, but has another version or is truncated.
     let false_starts: [&[u8]; 4] = [
         &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 9, 9],
         &[0xf6, 0xab, 0x0e, 0x18],

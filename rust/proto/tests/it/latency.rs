@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of the buckets for durations and of the stages of a call.
+//! Tests of the stages into which the latency of a call is divided, and of the histogram buckets
+//! for their durations.
 
 use xprtrdma_proto::latency::{
     below_us,

@@ -108,7 +108,7 @@ fn private_data_is_found_wherever_it_is_or_counts_as_absent() {
         &[0; 56],
         &sent[..7],
         &sent[1..],
-        // Cases: private data with another identifier, and with another version of the format.
+        // Private data with another identifier, and with another version of the format.
         &[0xf6, 0xab, 0x0e, 0x19, 1, 1, 3, 3],
         &[0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3],
         &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3],
@@ -448,8 +448,8 @@ fn numbers_of_completions_wrap_and_a_host_that_stood_still_blames_no_slow_client
     };
     let start = u32::MAX - 50;
     assert_eq!(ended(5, 5, false, start), None);
-    // All hundred work requests have completed when the counter, which wraps around, has reached
-    // 49.
+    // The counter wraps around. All hundred work requests in flight at `start` have completed when
+    // the counter is 49.
     assert_eq!(ended(10, 25, true, start), None);
     assert_eq!(ended(30, 40, true, u32::MAX), None);
     assert_eq!(ended(10_000, 10_015, true, 1), None);
@@ -585,8 +585,8 @@ fn a_send_queue_takes_the_longest_transfer() {
             }
         }
     }
-    // These are the lengths for a transfer of one mebibyte: on a device with 32 elements in a work
-    // request, and on a device with one element.
+    // The expected queue lengths for a transfer of 1 MiB are 126 if a work request can have 32
+    // elements, and 510 if it can have one element.
     assert_eq!(sends(258, 32, 80, 0), 126);
     assert_eq!(sends(258, 1, 80, 0), 510);
     // Reads into registered regions need, for each region, one registration and at least one Read.
@@ -616,8 +616,7 @@ fn queues_fit_the_device_or_the_connection_is_refused() {
     for work_requests in 0..1100 {
         for completions in 0..1200 {
             let Some(got) = fit(work_requests, completions) else {
-                // The computation fails only if the limits of the device are below the minimum
-                // queue lengths.
+                // `fit` fails only if the limits of the device are below the minimum queue lengths.
                 assert!(work_requests <= LEAST_SENDS || completions < LEAST_SENDS + 27);
                 continue;
             };
@@ -647,8 +646,8 @@ fn a_call_that_needs_more_than_the_send_queue_is_refused() {
             calls: 1,
             extra: 0,
         };
-        // A Call may use at most three quarters of the queue. The remaining entries are kept for
-        // responses, so that resources are released.
+        // One Call may use at most three quarters of the send queue. The other entries are kept for
+        // responses to other Calls, so that these Calls end and release their resources.
         let most = sends / 4 * 3;
         assert_eq!(queues.check(&call, 0), Ok(()));
         assert_eq!(queues.check(&call, most), Ok(()));
@@ -667,7 +666,7 @@ fn a_client_with_many_lines_silences_itself_alone() {
     let client = |number: u8| IpAddr::from([192, 0, 2, number]);
     let start = Time::from_millis(77);
     for number in 0..u32::from(u8::MAX) {
-        // The client that causes many log lines is client 0. It requests a line in every step.
+        // Client 0 requests a log line in each step, so it exceeds the limit for one client.
         let now = start.after(Millis::new(number.into()));
         assert_eq!(
             lines.may_write(&mut clients, client(0), now),
