@@ -188,10 +188,10 @@ struct fake_message {
 	 */
 	u8 last;
 	/*
-	 * The completion is added only after earlier ones were polled. The
-	 * device reports it at once, although no event was requested; the next
-	 * request for missed events does not report it. A removed device
-	 * behaves like this.
+	 * Adds the completion only after earlier completions were polled. The
+	 * device reports this completion at once, although no event was
+	 * requested. The next request for missed events does not report it. A
+	 * removed device behaves like this.
 	 */
 	u8 late;
 };

@@ -39,7 +39,7 @@ pub struct Blanks {
 }
 
 impl Blanks {
-    /// Makes an empty store. May sleep.
+    /// Creates a store without transfers. May sleep.
     pub fn new() -> Result<Self> {
         Ok(Self {
             spare: KVec::with_capacity(MOST, GFP_KERNEL)?,

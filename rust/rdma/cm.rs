@@ -323,8 +323,8 @@ impl CmId {
         // `Established`; a read at that moment may mix both addresses. `sockaddr_storage` has space
         // for either family.
         let storage = unsafe { &raw const (*self.as_raw()).route.addr.src_addr };
-        // SAFETY: The address is initialised, as the comment above explains, and its family says
-        // how long it is.
+        // SAFETY: The address is initialised, because it was written before the event
+        // `AddrResolved`. The family of the address determines its length.
         unsafe { addr_from_raw(storage.cast()) }
     }
 

@@ -73,8 +73,8 @@ pub fn complete(header: &mut Header, facts: &Facts) {
         }
     }
     if let Some(cookie) = facts.cookie {
-        // The extension fits unless the message also has an operation, and the socket layer refuses
-        // a message with a handle and an operation.
+        // The handle fits unless the message also has an RDMA operation. The socket layer refuses a
+        // message with both.
         let handle = Extension::RdmaDest {
             key: cookie.key(),
             offset: cookie.offset(),

@@ -100,8 +100,8 @@ impl kernel::Module for RdsRdma {
         let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT_V4));
         let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_V6));
         let v4 = Doorway::open(&v4, &registration, &driver)?;
-        // In a kernel without IPv6 the driver cannot listen at this port. So an error is ignored,
-        // and the driver uses only IPv4.
+        // In a kernel without IPv6 the driver cannot listen at an IPv6 port. So an error is
+        // ignored, and the driver uses only IPv4.
         let v6 = Doorway::open(&v6, &registration, &driver).ok();
         // The transport is opened in the last step of loading. From now on programs may hold
         // references to the module, so no step after this call may fail.

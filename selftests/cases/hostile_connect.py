@@ -230,8 +230,8 @@ def held_list(_, stage):
     os.listdir(stage.top.here)
 
 
-# covers: MAL-104: After a process is killed, the server can no longer access the memory of its
-# call. A listing is used, because a direct read would continue without its process.
+# covers: MAL-104: After a process is killed, the server can no longer access the memory of the
+# process's call. The call lists a directory: a direct read would continue without its process.
 @case(versions=(), clients=("ours",), seconds=60)
 def memory_of_a_killed_call(t):
     stage = Stage(t)

@@ -442,8 +442,8 @@ def a_call_that_takes_long_holds_up_no_other(t):
 
 
 def keeps_connections(t, calls):
-    """Checks that the client does not declare a rail dead and that no connection ends while many
-    calls wait for the server's disk."""
+    """Makes many calls wait for the server's disk. Checks that the client declares no rail dead,
+    and that no connection ends."""
     mount = mounted(t, options=",noac", export=ENV.disk)
     top = t.directory(mount)
     t.server.call("create", top.there, calls, "f")

@@ -47,7 +47,7 @@ INTERVALS, CALLS = (1, 3), 6
 
 
 class Failures:
-    """Controls the failing allocations of the server's module."""
+    """Makes memory allocations of the server's module fail."""
 
     def __init__(self, t):
         self.t = t

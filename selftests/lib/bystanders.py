@@ -82,8 +82,9 @@ class Bystander:
             raise AssertionError("no error")
 
     def compare(self, under_way):
-        """Checks each block of the file on the server. A block must have its last acknowledged
-        generation, or a generation in `under_way`, whose write was not acknowledged."""
+        """Checks each block of the file on the server. A block must contain its last acknowledged
+        write, or a write whose number is in `under_way`. The latter writes were not acknowledged.
+        """
         for place, done in enumerate(self.board.done()):
             allowed = {done or None} | {g for g in under_way if g % PLACES == place}
             found = self.server.read(self.there, place * BLOCK, BLOCK)

@@ -135,8 +135,8 @@ impl Connection {
         self.starvation.lasts(credits.cwnd() > 0)
     }
 
-    /// Handles a reply that matches no waiting call. Returns true if it may belong to an abandoned
-    /// call, whose credit it then releases.
+    /// Handles a reply that matches no waiting call. If an abandoned call exists, treats the reply
+    /// as the reply to that call: releases the call's credit, and returns true.
     pub(crate) fn unmatched_reply(&self) -> bool {
         let late = self.locked.credits.lock().unmatched_reply();
         if late {

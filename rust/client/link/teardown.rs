@@ -161,10 +161,10 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
     }
 }
 
-/// Combines the device's failure reports from before this host ended the connection with those from
-/// afterwards. The end flushes all remaining work requests, so the status "flushed" explains
-/// nothing. But if a work request failed with a status other than "flushed", that status is the
-/// reason.
+/// Combines two failure reports of the device. `before` was taken before this host ended the
+/// connection, and `after` was taken afterwards. The end of the connection flushes all remaining
+/// work requests, so the status "flushed" explains nothing. But if a work request failed with
+/// another status, that status is the reason.
 fn seen(before: Failure, after: Failure, device: Option<(DeviceEvent, Millis)>) -> Seen {
     let work = |failed: Option<failure::FailedWork>| {
         failed.map(|work| FailedWork {

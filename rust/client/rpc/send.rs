@@ -99,7 +99,8 @@ impl Form {
 #[inline(always)]
 fn plan_and_send<V: Spoken>(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();
-    // Only the form is kept while the credit is taken, not the whole plan, to save registers.
+    // To save registers, only the form of the call is kept while the credit is taken, not the whole
+    // plan.
     let form = match plan_call(qp, call, V::VERSION, conn.thresholds()) {
         Ok(planned) => Form::of(&planned),
         Err(error) => {

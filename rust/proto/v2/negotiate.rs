@@ -263,11 +263,11 @@ const fn offers(low: u32, high: u32, version: u32) -> bool {
     low <= version && version <= high
 }
 
-/// The default size in bytes of the longest message without RDMA.
+/// The default size in bytes of the longest inline message.
 pub const DEFAULT_SIZE: u32 = 4096;
 
-/// The default size in bytes of the longest message without RDMA if version 2 is allowed. A READ or
-/// WRITE of 4 KiB fits into one message of this size.
+/// The default size in bytes of the longest inline message if version 2 is allowed. A READ or WRITE
+/// of 4 KiB fits into one message of this size.
 pub const DEFAULT_SIZE_V2: u32 = 8192;
 
 /// Returns the size in bytes of the longest message that this host announces, if the configured

@@ -111,7 +111,7 @@ fn read(sges: &[bindings::ib_sge]) -> Result<KVec<u8>> {
 }
 
 const P: usize = PAGE_SIZE;
-/// Lists of pieces. In each of the first three lists, the pieces follow each other in memory.
+/// Lists of pieces. In each of the first three lists, the pieces are adjacent in memory.
 const LISTS: [&[(usize, usize)]; 6] = [
     &[(0, P)],
     &[(0, P), (P, P), (2 * P, 100)],

@@ -96,7 +96,7 @@ class Row:
     on: str               # kind of call to which the misbehaviour happens
     deed: object          # the misbehaviour: a function of an `Exchange`
     reaction: Reaction
-    # number of calls to which the misbehaviour is applied, or number of times that a single call is sent
+    # number of misbehaviours of this row, or number of times that a single call is sent
     times: int = 1
     # The moment of the misbehaviour: "reply" means after knfsd has replied to the call, and "call"
     # means before knfsd gets the call.
@@ -196,8 +196,8 @@ def raw(make):
 
 
 def before(*things):
-    """Sends several messages, and then the correct answer. Each argument is a message or a function
-    of the exchange that returns a message."""
+    """Sends several messages, and then the correct answer. Each argument is a message, or a
+    function that takes the exchange and returns a message."""
     def deed(exchange):
         for thing in things:
             exchange.send(made(thing, exchange))

@@ -312,7 +312,7 @@ def twice(make):
 
 
 def many(count, make=None):
-    """Sends the same call many times, with a single call that posts all work requests."""
+    """Sends the same RPC call `count` times. All work requests are posted together."""
     def deed(client):
         octets = (make(client) if make else client.message()).octets()
         client.connection.send_many(octets, count)
@@ -328,8 +328,8 @@ SIZES = [
     *(Row(f"{length} octets", cut(length), dropped) for length in (3, 8, 15, 16, 20, 27)),
     Row("28 octets: no payload", cut(HEADER), refused),
     Row("payload of a word", cut(HEADER + 4), refused),
-    # The server drops the message of the next row, and may close the connection before it answers
-    # the next call.
+    # The server drops the next message, and may close the connection before it answers a later
+    # call.
     Row("payload of an xid and a direction: for the RPC layer", cut(HEADER + 8), anything),
     Row("odd length", lambda client: client.message().octets() + b"\0", served()),
     Row("Send with immediate data", immediate, ended),

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel tree that can be moved, and a module of the kernel's own source to build there.
+"""A part of a kernel tree that is copied to an emulated machine, which builds a module of the
+kernel with it.
 
 The tree contains the files of a headers package. Headers that the module does not use are left out,
-because copying files to the emulated machines is slow. The module is also built on this machine,
-with the same tree under the path that the tree will have in the emulated machine. The emulated
-machine must build the same module, byte for byte.
+because copying files to the emulated machine is slow. The module is also built on this machine,
+with the tree mounted at the path that the tree will have in the emulated machine. Both builds must
+produce exactly the same bytes.
 """
 
 import os
@@ -48,8 +49,8 @@ rm -r tree {NAME} parts read there
 
 
 def files(base, kernel, place):
-    """Returns three files: the kernel tree with the module's source, the checksums, and the module
-    as it was built under the path `place`."""
+    """Returns three files: the kernel tree with the module's source, the checksums of the files in
+    the tree, and the module that was built under the path `place`."""
     def make(target):
         target.mkdir(parents=True)
         log = target.with_suffix(".log")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures counts and times of our client beside those of the in-tree client."""
+"""Compares our client and the in-tree client: measures durations, and counts events."""

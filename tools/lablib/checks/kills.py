@@ -43,9 +43,10 @@ def check(spec, write):
 
 
 def run(spec, client, version):
-    """Runs one client with one version. Returns the row of the record."""
+    """Runs one client with one version. Returns the results as a dictionary."""
     session = Session(Plan(client=client, spec=spec, timeout=SECONDS))
-    # If the machine crashes, the file contains the results so far.
+    # The selftests write their results to this file. It is readable even after a crash of the
+    # machine.
     report = session.pair.results / "kills.json"
     status = None
 

@@ -58,7 +58,8 @@ class Plugin:
     detects."""
 
     def __init__(self, name):
-        """Prepares the instruction; `name` is the plugin of this machine."""
+        """Writes the instruction that the plugin detects into executable memory. `name` is the name
+        of the plugin."""
         self.looks_at_memory = name == "cache"
         self.code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self.code.write(MARKER)

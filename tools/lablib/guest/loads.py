@@ -131,8 +131,8 @@ class Bed:
             os.fsencode(self.paths[0]), n))
 
     def fresh(self, count):
-        """Returns the beginning of a path and a number. Names that consist of this beginning and of
-        this number or a higher number were never used."""
+        """Returns a prefix of paths, and a number n. The `count` paths with this prefix and a
+        number from n on were never used."""
         self.used += count
         return os.fsencode(f"{self.mounts[0]}/name-"), self.used - count
 

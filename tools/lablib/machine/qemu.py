@@ -13,7 +13,7 @@ from ..base.ui import LabError
 from . import accel, clock, initramfs
 from .channel import Channel, MachineDied
 
-# Paths of directories inside the root, where the machine's QEMU runs.
+# The directory for a machine's sockets and disk, in the root file system in which QEMU runs.
 RUN_DIR = "/lab/run"
 MONITOR_SECONDS = 30
 # Kernel parameters. Mitigations of processor bugs are off, because the machines are only used for

@@ -74,8 +74,8 @@ class Documented(unittest.TestCase):
             self.assertEqual(len(list(documented.stale(f"``{name}`` of the page"))), 1, name)
 
     def test_a_word_of_the_source_is_no_item(self):
-        """Pages contained these names long after the items had been removed. Each word of these
-        names still occurred in a file of the source."""
+        """The documentation contained these names long after the items had been removed. Each word
+        of these names still occurred in a source file."""
         for name in ("Client::send", "Client::stop", "Client::abandon", "Client::revoke",
                      "Client::timed_out", "rpc/receive.rs:answer", "XdrBuf::read",
                      "class.rs:set_strings", "send::send_callback_reply"):

@@ -197,9 +197,9 @@ impl Rails {
         let Some(entry) = self.get(probe.on) else {
             return;
         };
-        // A failed probe does not end a rail that is trusted again: the failure may be reported
-        // late, or a message may have arrived after the probe was sent. A rail that is only
-        // suspected is probed again until the server answers a later probe.
+        // A failed probe proves a rail dead only if the rail is doubted or silent: the failure may
+        // be reported late, or a message may have arrived after the probe was sent. A rail that is
+        // only suspected is probed again until the server answers a later probe.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {

@@ -137,7 +137,7 @@ fn the_probe_is_answered_in_version_two_and_its_threshold_holds() {
     assert_eq!(longest.form(), Form::Inline);
     let refusal = ready.reply(&[], 4096 - 28, &terms).unwrap_err();
     assert_eq!((refusal.version, refusal.fault), (2, Fault::ReplyRoom));
-    // This project's client recognizes the response.
+    // The client of this project recognizes the response as a Reply.
     answer.truncate(len);
     answer.extend(rpc(721_420_289, REPLY, 24));
     assert!(matches!(
@@ -219,7 +219,7 @@ fn another_version_is_refused_with_what_is_spoken() {
         let mut answer = [0; 28];
         assert_eq!(refusal.encode(granted(9), &mut answer), Ok(28));
         assert_eq!(answer[..], words(&[XID, version, 9, ERROR, 1, 1, high]));
-        // This project's client understands this message.
+        // The client of this project understands the error message in `answer`.
         let Inbound::Error(told) = classify(&answer, Version::V2, false) else {
             panic!("no error");
         };
@@ -291,7 +291,7 @@ fn a_message_has_its_rpc_message() {
     let mut long = call(&[], &[], None).payload(Vec::new());
     long.procedure = NOMSG;
     assert_eq!(refused(&long.bytes()), bad_header(Fault::NoMessage));
-    // The words behind an error are ignored, because an error never gets a response.
+    // Words after an error message are ignored, because an error message never gets a response.
     let mut bytes = error(2);
     bytes.extend(write_call(100));
     assert!(matches!(
@@ -335,7 +335,7 @@ fn every_option_of_a_client_is_refused_unread() {
         (0, vec![]),
         (5, vec![1; 8]),
         (4, vec![0; 4]),
-        // Cases: an RPC message follows the option, or is the content of the option.
+        // An RPC message follows the option, or is the content of the option.
         (0, write_call(100)),
         (5, [vec![1; 8], rpc(XID, REPLY, 40)].concat()),
         (100, write_call(100)),

@@ -421,8 +421,8 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
     assert_eq!(ended_after(|_| true, slow), Some(65));
     assert_eq!(ended_after(|second| second >= 1000, slow), Some(1055));
     assert_eq!(ended_after(|second| second % 60 != 0, slow), None);
-    // In the next two cases no other call waits for the memory that the client's calls hold: at no
-    // time, or not after the first 60 seconds. So the connection does not end.
+    // In the next two cases the connection does not end, because no other call needs the memory of
+    // the client's calls. In the second case, other calls need it for the first 60 seconds only.
     assert_eq!(ended_after(|_| false, slow), None);
     assert_eq!(ended_after(|second| second <= 60, slow), None);
     // The connection of a client whose hundred work requests complete within 50 seconds does not
@@ -676,7 +676,8 @@ fn a_client_with_many_lines_silences_itself_alone() {
             assert!(lines.may_write(&mut clients, client(number as u8), now));
         }
     }
-    // The limit on lines about one client ends when the span of time ends.
+    // The limit on log lines about one client applies to a period of length `SPAN`, and ends with
+    // it.
     let last = start.after(Millis::new(SPAN.get() - 1));
     assert!(!lines.may_write(&mut clients, client(0), last));
     assert!(lines.may_write(&mut clients, client(0), start.after(SPAN)));
