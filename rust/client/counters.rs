@@ -69,7 +69,7 @@ pub(crate) struct Counters {
     unusual: [Count; Counter::COUNT],
     ordinary: [Count; Ordinary::COUNT],
     /// Number of calls by the time that they spent in each stage: `[stage][bucket]`. Only
-    /// completion handlers add to it, and the handlers of one connection run one at a time.
+    /// completion handlers change this array, and the handlers of one connection run one at a time.
     latency: [[Count; BUCKETS]; Stage::ALL.len()],
 }
 

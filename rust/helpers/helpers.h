@@ -31,8 +31,8 @@ u64 xprtrdma_port_counter(struct ib_device *dev, u32 port, const char *name);
 bool xprtrdma_req_notify(struct ib_cq *cq);
 int xprtrdma_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 /*
- * These are numbers, because the kernel's type reaches Rust differently in each
- * version.
+ * The directions are numbers, because bindgen converts the kernel's enum to
+ * different Rust types in different kernel versions.
  */
 enum xprtrdma_dma_direction {
 	XPRTRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
@@ -128,8 +128,8 @@ void xprtrdma_preset_sysctl(enum xprtrdma_sysctl_index index, u32 value,
 u32 xprtrdma_read_sysctl(enum xprtrdma_sysctl_index index);
 
 /*
- * Returns the parameter: 1 for "auto", 0 for "never", negative for any other
- * text.
+ * Returns the value of the parameter `remote_invalidation`: 1 for "auto", 0 for
+ * "never", negative for any other text.
  */
 int xprtrdma_remote_invalidation(void);
 

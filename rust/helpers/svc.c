@@ -102,8 +102,8 @@ void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote)
 {
 	svc_xprt_set_remote(xprt, remote, svc_addr_len(remote));
 	/*
-	 * Without the port, the duplicate request cache recognises a client
-	 * that has reconnected.
+	 * The duplicate request cache compares the client's address. A client that
+	 * reconnects may have a new port, so the port is removed from the address.
 	 */
 	rpc_set_port((struct sockaddr *)&xprt->xpt_remote, 0);
 }
@@ -117,8 +117,8 @@ void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 	set_bit(RQ_SECURE, &rqstp->rq_flags);
 	clear_bit(RQ_LOCAL, &rqstp->rq_flags);
 	/*
-	 * The in-tree transport does the same. The protocol number is part of
-	 * the key of the duplicate request cache.
+	 * The protocol number is part of the key of the duplicate request cache. The
+	 * in-tree transport uses the same number.
 	 */
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);

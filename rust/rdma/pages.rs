@@ -47,8 +47,9 @@ pub struct Pages {
     home: Option<Arc<Pool>>,
 }
 
-// SAFETY: The type invariants guarantee the bytes. The arrays do not change, and stay where they
-// are if the value is moved. Methods that make references to the bytes take `&mut self`.
+// SAFETY: The type invariants guarantee that the pages contain the bytes. The arrays of pages do
+// not change, and stay where they are if the value is moved. Methods that make references to the
+// bytes take `&mut self`.
 unsafe impl PageArray for Pages {
     fn array(&self) -> NonNull<*mut bindings::page> {
         // A vector's pointer is not null.
@@ -89,8 +90,8 @@ impl Pages {
         }
     }
 
-    /// Makes the object for `len` bytes from pages of the pool `home` that were used before. Zeroes
-    /// the bytes of the last page behind the `len` bytes.
+    /// Makes an object of `len` bytes from the pages `block`, which were taken from the pool
+    /// `home`. Zeroes the rest of the last page.
     fn again(block: KBox<Block>, len: usize, home: Arc<Pool>) -> Result<Self> {
         let end = Self::count(len).checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
         if len == 0 || Self::count(len) > block.len() {
@@ -131,8 +132,7 @@ impl Pages {
         let mut from = at;
         while from < end {
             let offset = from % PAGE_SIZE;
-            // NO-OVERFLOW: Both numbers are at most `end`, which is at most the number of bytes in
-            // memory.
+            // NO-OVERFLOW: `offset` is less than the page size, and `from` is less than `end`.
             let len = (PAGE_SIZE - offset).min(end - from);
             let page = self.address(from / PAGE_SIZE).ok_or(EINVAL)?;
             // SAFETY: The part is inside a page that belongs to this object and is initialised.
@@ -144,8 +144,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Returns the pages that contain the bytes of this object, beginning at the page with this
-    /// index.
+    /// Returns the pages that contain the bytes of this object, beginning at the page with index
+    /// `index`.
     pub(crate) fn raw_from(&self, index: usize) -> &[*mut bindings::page] {
         // The bytes use the first pages only.
         let used = self.raw().get(..Self::count(self.len));
@@ -154,7 +154,8 @@ impl Pages {
 
     /// Moves the pages out of an allocation that nothing else refers to.
     pub(crate) fn from_unique(mut unique: Pin<UniqueArc<Self>>) -> Self {
-        // INVARIANT: The object that replaces the moved one has no pages, and is dropped here.
+        // INVARIANT: This object has no pages. It replaces the moved object in the allocation,
+        // which is dropped here.
         let emptied = Self {
             block: None,
             len: 0,

@@ -20,7 +20,7 @@ pub(crate) struct Gate {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The gate was not opened yet.
+    /// The gate was never open.
     New,
     Open,
     /// The gate was closed.

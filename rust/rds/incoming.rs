@@ -37,8 +37,8 @@ pub(crate) static DELIVERED: Holders = Holders::new();
 struct Units(usize);
 
 impl Units {
-    /// Adds the units of `len` bytes to the total. Returns `ENOBUFS` if the total would exceed the
-    /// sysctl `max_recv_allocation`.
+    /// Adds a message of `len` bytes to the memory in use, which is counted in units. Returns
+    /// `ENOBUFS` if the memory in use would exceed the sysctl `max_recv_allocation`.
     #[inline]
     fn take(len: usize) -> Result<Self> {
         let units = len.div_ceil(UNIT).max(1);

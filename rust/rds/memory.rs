@@ -61,12 +61,12 @@ impl Drop for Pinned {
     }
 }
 
-/// Memory of a program, which stays pinned until this object is dropped. Dropping it may sleep.
+/// Memory of a program. The memory stays pinned until this object is dropped. The drop may sleep.
 ///
 /// # Invariants
 ///
-/// The memory begins `first` bytes after the beginning of the first page. It uses at least one byte
-/// of each page, and there is at least one page.
+/// The memory begins `first` bytes after the beginning of the first page. Each page contains at
+/// least one byte of the memory, and there is at least one page.
 pub struct Memory {
     pinned: Arc<Pinned>,
     first: usize,
@@ -111,12 +111,12 @@ impl Claim {
 
 impl Memory {
     /// Creates the object for `len` bytes of memory. The memory begins at offset `first` of the
-    /// first page in the table `sg`.
+    /// first page in the scatterlist `sg`.
     ///
     /// # Safety
     ///
-    /// The table has `count` entries with pinned pages. The pages stay pinned during the operation
-    /// with which RDS passes the pages. After [`Claim::claim`] the pages stay pinned until the
+    /// `sg` has `count` entries with pinned pages. The pages stay pinned until the operation in
+    /// which RDS passes `sg` returns. After [`Claim::claim`] the pages stay pinned until the
     /// `Pinned` object unpins them.
     #[inline]
     pub(crate) unsafe fn new(
@@ -160,9 +160,8 @@ impl Memory {
     }
 }
 
-// SAFETY: By the type invariant the pages stay pinned while the object exists, and the object
-// itself is the lender that keeps the memory. No code of this module creates a reference to the
-// pages.
+// SAFETY: By the type invariant the pages stay pinned while the object exists, and the object is
+// its own `Lender`. No code of this module creates a reference to the pages.
 unsafe impl Loan for Memory {
     type Lender = Self;
 

@@ -39,7 +39,8 @@ pub struct Operation {
     pub notify: bool,
     /// Whether the program is told if the operation fails.
     pub failures: bool,
-    /// Whether a message without payload is not sent to the peer: only its operation is executed.
+    /// Whether a message without payload is not sent to the peer. Only the RDMA operation of such a
+    /// message is executed.
     pub silent: bool,
 }
 
@@ -176,15 +177,15 @@ impl Payload<'_> {
     }
 }
 
-/// A reference to a message and to the memory of its operation. Dropping it may sleep, so it must
-/// not be dropped under a spin lock.
+/// A reference to a message, which also keeps the memory of the message's RDMA operation. Dropping
+/// the reference may sleep, so it must not be dropped under a spin lock.
 ///
 /// # Invariants
 ///
-/// The object owns a reference to the message `raw`. The table of its operation has `pieces`
-/// entries. `is_writable` is false if the operation writes to the peer's memory. Neither the number
-/// of entries nor the direction of the operation changes after the first attempt to send the
-/// message.
+/// The object owns a reference to the message `raw`. The scatterlist of the message's operation has
+/// `pieces` entries. `is_writable` is false if the operation writes to the peer's memory. Neither
+/// the number of entries nor the direction of the operation changes after the first attempt to send
+/// the message.
 pub struct Held {
     raw: NonNull<bindings::rds_message>,
     pieces: u32,

@@ -43,7 +43,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings::{
     self as bindings,
-    // In C this structure is declared inside another structure, so bindgen has chosen its name.
+    // In C, struct rm_rdma_op is declared inside struct rds_message, so bindgen has chosen this
+    // long name.
     rds_message__bindgen_ty_1_rm_rdma_op as rm_rdma_op, //
 };
 
@@ -104,7 +105,7 @@ impl<T: Transport> Ops<T> {
         // registered.
         match unsafe { Connection::<T>::create(raw) } {
             Ok(connection) => {
-                // INVARIANT: RDS owns the reference that this pointer stands for.
+                // INVARIANT: `data` stands for a reference, which RDS owns.
                 let data = Arc::into_raw(connection).cast_mut().cast();
                 // SAFETY: RDS is creating this connection, and has allocated its only path.
                 unsafe { (*(*raw).c_path).cp_transport_data = data };
@@ -149,7 +150,7 @@ impl<T: Transport> Ops<T> {
         if unsafe { (*raw).c_trans } != &raw mut bindings::rdsrdma_transport {
             return None;
         }
-        // SAFETY: By this function's contract `raw` is valid. It always has a path.
+        // SAFETY: By this function's contract `raw` is valid. A connection always has a path.
         let path = unsafe { (*raw).c_path };
         // SAFETY: The path is valid as long as its connection.
         let data = unsafe { (*path).cp_transport_data };
@@ -293,8 +294,8 @@ impl<T: Transport> Ops<T> {
         let local = || unsafe { address(local) };
         // CAST: NO-OVERFLOW: The remainder is less than the page size.
         let first = (start % kernel::page::PAGE_SIZE as u64) as usize;
-        // SAFETY: RDS has pinned the pages. If this operation succeeds, the pages and the table
-        // belong to the driver.
+        // SAFETY: RDS has pinned the pages. If this operation succeeds, the pages and the
+        // scatterlist `sg` belong to the driver.
         let (memory, claim) = unsafe { Memory::new(sg, count, first, usize::try_from(len)?) }?;
         // SAFETY: A program has a socket of the transport, so the module cannot be unloaded, and
         // the transport stays registered.

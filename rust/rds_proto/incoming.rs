@@ -22,7 +22,7 @@ pub enum Part {
     Acknowledgement,
     /// The fragment contains bytes of a congestion map.
     Map {
-        /// Offset of the bytes in the map.
+        /// Offset in the map of the fragment's first byte.
         at: u32,
         /// Whether the map is complete with these bytes.
         last: bool,

@@ -131,8 +131,8 @@ impl PutWork {
     ///
     /// # Safety
     ///
-    /// `xprt` is a transport. Before the transport is freed, its destruction waits for all work
-    /// items on the queues of `common` that own a reference to the transport.
+    /// `xprt` is a transport. The transport is not freed as long as a work item that owns a
+    /// reference to the transport is on a queue of `common`.
     pub(crate) unsafe fn new(
         xprt: NonNull<bindings::rpc_xprt>,
         common: Arc<Common>,

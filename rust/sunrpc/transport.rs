@@ -58,7 +58,7 @@ pub struct Limits {
     pub reconnect_timeout_ms: u32,
 }
 
-/// Why a request was not sent.
+/// The reasons why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSent {
     /// A resource that the request needs is missing, and the driver has called
@@ -74,8 +74,8 @@ pub enum NotSent {
 
 impl NotSent {
     pub(crate) fn errno(self) -> c_int {
-        // After each of these errors the RPC client tries again. Any other error could end the
-        // request of another task.
+        // If `send` returns one of these errors, the RPC client tries again. Any other error could
+        // end the request of another task.
         match self {
             Self::Wait => EAGAIN.to_errno(),
             // In the RPC client, EBADSLT means "no credit".

@@ -23,7 +23,7 @@ use xprtrdma_bindings as bindings;
 /// The parts of a message that can be lent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Only the pages: a data item that is sent separately from the message.
+    /// Only the pages of the message. They contain a data item that is sent separately.
     Pages,
     /// The whole message: head, pages and tail.
     Whole,
@@ -204,7 +204,7 @@ impl<'a> XdrBuf<'a> {
         let at = (look!(self, page_base) as usize).wrapping_add(skipped);
         let first = at % PAGE_SIZE;
         let pages = look!(self, pages);
-        // SAFETY: By the type invariant the array has an entry for each page of the range.
+        // SAFETY: By the type invariant `pages` has an entry for each page of the message.
         let entry = unsafe { pages.add(at / PAGE_SIZE) };
         // NO-OVERFLOW: `first` is less than a page, and `len` is at most the length of a buffer.
         let end = first.wrapping_add(len);
@@ -212,11 +212,11 @@ impl<'a> XdrBuf<'a> {
             &[]
         } else {
             let others = end.div_ceil(PAGE_SIZE).wrapping_sub(1);
-            // SAFETY: By the type invariant the array has an entry for each page of the range, and
-            // `others` entries follow the first entry.
+            // SAFETY: By the type invariant `pages` has an entry for each page of the message, and
+            // `others` entries follow `entry`.
             unsafe { slice::from_raw_parts(entry.add(1), others) }
         };
-        // SAFETY: By the type invariant the array has an entry for each page of the range.
+        // SAFETY: By the type invariant `pages` has an entry for each page of the message.
         let page = unsafe { *entry };
         Piece {
             page,
@@ -281,7 +281,7 @@ impl XdrBytes<'_> {
         // The range usually lies in the head.
         if from <= head_len && out.len() <= head_len.wrapping_sub(from) {
             let head = look!(self.0, head[0].iov_base).cast::<u8>();
-            // SAFETY: The head is valid for `head_len` bytes, and `out` does not overlap it.
+            // SAFETY: The head is valid for `head_len` bytes, and `out` does not overlap the head.
             unsafe { ptr::copy_nonoverlapping(head.add(from), out.as_mut_ptr(), out.len()) };
             return Ok(());
         }

@@ -26,8 +26,8 @@ pub enum Place<P> {
         /// Offset at which the RPC message begins.
         start: usize,
     },
-    /// The RPC message is in the received message, from the byte `start` on, but pages are inserted
-    /// before the byte `at` of the RPC message.
+    /// The RPC message is in the received message, from offset `start` on. Pages are inserted at
+    /// offset `at` of the RPC message.
     Split {
         /// Offset at which the RPC message begins.
         start: usize,

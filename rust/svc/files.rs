@@ -33,7 +33,7 @@ pub fn files() -> Option<Arc<Dir>> {
     ROOT.lock().clone()
 }
 
-/// The owner of the directory. Dropping it removes the directory.
+/// The owner of the directory. The directory is removed when this object is dropped.
 pub(crate) struct Owner(());
 
 impl Owner {

@@ -31,7 +31,7 @@ def wait_delegated(t, path):
     """Opens a file repeatedly until the server delegates the file.
 
     The server may delegate nothing at first, for two reasons. Before the server delegates files to
-    an NFSv4.0 client, it checks that its calls reach the client. And for half a minute after a
+    an NFSv4.0 client, it checks that callbacks reach the client. And for half a minute after a
     recall, the server delegates no files with similar file handles.
     """
     name = re.escape(os.path.basename(path))

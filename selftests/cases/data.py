@@ -17,9 +17,9 @@ from lib.case import ENV, case, check, equal
 KIB, MIB = 1 << 10, 1 << 20
 OP_GETATTR = 9
 SMALL = tuple(range(71))
-# Sizes of data with which a message is at a limit: it just fits, or is slightly too long. The sizes
-# are near the inline thresholds minus the length of the headers in front of the data, and near
-# multiples of the page size.
+# Sizes of data for which a message has about the maximum length: the message has exactly this
+# length, or is slightly longer or shorter. The sizes are near the inline thresholds minus the
+# length of the headers in front of the data, and near multiples of the page size.
 EDGES = sorted({*range(1016, 1033), *range(4088, 4105), *range(PAGE - 8, PAGE + 9),
                 *range(2 * PAGE - 4, 2 * PAGE + 5)})
 LARGE = tuple(base + delta for base in (64 * KIB, MIB) for delta in (-1, 0, 1, 2, 3))
@@ -45,7 +45,8 @@ class Model:
         self.content = bytearray()
 
     def piece(self, offset, length):
-        """Returns new data for a range of the file, and stores the data in the copy."""
+        """Returns new data for a range of the file, and stores the data in `self.content`, a copy
+        of the file's content."""
         self.generation += 1
         data = pattern.data(self.number, offset, length, self.generation)
         if len(self.content) < offset:
@@ -54,8 +55,8 @@ class Model:
         return data
 
     def compare(self, found, offset, length, what):
-        """Compares the result of a read with the copy. The read may have reached the end of the
-        file."""
+        """Compares the result of a read with `self.content`. The read may have reached the end of
+        the file."""
         expected = bytes(self.content[offset:offset + length])
         problem = pattern.difference(found, expected, offset)
         check(problem is None, f"{what} of {length} bytes at {offset}: {problem}")
@@ -205,8 +206,8 @@ def what_follows_the_data_arrives(t):
             calls, found = (now - then for now, then in zip(asked(), before, strict=True))
         t.server.expect(there, content)
         t.note(f"{size} bytes: {calls} calls that ask for attributes, {found} answered")
-        # The client would also work if the server did not execute the operation behind the data. So
-        # the test counts these operations.
+        # The client also works if the server does not execute the operation after the data. So the
+        # test counts these operations.
         equal(found, calls, f"operations behind the data, of {size} bytes")
     written = xprt.operations(mount.where)["WRITE"]
     equal(written[0], written[1], "calls sent, and their transmissions")

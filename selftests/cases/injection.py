@@ -27,9 +27,9 @@ SHORT = (errno.ENOMEM, errno.EIO)
 
 
 def mount_with_failure(_, where, nth):
-    """Calls mount(2) so that the nth allocation of the call fails. Returns the errno, and the
-    number of allocations that were still missing until the nth one. This number is 0 if the
-    allocation failed."""
+    """Calls mount(2) so that the nth memory allocation of the system call fails. Returns the errno,
+    and the number of allocations that were missing until the nth one. The number is 0 if there were
+    enough allocations, so that one failed."""
     options = (f"vers=3,nolock,proto=rdma,port={PORT},addr={ENV.server},"
                f"mountproto=tcp,mountaddr={ENV.server}")
     counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
@@ -42,8 +42,8 @@ def mount_with_failure(_, where, nth):
     return f"{number} {left}"
 
 
-# covers: The module's allocations during a mount fail one at a time. In the small size of the tests
-# only every third allocation fails, beginning with a random one.
+# covers: The module's allocations during a mount fail one at a time. If the tests run in the small
+# size, only every third allocation fails, beginning with a random one.
 @case(versions=None, clients=("ours",), debug_only=True, loaded=False, seconds=200)
 def each_allocation_of_a_mount_may_fail(t):
     module.insmod("slots=4")
@@ -89,8 +89,8 @@ def allocations_fail_under_load(t):
     wanted = ENV.pick(small=4, full=20)
     with Load(t, mount, 64 * KIB) as load:
         before = mount.connects()
-        # The interval is a little longer than the number of allocations that a connection makes, so
-        # some attempts to connect succeed.
+        # The interval between two failures is a little longer than the number of allocations that a
+        # connection makes, so some attempts to connect succeed.
         injection.every(499)
         for turn in range(MOST_TURNS):  # noqa: B007  # used below
             xprt.force_disconnect()

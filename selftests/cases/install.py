@@ -16,8 +16,8 @@ SECONDS = 120
 
 
 def run(*argv):
-    """Runs a command, and returns its output. If the command fails, the case fails, and its message
-    contains the output."""
+    """Runs a command, and returns its output. If the command fails, the test case fails with a
+    message that contains the output."""
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=ENV.patience(SECONDS), check=False)
     check(done.returncode == 0, f"{' '.join(map(str, argv))}: {done.stdout.strip()}")
@@ -79,8 +79,8 @@ def falls_back(t, why, *words):
 
 
 # covers: peer.md 1.2: Without our modprobe configuration, mount -o rdma loads the in-tree module.
-# With it, mount loads our module. If our module is missing or cannot be loaded, mount still works
-# with the in-tree module.
+# With our configuration, mount loads our module. If our module is missing or cannot be loaded,
+# mount still works with the in-tree module.
 @case(versions=None, clients=("ours",), loaded=False, seconds=300)
 def a_mount_loads_this_module_or_falls_back(t):
     writable_modules(t)

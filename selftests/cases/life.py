@@ -82,8 +82,8 @@ def failures():
 
 
 # covers: MAL-150: The pause between connection attempts is never longer than the RPC client asks
-# for. NFSv4 asks for half a lease, and pNFS for the limit of a data server. The third transport
-# here is created with this limit. The others are told of it later.
+# for. NFSv4 asks for half a lease, and pNFS for the limit of a data server. The third transport of
+# this test is created with this limit. The other transports get the limit later.
 @case(versions=("4.2",), clients=("ours",), seconds=120)
 def pauses_between_attempts_are_as_short_as_wished_for(t):
     mount = t.mount("noac,nconnect=2")
@@ -125,7 +125,7 @@ def suspending_with_a_live_mount(t):
     test.write_text("freezer")
     t.defer(test.write_text, "none")
     with Load(t, mount, 32 * KIB) as load:
-        # The write to this file returns after five seconds.
+        # The write to /sys/power/state returns after five seconds.
         state.write_text("freeze")
         load.wait_progress(RECOVERY_SECONDS, 2)
     lost = mount.connects() - 1

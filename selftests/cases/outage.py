@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Log lines and debugfs files that an administrator reads while a server is unreachable, and the
-connection that each of them names."""
+"""Tests of the log lines and debugfs files that an administrator reads while a server is
+unreachable. Each line or file names its connection."""
 
 import os
 import pathlib

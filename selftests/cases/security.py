@@ -106,8 +106,8 @@ def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     t.defer(responder.close)
     mount = realm.mount("krb5p", "timeo=50", version="3", port=responder.port)
     here, there = t.directory(mount).path("file")
-    # Only allocations of pages fail, but no allocations of pages for slabs: the call would end if
-    # there were no memory for a checksum.
+    # Allocations of pages fail, but not the allocations of pages for slabs. If a slab allocation
+    # for a checksum failed, the call would end.
     injection = Injection(t, ("fail_page_alloc",))
     injection.only_module("auth_rpcgss")
     injection.spare_slabs()

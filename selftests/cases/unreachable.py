@@ -54,7 +54,8 @@ def fails(t, options, most, *words, host=None, seconds=None):
 
 @contextlib.contextmanager
 def leaving_nothing():
-    """Checks that the block leaves no transport and no objects of the device behind."""
+    """Checks that the body of the `with` statement leaves no transport and no objects of the device
+    behind."""
     # The connection of the previous case may not be closed completely yet.
     wait.until(lambda: all("cm_id 0" in line for line in module.resources() if line),
                ENV.patience(20), "no connection left")

@@ -127,6 +127,6 @@ def objects(kind):
 
 
 def wait_resources(before, seconds=20):
-    """Waits until the machine has the same RDMA objects as before."""
+    """Waits until the machine has the RDMA objects `before`, and no others."""
     wait.until(lambda: resources() == before, ENV.patience(seconds),
                f"RDMA objects as before ({before}); now {resources()}")

@@ -49,7 +49,7 @@ CANCEL_SENT_TO, GET_MR, FREE_MR, RECVERR, GET_MR_FOR_DEST, TRANSPORT = 1, 2, 3, 
 TRANS_IB = 0
 TRANS_TCP = 2
 SIOCRDSSETTOS = 0x89E0
-# Numbers of control messages.
+# The types of control messages, by the names that this file uses.
 CMSG = {"args": 1, "dest": 2, "map": 3, "status": 4, "cong": 5, "fadd": 6, "cswp": 7,
         "masked_fadd": 8, "masked_cswp": 9}
 # Flags of RDMA structures.
@@ -425,7 +425,7 @@ class Node:
         return message
 
     def drain(self, name, seconds):
-        """Returns all messages that arrive within this time."""
+        """Returns all messages that arrive in the next `seconds` seconds."""
         found, end = [], time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if (message := self.recv(name, left)) is not None:
@@ -513,7 +513,7 @@ class Node:
                 self.statuses[status] += 1
                 outstanding -= 1
         told = dict(self.statuses) | ({"none": outstanding} if outstanding else {})
-        # Otherwise pumped() would return the old numbers until the next pump() has begun.
+        # Without this line, pumped() would return the old numbers until the next pump() has begun.
         self.statuses.clear()
         return told
 
@@ -644,7 +644,7 @@ def serve(host, port):
 
 
 class Later:
-    """A call of a method that runs in a separate thread."""
+    """Calls a method in a separate thread."""
 
     def __init__(self, function, *arguments, **named):
         self.result = None
@@ -754,7 +754,8 @@ class Context:
             raise RuntimeError("no answer from the peer")
 
     def cut_for(self, seconds):
-        """Makes both ends drop all packets of the RDMA link for this time, and returns at once."""
+        """Makes both ends drop all packets of the RDMA link for `seconds` seconds. Does not wait
+        for the end of this time."""
         for node in (self.a, self.b):
             status, text = node.shell(self.options.cut)
             self.want(f"{self.options.cut}: {text}", status, 0)
@@ -941,7 +942,7 @@ def recv_memory(t):
         t.b.send_pattern("s", t.a_addr, t.pa, index, 4096)
     t.want("a message found no room",
            until(lambda: events(t)["ib_rx_alloc_limit"] > limited, 30), True)
-    # In this time the peer sends again what was refused.
+    # During this pause the peer sends the refused messages again.
     time.sleep(1)
     waiting = [row for row in info("recv") if row["lport"] == t.pa]
     t.want("no more wait than may", len(waiting) <= most, True)
@@ -994,7 +995,7 @@ def to_itself(t):
 @test("basic", slow=True)
 def flow_control(t):
     """With flow control both ends grant credits, and the peer of our transport uses more credits
-    than it has at first. Without flow control no end grants credits."""
+    than it has at first. Without flow control neither end grants credits."""
     def updates():
         return [events(t, node)["ib_rx_credit_updates"] for node in (t.a, t.b)]
 
@@ -1540,7 +1541,7 @@ def region_limit(t):
 
 @test("basic RDS-57", slow=True)
 def largest_operation(t):
-    """Transfers 1 MiB with the iovecs that need the largest number of elements: 255 pieces that
+    """Transfers 1 MiB with the iovecs that need the most scatter/gather elements: 255 pieces that
     each touch three pages, and 769 pieces that each cross a page boundary."""
     t.pair(tos=22)
     cookie = t.offer(0, 1 << 20, 0, seed=1)
@@ -1595,7 +1596,7 @@ def link_cut_in_transfer(t):
 
 @test("RDS-43 RDS-07", fault=True, slow=True)
 def link_cut_with_region(t):
-    """A region that the client still holds must not prevent the connection from coming back."""
+    """A region that the client still holds must not prevent a new connection."""
     t.pair()
     cookie = t.offer(0, PAGE, 0)
     t.cut_for(8)
@@ -1637,7 +1638,7 @@ def kill_in_transfer(t):
     took = t.a.close("s")
     t.want("close returns in 5 s", isinstance(took, float) and took < 5, True)
     told = statuses(t, 20)
-    # Otherwise the socket was closed too late, and the test has shown nothing.
+    # If all operations succeeded, the socket was closed too late, and the test has shown nothing.
     t.want("some of them failed", set(told.values()) != {"SUCCESS"}, True)
     t.note(f"close took {took}, statuses {sorted(told.values())}")
 
@@ -1772,8 +1773,8 @@ def device_of_the_server_leaves(t):
 
 
 def transferring(t, count):
-    """Makes `count` regions of the client's memory, and makes the server read and write the first
-    region until `goes_on` ends that. Returns the cookies, and the call that runs."""
+    """Makes `count` regions of the client's memory. Makes the server read and write the first
+    region until `goes_on` is called. Returns the cookies, and the call that runs in the server."""
     t.pair()
     cookies = [t.offer(0, 1 << 20), *(t.a.get_mr("s", "m", 0, PAGE) for _ in range(count - 1))]
     t.b.buffer("l", 1 << 20, 1)
@@ -1784,7 +1785,7 @@ def transferring(t, count):
 
 @contextlib.contextmanager
 def without_device(t, node):
-    """Removes the device of one end while the block runs."""
+    """Removes the device of one end while the body of the `with` statement runs."""
     status, text = node.shell(t.options.unplug)
     t.want(f"{t.options.unplug}: {text}", status, 0)
     try:
@@ -1950,8 +1951,8 @@ def kept():
 
 
 def no_region_is_made(t, error):
-    """Checks that each call for a region of the client fails with `error`, and that messages
-    continue."""
+    """Checks that each call for a region of the client fails with `error`, and that messages are
+    still transferred."""
     for number in range(3):
         t.want("GET_MR", t.a.get_mr("s", "m", 5, 1 << 17), {"error": error})
         t.want("MAP", t.a.send("s", t.b_addr, t.pb, b"req".hex(), [

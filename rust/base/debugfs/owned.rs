@@ -29,8 +29,8 @@ impl ModuleMetadata for Owner {
         extern "C" {
             static __this_module: Opaque<kernel::bindings::module>;
         }
-        // SAFETY: The kernel makes the object when it loads the module, and keeps it until it has
-        // unloaded the module.
+        // SAFETY: The kernel creates `__this_module` when it loads the module, and keeps the object
+        // until it has unloaded the module.
         unsafe { ThisModule::from_ptr(__this_module.get()) }
     };
 }
@@ -40,12 +40,12 @@ impl ModuleMetadata for Owner {
 pub struct Dir(debugfs::Dir<Owner>);
 
 impl Dir {
-    /// Makes a directory in the root of debugfs. Returns `ENOMEM` without memory. Sleeps.
+    /// Makes a directory in the root of debugfs. Returns `ENOMEM` if memory is short. Sleeps.
     pub fn new(name: &CStr) -> Result<Arc<Self>> {
         Ok(Arc::new(Self(debugfs::Dir::of_module(name)), GFP_KERNEL)?)
     }
 
-    /// Makes a directory in this directory. Returns `ENOMEM` without memory. Sleeps.
+    /// Makes a directory in this directory. Returns `ENOMEM` if memory is short. Sleeps.
     pub fn subdir(self: &Arc<Self>, name: &CStr) -> Result<Arc<Self>> {
         Ok(Arc::new(Self(self.0.subdir(name)), GFP_KERNEL)?)
     }
@@ -69,15 +69,15 @@ impl<T> Content<T> {
     }
 }
 
-/// A file in debugfs. Dropping it waits until no read or write is in progress, but not until the
-/// file is closed.
+/// A file in debugfs. The drop waits until no read or write is in progress, but not until the file
+/// is closed.
 pub struct File<T: 'static> {
     _file: Pin<KBox<debugfs::File<Content<T>>>>,
 }
 
 impl<T: Send + Sync> File<T> {
-    /// Makes a file that only root can access. It is readable if `show` is given, and writable if
-    /// `write` is given. Returns `ENOMEM` without memory. Sleeps.
+    /// Makes a file that only root can access. The file is readable if `show` is given, and
+    /// writable if `write` is given. Returns `ENOMEM` if memory is short. Sleeps.
     pub fn new(
         dir: &Arc<Dir>,
         name: &CStr,

@@ -90,8 +90,8 @@ impl Link {
             }
             xprt.trim_slots();
         }
-        // A call that polls for its reply must stop polling, so that its timer can fire and it
-        // notices a signal.
+        // A call that polls for its reply must stop polling. Only then can the call's timer fire,
+        // and only then can the call notice a signal.
         qp.stop_polling();
         self.tell_time(qp);
     }

@@ -5,7 +5,7 @@
 //!
 //! The policy is in the protocol core ([`Rails`](xprtrdma_proto::rail::Rails)), and all transports
 //! of a server share its state. This module reports attempts, ends of connections and port events
-//! to it.
+//! to the policy.
 
 use crate::{
     connection::Connection,
@@ -77,10 +77,11 @@ const RECENT: Millis = Millis::from_secs(5);
 /// leaves a dead rail.
 const LOOK: Millis = Millis::from_secs(1);
 
-/// Maximum time for which a healthy connection waits for its calls to complete before it moves.
+/// Maximum time for which a healthy connection waits for its calls to complete before it moves to
+/// another rail.
 const CLOSING: Millis = Millis::from_secs(2);
 
-/// Interval of the checks while a connection waits for its calls before it moves.
+/// Interval of the checks while a connection waits for its calls before it moves to another rail.
 const CLOSING_LOOK: Millis = Millis::new(20);
 
 impl Link {
@@ -199,7 +200,7 @@ impl Link {
     }
 
     /// Reports that the port of a rail is down. Returns whether the connection or attempt whose
-    /// [`Place`] has this number should end.
+    /// [`Place`] has the number `number` should end.
     pub(super) fn port_down(&self, number: u32) -> bool {
         let mut place = self.place.lock();
         let Some(place) = (*place).as_mut().filter(|place| place.number() == number) else {
@@ -225,7 +226,7 @@ impl Link {
     /// the connection ended because the mount moves to another rail, the new rail stays assigned.
     /// Otherwise releases the rail.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
-        // If the port is down, the event of the port has already been reported to the policy.
+        // If the port is down, an event of the port has already told the policy so.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {
             if lost.blames_rail() {
                 let of_this_host = lost.cause.is_of_this_host();
@@ -325,7 +326,8 @@ impl Link {
         }
     }
 
-    /// Begins the connection's move if the policy says so, or continues a move that has begun.
+    /// If the policy says so, begins to move the connection to another rail. Continues a move that
+    /// has begun.
     fn move_if_due(self: &Arc<Self>, conn: &Connection) -> Option<Millis> {
         let (busy, heard) = signs(conn);
         let mut guard = self.place.lock();
@@ -375,7 +377,7 @@ fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
     if !shared.shall_look(common.setting_changes(net), age) {
         return;
     }
-    // If memory is short, the list remains unchanged.
+    // If memory is short, the list of rails remains unchanged.
     let Ok(found) = local::locals(net) else {
         return;
     };
@@ -397,10 +399,11 @@ fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     })
 }
 
-// Reading the tables and logging each use kilobytes of stack. So the two functions for these tasks
-// are not inlined, and are called one after the other.
+// The function that reads the tables of rails and the function that logs each need kilobytes of
+// stack. So neither function is inlined, and they are called one after the other.
 
-/// Builds the rails from the local ends and the tables. May sleep.
+/// Builds the rails from the addresses of this host's devices and from the configured tables of
+/// rails. May sleep.
 #[inline(never)]
 fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     let Some(peer) = xprt.peer() else {
@@ -428,8 +431,8 @@ fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     }
 }
 
-/// Logs the entries of the tables that do not exist on this host, and a lack of redundancy. May
-/// sleep.
+/// Logs entries of the tables of rails if they match no device or address of this host. Logs a lack
+/// of redundancy. May sleep.
 #[inline(never)]
 fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     let (common, net, name) = (xprt.common(), xprt.net(), Named(xprt));
@@ -464,6 +467,7 @@ fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
         1 => "only one rail",
         _ => return,
     };
-    // LOG: `no rail` or `only one rail`: the connections work, but end if their only cable fails.
+    // LOG: `no rail` or `only one rail`: the connections work. But if the only cable to the server
+    // fails, the connections end.
     pr_warn!("{} {rails} to this server: no redundancy\n", Show(&name));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path for sending. It can send calls with any plan.
+//! The slow path for sending. It can send every kind of call: inline, and with any combination of
+//! chunks.
 
 use crate::{
     connection::{
@@ -44,7 +45,8 @@ use xprtrdma_sunrpc::{
     xdr_buf::XdrBytes, //
 };
 
-/// Sends a call that has taken its credit. The plan of the call may have any form.
+/// Sends a call that has taken its credit. The call may be inline or have any combination of
+/// chunks.
 #[inline(never)]
 pub(super) fn send_any(
     qp: &Qp<Connection>,
@@ -73,8 +75,9 @@ pub(super) fn send_any(
     Ok(())
 }
 
-/// Clears the memory for the reply again. It was cleared when the call was encoded, but if an
-/// earlier post of the call failed, the server may have written to it since.
+/// Clears the memory for the reply again. The memory was cleared when the call was encoded. But if
+/// an earlier attempt to post the call failed, the server may have written to the memory since
+/// then.
 ///
 /// Called before the memory is mapped, because mapped memory belongs to the device. If the memory
 /// is still lent, the connection is ending.
@@ -106,7 +109,7 @@ fn post_call(
             .map_err(|shortage| Unsent::NoRegions(shortage, regions))?;
     }
 
-    // These are the parts of the message that travel in the Send and not in chunks.
+    // `pieces` are the parts of the message that travel in the Send and not in chunks.
     let message = call.message();
     let pieces = match planned.call {
         CallPlan::Inline => [(0, message.len()), (0, 0)],

@@ -75,7 +75,7 @@ pub struct QueueSizes {
 
 impl QueueSizes {
     /// Returns the sizes that `demand` asks for, reduced to the `limits` of the device. One entry
-    /// of each queue stays unused here, because draining the queue needs one. The entries of the
+    /// of each queue is not included, because it is needed to drain the queue. The entries of the
     /// send and receive queues together fit into one completion queue.
     pub fn new(limits: &QueueLimits, demand: &QueueDemand) -> Self {
         let depth = limits.queue_wrs.min(limits.completions / 2);

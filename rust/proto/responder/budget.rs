@@ -52,7 +52,8 @@ impl Pages {
     }
 }
 
-/// Why a Call must wait. The driver tries again after pages were returned or Reads completed.
+/// The reasons why a Call must wait. The driver tries again after pages were returned or Reads
+/// completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// The connection holds pages, and more pages would exceed its share or leave too few pages
@@ -105,8 +106,8 @@ impl Budget {
     }
 
     /// Returns true if the connections from one client address may take `pages` more pages.
-    /// Together they hold `held` pages and may hold at most `most`. The rule is that of
-    /// [`take`](Self::take) for one connection. Without this rule a client could open many
+    /// Together these connections hold `held` pages and may hold at most `most`. The rule is that
+    /// of [`take`](Self::take) for one connection. Without this rule a client could open many
     /// connections, and their first Calls would hold all pages.
     #[inline]
     pub const fn leaves(&self, held: u32, most: u32, pages: u32) -> bool {

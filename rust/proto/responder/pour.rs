@@ -44,7 +44,7 @@ pub(crate) struct Pour<'a, S, L> {
     /// The Write chunks that were not used yet. The first of these chunks is for the next result.
     chunks: WriteList<'a>,
     results: S,
-    /// The Reply chunk; `None` after its first part was taken.
+    /// The Reply chunk. `None` after the first part of the chunk was taken.
     reply: Option<Segments<'a>>,
     /// The parts of the reply that go to the Reply chunk and are not written yet.
     rest: L,
@@ -125,8 +125,8 @@ where
             },
         };
         // NO-OVERFLOW: `length` exceeds neither the remaining length of the span nor the remaining
-        // length of the segment. Admission checked that the last byte of each segment has a valid
-        // offset.
+        // length of the segment. A Call is accepted only if the last byte of each segment has a
+        // valid offset.
         self.span.from = self.span.from.wrapping_add(length);
         self.span.length = self.span.length.wrapping_sub(length);
         self.segment.offset = self.segment.offset.wrapping_add(u64::from(length));

@@ -27,9 +27,9 @@ use crate::{
 /// Length in bytes of an ERR_VERS message, which contains the range of accepted versions.
 pub const VERSION_ERROR_LEN: usize = ERROR_LEN + 8;
 
-/// What is wrong with a Call. The error code on the wire is ERR_VERS for [`Fault::Version`],
-/// INVAL_OPTION for [`Fault::Option`], and ERR_CHUNK for every other fault. Version two calls
-/// ERR_CHUNK BAD_HEADER.
+/// The faults of a Call. The error code on the wire is ERR_VERS for [`Fault::Version`],
+/// INVAL_OPTION for [`Fault::Option`], and ERR_CHUNK for every other fault. In version two the name
+/// of ERR_CHUNK is BAD_HEADER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The server does not accept the version of the Call. The error reports the accepted versions.
@@ -78,7 +78,7 @@ pub enum Fault {
     Direction,
     /// The message is an option, and this server supports no options.
     Option,
-    /// The message is an option whose stated length exceeds the message.
+    /// The message is a version 2 option, and the length in its header exceeds the message.
     CutOption,
 }
 
@@ -120,7 +120,7 @@ pub struct Refusal {
     pub xid: Xid,
     /// The version number of the Call, which the error message repeats (RFC 8166 4.5).
     pub version: u32,
-    /// What is wrong with the Call.
+    /// The fault of the Call.
     pub fault: Fault,
 }
 

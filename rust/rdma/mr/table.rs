@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The table of a region's memory: a scatterlist that is filled with the pages of a loan.
+//! The scatterlist of a memory region, which is filled with the pages of lent memory.
 
 use core::ptr;
 use kernel::{
@@ -17,29 +17,30 @@ use xprtrdma_base::lend::{
 };
 
 /// The bit of `scatterlist::page_link` that marks the last entry. No other bit of [`SG_BITS`] is
-/// set in a table that consists of a single array.
+/// set in a scatterlist that consists of a single array.
 const SG_END: usize = 2;
 
-/// The content of a region's table.
+/// The scatterlist of a memory region while it is being filled.
 pub(crate) struct Filling<'a> {
     /// Maximum length in bytes of an entry that can be mapped. The length is a number of whole
     /// pages, at least one.
     max_entry: u32,
     sg: &'a mut [scatterlist],
-    /// Number of bytes for which the table still has space. It is a multiple of the page size.
+    /// Number of bytes for which the scatterlist still has space. The number is a multiple of the
+    /// page size.
     room: usize,
-    /// Whether a piece may be added if the last piece does not end, or the added piece does not
-    /// begin, at a page border.
+    /// Whether the region may have gaps between pieces. A gap exists if a piece does not end at a
+    /// page border, or if the next piece does not begin at a page border.
     gaps: bool,
     /// Offset of the end of the last piece from the start of the page in which the piece ends.
     end: usize,
-    /// Number of bytes in the table so far. `nents` is the number of entries.
+    /// Number of bytes that the entries describe. `nents` is the number of these entries.
     pub(crate) bytes: usize,
     pub(crate) nents: usize,
 }
 
 impl<'a> Filling<'a> {
-    /// Makes an empty table.
+    /// Makes an empty scatterlist.
     #[inline]
     pub(crate) fn new(sg: &'a mut [scatterlist], max_entry: u32, gaps: bool) -> Self {
         if let Some(first) = sg.first_mut() {
@@ -57,8 +58,8 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Adds a piece. Returns `false` if the table is full; it may then contain only the beginning
-    /// of the piece, or nothing of it.
+    /// Adds a piece. Returns `false` if the scatterlist has not enough space for the whole piece.
+    /// In that case the beginning of the piece may have been added.
     pub(crate) fn add(&mut self, piece: Piece<'_>) -> bool {
         let Piece { first, len, .. } = piece;
         // NO-OVERFLOW: Every number here is at most the number of bytes that a region can hold, or
@@ -79,7 +80,7 @@ impl<'a> Filling<'a> {
         true
     }
 
-    /// Adds a piece that crosses a page border. The table has space for at least one page.
+    /// Adds a piece that crosses a page border. The scatterlist has space for at least one page.
     #[inline(never)]
     fn add_pages(&mut self, piece: Piece<'_>) -> bool {
         let Piece {
@@ -104,9 +105,8 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Accounts for `nents` new entries with `bytes` bytes. In the region these entries use up
-    /// space for `used` bytes. `behind` is the offset, in its page, of the byte that follows the
-    /// last byte.
+    /// Records that `nents` entries with `bytes` bytes were added, which fill `used` bytes of whole
+    /// pages. `behind` is the offset, in the last page, of the byte behind the last byte.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: All sums are limited by the bytes that a region can hold.
@@ -135,8 +135,8 @@ fn fill(
     }
     // A pointer value that is not the address of any page.
     let none = ptr::without_provenance_mut(1);
-    // The distance in the memory map between two pages that may share an entry. If no two pages may
-    // share an entry, this is a distance that pages never have.
+    // The distance between the `struct page`s of two pages that may share an entry. If an entry
+    // holds only one page, this is a distance that never occurs.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {
@@ -144,9 +144,9 @@ fn fill(
     };
     let start = sg.as_mut_ptr();
     let mut entry = start;
-    // The loop counts whole pages. This keeps it fast, which matters because it is most of the work
-    // for a large transfer. The lengths of the first and the last entry are corrected after the
-    // loop.
+    // The loop counts whole pages. So the loop is fast, which matters because it does most of the
+    // work for a large transfer. The lengths of the first and the last entry are corrected after
+    // the loop.
     // SAFETY: `sg` has more entries than `others` has pages, so it has at least one entry.
     begin(unsafe { &mut *entry }, page);
     let mut page = page;
@@ -177,8 +177,8 @@ fn fill(
         }
         length = PAGE_SIZE as u32;
     }
-    // NO-OVERFLOW: The number of bytes in these pages that do not belong to the memory is less than
-    // the number of bytes in all entries.
+    // NO-OVERFLOW: If the pages contain more bytes than needed, the excess is less than the length
+    // of the last entry. If they contain fewer bytes, the missing bytes are added to that length.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
     length = length.wrapping_sub(beyond as u32);
@@ -199,7 +199,8 @@ fn fill(
 /// more than `max` (a number of whole pages), the bytes beyond `max` go to the following entries.
 /// Returns the index of the last entry.
 ///
-/// There are enough entries: the table has one for each page, and each entry holds at least a page.
+/// There are enough entries: the scatterlist has one entry for each page, and each entry holds at
+/// least a page.
 #[inline]
 fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usize> {
     let mut last = 0;
@@ -218,12 +219,12 @@ fn finish(entries: &mut [scatterlist], mut length: u32, max: u32) -> Option<usiz
     Some(last)
 }
 
-/// Clears the SWIOTLB mark of a table's first entry. An IOMMU driver sets the mark when it bounces
-/// a list (`sg_dma_mark_swiotlb()`). If the mark stayed, the driver would believe that it had
-/// bounced the next list in this table too.
+/// Clears the SWIOTLB mark of a scatterlist's first entry. An IOMMU driver sets the mark when it
+/// uses bounce buffers for a scatterlist (`sg_dma_mark_swiotlb()`). If the mark stayed, the driver
+/// would assume bounce buffers when the scatterlist is used again.
 #[inline(always)]
 pub(super) fn unmark(first: &mut scatterlist) {
-    // In kernels without IOMMUs that bounce lists, the field `dma_flags` does not exist.
+    // The field `dma_flags` exists only in kernels that have IOMMU drivers with bounce buffers.
     #[cfg(CONFIG_NEED_SG_DMA_FLAGS)]
     {
         first.dma_flags = 0;
@@ -238,16 +239,16 @@ pub(crate) fn mark_end(last: &mut scatterlist) {
     last.page_link |= SG_END;
 }
 
-/// Points an entry of an initialised table at a page of a loan. The page exists by the contract of
-/// [`Loan`](xprtrdma_base::lend::Loan). Clears the bit that marks the table's last entry.
+/// Points an entry of an initialised scatterlist at a page of a loan. The page exists by the
+/// contract of [`Loan`](xprtrdma_base::lend::Loan). Clears the bit that marks the last entry.
 #[inline]
 fn begin(entry: &mut scatterlist, page: *mut page) {
     entry.page_link = page.addr();
     entry.offset = 0;
 }
 
-/// Points an entry of an initialised table at memory of a loan. Keeps the bits of the entry that
-/// belong to the table.
+/// Points an entry of an initialised scatterlist at `len` bytes of a page. Keeps the flag bits of
+/// the entry's `page_link`.
 #[inline]
 pub(super) fn set_page(entry: &mut scatterlist, page: *mut page, len: u32, offset: u32) {
     entry.page_link = (entry.page_link & SG_BITS) | page.addr();

@@ -37,7 +37,7 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Why a message cannot be sent.
+/// The reasons why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// The send queue has no space now; [`QpHandler::send_space`] will be called.
@@ -96,7 +96,7 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
-/// The type of lender for messages without regions.
+/// The [`Lender`] type of a message without memory regions.
 #[cfg(xprtrdma_server)]
 pub(super) struct Nothing;
 
@@ -118,7 +118,7 @@ pub struct Message {
 
 #[cfg(xprtrdma_server)]
 impl From<usize> for Message {
-    /// Returns a message that invalidates no key and is not confirmed.
+    /// Returns a message that invalidates no key, and whose completion is not reported.
     fn from(len: usize) -> Self {
         Self {
             len,
@@ -161,8 +161,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// Returns the buffer for the message.
     #[inline]
     pub fn buffer(&mut self) -> &mut [u8] {
-        // SAFETY: These bytes of the ring are free, i.e. no posted or waiting Send refers to them,
-        // and stay so while the lock is held. They were initialised when the ring was allocated.
+        // SAFETY: No posted or waiting Send refers to these bytes of the ring, and none can refer
+        // to them while the lock is held. The bytes were initialised when the ring was allocated.
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
     }
 
@@ -261,7 +261,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
             qp.ring(sq)?;
         }
         if sq.transfers.push_within_capacity(transfer).is_err() {
-            // This cannot happen, because each transfer has at least one work request.
+            // The list `transfers` cannot be full, because each transfer has at least one work
+            // request.
             return Err(E2BIG);
         }
         if message.is_some() && offset != sq.head {
@@ -382,7 +383,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         sq.unfenced |= fence.is_none() && !regions.is_empty();
         let (numbers, send) = ((doorbell, sq.seq), (sge, flags));
         if let Err(error) = sq.chain.push(numbers, fence, regions, send) {
-            // The queue already counts the message as posted, so it cannot be used any more.
+            // The queue already counts the message as posted, so the queue cannot be used any more.
             sq.closed = true;
             return Err(error);
         }
@@ -422,7 +423,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { qp.submit(&mut sq.closed, &write.wr) }
     }
 
-    /// Posts a fence alone, as a signalled work request, if the queue pair has a fence.
+    /// Posts only a fence, as a signalled work request. Does nothing if the device needs no fence.
     fn post_retirement(self) -> Result {
         let Self {
             qp, sq: mut guard, ..
@@ -469,8 +470,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         sq.seq += 1;
         let seq = sq.seq;
         let mut first = ptr::null_mut();
-        // Work requests complete in order. So only the last invalidation is signalled: its
-        // completion proves that all have completed.
+        // Work requests complete in order. So only the last invalidation is signalled. Its
+        // completion proves that all invalidations have completed.
         let mut signalled = true;
         let inv_cqe = qp.send_cqes.get::<LOCAL_INV>();
         for region in regions.iter_mut().rev() {

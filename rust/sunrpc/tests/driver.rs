@@ -81,8 +81,9 @@ pub(super) enum Fate {
     NotConnected = 4,
     /// The driver ends the call with an error while the call is being sent.
     Refused = 5,
-    /// The call is sent, and another call waits for the send lock. The first call fails while the
-    /// same thread sends the other call, before the task of the first call can sleep.
+    /// The call is sent, and another call waits for the send lock. When the thread of the first
+    /// call sends the other call, the first call fails. So the first call fails before its task can
+    /// sleep.
     FailsAwake = 6,
     /// The call is sent, the driver remembers its xid, and its pages are lent.
     Lent = 7,
@@ -149,8 +150,8 @@ pub(super) fn calm() {
     linger(600_000);
 }
 
-/// Sets the time for which a call that ends waits until its memory is no longer lent, in
-/// milliseconds.
+/// Sets the maximum time in milliseconds for which a call that ends waits until its memory is no
+/// longer lent.
 pub(super) fn linger(ms: i32) {
     LINGER_MS.store(ms, Relaxed);
 }
@@ -160,7 +161,7 @@ pub(super) fn slots(count: u16) {
     SLOTS.store(count.into(), Relaxed);
 }
 
-/// Makes the driver fail once in this step.
+/// Makes the driver fail once in the step `step`.
 pub(super) fn fail(step: Step) {
     match step {
         Step::Limits => FAIL_LIMITS.store(1, Relaxed),
@@ -190,7 +191,7 @@ fn due(countdown: &Atomic<i32>) -> Result {
     }
 }
 
-/// A value that counts an existing object in a counter.
+/// A value that is counted as long as it exists. The value contains a reference to the counter.
 pub(super) struct Alive(&'static Atomic<i32>);
 
 impl Alive {
@@ -247,7 +248,7 @@ pub(super) struct Driver {
     lent: SpinLock<Option<Lent>>,
 }
 
-/// The pages of a call that are lent.
+/// The lent pages of a call.
 pub(super) struct Lent {
     _lease: Lease<Driver>,
     pages: KVec<*mut page>,
@@ -356,7 +357,7 @@ impl Transport for Driver {
         if FAIL_CONNECTS.load(Relaxed) > 0 {
             match FAIL_CONNECTS.fetch_sub(1, Relaxed) % 2 {
                 0 => lock.finish(Err(ECONNREFUSED)),
-                // The lock is dropped without a call of `finish`, which ends the attempt with
+                // The lock is dropped without a call of `finish`. This ends the attempt with
                 // `EAGAIN`.
                 _ => drop(lock),
             }

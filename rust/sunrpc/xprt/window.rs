@@ -22,8 +22,9 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: The transport's lock is held, which protects these fields.
         unsafe {
             (*xprt).cwnd = cwnd() as usize;
-            // The RPC client clears this flag only when a request returns its credit. If nothing is
-            // in flight, no credit is returned, and the next sender would wait for ever.
+            // The RPC client clears the flag `XPRT_CWND_WAIT` only when a request returns its
+            // credit. If nothing is in flight, no credit is returned, and the next sender would
+            // wait for ever.
             if (*xprt).cong < (*xprt).cwnd {
                 bindings::xprtrdma_xprt_clear_cwnd_wait(xprt);
             }

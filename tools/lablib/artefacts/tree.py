@@ -25,7 +25,7 @@ rm -rf "$2/root" "$2"/modules/*/build "$2"/modules/*/source
 
 @dataclasses.dataclass(frozen=True)
 class Tree:
-    """A tree with all required options."""
+    """A kernel source tree that has all required options."""
 
     directory: pathlib.Path
     release: str
@@ -42,8 +42,8 @@ class Tree:
 
 
 def is_named(spec):
-    """Returns whether `spec` is the path of a directory. Any other `spec` begins with a series of
-    kernels, such as 7.3."""
+    """Returns whether `spec` is the path of a directory. If not, `spec` begins with a kernel
+    version such as 7.3."""
     return bool(spec) and ("/" in spec or not re.match(r"\d", spec))
 
 
@@ -86,8 +86,8 @@ def client_options():
 
 
 def modules(root, tree):
-    """Returns the modules of the tree. After a new build of the tree, they are installed into the
-    cache again."""
+    """Returns the directory of the tree's modules. If the tree was built again, installs its
+    modules into the cache again."""
     def make(target):
         target.mkdir(parents=True)
         proc.run_logged(f"installing the modules of {tree.directory}",

@@ -28,7 +28,7 @@ from ..machine.session import Plan, Session
 RECORDS = {"intree": ("programs", "program-failures"),
            "ours": ("server-programs", "server-failures")}
 CLIENTS = ("intree", "ours")
-# The values in the record for the question whether a case also fails over TCP.
+# The record says whether a case also fails over TCP. These are the words of the record.
 TCP = {"yes": True, "no": False, "": None}
 # The number of runs with both clients if a case fails with ours only.
 RUNS = 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The common functions of the demonstrations in machines. The programs of the demonstrations are in
+"""Runs the demonstrations in virtual machines. The demonstration programs themselves are in
 selftests."""
 
 from ..base.ui import say

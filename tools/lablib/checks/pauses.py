@@ -55,8 +55,9 @@ def survive(spec, client, rounds, fault):
         found += more
         if problem:
             problems.append(problem)
-        # The run is not repeated with our client, because our client must survive each round. The
-        # run is also not repeated if no round succeeded, because the fault is then not the cause.
+        # Our client must survive each round, so the run is not repeated with our client. If no
+        # round succeeded, something other than the fault is the cause, so the run is not repeated
+        # either.
         if len(found) >= rounds or client == "ours" or not more:
             break
     return paused.row(found, datetime.date.today().isoformat(), release, client,

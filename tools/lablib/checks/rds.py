@@ -13,8 +13,9 @@ from ..machine.session import Plan, Session
 
 SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60,
            "debug-rds-faults": 40 * 60}
-# The tests for which only the client of the manual page uses our transport, and the tests for which
-# only the server of the manual page uses it. If both ends use our transport, all tests run.
+# `CLIENT` contains the tests that run if only the client of the manual page uses our transport.
+# `SERVER` contains the tests that run if only the server of the manual page uses our transport. If
+# both ends use our transport, all tests run.
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")

@@ -35,7 +35,7 @@ def script():
 
 
 class Probe:
-    """Runs bpftrace with count.bt while the context exists."""
+    """Runs bpftrace with count.bt during the body of the `with` statement."""
 
     def __enter__(self):
         # The output goes to a pipe. It must be line-buffered, because otherwise lines would arrive
@@ -63,8 +63,8 @@ class Probe:
 
 
 def measure(mount, probe, deep=False):
-    """Returns counts per RPC for every kind of operation. With `deep`, also measures many
-    operations at a time."""
+    """Returns counts per RPC for each operation with one call at a time. With `deep`, also returns
+    counts for many calls at a time."""
     result = {}
     with loads.Bed(mount) as bed:
         for load in bed.single() + (bed.deep() if deep else []):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures the counts of each client on the command line. Prints JSON on standard output.
+"""Counts events per RPC for each client that the command line names. Prints JSON on standard
+output.
 
     count_clients.py OPTIONS CLIENT...
 """

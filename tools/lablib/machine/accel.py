@@ -43,7 +43,7 @@ def choose(root, kernel):
 
 
 def probe(root, kernel):
-    """Returns whether the kernel boots with KVM until its first program runs, within some time."""
+    """Boots the kernel with KVM. Returns whether its first program starts before a time limit."""
     with tempfile.TemporaryDirectory(prefix="lab-kvm-") as directory:
         console = pathlib.Path(directory) / "console"
         argv = [kernel.arch.qemu, "-nodefaults", "-no-user-config", "-display", "none",

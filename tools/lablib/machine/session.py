@@ -198,7 +198,7 @@ class Session:
                 self.complaints.append(f"{machine.role}: cleaning up: {text.strip()}")
 
     def finish(self):
-        """Judges the machines and powers them off."""
+        """Collects the complaints about the machines, and powers the machines off."""
         try:
             with step("judging and powering off"):
                 with self.recorded():

@@ -69,7 +69,7 @@ proxy = load_proxy()
 
 
 def described(found):
-    """Returns a message in the form in which the byte vectors describe it."""
+    """Returns a message in the format in which vectors.json describes messages."""
     said = {"xid": found.xid, "vers": found.wire, "credit": found.credit}
     if found.kind == "RDMA_ERROR":
         name, *versions = found.error
@@ -109,8 +109,8 @@ class Codec(unittest.TestCase):
         self.assertEqual(lie, word(7, 1, message.GRANT, 0, REPLY, 0, 0, 0) + b"abcd")
 
     def test_words_keep_their_meaning_in_either_version(self):
-        """A row that changes the word of a chunk list changes the word of the same list in both
-        versions."""
+        """If a test row changes a word of a chunk list, it changes a word of the same list in both
+        versions of the protocol."""
         for wire in message.LAYOUTS:
             answer = Message(7, wire, payload=bytes(8))
             for number, name in ((4, "reads"), (5, "writes"), (6, "reply")):
@@ -277,7 +277,7 @@ def other_than(found, honest):
 
 class Rows(Case):
     def played(self, name, wire=2, call=None, reply=SMALL_REPLY):
-        """Runs a row of a table. Returns the messages that the responder has sent."""
+        """Runs the test row `name`. Returns the messages that the responder has sent."""
         self.client.sent.clear()
         self.proxy.do_arm(name)
         call = call or Message(7, wire, direction=CALL, payload=SMALL_CALL)
@@ -292,9 +292,8 @@ class Rows(Case):
         self.assertEqual(len(tables.ROWS), sum(map(len, tables.GROUPS)))
 
     def test_rows_of_both_versions_do_the_same_in_both(self):
-        """In both versions a row sends the same messages, except for the direction word and the
-        version number.
-        """
+        """A test row sends the same messages in both protocol versions, except for the direction
+        word and the version number."""
         compared = 0
         for one in (headers.COMPLETIONS + headers.FIXED_HEADER + chunks.CHUNK_LISTS
                     + chunks.PAYLOAD + reverse.REVERSE):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Both machines have the same cables, and commands reach the right end of the right cable."""
+"""Both machines have the same cables. A command for one end of a cable reaches exactly this end."""
 
 import types
 import unittest

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens to an established connection.
+//! Events of an established connection, and the actions that follow.
 
 use super::Machine;
 use crate::{

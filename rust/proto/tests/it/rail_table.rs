@@ -21,7 +21,8 @@ use xprtrdma_proto::{
     time::Time, //
 };
 
-// Rails: `off` is the default. Each form of a text selects exactly the rails that it names.
+// Rails: `off` is the default. A list of rails, in any of its forms, selects exactly the rails that
+// it names.
 #[test]
 fn a_list_admits_what_it_names() {
     let ends = [

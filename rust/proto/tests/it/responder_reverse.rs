@@ -150,7 +150,7 @@ fn a_call_has_no_chunks_and_asks_for_the_slots() {
     bytes.extend([0; 32]);
     let found = xprtrdma_proto::classify(&bytes, Version::V1, true);
     assert!(matches!(found, Inbound::ReverseCall(call) if call.payload.len() == 40));
-    // The Reply to this Call is one of the byte vectors.
+    // One of the byte vectors is a Reply to this Call.
     let answer = named("E16").bytes;
     let Arrival::ReverseReply(found) = sort(&answer, Spoken::One) else {
         panic!("no Reply");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A hostile peer, on devices with the limits of real adapters, which execute work requests late,
-//! early and twice.
+//! Tests with a hostile peer, on fake devices. These devices have the limits of real adapters, and
+//! execute work requests late, early and twice.
 //!
 //! The fake device counts a breach if memory is unmapped while a key gives access to it, and if a
 //! registration that is executed gives access to memory that was unmapped before.
 //!
-//! The tests show which work requests this crate posts and which reports it trusts. They do not
-//! test the client on such a device: that needs a server, which chooses xids and repeats calls. The
-//! tests do not show either what a real adapter does: the fake device only takes the adapter's
-//! limits.
+//! The tests show which work requests this crate posts and which reports this crate trusts. They do
+//! not test the client on such a device, because that needs a server, which chooses xids and
+//! repeats calls. They do not show what a real adapter does, because the fake device has only the
+//! limits of that adapter.
 
 use super::*;
 use crate::device::fence_registrations;
@@ -52,8 +52,8 @@ fn on(adapter: &Adapter, config: &QpConfig) -> Result<Pair> {
     Pair::create(config)?.connect()
 }
 
-/// Makes the peer send a message that repeats an offset. If `key` is not `None`, the message also
-/// invalidates that key.
+/// Makes the peer send a message whose data repeat the number `offset`. If `key` is not `None`, the
+/// message also invalidates that key.
 fn replies(pair: &Pair, offset: u64, key: Option<u32>) -> Test {
     let data = repeating(b"reply", offset)?;
     let told = Told::Message {
