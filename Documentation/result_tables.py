@@ -54,9 +54,9 @@ LINE = re.compile(r"""((?:^ *// .*\n)+)|"([A-Za-z][\w' ]*): """, re.MULTILINE)
 # Pattern of a parameter in the manual page, with its range and its text.
 PARAMETER = re.compile(r'^\.BR (\w+) " (\([^"]*\))"\n(.*?)(?=^\.TP|^\.SH)',
                        re.MULTILINE | re.DOTALL)
-# Pattern of the requirement numbers in a comment, which the pages leave out.
+# Pattern of requirement numbers. The pages leave these numbers out of a comment.
 IDS = re.compile(r" \((?:[A-Z]+\d?-\d+(?:, )?|ground rule \d+)+\)")
-# Where a test must notice a planted fault: text for each flag of a fault.
+# A text for each flag of a planted fault. The text says where a test must notice the fault.
 WHERE = {"suites": "KUnit", "debug": "debug kernel", "full": "full size", "host": "on the host",
          "rails": "two cables"}
 

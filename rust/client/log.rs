@@ -159,7 +159,7 @@ impl Display for Over<'_> {
     }
 }
 
-/// An entry of the list of local ends, as the administrator wrote it.
+/// An entry of the setting `rails` (an address or a device), as the administrator wrote it.
 pub(crate) struct Entry(pub(crate) Pick);
 
 impl Display for Entry {

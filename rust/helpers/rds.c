@@ -279,7 +279,7 @@ static void copy_rows(struct socket *sock, unsigned int len,
 			continue;
 		/*
 		 * Every connection is counted, so that the caller learns the
-		 * size.
+		 * size of the whole list.
 		 */
 		lens->nr++;
 		if (len < lens->each)

@@ -233,7 +233,7 @@ impl Rds {
         let device = match number.and_then(|number| table.numbered(number)) {
             Some(device) => device,
             None => {
-                // `Self::device` takes the lock of the table itself.
+                // `Self::device` takes the lock of the table, so the lock is released here.
                 drop(table);
                 let device = self.device(local())?;
                 table = self.table.lock();
@@ -249,7 +249,7 @@ impl Rds {
         drop(table);
         let slot = opened?;
         Event::RegionMade.count();
-        // From now on, dropping the [`Region`] removes its slot from the table.
+        // From now on, dropping the [`Region`] removes the slot of the region from the table.
         let key = slot.key();
         let driver = self.clone();
         Ok((KBox::new(Region { slot, driver }, GFP_KERNEL)?, key))

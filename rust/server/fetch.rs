@@ -56,7 +56,8 @@ pub(crate) enum Stage {
     /// The call was admitted. When its Reads have completed, the message of the call must be
     /// assembled and checked.
     Admitted(Parked<Admitted>),
-    /// The Reads fetch a single chunk, which is inserted into a message that was checked.
+    /// The Reads fetch a single chunk. The chunk is inserted into the received message, which has
+    /// already been checked.
     Split {
         parked: Parked<Ready>,
         /// Offset in the received message at which the RPC message begins.

@@ -191,7 +191,7 @@ impl Outbox {
             unsent,
         })?;
         // Space may have become free before the response was stored. In that case perhaps no later
-        // completion posts the response, so this thread tries to post it.
+        // completion posts the response. So this thread tries to post the response.
         self.pump(qp).map(|_| ())
     }
 }

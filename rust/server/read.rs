@@ -140,7 +140,8 @@ impl<H: QpHandler> Reads<H> {
         })
     }
 
-    /// Counts pages for a call without Reads. Returns `None` if the call must wait.
+    /// Counts the pages of a call without Reads towards the memory limits. Returns `None` if the
+    /// call must wait.
     pub(crate) fn take(&self, pages: u32) -> Option<Counted> {
         let mut queues = self.queues.lock();
         match queues.waiting.is_empty() {

@@ -58,7 +58,7 @@ class Watch:
             self.waiting = max(self.waiting, numbers["sending_q_len"]
                                + numbers["backlog_q_len"])
             # The window may become smaller than the number of requests in flight. Therefore the
-            # test compares with the largest window that was seen.
+            # test compares this number with the largest window that was seen.
             check(self.most <= self.window,
                   f"{self.most} requests in flight, at most {self.window} granted")
 

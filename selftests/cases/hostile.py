@@ -209,15 +209,15 @@ def a_server_that_guesses_is_not_believed(t):
     stage.undisturbed()
 
 
-# covers: V1-108, MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108: A transfer that fails brings
-# no reply. The client repeats the call, and the data are right.
+# covers: V1-108, MAL-100, MAL-101, MAL-102, MAL-105, MAL-107, MAL-108: After a transfer that
+# failed, the client gets no reply. The client repeats the call, and the data are right.
 @case(versions=(), clients=("ours",), seconds=60)
 def access_to_memory_is_refused(t):
     Stage(t).play_all(access.ACCESS)
 
 
 # covers: MAL-103, MAL-108, MAL-150: If the server writes data but sends no reply, the client must
-# not use the data. After a reply, the client must have the data.
+# not use the data. If the server sends a reply, the client must have received the data.
 # covers: MAL-002: A Receive that is flushed when the connection ends is not taken for a message.
 @case(versions=(), clients=("ours",), seconds=60)
 def connections_end_at_every_point(t):
@@ -258,9 +258,9 @@ def handed_over(events):
 # covers: MAL-132
 # covers: BC-19, BC-27, BC-04, BC-03, V1-014: The connection ends while the client executes
 # callbacks. The server sends the same callbacks again on the next connection. The client answers
-# each of them once, as the session has already seen it. The credits for calls start again at one,
-# and callbacks grant none. The client drops the answers for the old connection. No other call gets
-# an error because of that.
+# each of them once. The NFS session recognizes that they are repeated. The credits for calls start
+# again at one, and callbacks grant no credits. The client drops the answers for the old connection.
+# No call gets an error.
 @case(versions=("4.2",), clients=("ours",), seconds=60)
 def callbacks_come_again_after_a_reconnect(t):
     stage = Stage(t, t.version)

@@ -161,7 +161,7 @@ def namespaces_have_texts_of_their_own(t):
 
 
 def asked(*groups):
-    """Returns exit status and output of the command."""
+    """Returns the exit status and the output of `COMMAND`."""
     done = subprocess.run([COMMAND, *groups], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=ENV.patience(60), check=False)
     return done.returncode, done.stdout

@@ -368,8 +368,8 @@ def no_version_in_common(t):
         refused(peer, TWO, row.name)
 
 
-# For each answer to the probe: the number of connections until the mount works, and what the client
-# then knows about the server.
+# A dictionary from each answer to the probe to two values: the number of connections until the
+# mount works, and what the client then knows about the server.
 ODD_ANSWERS = {
     "probe refused in version one": (1, "refused"),
     "probe refused in version two": (1, "refused"),

@@ -73,7 +73,7 @@ def is_even():
 
 
 def standing():
-    """Returns the state of each rail, by its device."""
+    """Returns a dictionary from the device of each rail to the state of the rail."""
     return {device: word for _, device, _, word, _ in RAIL.findall("\n".join(states()))}
 
 

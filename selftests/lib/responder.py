@@ -271,7 +271,8 @@ class Stage:
 
     def settle(self, before, wanted):
         """Waits until the expected counters have changed, or until a time limit is over. Returns
-        the number of calls to which the row was not applied, and the log of the responder.
+        the number of calls that were left without the misbehaviour of the row, and the log of the
+        responder.
 
         The wait is needed, because a message for which no call waits may arrive after the tested
         call has ended.
@@ -287,7 +288,7 @@ class Stage:
             return all(sum(now[n] - before[n] for n in names) >= least
                        for names, (least, _) in wanted.counters)
 
-        # If counters have not moved within the time limit, the caller reports that.
+        # If counters have not changed within the time limit, the caller reports an error.
         with contextlib.suppress(wait.Timeout):
             wait.until(moved, ENV.patience(1), "counters")
         return left, log

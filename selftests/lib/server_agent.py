@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The helper in the server machine, which accesses files locally and not over NFS.
+"""A helper program in the server machine. The helper accesses files locally and not over NFS.
 
 The text of this file is sent to the server machine, where Python runs it. The helper reads one JSON
 request per line, and writes one JSON answer per line.

@@ -158,13 +158,13 @@ impl Pools {
         Ok(())
     }
 
-    /// Returns true if the pools contain all needed regions. Also returns true if the attempt to
-    /// take them would report a lack of memory: see [`RegionPool::has`].
+    /// Returns true if the pools contain all needed regions. Also returns true if taking the
+    /// regions would report a lack of memory: see [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());
         }
-        // Every pool is asked, because each call of `has` also requests a wake-up.
+        // `has` is called for every pool, because each call also requests a wake-up.
         needed
             .each()
             .into_iter()

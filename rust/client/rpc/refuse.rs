@@ -21,8 +21,8 @@ use xprtrdma_sunrpc::{
 /// Fails a call that cannot be sent over RDMA (V1-097).
 pub(super) fn refuse(counters: &Counters, call: &Call<'_, Rdma>, error: xprtrdma_proto::Error) {
     report(counters, call, error);
-    // No memory of the call was mapped, so the driver borrows no memory of the call, and `fail`
-    // succeeds.
+    // No memory of the call was mapped. So the driver borrows no memory of the call, and `fail`
+    // cannot return an error.
     let _ = call.fail(Error::from_errno(error.to_errno()));
 }
 

@@ -241,7 +241,7 @@ pub enum Event {
     Seen(Epoch, Seen),
     /// All work requests of this epoch are drained, and the server can no longer reach the memory.
     TornDown(Epoch),
-    /// Everything must end; no further attempt will start.
+    /// The connection or the attempt must end. No further attempt will start.
     Shutdown,
 }
 

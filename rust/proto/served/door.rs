@@ -6,8 +6,8 @@
 //! A connection costs memory before anything is known about the client. If a limit is reached, the
 //! server closes the newest idle connection. The server never closes a connection with Calls in
 //! progress. Clients that flood the server with connections lose their own connections: a
-//! connection is closed only for a client address that has fewer connections than the address of
-//! the closed one.
+//! connection is closed only for a client address that has fewer connections than the client
+//! address of the closed connection.
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

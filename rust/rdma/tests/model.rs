@@ -69,7 +69,7 @@ use xprtrdma_bindings as bindings;
 
 /// Number of regions in a sequence.
 const REGIONS: usize = 5;
-/// Number of sequences. `STEPS` is the maximum number of steps in a sequence.
+/// Number of random sequences of operations. `STEPS` is the maximum number of steps in a sequence.
 const LIVES: u64 = 40;
 const STEPS: usize = 60;
 
@@ -224,8 +224,8 @@ struct Seat {
     state: State,
     idle: Option<(IdleMr, Lent)>,
     mapped: Option<ExposedMr<Lent>>,
-    /// The window and the access with which the region was last exposed. `group` is the token of
-    /// the group with which the region is being invalidated.
+    /// The address window and the access with which the region was last exposed. `group` is the
+    /// token of the group with which the region is being invalidated.
     window: Option<(Window, Access)>,
     group: u64,
     given_back: Arc<Atomic<u32>>,
@@ -586,8 +586,8 @@ impl Life {
 
     fn check(&mut self) -> Test {
         if !self.broken {
-            // This message is handled after all earlier completions. So afterwards these
-            // completions are handled.
+            // This message is handled after all earlier completions. So the test waits here for all
+            // of them.
             self.message(None, 0)?;
         }
         let mut held = self.holder.regions.lock();

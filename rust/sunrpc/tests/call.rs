@@ -219,7 +219,7 @@ mod suite {
         // The memory of a slot consists of a buffer for the call, a buffer for the reply, and two
         // pages. The head and the tail of a reply meet at the border between the two pages.
         ensure!(each >= 512 + 512 + 2 * PAGE_SIZE);
-        // Trimming frees nothing while no slot is idle.
+        // `trim_slots` frees nothing while no slot is idle.
         client.xprt().trim_slots();
         client.xprt().trim_slots();
         ensure_eq!(client.xprt().buffered(), all);

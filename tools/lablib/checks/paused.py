@@ -26,8 +26,8 @@ FAULTS = {"cable": "the client's end of a cable out for 10 s, then a new RDMA de
 
 
 def row(found, date, kernel, client, fault):
-    """Makes a row of the record from the pauses that the program has written. None means a pause
-    that did not end."""
+    """Makes a row of the results file from the pauses that the program has reported. None stands
+    for a pause that did not end."""
     some = [pause for pause in found if pause is not None]
     return {"date": date, "kernel": kernel, "client": client, "fault": fault,
             "what": FAULTS[fault],
@@ -54,7 +54,7 @@ def cells(row):
 
 
 def text(found):
-    """Returns a run as text for the terminal."""
+    """Returns the results of a run as text for the terminal."""
     return "\n".join(", ".join(f"{name}: {cell}"
                                for name, cell in zip(HEAD, cells(row), strict=True))
                      for row in found)

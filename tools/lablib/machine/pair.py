@@ -49,8 +49,8 @@ def environment(provider, rails):
 
 
 def new_results():
-    """Creates a results directory. Deletes the older results directories, except the newest
-    ones."""
+    """Creates a results directory. Keeps the newest of the older results directories, and deletes
+    the others."""
     RUNS.mkdir(parents=True, exist_ok=True)
     for old in sorted(p for p in RUNS.iterdir() if p.is_dir())[:-KEEP_RUNS]:
         shutil.rmtree(old, ignore_errors=True)

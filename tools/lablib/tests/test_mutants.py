@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests that each planted fault in the table fits the source, and that the tests exist which must
-notice the fault."""
+"""Tests that each planted fault in the table fits the source, and that the tests of each fault
+exist."""
 
 import os
 import re

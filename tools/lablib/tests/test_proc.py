@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Work runs with low priority as long as no process waits for its result. A signal ends the low
-priority.
+"""Tests that children run with low priority until a signal says that a process waits for the
+result.
 """
 
 import os

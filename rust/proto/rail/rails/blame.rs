@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Conclusions about rails from attempts, connections and ports, and whether a rail was at fault.
+//! Updates the states of rails after events of attempts, connections and ports. Decides whether a
+//! rail was at fault.
 //!
 //! A rail (a pair of a local and a server address) is at fault if it fails while other rails work.
 //! If a server restarts or loses power, or if this host is paused, all rails fail, one after the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scripts for connection attempts: steps, failures, limits, back-off, versions.
+//! Tests of connection attempts: steps, failures, time limits, back-off and versions.
 
 use crate::rig::{
     Rig,
@@ -99,8 +99,8 @@ fn the_numbers_of_attempts_begin_anew_without_that_of_no_connection() {
 #[test]
 fn every_failure_releases_everything_and_then_reports() {
     use CmEvent as Cm;
-    // Columns: the report of the connection manager, the reason of the failure, the errno if a
-    // first mount makes the attempt, and the errno otherwise.
+    // Columns: the report of the connection manager, the reason of the failure, the errno if the
+    // attempt is made for a first mount, and the errno otherwise.
     for (event, reason, first, later) in [
         (
             Cm::AddrError(AddrFault::NoDevice),
@@ -649,8 +649,8 @@ fn the_version_is_settled_before_the_connection_is_used() {
 type End = fn(&mut Rig) -> Vec<Action>;
 
 // A peer that is silent, closes the connection, or answers with an error other than ERR_VERS may be
-// unable to handle version 2. The attempt that sent the probe continues with version 1: a mount
-// does not fail because version 2 is preferred.
+// unable to handle version 2. The attempt that sent the probe continues with version 1: a
+// preference for version 2 must not make a mount fail.
 #[test]
 fn an_attempt_whose_probe_is_not_answered_goes_on_with_version_1() {
     let ends: [(End, bool); 6] = [
@@ -913,7 +913,7 @@ fn check_failure(
         rig.reach(stage);
         let epoch = rig.epoch();
         assert_eq!(rig.event(event(epoch)), [Action::TearDown { epoch }]);
-        // The RPC layer is not told that the attempt failed before all resources are released.
+        // The RPC layer learns of the failed attempt only when all resources are released.
         assert_eq!(rig.conn.phase(), Phase::Closing);
         let error = reason.error(!mounted);
         assert_eq!(
