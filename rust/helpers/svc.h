@@ -14,10 +14,16 @@ extern struct svc_xprt_class svcrdma_class;
 extern struct xprt_class svcrdma_reverse_class;
 extern const struct rpc_timeout svcrdma_reverse_timeout;
 
-/* If svcrdma_set_reverse_peer() fails, svcrdma_free_reverse() may still be called. */
+/*
+ * If svcrdma_set_reverse_peer() fails, svcrdma_free_reverse() may still be
+ * called.
+ */
 int svcrdma_set_reverse_peer(struct rpc_xprt *xprt, const struct sockaddr *peer);
 void svcrdma_free_reverse(struct rpc_xprt *xprt);
-/* Only the destroy operation calls this, with the lock held. */
+/*
+ * Only the destroy operation calls svcrdma_unlock_reverse(), with the lock
+ * held.
+ */
 void svcrdma_unlock_reverse(struct rpc_xprt *xprt);
 void svcrdma_refuse_to_connect(struct rpc_xprt *xprt);
 /*
@@ -28,7 +34,10 @@ bool svcrdma_is_connection(struct svc_xprt *xprt);
 
 void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag);
 void svcrdma_clear_flag(struct svc_xprt *xprt, unsigned int flag);
-/* svcrdma_set_local() and svcrdma_set_remote() set an IPv4 or IPv6 address of the transport. */
+/*
+ * svcrdma_set_local() and svcrdma_set_remote() set an IPv4 or IPv6 address of
+ * the transport.
+ */
 void svcrdma_set_local(struct svc_xprt *xprt, const struct sockaddr *local);
 void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote);
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt);
@@ -57,7 +66,10 @@ enum svcrdma_counter {
 void svcrdma_count(enum svcrdma_counter counter, unsigned long more);
 void svcrdma_set_size(enum svcrdma_size which, unsigned int size);
 unsigned int svcrdma_get_size(enum svcrdma_size which);
-/* Registers nothing without memory, or if another module has sysctls with these names. */
+/*
+ * Registers nothing without memory, or if another module has sysctls with these
+ * names.
+ */
 void svcrdma_register_sysctls(void);
 void svcrdma_unregister_sysctls(void);
 

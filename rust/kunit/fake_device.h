@@ -106,9 +106,10 @@ u32 fake_breaches(void);
 u32 fake_completions(void);
 
 /*
- * Resets the device before each test: it gets its own limits, and none for the
- * entries of a list. It has bounce buffers if the module parameter "bounce" is
- * set and the kernel forces bounce buffers on all devices.
+ * Resets the device before each test. The device then has its own limits, and
+ * no limit on the length of a list entry. It has bounce buffers if the module
+ * parameter "bounce" is set and the kernel forces bounce buffers on all
+ * devices.
  */
 void fake_begin(void);
 /* Sets the DMA layer's maximum length of a list entry, in bytes. */

@@ -151,8 +151,8 @@ impl Handler {
                 let bytes = fragment
                     .first_chunk::<HEADER_BYTES>()
                     .ok_or_else(protocol_error)?;
-                // RDS drops a repeated message. So RDS does not answer a repeated ping, and the
-                // ping does not count.
+                // RDS drops a repeated message, so it does not answer a repeated ping. A repeated
+                // ping does not use up the limit on pings.
                 let repeated =
                     header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
                 let may_go = || self.with_link(Link::ping) != Some(false);

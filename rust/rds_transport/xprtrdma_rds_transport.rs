@@ -79,7 +79,8 @@ struct RdsRdma {
     _v4: Doorway,
     _v6: Option<Doorway>,
     _registration: Arc<Registration<Rds>>,
-    // The devices are dropped after the registration, when no connection exists any more.
+    // The devices are dropped after the registration of the transport. At that time no connection
+    // exists any more.
     _devices: Devices,
 }
 

@@ -109,7 +109,8 @@ impl<'a, T: Transport> Call<'a, T> {
     /// again later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
-        // With patch 0005, the RPC client calls `reclaim_request` before it frees the call's pages.
+        // With patch 0005 of `Documentation/upstream`, the RPC client calls `reclaim_request`
+        // before it frees the call's pages.
         if message == Message::Call && !cfg!(xprtrdma_upstream) {
             // SAFETY: The request is being sent, so its task does not encode it at the same time.
             let release = unsafe { (*self.rqst()).rq_release_snd_buf };

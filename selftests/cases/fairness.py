@@ -15,8 +15,8 @@ from lib.workers import Crew, Worker
 
 KIB, MIB = 1 << 10, 1 << 20
 WORD = struct.Struct("=Q")
-# The three constants are the number of processes of each client, the number of rounds of a
-# measurement, and the length in seconds of each half of a round.
+# `PROCESSES` is the number of processes of each client. `TURNS` is the number of rounds of a
+# measurement. `SECONDS` is the length of each half of a round.
 PROCESSES, TURNS, SECONDS = 4, 2, 1
 # Minimum share of a client. The share is the client's call rate while another client is active,
 # divided by half of the rate that the client reaches alone.

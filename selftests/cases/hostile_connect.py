@@ -193,7 +193,7 @@ def timers_of_calls_leave_an_attempt_alone(t):
     stage.responder.call("arm", "never answered")
     caller = stage.caller()
     wait.until(lambda: stage.responder.call("log")[0] == 0, ENV.patience(10), "the call is held")
-    # The pause is longer than the time after which the call's timer expires.
+    # The pause of `LATE_SECONDS` is longer than the time after which the call's timer expires.
     stage.responder.call("plan", [{"late": LATE_SECONDS}])
     clock = wait.Clock()
     stage.disconnect()
@@ -289,8 +289,8 @@ def the_credit_of_a_call_encoded_anew(t):
 
 
 # covers: V1-103, V1-105: A connection fails while the task that holds the send lock is stopped, so
-# that the RPC client cannot close it. The memory of its calls is still taken back, because tasks
-# wait for it.
+# that the RPC client cannot close the connection. The server still loses access to the memory of
+# the calls, because tasks wait for this memory.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def memory_comes_back_though_nobody_can_close_the_connection(t):
     stage = Stage(t)

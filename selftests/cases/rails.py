@@ -17,10 +17,10 @@ from lib.workers import Crew, Worker
 
 STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
-# Times in seconds. The first constant is the maximum time until connections leave a rail after a
-# port event. The second is the maximum time until connections leave a rail after packets stop
-# arriving. The third is for a rail that works again while no other rail is live: the longest pause
-# between two attempts to connect over this rail.
+# Times in seconds. `AT_ONCE` is the maximum time until connections leave a rail after a port event.
+# `NOTICED` is the maximum time until connections leave a rail after packets stop arriving. `TRIED`
+# is for a rail that works again while no other rail is live: the longest pause between two attempts
+# to connect over this rail.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
 # Maximum number of seconds for a rail check, including the time until the check begins.
 PROBED = 12
@@ -36,10 +36,10 @@ NUMBERS = (1, 4, 16)
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
-# The first number is the time in seconds for which a call may wait because its connection is about
-# to move to another rail. The second is the number of calls that may wait for this reason while the
-# connection cannot move. The third is the time in seconds over which these calls are counted. One
-# more call may be slow for another reason.
+# `CLOSING` is the time in seconds for which a call may wait because its connection is about to move
+# to another rail. `LATE` is the number of calls that may wait for this reason while the connection
+# cannot move. `SLOW` is the time in seconds over which these calls are counted. One more call may
+# be slow for another reason.
 CLOSING, LATE, SLOW = 2, 2, 15
 # The kinds of clients that run these cases. With only one cable the list is empty, so the cases are
 # left out.
@@ -326,7 +326,7 @@ def callbacks_go_on_after_a_move(t):
     with rails.device_gone(t.server, number):
         wait.until(lambda: moved(number), ENV.patience(20), "the rail is left")
         recalled(1)
-    # A working connection moves if its rail is removed from the list.
+    # A working connection moves if its rail is removed from the list of rails.
     rails.set_up(rails.DEVICES[number])
     wait.until(lambda: moved(1 - number), ENV.patience(30), "the other rail is left")
     recalled(2)

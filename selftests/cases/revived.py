@@ -51,8 +51,8 @@ def hold_acknowledgements():
 
 
 # covers: V1-103, V1-105: A device may make a key valid again after the key's call has ended. An
-# access with this key then fails and does not reach the memory. The debug kernel has no packet
-# filter.
+# access with this key then fails and does not reach the memory. The case needs a packet filter, so
+# it does not run with the debug kernel.
 @case(versions=(), clients=("ours",), stock_only=True, loaded=False, provider="rxe", seconds=40)
 def a_key_that_lives_again_reaches_nothing(t):
     module.insmod()

@@ -17,7 +17,7 @@ from lib.served import counters, ends
 
 CLIENTS = "ours", "intree"
 # A program that prepares failures of allocations, but causes none. Only allocations of the server's
-# module can fail, with two exceptions, which never fail. Messages of the connection manager do not
+# module can fail. Two kinds of allocations never fail. Messages of the connection manager do not
 # fail: without memory the connection manager never sends its DREQ, so a client would not learn that
 # its connection has ended. Pages of slabs do not fail, because the module shares the slabs with
 # other modules.
@@ -38,8 +38,8 @@ UNANSWERED, LEFT = "an answer could not be sent", "the client disconnected"
 # Time limit for an answer, in seconds. On the debug kernel it is 45 seconds, which is less than the
 # time for which a client may be silent.
 SECONDS = 5
-# Numbers of allocations. The first is larger than the number that one call makes. The second is
-# larger than the number that one accepted connection makes.
+# `OF_CALL` exceeds the number of allocations that one call makes. `OF_ACCEPT` exceeds the number of
+# allocations that one accepted connection makes.
 OF_CALL, OF_ACCEPT = 16, 64
 # `INTERVALS` contains values of n: every nth allocation fails. `CALLS` is the number of calls that
 # are sent for each n.

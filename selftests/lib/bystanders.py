@@ -192,7 +192,7 @@ def life(number):
 
 def live(_, there, number, port):
     """Mounts, writes a file, and unmounts."""
-    # Only one address leads to the responder, so the address family is fixed.
+    # The responder has only one address, so the address family is fixed.
     netids = ("rdma", "rdma6") if port == PORT else ("rdma",)
     mount = mounts.Mount(PARALLEL_VERSIONS[number % len(PARALLEL_VERSIONS)], "nosharecache",
                          ENV.disk, netid=netids[number // 4 % len(netids)], port=port)

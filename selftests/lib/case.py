@@ -126,7 +126,7 @@ class Context:
         return Directory(f"{mount.where}/{name}", there)
 
     def another_server(self):
-        """Returns a second helper process in the server, for actions that block there."""
+        """Returns a second helper process in the server, for commands that take long there."""
         helper = server.Server()
         self.defer(helper.close)
         return helper

@@ -66,6 +66,7 @@ def shown(t):
 
 
 def used_kib(t):
-    """Returns the memory in use, in KiB, without what the server's kernel could reclaim."""
+    """Returns the server's memory in use, in KiB. Memory that the kernel could reclaim is not
+    included."""
     used, at_hand = map(int, t.server.run("sh", "-c", USED).split())
     return used - at_hand

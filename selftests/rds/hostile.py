@@ -333,8 +333,8 @@ def repeated_pings(judge, tos):
 
 
 def invalidation(judge, tos):
-    """Invalidates a region that was not offered to this peer. Returns whether that ends the
-    connection, and what is delivered."""
+    """Sends a message that invalidates a region of another peer. Returns whether the connection
+    ends, and the messages that the program "victim" receives."""
     there = judge.t.b
     there.open("owner", judge.t.b_addr, 0, transport=TRANS_IB)
     there.buffer("kept", FRAGMENT)

@@ -19,7 +19,8 @@ use xprtrdma_rdma::events::{
 };
 use xprtrdma_sunrpc::xprt::BackRef;
 
-/// Receives a device's events on behalf of one attempt and its connection.
+/// Receives a device's events for one connection, and for the attempt that establishes the
+/// connection.
 pub(super) struct PortListener {
     pub(super) link: Arc<Link>,
     pub(super) xprt: BackRef<Rdma>,

@@ -190,7 +190,7 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
             }
         }
     }
-    // The slot keeps the list's allocation for its next call.
+    // The slot keeps the memory of the list for the slot's next call.
     call.slot().driver_data().state.lock().regions = regions;
 }
 

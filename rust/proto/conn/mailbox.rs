@@ -10,8 +10,8 @@ use super::{
 };
 use crate::time::Time;
 
-/// Maximum number of events that can wait for the worker. An attempt causes fewer events, so an
-/// event that does not fit can be dropped.
+/// Maximum number of events that can wait for the worker. An attempt to connect causes fewer
+/// events, so an event that does not fit can be dropped.
 const ROOM: usize = 16;
 
 /// Maximum number of actions that one call of a [`Mailbox`] method returns.
@@ -20,7 +20,7 @@ const ACTIONS: usize = 4;
 /// The actions to perform, in this order.
 pub type Actions = [Option<Action>; ACTIONS];
 
-/// The connection's state machine, and the mailbox of the worker that makes an attempt.
+/// The connection's state machine, and the mailbox of the worker that establishes a connection.
 ///
 /// One lock of the driver protects both. An event either waits for the worker, or goes to the state
 /// machine at once. In the second case the sender of the event takes the actions under the same

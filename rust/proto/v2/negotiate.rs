@@ -125,7 +125,7 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Negotiator {
     policy: VersionPolicy,
-    /// Whether the probe waits for its answer.
+    /// Whether a probe was sent and has not been answered yet.
     probing: bool,
     known: Known,
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Test programs of other projects that run on the mount, and how they are built and run."""
+"""Test programs of other projects that run on an NFS mount, and how they are built and run."""
 
 import dataclasses
 import re
@@ -109,7 +109,7 @@ class Program:
     files: object = None         # function that makes files for /results
     line: object = None          # pattern of a case's verdict; None: the exit status is the verdict
     group: object = None         # pattern of the heading of a group of cases
-    # number of groups that must begin with each heading
+    # maps the beginning of a heading to the number of groups whose headings must begin with it
     groups: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -118,9 +118,9 @@ class Program:
 
     def script(self, carrier):
         """Returns the script for the client machine, over rdma or tcp."""
-        # This limit is much longer than needed, because the clock of a virtual machine can be
-        # wrong. On a busy host such a clock was once more than three times too fast. A program that
-        # hangs is ended by a limit on the host.
+        # This time limit inside the virtual machine is much longer than needed, because the
+        # machine's clock can be wrong. On a busy host such a clock was once more than three times
+        # too fast. A limit on the host ends a program that hangs.
         limit = 5 * self.seconds
         if self.command:
             return MOUNTED.format(limit=limit, command=self.command, place=PLACE,

@@ -50,7 +50,7 @@ class Load:
 
     name: str
     count: int                  # number of operations for a precise measurement
-    # function that makes a number of operations and returns the nanoseconds
+    # function that makes a number of operations and returns the elapsed nanoseconds
     run: typing.Callable
     before: typing.Callable = lambda count: None  # function that prepares what the loop needs
     after: typing.Callable = lambda count: None
@@ -165,7 +165,7 @@ class Bed:
                     lambda _: drop_caches())
 
     def buffered(self, count, write):
-        """Reads or writes one MiB after the other through the page cache."""
+        """Reads or writes a file through the page cache, 1 MiB at a time."""
         def run(number):
             fd = os.open(self.paths[0], os.O_RDWR)
             try:

@@ -171,7 +171,8 @@ fn each_call_is_answered_in_its_own_version() {
         let Arrival::Call(found) = sort(&bytes, Spoken::Both) else {
             panic!("no Call");
         };
-        // The message waits until its RDMA Reads have completed, and is then processed further.
+        // The processing of the message stops until its RDMA Reads have completed, and then
+        // continues.
         let parked = found.admit(&TERMS).unwrap().park();
         let parked = parked.resume(&bytes).unwrap().fetched(&[]).unwrap().park();
         let ready = parked.resume(&bytes).unwrap();

@@ -122,7 +122,8 @@ fn private_data_is_found_wherever_it_is_or_counts_as_absent() {
     assert!(!accepted(&OWN, &reserved).thresholds.remote_invalidation);
 }
 
-// Receives are as large as the client's messages, between two limits.
+// The server's Receives are as large as the client's messages, but not smaller than a minimum and
+// not larger than a maximum.
 #[test]
 fn a_client_of_longer_messages_gets_larger_receives() {
     let own = Own {
@@ -173,7 +174,7 @@ fn both_ends_agree_on_the_sizes_whatever_they_announce() {
             assert!(server.send_size <= 4096);
             let requester = Thresholds::negotiate(Version::V1, &client, Some(&server));
             // The server can receive the messages that the client sends, and the client can receive
-            // those of the server.
+            // the messages that the server sends.
             assert!(requester.call <= accepted.thresholds.call);
             assert!(accepted.thresholds.call <= ours.max(1024));
             assert_eq!(requester.reply, accepted.thresholds.reply);
@@ -285,7 +286,7 @@ fn at(seconds: u64) -> Time {
     Time::from_millis(1000 * seconds)
 }
 
-/// Calls `tick` for every five seconds of simulated time. Returns the requested actions with their
+/// Calls `tick` every five seconds of simulated time. Returns the requested actions with their
 /// times.
 fn ticked(life: &mut Life, from: u64, to: u64) -> Vec<(u64, Act)> {
     (from..=to)
@@ -575,8 +576,8 @@ fn a_send_queue_takes_the_longest_transfer() {
         for elements in [0, 1, 2, 6, 13, 30, 32] {
             for segments in [0, 1, 128] {
                 let most = sends(pages, elements, segments, 0);
-                // In the worst case each segment begins another work request, and the previous one
-                // is not full.
+                // In the worst case each segment begins another work request, and the previous work
+                // request is not full.
                 let rest = u64::from(elements.max(1)) - 1;
                 let cut = u64::from(pages) + u64::from(segments) * (rest + 1);
                 let wanted = cut / (rest + 1) + 1;
@@ -589,7 +590,8 @@ fn a_send_queue_takes_the_longest_transfer() {
     // elements, and 510 if it can have one element.
     assert_eq!(sends(258, 32, 80, 0), 126);
     assert_eq!(sends(258, 1, 80, 0), 510);
-    // Reads into registered regions need, for each region, one registration and at least one Read.
+    // RDMA Reads into registered regions need one registration and at least one RDMA Read for each
+    // region.
     for (elements, regions) in [(1, 2), (32, 2), (32, 33), (32, 258)] {
         let most = longest(sends(258, elements, 128, regions));
         assert!(most >= 258_u32.div_ceil(elements) + 128);
