@@ -161,15 +161,16 @@ pub(crate) struct Link {
     outage: SpinLock<Outage>,
     #[pin]
     connect: Work<Link, CONNECT>,
-    /// Checks the present connection periodically. Cancelled before the connection ends.
+    /// Checks the present connection periodically. This work item is cancelled before the
+    /// connection ends.
     #[pin]
     keepalive: DelayedWork<Link, KEEPALIVE_WORK>,
-    /// Reports the time to the connection's state machine while the peer may be out of reach.
-    /// Cancelled before the connection ends.
+    /// Reports the time to the connection's state machine while the peer may be out of reach. This
+    /// work item is cancelled before the connection ends.
     #[pin]
     suspicion: DelayedWork<Link, SUSPICION_WORK>,
-    /// Posts a keepalive probe to a peer that may be out of reach. Cancelled before the connection
-    /// ends.
+    /// Posts a keepalive probe to a peer that may be out of reach. This work item is cancelled
+    /// before the connection ends.
     #[pin]
     probe: DelayedWork<Link, PROBE_WORK>,
 }

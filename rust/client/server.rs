@@ -54,10 +54,11 @@ pub(crate) struct Shared {
     rails: SpinLock<KBox<Rails>>,
     /// Time (in milliseconds) at which the rails were last enumerated; zero before the first time.
     looked: Atomic<u64>,
-    /// The number of changes of the tables at the time when the rails were last enumerated.
+    /// The number of changes of the administrator's tables at the time when the rails were last
+    /// enumerated.
     tables: Atomic<u32>,
-    /// One plus the number of changes of the tables at the time when missing entries were last
-    /// logged.
+    /// The number of changes of the administrator's tables at the time when missing entries were
+    /// last logged, plus one.
     told: Atomic<u32>,
     /// Number of rails that were left out because the list of rails is full.
     left_out: Atomic<u32>,
@@ -96,9 +97,9 @@ impl Shared {
     }
 
     /// Returns whether the rails must be enumerated again. Returns true if the rails were last
-    /// enumerated at least `age` ago, or if the tables have changed since then. `changes` counts
-    /// the changes of the tables. `Relaxed` is enough, because it does no harm if two callers both
-    /// receive true.
+    /// enumerated at least `age` ago, or if the administrator's tables have changed since then.
+    /// `changes` counts the changes of the tables. `Relaxed` is enough, because it does no harm if
+    /// two callers both receive true.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);
         let last = self.looked.load(Relaxed);
@@ -111,8 +112,8 @@ impl Shared {
         is_due
     }
 
-    /// Records the number of changes of the tables from which the rails were made. Returns whether
-    /// this number differs from the last recorded number.
+    /// Records the number of changes of the administrator's tables from which the list of rails was
+    /// made. Returns whether this number differs from the last recorded number.
     pub(crate) fn note_tables(&self, changes: u32) -> bool {
         let number = changes.wrapping_add(1);
         self.told.xchg(number, Full) != number
@@ -125,15 +126,16 @@ impl Shared {
     }
 }
 
-/// Makes an empty list of rails. While the list is made, it takes kilobytes of stack. The function
-/// is not inlined, so that this stack frame is gone when the attempt continues. May sleep.
+/// Makes an empty list of rails. Making the list takes kilobytes of stack. The function is not
+/// inlined, so that this stack frame is gone when the attempt continues. May sleep.
 #[inline(never)]
 fn no_rails() -> Result<KBox<Rails>> {
     let memory = KBox::<Rails>::new_uninit(GFP_KERNEL)?;
     Ok(memory.write(Rails::new(u64::from(random()))))
 }
 
-/// The use of a rail by an attempt, and afterwards by its connection.
+/// The use of a rail by a connection attempt, and afterwards by the connection that the attempt has
+/// made.
 pub(crate) struct Place {
     server: Arc<Server>,
     /// The seat, by which the rail policy counts this use of the rail. The field is `None` only

@@ -8,20 +8,20 @@
 
 #include <rdma/rdma_cm.h>
 
-/* Zeroed pages in one piece, with one reference count. */
+/* Allocates zeroed, contiguous pages with one common reference count. */
 struct page *xprtrdma_alloc_pages(unsigned int order);
 void xprtrdma_put_page(struct page *page);
 struct page *xprtrdma_next_page(struct page *page, unsigned int index);
 bool xprtrdma_page_is_unshared(const struct page *page);
-/* How many of the first pages lie one behind the other: at least one. */
+/* Returns how many pages are contiguous from the first one on: at least one. */
 unsigned int xprtrdma_contiguous_pages(struct page **pages, unsigned int count);
 /* Maps contiguous bytes, which begin at this offset from the page. */
 bool xprtrdma_dma_map_pages(struct ib_device *dev, struct page *page,
 			    size_t offset, size_t len, unsigned int dir,
 			    u64 *addr);
 /*
- * Maps the first pages together: as many as lie one behind the other, at least
- * one and at most as many as given. Returns their number, or 0 if that failed.
+ * Maps the pages that are contiguous from the first one on, but at most `most`.
+ * Returns the number of mapped pages, or 0 if the mapping failed.
  */
 unsigned int xprtrdma_dma_map_first(struct ib_device *dev, struct page **pages,
 				    unsigned int most, unsigned int dir,

@@ -12,9 +12,9 @@
 enum fake_proc {
 	/* A procedure without arguments and without a result. */
 	FAKE_PROC_NULL,
-	/* Sends an opaque (XDR) whose data is in the pages. */
+	/* Sends an opaque (XDR) whose data is in the pages of fake_io. */
 	FAKE_PROC_PUT,
-	/* Receives an opaque (XDR) whose data goes to the pages. */
+	/* Stores the data of a received opaque (XDR) in the pages of fake_io. */
 	FAKE_PROC_GET,
 	FAKE_PROCS,
 };
@@ -26,12 +26,13 @@ struct fake_io {
 	unsigned int len;
 	/*
 	 * Number of words by which the expected verifier has become longer
-	 * since the memory for the reply was allocated. Other replies cause
-	 * this.
+	 * since the memory for the reply was allocated. Replies to other calls
+	 * make the expected verifier longer.
 	 */
 	unsigned int longer;
-	/* Number of bytes received, and how the pages are prepared. */
+	/* Number of received bytes. */
 	unsigned int got;
+	/* How the pages are prepared. */
 	bool sparse;
 	bool read_data;
 	/*

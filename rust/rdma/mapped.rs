@@ -92,8 +92,8 @@ impl MappedPages {
                     }
                     // NO-OVERFLOW: `count` is at most `left`.
                     left = left.wrapping_sub(count);
-                    // SAFETY: The first `count` pages of the run lie one behind the other, and
-                    // `memory` keeps them.
+                    // SAFETY: The first `count` pages of the run are contiguous, and `memory` keeps
+                    // these pages.
                     unsafe { map_run(&mut self.mappings, &self.pd, dir, run.first(), count)? };
                 }
             }
@@ -195,8 +195,8 @@ impl MappedPages {
 ///
 /// # Safety
 ///
-/// `first` is the address of the first of `count` pages that lie one behind the other. They exist
-/// until the mappings are undone.
+/// `first` is the address of the first of `count` contiguous pages. The pages exist until the
+/// mappings are undone.
 #[inline]
 unsafe fn map_run(
     to: &mut KVec<Mapping>,
@@ -277,8 +277,8 @@ unsafe fn map_first_in_pieces<'a>(
     let count = unsafe { bindings::xprtrdma_contiguous_pages(array, pages.len() as u32) } as usize;
     let len = count.checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
     let most = shorter(len.min(pd.max_entry() as usize))?;
-    // SAFETY: The callee has found that these pages lie one behind the other. By the caller's
-    // contract they exist long enough.
+    // SAFETY: The callee has found that these pages are contiguous. By the caller's contract the
+    // pages exist long enough.
     unsafe { map_in_pieces(to, pd, dir, first, len, most)? };
     Ok(pages.get(count..).unwrap_or(&[]))
 }

@@ -134,8 +134,8 @@ struct Inner {
     access: Access,
     /// Whether pieces of memory may begin and end within a page.
     gaps: bool,
-    /// Maximum reach of an entry of the table: the memory of an entry ends at most this number of
-    /// bytes behind the start of its first page.
+    /// Maximum number of bytes from the start of the first page of a scatterlist entry to the end
+    /// of the memory of this entry.
     reach: usize,
     /// The address of the first byte, as the peer sees it. It is stored here and not read from the
     /// `ib_mr`, because rxe may overwrite the field there with an earlier address when it executes

@@ -360,7 +360,7 @@ pub struct Region<L: Lender> {
     registrar: Arc<Registrar>,
 }
 
-// SAFETY: Any thread may use an `ib_mr`. The object owns its table.
+// SAFETY: Any thread may use an `ib_mr`. The object owns its scatterlist.
 unsafe impl<L: Lender> Send for Region<L> {}
 // SAFETY: A `&Region` only reads fields and syncs memory, which several threads may do at once.
 unsafe impl<L: Lender> Sync for Region<L> {}
@@ -401,8 +401,8 @@ impl<L: Lender> Region<L> {
     fn map(&mut self, offset: u64) -> Result {
         let dev = self.registrar.pd.raw_device();
         let nents = c_int::try_from(self.sg.len())?;
-        // SAFETY: The table is complete, and the lender keeps its pages. The device exists as long
-        // as the domain.
+        // SAFETY: The scatterlist is complete, and the lender keeps its pages. The device exists as
+        // long as the domain.
         let mapped =
             unsafe { bindings::xprtrdma_dma_map_sg(dev, self.sg.as_mut_ptr(), nents, BOTH) };
         if mapped <= 0 {
@@ -416,7 +416,7 @@ impl<L: Lender> Region<L> {
         if address & in_page != offset {
             return Err(EBUSY);
         }
-        // SAFETY: No other thread uses the region, and the table is mapped.
+        // SAFETY: No other thread uses the region, and the scatterlist is mapped.
         let used = unsafe {
             bindings::ib_map_mr_sg(
                 self.mr.as_ptr(),
@@ -483,7 +483,7 @@ impl<L: Lender> Drop for Region<L> {
                 )
             };
         }
-        // SAFETY: The lender is dropped once, here.
+        // SAFETY: No other code drops the lender.
         unsafe { core::mem::ManuallyDrop::drop(&mut self.lender) };
     }
 }

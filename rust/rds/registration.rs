@@ -107,11 +107,12 @@ impl<T: Transport> Registration<T> {
             return;
         }
         // INVARIANT: The call registers the transport.
-        // SAFETY: The transport is a complete static object. No other module has registered this
-        // transport, because this module could register the sysctls.
+        // SAFETY: The transport is a complete static object. This module has registered the
+        // sysctls, which only one module can do. So no other module has registered this transport.
         unsafe { bindings::rds_trans_register(&raw mut bindings::rdsrdma_transport) };
-        // SAFETY: The tables are not registered. No other module has registered them, because this
-        // module could register the sysctls.
+        // SAFETY: The functions that list connections are not registered yet. This module has
+        // registered the sysctls, which only one module can do. So no other module has registered
+        // such functions.
         unsafe { bindings::rdsrdma_register_tables() };
     }
 
@@ -182,9 +183,9 @@ impl<T: Transport> Drop for Registration<T> {
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_begin_unloading() };
         if open {
-            // A thread that reads a table of this module does not sleep during the read. So that
-            // thread has left this module when `rdsrdma_wait_for_preempted` returns.
-            // SAFETY: `open` has registered the tables.
+            // A thread that lists this module's connections does not sleep while it does so. So
+            // that thread has left this module when `rdsrdma_wait_for_preempted` returns.
+            // SAFETY: `open` has registered the functions that list connections.
             unsafe { bindings::rdsrdma_unregister_tables() };
             // SAFETY: By the type invariant this module has registered the transport.
             unsafe { bindings::rds_trans_unregister(&raw mut bindings::rdsrdma_transport) };
@@ -213,7 +214,7 @@ impl<T: Transport> Drop for Registration<T> {
         }
         DELIVERED.wait();
         // The thread that freed the last message may not have left `inc_free` yet, and another
-        // thread may still be reading a table of this module.
+        // thread may still be listing this module's connections.
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_wait_for_preempted() };
         loop {

@@ -161,18 +161,18 @@ impl Connection {
         if let Err(why) = lost {
             handler.events.end(why.into());
         }
-        // If `counted` is empty, all counted pages of the call were moved to the Writes of the
-        // reply.
+        // If `counted` has no pages left, all pages that were counted for the call are now counted
+        // for the RDMA Writes of the reply.
         if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }
 }
 
-/// Moves the pages that are counted for RDMA Writes from the account of the call to the Writes.
-/// These pages stay counted until the Writes have completed. Returns false if the Writes need more
-/// pages than were counted for the call, because a reply of NFSv4.0 may be longer than the longest
-/// call.
+/// Counts the pages that the RDMA Writes use for the Writes, and no longer for the call. So these
+/// pages stay counted until the Writes have completed. Returns false if the Writes use more pages
+/// than were counted for the call. This is possible, because a reply of NFSv4.0 may be longer than
+/// the longest call.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     match memory::counted_writes(writes.bytes()) {
         0 => true,

@@ -23,8 +23,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// The classes are registered while this object exists.
 pub struct Registration<S: Service> {
-    // Rust drops the fields after `drop` has unregistered the classes. So the files exist as long
-    // as the classes.
+    // Rust drops the fields after `drop` has unregistered the classes. So the files in debugfs
+    // exist as long as the classes.
     _table: Table,
     _files: files::Owner,
     _service: PhantomData<S>,

@@ -33,7 +33,8 @@ def write_blocks(stopped, path, number, generation, count, direct):
 
 
 def read_whole(_stopped, path, number, generation, size):
-    """Reads a file of the server in pieces of odd lengths, and compares its content."""
+    """Reads a file of the server in pieces that begin and end anywhere in a page, and checks its
+    content."""
     fd, buffer, at = os.open(path, os.O_RDONLY | os.O_DIRECT), Buffer(MIB), 0
     expected = pattern.data(number, 0, size, generation)
     while at < size:

@@ -29,8 +29,8 @@ NOTICED_SECONDS = 10
 LIBC = ctypes.CDLL(None, use_errno=True)
 # Difference between the server's IP address and an IP address that no machine has.
 NOBODY = 75
-# Number of connection attempts. The attempts run one after the other, for five seconds each. The
-# second constant is the number of attempts that must still be running or waiting when the idle
+# `ATTEMPTS` is the number of connection attempts. They run one after the other, for five seconds
+# each. `LEFT` is the number of attempts that must still be running or waiting when the idle
 # connection is closed.
 ATTEMPTS, LEFT = 3, 2
 WIDTH = pathlib.Path("/sys/devices/virtual/workqueue/xprtrdma_rs/max_active")
@@ -190,8 +190,8 @@ def told(what):
 
 
 # covers: The device reports a change of its port before the connection ends. The record of the
-# disconnect contains this report. Nothing is sent while the link is down. The device is made again,
-# because rxe could not send afterwards.
+# disconnect contains this report. Nothing is sent while the link is down. At the end the test
+# removes the device and adds it again, because rxe cannot send after its link was down.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def what_happened_to_the_port_is_named(t):
     mount = t.mount()

@@ -50,7 +50,7 @@ class Recall:
             self.client.send(message)
 
     def end(self):
-        """Returns the delegation, and waits until the file is open for writing."""
+        """Returns the delegation to the server, and waits until the file is open for writing."""
         self.session.give_back(f"{PATH}/{self.name}", self.delegation)
         self.helper.take(self.opened, ENV.patience(RECALL_SECONDS))
 

@@ -22,19 +22,19 @@ CALLS, LOST = 64, 32
 FLOOD = 70
 # The number of calls that a client may send before it receives the first grant of credits.
 FIRST = 16
-# The first constant is the number of silent connections, the second the number of 1 MiB calls on
-# each of these connections. Together the calls request more memory than the server allows for the
+# `SILENT` is the number of silent connections. `READS` is the number of 1 MiB calls on each of
+# these connections. All these calls together request more memory than the server allows for the
 # calls of one client address.
 SILENT, READS = 26, 4
-# The first constant contains the addresses of slow clients, the second is the number of connections
-# of each address. Each connection makes a number of READs, and a number of WRITEs of 1 MiB.
-# Together the WRITEs need more memory than there is for all calls.
+# `ADDRESSES` contains the addresses of slow clients. `SLOW` is the number of connections from each
+# address. Each connection makes `SHORT_READS` READs, and `LONG_WRITES` WRITEs of 1 MiB. All WRITEs
+# together need more memory than the server has for calls.
 ADDRESSES, SLOW = ("192.0.2.101", "192.0.2.102"), 28
 SHORT_READS, LONG_WRITES = 14, 3
-# Every `PACE` seconds a slow client takes one answer. The server ends a connection that completes
-# nothing for 30 seconds, so the pace alone ends no connection. If other calls wait for the memory
-# of the connection, the server ends it within `DRAIN` seconds: 60 seconds, two intervals of 5
-# seconds between the server's checks, and one pace.
+# Every `PACE` seconds a slow client takes one answer. The server ends a connection on which no work
+# request completes for 30 seconds, so this pace ends no connection. If other calls wait for memory
+# that a slow connection uses, the server ends the slow connection within `DRAIN` seconds: 60
+# seconds, two intervals of 5 seconds between the server's checks, and one `PACE`.
 PACE, DRAIN, SOONEST = 10, 80, 45
 # The number of connection requests that wait at a listener of a server that has no threads.
 WAITING = 5
@@ -208,8 +208,8 @@ def a_listener_without_threads_goes(t):
 
 
 class Slow(Client):
-    """A connection of a client that takes one answer at a time. All work requests of the server
-    wait behind the next answer."""
+    """A connection of a client that takes one answer at a time. Until the client takes the next
+    answer, all later work requests of the server wait."""
 
     def __init__(self, stage, address):
         super().__init__(stage, source=address, receives=1)
@@ -228,9 +228,10 @@ class Slow(Client):
         self.connection.wait(last)
 
 
-# covers: The memory of all calls is short. The connections that hold it complete a work request now
-# and then, but not all of them in time, so our server ends them. Connections that only wait for
-# memory stay, and other clients are served as usual.
+# covers: The memory of all calls is short. Some connections hold this memory, and complete a work
+# request only now and then. Our server ends such a connection if not all of its work requests
+# complete in time. Connections that only wait for memory stay, and other clients are served as
+# usual.
 @case(versions=(), clients=CLIENTS, server="ours", full_only=True, full_seconds=180)
 def slow_connections_that_hold_needed_memory(t):
     faults.own_addresses(t, ADDRESSES)
@@ -253,7 +254,8 @@ def slow_connections_that_hold_needed_memory(t):
         ended = [client.connection.ended() for client in slow]
         t.note(f"{clock.seconds():.0f} s: {now['memory_free_pages']} of "
                f"{before['memory_free_pages']} pages free, {sum(ended)} connections ended")
-        # The first connection found all memory free, and the last one found none.
+        # All memory was free when the first connection sent its WRITEs. None was free when the last
+        # connection sent its WRITEs.
         if ended[0]:
             seconds = begun.seconds()
     check(seconds, "a slow connection keeps memory that others need")

@@ -22,7 +22,7 @@ class Environment:
     # kind of NFS/RDMA server: ours or intree
     serving: str = os.environ.get("LAB_SERVER", "intree")
     debug: bool = bool(os.environ.get("LAB_DEBUG"))
-    # whether the client has patches of Documentation/upstream; see also `patched`
+    # whether the client's kernel has patches of Documentation/upstream; see also `patched`
     upstream: bool = bool(os.environ.get("LAB_UPSTREAM"))
     module_file: str = os.environ.get("LAB_MODULE", "")
     # file of the module with the KUnit suites

@@ -20,7 +20,7 @@ NOISE = bytes(((i * i * 7 + (i >> 3) * 13 + (i >> 8) * 101) ^ (i * 5)) & 0xff
 
 
 def record(number, offset, generation):
-    """Returns one record. `offset` is a multiple of its size."""
+    """Returns the record at byte `offset` of a file. `offset` is a multiple of the record size."""
     start = (offset // RECORD * 37 + number * 101 + generation * 7) % 4096
     return HEADER.pack(MAGIC, number, generation, offset) + NOISE[start:start + BODY]
 

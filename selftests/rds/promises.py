@@ -35,7 +35,8 @@ def context(local, peer, control):
 
 
 def promise(text):
-    """Returns a decorator that adds a question. `text` is the text of the promise in the table."""
+    """Returns a decorator that adds a test. `text` is the promise, as the table of results shows
+    it."""
     def add(function):
         PROMISES.append((text, function))
         return function
@@ -43,9 +44,10 @@ def promise(text):
 
 
 def ask(t, first):
-    """Yields each promise with its answer.
+    """Tests each promise. Yields the text of the promise and the result of the test.
 
-    Each question uses another type of service, beginning with `first`, and so another connection.
+    Each test uses another type of service, and so another connection. The first test uses the type
+    of service `first`.
     """
     for number, (text, function) in enumerate(PROMISES, first):
         t.options.tos = number

@@ -16,7 +16,8 @@ from rds import TRANS_IB, Later, until  # type: ignore[attr-defined]
 
 MIB = 1 << 20
 KINDS = "qp", "mr", "pd", "cq", "cm_id"
-# Prints the number of objects of the devices, of pinned pages, and of KiB in use.
+# Prints the number of RDMA objects of each kind, the number of pinned pages, and the used memory in
+# KiB.
 LOOK = "\n".join((
     f"for kind in {' '.join(KINDS)}; do rdma resource show $kind | wc -l; done",
     "echo 1 > /proc/sys/vm/stat_refresh",
@@ -24,7 +25,8 @@ LOOK = "\n".join((
     "END { print sum }' /proc/vmstat",
     "awk '/^(MemFree|Buffers|Cached):/ { sum -= $2 } /^MemTotal:/ { sum += $2 } "
     "END { print sum }' /proc/meminfo"))
-# Kills the programs, and tries to remove the module until that works. Prints the number of tries.
+# Kills the programs. Then tries to unload the module until an attempt succeeds. Prints the number
+# of attempts.
 UNLOAD = f"""
 rmmod {NAME} 2> /dev/null && exit 9
 cat /sys/module/{NAME}/refcnt

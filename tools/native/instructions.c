@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * QEMU plugin: counts the instructions that the guest's kernel executes, by
- * translation block and by the class of code that they serve.
+ * translation block and by the class of code that the instructions serve.
  *
  * A program in the guest gives commands by executing MARKER with the address
  * of a text in rdi and its length in rsi:
@@ -22,21 +22,20 @@
  * A string instruction with a repeat prefix counts once, as on a real processor,
  * although the emulator may execute it once per element.
  *
- * For each block it is known how many of its instructions are atomic (see
- * x86.h), and how many are fences.
+ * For each translation block the plugin knows how many of its instructions are
+ * atomic (see x86.h), and how many are fences.
  *
- * If MEMORY is defined, as in cache.c, this source also counts cache lines (see
- * lines.h): of every access of the kernel to memory, and of every instruction.  It counts
- * them for the class WATCHED, and for that class's own code.  The command
+ * If MEMORY is defined, as in cache.c, this source also counts the cache lines that
+ * the kernel reads, writes and executes for the class WATCHED (see lines.h).  The
+ * following command starts a new call, in which each cache line is counted again:
  *
  *   call ADDRESS            the function at ADDRESS begins a new call
  *
- * tells the plugin that each cache line may be counted again.
- *
- * Several virtual processors must execute in parallel (QEMU's thread=multi; if they
- * take turns, QEMU 10.0 tells plugins a wrong processor).  Each of them has counts of
- * its own.  Instructions of one processor while another one executes "start" or "stop"
- * may be counted or not.  With MEMORY there must be only one processor.
+ * Several virtual processors must execute in parallel (QEMU's option thread=multi).
+ * If they execute in turn, QEMU 10.0 gives plugins a wrong processor number.  Each
+ * processor has its own counts.  While one processor executes "start" or "stop", the
+ * instructions of another processor may be counted or not.  With MEMORY there must be
+ * only one processor.
  */
 
 #include <pthread.h>
@@ -236,10 +235,10 @@ static void classify_again(void)
 }
 
 /*
- * Writes a line for each block and class: address, instructions, atomics, fences,
- * class, times executed.  With MEMORY, a line "lines" for each count of lines.h
- * follows.  The last line is "end" with the number of regions that were not entered,
- * because the list of active regions of a stack was full.
+ * Writes a line for each translation block and class: address, instructions, atomics,
+ * fences, class, times executed.  With MEMORY, a line "lines" for each count of lines.h
+ * follows.  The last line is "end" with the number of times that a region was not
+ * entered.  A region is not entered if a stack's list of active regions is full.
  */
 static bool write_counts(const char *name)
 {

@@ -2,11 +2,12 @@
 /*
  * Counts cache lines: those that a call touches, and the misses of a usual cache.
  *
- * Everything is counted twice: for the watched code with all that it calls
- * ("served"), and for the watched code alone ("own").  A line counts once for each
- * call.  A call ends when the next one begins, also if calls overlap: this is the
- * cost of a call when many are in flight.  Lines of the running kernel stack are
- * counted separately, because they are hot.
+ * There are two counts of everything: "served" includes the watched code and all
+ * code that it calls, and "own" includes the watched code alone.  A cache line counts
+ * once for each call.  A call ends when the next call begins, even if the two calls
+ * overlap.  So the counts are the cost of a call while many calls are in flight.
+ * Cache lines of the running kernel stack are counted separately, because they are
+ * hot.
  *
  * The simulated processor has a cache for data and a cache for code, of 32 KiB and
  * eight ways each.  Behind both is a cache of 1 MiB and sixteen ways.  A cache
@@ -117,7 +118,7 @@ static struct line *find_line(uint64_t number)
 	return &lines[slot];
 }
 
-/* Returns whether the line was in the cache, and puts it there. */
+/* Returns whether a cache line was in the cache, and puts the line there. */
 static bool cache_hit(struct cache *cache, uint64_t number)
 {
 	uint64_t *set = cache->tags[number % cache->sets];
@@ -148,7 +149,7 @@ static void line_miss(enum line_use use, bool served, bool own)
 	line_counts[LINE_OWN][use] += own;
 }
 
-/* Looks for one line in the caches, and counts misses. */
+/* Looks for one cache line in the caches, and counts misses. */
 static void line_pass(uint64_t number, struct cache *first, enum line_use missed, bool served,
 		      bool own)
 {
@@ -171,7 +172,7 @@ static void lines_fetch(uint64_t from, uint64_t to, bool served, bool own)
 	}
 }
 
-/* Counts an access to memory; `stack`: whether it is to the running stack. */
+/* Counts an access to memory. `stack` tells whether it accesses the running stack. */
 static void lines_access(uint64_t address, unsigned int bytes, bool store, bool stack, bool served,
 			 bool own)
 {

@@ -129,7 +129,7 @@ enum Reached {
 
 /// The reason why a probe made no connection.
 enum Fault {
-    /// This host lacks a resource, which says nothing about the rail.
+    /// This host lacks a resource. This failure says nothing about the rail.
     Ours,
     /// The rail is the reason for the failure.
     Rails,
@@ -229,8 +229,7 @@ fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     // CAST: The cast cannot truncate: the limit is a few seconds, in milliseconds.
     let limit = LIMIT.get() as u32;
     let answers = Answers::new().map_err(ours)?;
-    // This object is dropped last: first the queue pair is dropped, then the protection domain,
-    // then this identifier.
+    // `id` is dropped last: after the queue pair and the protection domain.
     let id = CmId::create(xprt.net(), answers.clone()).map_err(ours)?;
     let id = Arc::new(id, GFP_KERNEL).map_err(|_| Fault::Ours)?;
     id.bind_addr(&SocketAddr::new(rail.local, 0))

@@ -66,7 +66,7 @@ pub(super) struct Answer {
 pub(super) enum Remaining {
     /// No work remains.
     Nothing,
-    /// The regions of the slot with this number must be invalidated before its call can complete.
+    /// The slot with this number. Its regions must be invalidated before its call can complete.
     Invalidation(u16),
 }
 
@@ -110,7 +110,7 @@ pub(super) struct State {
     /// value is old or zero.
     pub(super) posted: u64,
     pub(super) unmapped: Unmapped,
-    /// The data that the calls of this slot have moved.
+    /// The amounts of data that the calls of this slot have transferred.
     pub(super) tally: Tally,
 }
 
@@ -179,10 +179,10 @@ impl Offered {
         self.non_data = non_data;
     }
 
-    /// Returns the value that proves, if a reply contains it, that the server has received the Send
-    /// with the description of this region. For a Write or Reply chunk it is the region's offset,
-    /// which the reply repeats. A reply does not repeat a Read chunk, so for a Read chunk it is the
-    /// xid.
+    /// Returns a value from the Send that describes this region. A reply that contains this value
+    /// proves that the server has received that Send. For the region of a Write or Reply chunk the
+    /// value is the region's offset, which the reply repeats. A reply does not repeat a Read chunk,
+    /// so for the region of a Read chunk the value is the xid.
     pub(super) fn echo(&self, region: &Region) -> Echo {
         match region.access() {
             Access::RemoteWrite => Echo::Offset,

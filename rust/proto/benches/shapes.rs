@@ -236,7 +236,7 @@ fn answer(shape: &Shape, offer: &Offer<'_>) -> Vec<u8> {
 }
 
 fn main() {
-    // Nothing is measured if cargo runs this as an ordinary benchmark.
+    // Without the name of a shape, nothing is measured. cargo itself passes only `--bench`.
     let Some(name) = env::args().nth(1).filter(|name| name != "--bench") else {
         println!("tools/bench-host counts the instructions of:");
         SHAPES.iter().for_each(|shape| println!("{}", shape.name));

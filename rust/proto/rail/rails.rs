@@ -45,7 +45,7 @@ use crate::{
 use core::net::IpAddr;
 
 /// Number of rails that are remembered. It is twice [`MAX_RAILS`], because a rail that left the
-/// tables may still be in use, or may return.
+/// administrator's tables may still be in use, or may return.
 const REMEMBERED: usize = 2 * MAX_RAILS;
 
 /// Maximum duration of an attempt while another rail is trusted. The connection manager repeats a
@@ -67,7 +67,7 @@ struct Entry {
     health: Health,
     /// Whether the rail is in the list that results from the administrator's tables.
     listed: bool,
-    /// Number of connections and attempts on this rail, or about to move to it.
+    /// Number of connections and attempts that use this rail or are about to move to it.
     load: u32,
     /// Number of seats (uses by connections) and probes that refer to this entry.
     held: u32,
@@ -282,7 +282,7 @@ impl Rails {
         }
     }
 
-    /// Returns the number of rails in the tables.
+    /// Returns the number of rails in the administrator's tables.
     pub fn how_many(&self) -> u32 {
         number(self.listed())
     }
@@ -299,7 +299,7 @@ impl Rails {
 
     // The next method shows the rails to administrators.
 
-    /// Returns the state of each rail that is in the tables or still used.
+    /// Returns the state of each rail that is in the administrator's tables or is still used.
     pub fn views(&self, now: Time) -> impl Iterator<Item = View> + '_ {
         let entries = self.entries.iter().flatten();
         let shown = entries.filter(|entry| entry.listed || entry.load > 0);
@@ -335,7 +335,8 @@ impl Rails {
         self.entries.iter().flatten().filter(|entry| entry.listed)
     }
 
-    /// Returns true if the condition holds for at least one rail in the tables other than `than`.
+    /// Returns true if `so` holds for at least one rail of the administrator's tables other than
+    /// `than`.
     fn others_are(&self, than: u8, so: impl Fn(&Health) -> bool) -> bool {
         self.indexed()
             .any(|(index, entry)| index != than && entry.listed && so(&entry.health))

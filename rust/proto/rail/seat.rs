@@ -22,16 +22,18 @@ pub struct Seat {
     /// as this time says.
     pub(super) carries: Option<Time>,
     /// Whether the attempt is limited to less than the time after which the connection manager
-    /// repeats its request.
+    /// repeats the connection request.
     pub(super) hasty: bool,
-    /// Whether the attempt was given up before the connection manager repeated its request.
+    /// Whether the attempt was given up before the connection manager repeated the connection
+    /// request.
     pub(super) in_vain: bool,
     /// Before this time the connection does not leave a live rail.
     pub(super) rests: Time,
-    /// Before this time the connection leaves a live rail only while it is idle, because its calls
-    /// took too long for an earlier move.
+    /// Before this time the connection leaves a live rail only while it is idle. An earlier move
+    /// was given up because the connection's calls took too long.
     pub(super) stays: Time,
-    /// Number of moves for which the calls of this connection took too long.
+    /// Number of times that the connection gave up a move to another rail, because its calls took
+    /// too long.
     pub(super) stayed: u32,
     /// Time since which calls have been in flight on this connection and no message has arrived.
     pub(super) waits: Option<Time>,
@@ -106,7 +108,7 @@ pub enum Standing {
     Doubted,
     /// The rail does not work.
     Dead,
-    /// The rail is no longer in the tables.
+    /// The rail is no longer in the administrator's tables.
     Gone,
 }
 

@@ -109,7 +109,7 @@ impl Breakers {
 }
 
 /// Records that a connection of this client closes because an RDMA operation of the Call with this
-/// xid failed. If the table is full, the client whose last failure is the oldest is forgotten.
+/// xid failed. If `clients` is full, the client whose last failure is the oldest is forgotten.
 pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Time) {
     let is_own = |one: &OfClient| one.client == client;
     let place = place_for(clients, is_own, |one| one.breakers.last());

@@ -10,8 +10,8 @@
 
 use crate::wire::header::Credits;
 
-/// The grant also grows if a client makes this number of Calls for each credit between two calls of
-/// [`Grant::pause`]. A distant client may use its whole grant although few of its Calls are in
+/// The grant also grows if a client makes at least `BUSY` Calls for each credit between two calls
+/// of [`Grant::pause`]. A distant client may use its whole grant although few of its Calls are in
 /// process at a time.
 const BUSY: u32 = 8;
 
@@ -126,8 +126,8 @@ impl Grant {
     /// only then calls [`answer`](Self::answer).
     #[inline]
     pub const fn wanted(&self) -> u32 {
-        // The next response ends one of the Calls in process, so that Call no longer backs a
-        // credit. One more Receive must back this credit.
+        // The next response ends one of the Calls in process. This Call then no longer backs a
+        // credit, so one more Receive must back that credit.
         let leaves = if self.in_process > 0 { 1 } else { 0 };
         let reserved = self.bounds.reserved;
         let all = self.needed().saturating_add(reserved);
@@ -164,8 +164,8 @@ impl Grant {
     #[inline]
     pub fn begin(&mut self, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
         if let Some(Credits(requested)) = requested {
-            // The request is only a hint. Zero is read as one, and [`GrantBounds::most`] limits the
-            // grant.
+            // The number of requested credits is only a hint. Zero counts as one, and
+            // [`GrantBounds::most`] limits the grant.
             self.requested = requested.max(1);
         }
         // The client cannot have seen a response that is not sent yet, so the Call of each waiting

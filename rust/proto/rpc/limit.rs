@@ -28,7 +28,7 @@ pub enum Reaction {
     FailCall,
 }
 
-/// Interval after which [`DiscardLimit`] lowers its count by one dropped message.
+/// Interval after which [`DiscardLimit`] lowers its count of dropped messages by one.
 const FORGOTTEN: Millis = Millis::from_secs(60);
 
 /// Counts the messages that were dropped on one connection. The count falls by one each minute:
@@ -52,8 +52,8 @@ impl DiscardLimit {
         }
     }
 
-    /// Lowers the count by one for each minute that has passed. Must be called regularly. A dropped
-    /// message may leave the count too early, by at most the time between two calls of `tick`.
+    /// Lowers the count by one for each minute that has passed. Must be called regularly. The count
+    /// may fall too early, by at most the time between two calls of `tick`.
     pub fn tick(&mut self, now: Time) {
         while self.seen > 0 && now.since(self.since) >= FORGOTTEN {
             self.seen = self.seen.saturating_sub(1);

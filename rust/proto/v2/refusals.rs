@@ -11,7 +11,7 @@ pub const MAX_REFUSALS: u32 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood;
 
-/// Counts refusals of options that have been posted and have not completed.
+/// Counts the Sends that refuse an option and have not completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refusals(u32);
 

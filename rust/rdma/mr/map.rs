@@ -30,7 +30,7 @@ use xprtrdma_bindings as bindings;
 
 /// The error if a region could not be mapped. It returns the region and the loan to the caller.
 pub struct MapError<L> {
-    /// The region, which is still idle.
+    /// The region, to which the peer still has no access.
     pub mr: IdleMr,
     /// The memory that could not be mapped.
     pub loan: L,
@@ -40,8 +40,8 @@ pub struct MapError<L> {
 }
 
 impl IdleMr {
-    /// Maps the loan's memory, beginning at byte `start`, and sets a new key (V1-106). Maps as many
-    /// bytes as one region can hold. Does not sleep.
+    /// Maps the memory of `loan`, beginning at byte `start`, and sets a new key (V1-106). Maps as
+    /// many bytes as one region can hold. Does not sleep.
     ///
     /// The region counts as exposed after this call, although the peer can access the region only
     /// after its registration was posted on a queue pair.
@@ -70,8 +70,8 @@ impl IdleMr {
             return fail(inner, loan, EINVAL);
         }
         let dev = inner.dev;
-        // SAFETY: The first `nents` entries of the table were filled in, and the loan keeps their
-        // pages.
+        // SAFETY: The first `nents` entries of the scatterlist were filled in, and the loan keeps
+        // their pages.
         let mapped = unsafe {
             bindings::xprtrdma_dma_map_sg(
                 dev,
@@ -88,7 +88,8 @@ impl IdleMr {
         inner.mapped = nents;
         inner.access = access;
         let mr = inner.mr.as_ptr();
-        // SAFETY: The region is idle, so no other thread uses it; the table is mapped.
+        // SAFETY: The region is idle, so no other thread uses the region. The scatterlist is
+        // mapped.
         let used = unsafe {
             bindings::ib_map_mr_sg(
                 mr,
@@ -119,9 +120,9 @@ impl IdleMr {
 }
 
 impl Inner {
-    /// Fills the table with the loan's memory from byte `start` on, until the table is full.
-    /// Returns the loan, and the numbers of entries and bytes in the table. The loan is passed by
-    /// value, so that the compiler can usually keep it in registers.
+    /// Fills the scatterlist with the memory of `loan` from byte `start` on, until the scatterlist
+    /// is full. Returns the loan, and the numbers of entries and bytes in the scatterlist. The loan
+    /// is passed by value, so that the compiler can usually keep it in registers.
     #[inline(always)]
     fn fill<L: Loan>(&mut self, loan: L, start: usize) -> (L, usize, u32) {
         let filled = match loan.only_piece() {
@@ -135,11 +136,11 @@ impl Inner {
         (loan, filled.0, filled.1)
     }
 
-    /// Adds as much of a piece to the table as fits. Returns the numbers of entries and bytes in
-    /// the table.
+    /// Adds a piece to the scatterlist, or the part of the piece that finds space there. Returns
+    /// the numbers of entries and bytes in the scatterlist.
     #[inline(always)]
     fn fill_one(&mut self, piece: Piece<'_>) -> (usize, u32) {
-        // Usually one entry is enough.
+        // Usually a piece needs only one entry of the scatterlist.
         // NO-OVERFLOW: A piece of memory ends far below the maximum of `usize`.
         if piece.more.is_empty() && piece.first.wrapping_add(piece.len) <= self.reach {
             if let Some(entry) = self.sg.first_mut() {
@@ -151,8 +152,9 @@ impl Inner {
         self.fill_piece(piece.page, piece.more, piece.first, piece.len)
     }
 
-    // The members of the piece are separate parameters. A `Piece` would be passed in memory, and
-    // the caller would have to build it there even if it did not call this function.
+    // The members of a `Piece` are passed as separate parameters. The compiler passes a whole
+    // `Piece` in memory. So the caller would have to store the piece in memory even if it did not
+    // call this function.
     #[inline(never)]
     fn fill_piece(
         &mut self,

@@ -79,8 +79,8 @@ fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated
 /// seven words (RFC 8166, 4.2).
 const LONG_HEAD: usize = 1024 - 28;
 
-/// Makes the next encoding of the call use other memory, if the head of the call may be lent.
-/// Sleeps.
+/// Makes the next encoding of the call use other memory, if the peer may have access to the head of
+/// the call. Sleeps.
 ///
 /// The RPC client may encode a call again without asking the transport. With `sec=krb5p` the RPC
 /// client first writes the arguments into the head in plain text, and then encrypts them in the
@@ -93,12 +93,14 @@ const LONG_HEAD: usize = 1024 - 28;
 #[inline]
 pub(crate) unsafe fn part_encodings<T: Transport>(slot: &Slot<T>) -> Result {
     let rqst = slot.rqst.get();
-    // The head may be lent if the security flavour has pages of its own, or if the call is long.
+    // The peer may have access to the head of the call if the security flavour has pages of its
+    // own, or if the call is long.
     // SAFETY: By the caller's contract no other thread accesses the request now.
     let lent = unsafe {
         (*rqst).rq_release_snd_buf.is_some() || (*rqst).rq_snd_buf.head[0].iov_len >= LONG_HEAD
     };
-    // With patch 0005, the RPC client does not encode the call while its memory is lent.
+    // With patch 0005, the RPC client does not encode the call while the peer may access the call's
+    // memory.
     if lent && !cfg!(xprtrdma_upstream) {
         return use_other(slot);
     }

@@ -210,7 +210,7 @@ impl Memory {
         self.io.got as usize
     }
 
-    /// Returns a byte of the pages.
+    /// Returns byte `at` of the call's pages.
     pub(super) fn byte(&self, at: usize) -> Option<u8> {
         let at = at + self.io.base as usize;
         let page = *self.pages.get(at / PAGE_SIZE)?;
@@ -225,7 +225,7 @@ impl Memory {
         })
     }
 
-    /// Sets a byte of the pages.
+    /// Sets byte `at` of the call's pages.
     pub(super) fn set(&mut self, at: usize, value: u8) {
         let at = at + self.io.base as usize;
         if let Some(page) = self.pages.get(at / PAGE_SIZE) {

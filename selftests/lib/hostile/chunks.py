@@ -216,8 +216,8 @@ PAYLOAD = [
         payload(lambda octets: octets + b"\xee" * 3000), failed(errno.EIO)),
     Row("payload ends early", "MAL-095", READ, payload(lambda octets: octets[:40]),
         failed(errno.EIO)),
-    # If `reply_stat` contains the number 7, the RPC client interprets the next word as a mismatch
-    # of versions.
+    # The RPC client treats every `reply_stat` other than MSG_ACCEPTED as MSG_DENIED. So it reads
+    # the next word, which is 0, as RPC_MISMATCH.
     Row("reply_stat 7", "MAL-096", SMALL, rpc_word(2, 7), failed(errno.EPROTONOSUPPORT)),
     # The RPC client sends the call again, and makes a new connection for that.
     Row("accept_stat 99", "MAL-096", SMALL, rpc_word(5, 99), ended("retransmission")),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Builds our kernel modules with the toolchain of the root."""
+"""Builds our kernel modules with the toolchain of the lab's root file system."""
 
 import shutil
 
@@ -26,7 +26,7 @@ VARIANTS = {"client": (NAME, [], ""),
 
 
 def directory(kernel, clippy=False, variant="client"):
-    """Returns the directory for the objects for this kernel."""
+    """Returns the directory for the object files for this kernel."""
     return REPO / "build" / (kernel.release + ("-clippy" if clippy else "")
                              + VARIANTS[variant][2])
 
@@ -56,9 +56,9 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, varia
         argv = chroot.command(root, make(kernel, objects, *words, tree=tree),
                               [cache.directory(), kernel.tree, REPO], REPO)
         if kernel.compiler not in ("", compiler(root)):
-            # A compiler cannot read the metadata of another compiler. If the root's compiler has
-            # another version than the kernel's, the compiler of this machine may have the right
-            # version.
+            # A compiler cannot read the metadata of a compiler of another version. If the compiler
+            # in the lab's root file system has another version than the compiler of the kernel, the
+            # compiler of this machine may have the right version.
             if own_compiler() != kernel.compiler:
                 raise LabError(f"the kernel in {kernel.tree} was built by '{kernel.compiler}', but "
                                f"the lab has '{compiler(root)}' and this machine "
@@ -67,7 +67,7 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, varia
         run = proc.run_shown if show else proc.run_logged
         text = f"building {name} for {kernel.release}{' with clippy' if clippy else ''}"
         run(text, argv, log, BUILD_SECONDS)
-        # kbuild stores the file beside the Kbuild file that names it.
+        # kbuild stores the module beside the Kbuild file that names it, in the directory `rust`.
         shutil.copy(objects / "rust" / name, objects / name)
     return (objects / name).relative_to(REPO)
 

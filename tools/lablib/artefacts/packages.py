@@ -58,8 +58,8 @@ class Archive:
                               binds=[cache.directory()], cwd=cwd)
 
     def packages(self):
-        """Updates the lists. Returns the fields of all kernel packages, as a dictionary with the
-        keys (name, version)."""
+        """Updates the package lists. Returns a dictionary from (name, version) of each kernel
+        package to the fields of the package."""
         log = self.state / "update.log"
         proc.run_logged(f"reading the package lists of {self.where}",
                         self.apt("apt-get", "update"), log, 300)
@@ -134,8 +134,8 @@ def release_of(spec):
 
 
 def arch_of(spec):
-    """Returns the architecture of a kernel, which is named as for `resolve`. The name None means
-    this machine's architecture."""
+    """Returns the architecture of the kernel that `spec` names, as for `resolve`. If `spec` is
+    missing, returns this machine's architecture."""
     if not spec:
         return arch.of_host()
     found = arch.of_flavour(release_of(spec)[1])

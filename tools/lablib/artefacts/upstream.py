@@ -16,8 +16,8 @@ from . import siw
 PATCHES = REPO / "Documentation/upstream"
 # The kernel series to which the patches apply.
 OF = "7.3"
-# The kernel's checker must not report unknown commits, because it can find the commits that patches
-# name only in the kernel's history.
+# The patches name commits of the kernel. checkpatch.pl finds commits only in the kernel's history,
+# which the lab does not have. So checkpatch.pl must not report unknown commits.
 CHECKPATCH = ("--strict", "--quiet", "--no-summary", "--terse", "--ignore", "UNKNOWN_COMMIT_ID")
 RXE = "drivers/infiniband/sw/rxe"
 # Increase this number when the recipes below change what the results contain.
@@ -136,14 +136,14 @@ def changes_only(patch, places):
 
 
 def patched(root, stock, debug):
-    """Returns the debug kernel with the patches. Builds the changed modules, and the headers and
-    metadata for our module, if they are missing."""
+    """Returns the debug kernel with the patches. Builds the parts that are missing: the changed
+    modules, and the headers and metadata for our module."""
     return with_crate(root, stock, with_modules(root, stock, debug))
 
 
 def runner(root, target):
-    """Returns a function that runs a shell script in the root, with the log of the artefact
-    `target`."""
+    """Returns a function that runs a shell script in the lab's root file system, and writes its
+    output to the log of the artefact `target`."""
     log = target.with_suffix(".log")
     log.unlink(missing_ok=True)
 

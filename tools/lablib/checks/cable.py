@@ -177,7 +177,7 @@ class Capture:
                 yield Message(packet.frame, packet.ours, number, parts.pop(stream))
 
     def conversations(self):
-        """Returns the messages of each connection, by its number."""
+        """Returns a dictionary from the number of each connection to its messages."""
         found = collections.defaultdict(list)
         for message in self.messages:
             found[message.connection].append(message)
@@ -362,8 +362,8 @@ def the_server_stays_within_what_was_offered(capture):
     return f"{count} accesses"
 
 
-# covers: V1-038, V1-044: Each chunk has one segment, as long as the data. A Position-Zero chunk or
-# a Reply chunk has more segments if the parts of its message meet inside a page.
+# covers: V1-038, V1-044: Each chunk has one segment, which is as long as the data. A Position-Zero
+# chunk or a Reply chunk has more segments only if two parts of its message meet inside a page.
 def a_chunk_is_one_segment(capture):
     kinds = collections.Counter()
     for message in capture.messages:
@@ -416,8 +416,8 @@ def judge(recorded):
 
 def version_two_of(path, longest=version_two.INLINE):
     """Returns a `version_two.Judgement` of a capture, and the number of connections in other
-    versions. `longest` is the maximum number of bytes of messages that the server receives and
-    sends. The limit is lower if the client has announced a lower number."""
+    versions. `longest` is the maximum length of the messages that the server receives or sends, in
+    bytes. If the client has announced a lower maximum, the lower maximum applies."""
     capture = Capture(path)
     connections = capture.in_version_two()
     longest = max(version_two.INLINE, min(longest, capture.announced()))

@@ -99,8 +99,9 @@ def missing(text=None):
     """Yields a line for each message or name that the guide lacks."""
     text = " ".join((text or guide()).split())
     for pieces in messages():
-        # The guide describes the values in a message in other words, and may leave out the advice
-        # of a message. So only the longest piece of a message is searched for in the guide.
+        # The pages for administrators may write the values of a message differently, and may omit
+        # the message's advice. So only the longest literal part of the message is searched for in
+        # these pages.
         longest = max(pieces, key=len)
         if longest.split(": ")[0] not in text:
             yield f"log message: {longest}"

@@ -232,8 +232,8 @@ def begin(life):
 
 
 def upgrade(life):
-    """Upgrades the kernel and boots it. Then removes the packages: the mount must continue to work.
-    """
+    """Upgrades the kernel and boots it. Then removes our packages, and checks that the mount still
+    works."""
     new = life.stock.release
     life.install("upgrading to kernel", packages.resolve(life.root, new))
     life.judge(f"{new}: the kernel's upgrade has built and installed the module",

@@ -18,8 +18,8 @@ from . import reliability
 CLIENTS = ("intree", "ours")
 # Additional time in seconds for the end of the last round and for the clean-up.
 MORE_SECONDS = 900
-# The client machine has little memory, so that memory becomes short quickly. The debug kernel
-# itself needs more memory.
+# The client machine has little memory, so that its memory is soon short. A debug kernel itself
+# needs much memory, so its machine has more.
 MEMORY = {False: (2048, 1024), True: (2048, 2048)}
 
 

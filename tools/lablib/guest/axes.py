@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The properties of mounts that vary in measurements: connections, mounts, outstanding calls."""
+"""The properties in which measured mounts differ: the numbers of connections, mounts and
+outstanding calls."""
 
 import contextlib
 import dataclasses
@@ -32,7 +33,7 @@ def on_server(*argv):
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One property that varies. All other properties have their usual values."""
+    """A property in which measurements differ. All other properties have their usual values."""
 
     loads: typing.Callable = lambda bed: []  # function that returns the loads for a loads.Bed
     options: str = "vers=4.2"
@@ -69,7 +70,7 @@ def prepare():
 
 @contextlib.contextmanager
 def mounts(axis, rdma):
-    """Makes the mounts of an axis. Yields their mount points."""
+    """Makes the number of mounts that `axis` specifies. Yields their mount points."""
     with contextlib.ExitStack() as stack:
         places = [f"/mnt/bench-{number}" for number in range(axis.mounts)]
         for number, place in enumerate(places):
@@ -82,7 +83,8 @@ def mounts(axis, rdma):
 
 @contextlib.contextmanager
 def slots(axis):
-    """Sets both ends to allow as many outstanding calls as the axis needs."""
+    """Makes the client and the server allow the number of outstanding calls that `axis`
+    specifies."""
     if not axis.slots:
         yield
         return

@@ -114,7 +114,8 @@ class End:
             self.receive()
 
     def fetch(self, load, there):
-        """Reads or writes the offered memory, and acknowledges."""
+        """Reads or writes the memory that the other machine offers. With each operation, sends a
+        message that acknowledges it."""
         if not there:
             self.say(8)
         flags = self.rds.NOTIFY_ME | self.rds.FENCE | (self.rds.READWRITE if load.write else 0)
@@ -153,7 +154,7 @@ class There:
 
 
 def load_transport(module):
-    """Loads RDS with this transport, which is a name or a file."""
+    """Loads RDS and a transport. `module` is the name of a module or the path of its file."""
     for argv in (["modprobe", "rds"], ["insmod" if "/" in module else "modprobe", module]):
         transport.run(*argv)
 

@@ -18,7 +18,8 @@ SIZE = 4096
 
 
 class Here(server.Server):
-    """Replaces the helper in the server machine. It runs in this process and uses local files."""
+    """Replaces the helper in the server machine. Runs the helper's functions in this process, on
+    local files."""
 
     def __init__(self):
         pass
@@ -50,7 +51,7 @@ class Noticing(unittest.TestCase):
         for worker in self.load.crew.workers:
             if not worker.reaped():
                 worker.kill()
-                # The worker may have noticed the damage before it was killed.
+                # The worker may have detected the changed data before it was killed.
                 with contextlib.suppress(AssertionError):
                     worker.join(killed=True)
 

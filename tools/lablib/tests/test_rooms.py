@@ -13,7 +13,8 @@ BELOW = {"base": (), "artefacts": ("base",), "machine": ("base", "artefacts"),
 
 
 def imports(path):
-    """Yields the modules of the package that a file imports, each as (room, module)."""
+    """Yields each module of lablib that the file imports, as (room, module). A room is a package of
+    lablib."""
     here = path.relative_to(PACKAGE).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.ImportFrom):

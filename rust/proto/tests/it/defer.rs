@@ -17,7 +17,7 @@ use xprtrdma_proto::defer::{
 
 /// The number of entries in the queue.
 const DEPTH: u32 = 4;
-/// The number of queue entries that each item uses.
+/// The number of queue entries that each of the four posted items uses.
 const SIZES: [u32; 4] = [2, 1, 3, 2];
 
 /// A send queue and its users. A user is a thread that posts items or handles completions. Before
@@ -26,7 +26,7 @@ const SIZES: [u32; 4] = [2, 1, 3, 2];
 struct World {
     script: Cell<u32>,
     nested: Cell<u32>,
-    /// Items that were posted and have not completed, in order.
+    /// Items that were posted and have not completed, in the order of posting.
     queue: RefCell<VecDeque<u32>>,
     wants_room: Cell<bool>,
     /// Whether a completion is being handled. Completions are handled one at a time.

@@ -37,7 +37,7 @@ fn a_day_without_a_server_costs_few_lines() {
     assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= 3630));
 }
 
-// Observability: new facts are logged at once.
+// Observability: a new reason for an outage is logged at once.
 #[test]
 fn another_reason_is_told_once_in_each_pause() {
     let mut outage = Outage::new();

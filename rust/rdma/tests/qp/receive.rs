@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receives: messages that arrive or are kept, and buffers that are posted again.
+//! Tests of Receives: messages that arrive, messages whose buffers are kept, and buffers that are
+//! posted again.
 
 use super::*;
 
