@@ -48,7 +48,7 @@ pub struct NoFs {
 }
 
 impl NoFs {
-    /// Enters the scope.
+    /// Enters a scope in which memory allocations do not wait for a file system.
     #[inline]
     pub fn enter() -> Self {
         Self {

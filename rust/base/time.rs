@@ -71,7 +71,7 @@ pub fn now_ns() -> u64 {
     ns as u64
 }
 
-/// Returns a random number, for jitter. Callers must not rely on the quality of the random number.
+/// Returns a random number for jitter. The random number may be of poor quality.
 pub fn random() -> u32 {
     // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_random() }

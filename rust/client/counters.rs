@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The [`Counters`] of one transport, and the [`Tally`] of each request slot.
+//! Counters of one transport ([`Counters`]), and counters of one request slot ([`Tally`]).
 
 use kernel::sync::atomic::{
     Atomic,
@@ -131,7 +131,8 @@ impl Counters {
         }
     }
 
-    /// Returns how many calls spent a time within `bucket` in this stage.
+    /// Returns how many calls spent a time in this stage that falls into the histogram bucket
+    /// `bucket`.
     pub(crate) fn latency(&self, stage: Stage, bucket: usize) -> u64 {
         self.of_stage(stage, bucket).map_or(0, Count::get)
     }
@@ -229,9 +230,9 @@ impl Tally {
         self.invalidated_unannounced += other.invalidated_unannounced;
     }
 
-    /// Returns the numbers of segments in Read, Write and Reply chunks; the bytes of memory offered
-    /// for results, and the bytes that the server placed there; the bytes copied into sent messages
-    /// and out of received messages.
+    /// Returns three numbers of segments (in Read, Write and Reply chunks), and four numbers of
+    /// bytes (offered for results, placed by the server, copied into sent messages, copied out of
+    /// received messages).
     pub(crate) fn columns(&self) -> [u64; 7] {
         [
             self.read_segments,

@@ -111,8 +111,8 @@ void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote)
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 {
 	/*
-	 * The thread's flags may still be those of a transport that it served
-	 * before.
+	 * The thread may have processed a call of another transport before. So its
+	 * flags are set again.
 	 */
 	set_bit(RQ_SECURE, &rqstp->rq_flags);
 	clear_bit(RQ_LOCAL, &rqstp->rq_flags);

@@ -147,7 +147,7 @@ impl Pages {
     /// Returns the pages that contain the bytes of this object, beginning at the page with index
     /// `index`.
     pub(crate) fn raw_from(&self, index: usize) -> &[*mut bindings::page] {
-        // The bytes use the first pages only.
+        // Only the first pages contain bytes of this object.
         let used = self.raw().get(..Self::count(self.len));
         used.and_then(|used| used.get(index..)).unwrap_or(&[])
     }
@@ -171,7 +171,7 @@ impl Pages {
         Ok(mapped)
     }
 
-    /// Returns the pieces in which the pages were allocated.
+    /// Returns the runs of contiguous pages that were allocated.
     #[inline]
     pub(crate) fn runs(&self) -> &[Run] {
         self.block.as_ref().map_or(&[], |block| &block.runs)

@@ -9,8 +9,8 @@ use xprtrdma_base::{
     spin::SpinLock, //
 };
 
-/// A gate that is opened once and closed once. The object that it protects exists until the gate is
-/// closed.
+/// A gate that is opened once and closed once. The gate protects an object, which exists until the
+/// gate is closed.
 #[pin_data]
 pub(crate) struct Gate {
     #[pin]

@@ -27,7 +27,7 @@ pub struct Operation {
     pub key: u32,
     /// Offset in the peer's region.
     pub address: u64,
-    /// Number of bytes to move.
+    /// Number of bytes to transfer.
     pub bytes: u32,
     /// Number of pieces of the program's memory.
     pub pieces: u32,
@@ -152,7 +152,7 @@ impl Message<'_> {
     }
 }
 
-/// The part of a message's payload that was not read yet. The payload is read in order.
+/// The unread part of a message's payload. The payload is read from the beginning to the end.
 pub struct Payload<'a> {
     message: &'a Message<'a>,
     place: bindings::rdsrdma_place,

@@ -116,7 +116,7 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn conn_free(data: *mut c_void) {
-        // SAFETY: This takes back the reference that `conn_alloc` created, and RDS calls this
+        // SAFETY: `from_raw` takes back the reference that `conn_alloc` created. RDS calls this
         // function once. The gate is closed, because RDS has shut the connection down or has never
         // used it.
         let connection = unsafe { Arc::from_raw(data.cast::<Connection<T>>().cast_const()) };

@@ -3,7 +3,7 @@
 //! Sequence numbers that this end has received ([`Owed`]), and sequence numbers that the peer has
 //! acknowledged ([`Acknowledged`]).
 
-/// The acknowledgements that this end still has to send on a connection.
+/// The acknowledgements that this end must still send on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
     received: u64,

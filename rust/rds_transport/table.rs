@@ -217,15 +217,15 @@ impl Slot {
     }
 
     /// Ends the peers' access to the region if `due` returns [`Due::Revoke`]. If another thread is
-    /// ending the access, waits until it has ended. May sleep.
+    /// ending the access, waits until the access has ended. May sleep.
     pub(crate) fn revoke(&self, due: impl FnOnce(&mut Life) -> Due) {
         let mut memory = self.memory.lock();
         if due(&mut memory.life) == Due::Revoke {
             memory.life.revoked();
             let (region, device) = memory.on.take().unzip();
-            // The lock is held until the access has ended: the next thread that takes the lock
-            // finds a revoked region, and may then, for example, allow a program to read the RDMA
-            // ACK.
+            // The lock is held until the peers' access has ended. So the next thread that takes the
+            // lock finds a revoked region, and may then, for example, allow a program to read the
+            // RDMA ACK.
             drop(region);
             drop(memory);
             drop(device);

@@ -44,8 +44,8 @@ static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 /// its own connection or address held its maximum. The counter orders no other memory accesses.
 static SHORTAGES: AtomicU64 = AtomicU64::new(0);
 
-/// Sets the memory limit of all calls to an eighth of the host's memory, but within `LEAST_MEMORY`
-/// and `MEMORY`. Must be called once, before the first connection.
+/// Sets the memory limit of all calls to an eighth of the host's memory, but at least to
+/// `LEAST_MEMORY` and at most to `MEMORY`. Must be called once, before the first connection.
 pub(crate) fn set(host_pages: usize) {
     let pages = (MEMORY / PAGE_SIZE).min(host_pages / 8);
     // CAST: Both numbers of pages are far below 2^32.
@@ -87,7 +87,7 @@ impl Account {
         self.connections.fetch_sub(1, Relaxed);
     }
 
-    /// Adds pages to the account, unless the client address would then hold too many.
+    /// Adds pages to the account, unless the client address would hold too many pages.
     fn take(&self, pages: u32) -> Result<(), Wait> {
         let counted = self.pages.fetch_update(Relaxed, Relaxed, |held| {
             let may = free_now().leaves(held, OF_ADDRESS.load(Relaxed), pages);
@@ -142,7 +142,7 @@ fn pages(bytes: usize) -> u32 {
     bytes.div_ceil(PAGE_SIZE) as u32
 }
 
-/// Returns how many pages to count for RDMA Writes with this number of bytes.
+/// Returns how many pages must be counted for RDMA Writes of `bytes` bytes.
 pub(crate) fn counted_writes(bytes: usize) -> u32 {
     match pages(bytes) {
         pages if pages > SMALL => pages,

@@ -44,7 +44,7 @@ pub enum Part {
 #[derive(Clone, Copy)]
 pub struct XdrBuf<'a>(NonNull<bindings::xdr_buf>, PhantomData<&'a ()>);
 
-/// Reads one field of the structure that a view refers to.
+/// Reads one field of the `struct xdr_buf` of a view.
 macro_rules! look {
     ($view:expr, $($member:tt)+) => {{
         let raw = $view.0.as_ptr();

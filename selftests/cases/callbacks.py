@@ -155,8 +155,8 @@ def callbacks_are_answered_while_every_credit_is_used(t):
             t.on_failure(lambda: f"delegations: {t.server.call('client_states')}\n"
                                  f"{xprt.info(xprt.directories()[0])} {xprt.states()}")
             opened = helper.send("open_for_write", there)
-            # The client can send no call now. So if another Send is counted, this Send is the
-            # answer to the recall.
+            # The client now has no credit for a call. So if another Send is counted, this Send is
+            # the answer to the recall.
             wait.until(lambda: mount.xprts()[0]["sends"] > sends, ENV.patience(5),
                        "the callback is answered")
             equal(xprt.info(xprt.directories()[0])["cur_cong"], CREDITS * xprt.CREDIT,

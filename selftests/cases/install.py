@@ -102,13 +102,15 @@ def a_mount_loads_this_module_or_falls_back(t):
     check(found == ["ours"], f"with the module a mount loads {found}")
     check(not t.log.find(*TOLD), "the log tells of a fall-back that was none")
 
-    # The test uses each name that modprobe may be given, while no module is in use.
+    # The test calls modprobe with each name and alias of the transport modules while no module is
+    # in use.
     for name, client in (("rpcrdma", "ours"), ("rpcrdma6", "ours"), ("xprtrdma", "ours"),
                          ("xprtrdma_rs", "ours"), ("svcrdma", "intree")):
         t.log.mark()
         for wanted in (name, "rpcrdma", "svcrdma"):
             run("modprobe", wanted)
-            # The module that was loaded first stays loaded, whatever name modprobe is then given.
+            # The module that was loaded first stays loaded, even if modprobe is then called with
+            # another name.
             loaded = [known for known in ("ours", "intree") if module.loaded(known)]
             check(loaded == [client], f"modprobe {wanted}, after {name}, loads {loaded}")
         if client == "ours":

@@ -46,8 +46,8 @@ def a_slow_server_is_left_alone(t):
     equal(mount.connects(), 1, "connections")
 
 
-# covers: peer.md 4.4: The client notices within seconds that the server is gone. The test checks
-# this with a call in flight, and then on an idle connection.
+# covers: peer.md 4.4: When the server is dead, the client notices this within seconds. The test
+# checks this with a call in flight, and then on an idle connection.
 @case(versions=("3",), clients=("ours",), seconds=150)
 def a_dead_server_is_noticed_within_seconds(t):
     mount = t.mount()

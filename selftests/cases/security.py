@@ -63,9 +63,9 @@ def kerberos_carries_everything(t):
             numbers = mount.xprts()[0]
             allowed, direct = flavour == "krb5", numbers["write_segments"] > 0
             equal(numbers["nomsg_call"] == 0, direct, f"{flavour}: no long call")
-            # With sec=krb5 the kernel decides at random whether data may be placed directly,
-            # because gss_create_new() does not initialise `au_flags`. A kernel that clears
-            # allocated memory always makes the same decision.
+            # With sec=krb5 the kernel's decision about direct placement of data is random, because
+            # gss_create_new() does not initialise `au_flags`. A kernel that clears allocated memory
+            # always decides the same.
             if not (allowed and ENV.debug):
                 equal(direct, allowed, f"{flavour}: data read directly")
             check(numbers["reply_segments"] > 0, f"{flavour}: no Reply chunk")

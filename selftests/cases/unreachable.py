@@ -9,7 +9,7 @@ from lib.case import ENV, case, check
 from lib.env import PORT
 from lib.mounts import Refused
 
-# If this number is added to the server's address, the sum is an address that no machine has.
+# The server's address plus this number is an address that no machine has.
 NOBODY = 75
 UNUSED_PORT = 20050
 # Seconds until a mount fails. The first constant is for an address that cannot be resolved, the
@@ -56,7 +56,7 @@ def fails(t, options, most, *words, host=None, seconds=None):
 def leaving_nothing():
     """Checks that the body of the `with` statement leaves no transport and no objects of the device
     behind."""
-    # The connection of the previous case may not be closed completely yet.
+    # The previous test may have left a connection that is still being closed.
     wait.until(lambda: all("cm_id 0" in line for line in module.resources() if line),
                ENV.patience(20), "no connection left")
     before = module.resources()

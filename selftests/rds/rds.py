@@ -304,8 +304,8 @@ def pattern(seed, size):
 
 
 class Node:
-    """The sockets and the memory of one end, which are identified by names. `test` calls the
-    methods directly, or through an agent.
+    """One end of a test. The sockets and the memory of the end have names. The command `test` calls
+    the methods directly, or through an agent.
 
     Every method takes and returns JSON values. A system call that fails returns {"error":
     "EINVAL"}, so a test can compare errors like other results.
@@ -488,8 +488,8 @@ class Node:
         return times
 
     def pump(self, name, host, port, cookie, size, most=4):
-        """Reads and writes the memory of a handle, a few operations at a time, until rest() is
-        called. Returns the number of operations by status."""
+        """Reads and writes the memory of the handle `cookie`, with a few operations at a time,
+        until rest() is called. Returns the number of operations by status."""
         self.resting.clear()
         self.statuses.clear()
         sock, outstanding, end = self.sockets[name], 0, None
@@ -518,7 +518,8 @@ class Node:
         return told
 
     def pumped(self):
-        """Returns what pump() would return now. Returns nothing if pump() does not run."""
+        """Returns the statuses that pump() has counted so far. Returns nothing if pump() does not
+        run."""
         return dict(self.statuses)
 
     def rest(self):
@@ -704,7 +705,7 @@ class Context:
 
     def want(self, name, got, expected, deviation=None):
         """Checks that `got` is `expected`. `deviation` is a pair: the number of a deviation, and
-        the value that is seen instead or a list of such values."""
+        the value (or a list of values) that is seen instead of `expected`."""
         number, seen = deviation or (None, [])
         seen = seen if isinstance(seen, list) else [seen]
         known = number in self.known
@@ -784,9 +785,8 @@ class Context:
         return got and got["cookie"]
 
     def rdma(self, cookie, size, flags=0, remote_off=0, local=None, token=7, data="ack", **more):
-        """Acts as the server: transfers between the cookie's memory and its own buffer "l", and
-        sends the ACK.
-        """
+        """Acts as the server: transfers bytes between the cookie's memory and the server's own
+        buffer "l", and sends the ACK."""
         return self.b.send("s", self.a_addr, self.pa, data.encode().hex(), [
             {"type": "args", "cookie": cookie, "remote_off": remote_off,
              "local": local or [["l", 0, size]], "flags": flags, "token": token, **more}])
@@ -1008,8 +1008,8 @@ def flow_control(t):
                 t.want(f"flow_control={on}: {text.strip()}", status, 0)
             t.pair(a=sizes, b=sizes, tos=tos)
             before = updates()
-            # About 600 frames are sent in each direction. Our transport offers its peer 128 credits
-            # at first.
+            # About 600 frames are sent in each direction, but our transport grants its peer only
+            # 128 credits at first.
             back = Later(all_arrive, t, t.b, t.a, (t.a_addr, t.pa), 20, 262144, 6, 40.0)
             all_arrive(t, t.a, t.b, (t.b_addr, t.pb), 20, 262144, seconds=40.0)
             t.want("the other direction", back.wait(), None)
@@ -1363,7 +1363,8 @@ def recverr(t):
 
 
 def reachable(t, cookie, size=8, remote_off=0, write=False):
-    """Returns the status of an RDMA operation by the peer with this cookie."""
+    """Makes the peer execute an RDMA operation with this cookie. Returns the status of the
+    operation."""
     t.b.buffer("probe", max(PAGE, size), 99)
     t.rdma(cookie, size, NOTIFY_ME | (READWRITE if write else FENCE), remote_off,
            [["probe", 0, size]], 4711, "probe")
@@ -1569,7 +1570,8 @@ def link_cut(t):
     got = t.b.recv("s", 60)
     t.want("message delivered after the cut", got and got["data"], b"later".hex())
     t.note(f"delivered {time.monotonic() - start:.1f} s after it was sent, cut for 10 s")
-    # The server did not send, so it still had the connection when the client requested a new one.
+    # The server sent nothing during the cut, so it did not notice the loss of the connection. When
+    # the client requested a new connection, the server still had the former one.
     t.want("the server's former connection is counted",
            events(t, t.b)["ib_listen_closed_stale"] > stale, True)
 
@@ -1891,7 +1893,7 @@ class Failures(contextlib.ExitStack):
 
 
 def try_all(t):
-    """Makes every call that a program can make of a transport; the results do not matter."""
+    """Makes every kind of call that a program can make to a transport, and ignores the results."""
     for one, other, host, port, back in ((t.a, t.b, t.b_addr, t.pb, (t.a_addr, t.pa)),
                                          (t.b, t.a, t.a_addr, t.pa, (t.b_addr, t.pb))):
         one.send_pattern("s", host, port, 1, 10000, socket.MSG_DONTWAIT)
@@ -2076,8 +2078,8 @@ def unmapped_operations(t):
         for where, machine, seed in (("here", t.a, 1), ("there", t.b, 2)):
             t.want(f"octets {where}", machine.digest("m", 0, size),
                    hashlib.sha256(pattern(seed, size)).hexdigest())
-        # The answer acknowledges all messages, including the messages that were replaced by an
-        # empty frame.
+        # The message "ok" acknowledges all earlier messages, including the messages that were
+        # replaced by an empty frame.
         t.b.send("s", t.a_addr, t.pa, b"ok".hex())
         t.a.recv("s")
         t.want("regions and pinned pages", kept(), before)
@@ -2092,8 +2094,8 @@ def unmapped_operations(t):
 
 @test("basic", fault=True)
 def hostile_peer(t):
-    """This machine refuses a hostile peer or ends its connection, and no other peer is disturbed.
-    """
+    """This machine refuses a hostile peer or ends the peer's connection. No other peer is
+    disturbed."""
     from hostile import attack  # noqa: PLC0415 - needs pyverbs
     attack(t)
 

@@ -50,8 +50,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Interval between two checks of a connection whose peer may be out of reach. It is short, because
-/// after a response the next probe may be due at once.
+/// Interval between two checks of a connection whose peer may be out of reach. The interval is
+/// short, because the next probe may be due as soon as the peer has responded.
 const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {
@@ -79,12 +79,12 @@ impl Link {
         }
         let xprt = conn.xprt();
         if conn.regions().is_time_to_trim() {
-            // `collect_idle` also takes the regions of slots that are in use. The next call of such
-            // a slot gets a region from the pool.
+            // `collect_idle` also takes regions from slots that are in use. The next call of such a
+            // slot gets another region from the pool.
             collect_idle(xprt, conn.regions());
             let more = conn.regions().trim();
-            // The next call posts a fence, so that the device finishes all registrations. A later
-            // check can then free the unneeded regions.
+            // `retire_registrations` posts a fence. The fence makes the device finish all
+            // registrations, so that a later check can free the unneeded regions.
             if more && qp.retire_registrations() == Err(SendError::Closed) {
                 conn.lost(Cause::PostFailed);
             }
@@ -115,12 +115,12 @@ impl Link {
         self.react(xprt, Event::Tick(activity));
     }
 
-    /// Tells the state machine that the peer of this connection or attempt may be out of reach. The
-    /// connection manager's event handler calls this function.
+    /// Tells the state machine that the peer of this connection or attempt may be out of reach.
+    /// Called by the connection manager's event handler.
     pub(super) fn suspect(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, event: Event) {
-        // The probe is posted by a work item, because it needs a reference to the queue pair. The
-        // last reference must not be dropped here: that destroys the connection manager's
-        // identifier, which waits for this handler.
+        // The probe needs a reference to the queue pair. If this function dropped the last
+        // reference, it would destroy the connection manager's identifier, which waits for this
+        // event handler. So a work item posts the probe.
         let probe = matches!(self.machine().react(xprt, event), Todo::Probe(_));
         // The work is queued under the lock: the teardown takes this lock before it cancels the
         // work.

@@ -157,8 +157,8 @@ impl Link {
     /// Reports that the attempt failed. Returns whether another rail should be tried at once.
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
         if reason == ConnectError::Stale && self.place.lock().is_some() {
-            // The peer still had a connection from before this host's device was removed and
-            // created again. Now the peer has dropped that connection, so the next attempt may
+            // This host's device was removed and created again, but the peer still had a connection
+            // from before. Now the peer has dropped that connection, so the next attempt may
             // succeed.
             self.rail_died.store(true, Relaxed);
             return true;
@@ -173,16 +173,16 @@ impl Link {
         self.count_failover(others)
     }
 
-    /// Reports an event on the present rail to the policy. Returns whether another rail can take
-    /// the connection.
+    /// Reports an event on the present rail to the policy. Returns whether the connection can use
+    /// another rail.
     fn tell(&self, what: impl FnOnce(&mut Rails, &mut Seat) -> bool) -> bool {
         let mut place = self.place.lock();
         let place = (*place).as_mut();
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// Records that an attempt or a connection ended because of its rail. `others` says whether
-    /// there is another rail.
+    /// Counts an attempt or a connection that ended because its rail died, if there is another rail
+    /// (`others`). Returns `others`.
     fn count_failover(&self, others: bool) -> bool {
         if others {
             self.services.counters().add(Ordinary::RailFailovers);

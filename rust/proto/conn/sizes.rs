@@ -7,7 +7,7 @@ use crate::wire::header::MAX_SEGMENTS;
 /// The largest payload of one request, in bytes: the NFS client's maximum.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// Number of work requests that a call with one region needs: registration, Send, invalidation.
+/// Number of work requests for a call with one memory region: registration, Send, invalidation.
 const CALL_WRS: u32 = 3;
 
 /// Number of work requests that the longest message needs: one registration for each segment of two
@@ -15,21 +15,21 @@ const CALL_WRS: u32 = 3;
 // CAST: `MAX_SEGMENTS` is a small constant that fits into `u16`.
 const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 
-/// Number of work requests for other purposes: further regions, replies to callbacks, refusals, the
-/// probe.
+/// Number of work requests for everything else: further regions of calls, replies to callbacks,
+/// refusals, the probe.
 const SPARE_WRS: u32 = 160;
 
 /// Minimum number of messages of the largest size that the send ring holds.
 const LEAST_MESSAGES: usize = 4;
 
-/// Number of messages of the largest size that the send ring holds, unless this would exceed
-/// [`RING_ENOUGH`] bytes.
+/// Number of messages of the largest size that the send ring holds. The ring holds fewer messages
+/// if these messages need more than [`RING_ENOUGH`] bytes.
 const RING_MESSAGES: usize = 16;
 
 /// The largest useful send ring, in bytes.
 const RING_ENOUGH: usize = 256 << 10;
 
-/// Maximum number of Receives in one batch: they are posted together.
+/// Maximum number of Receives that are posted together.
 const MAX_BATCH: u32 = 32;
 
 /// The limits of the device.
@@ -103,8 +103,8 @@ impl QueueSizes {
         }
     }
 
-    /// Returns how many regions may be in use at once, if a region has `pages` pages of `page_size`
-    /// bytes. Each call may have two chunks that each carry the largest payload.
+    /// Returns how many regions may be in use at once. A region has `pages` pages of `page_size`
+    /// bytes. A call may have two chunks, and each chunk may carry the largest payload.
     pub fn regions(&self, pages: u32, page_size: usize) -> usize {
         // An unaligned payload spans one page more than an aligned payload of the same length.
         let needed = MAX_PAYLOAD.checked_div(page_size).unwrap_or(0);

@@ -36,9 +36,9 @@ pub struct Write {
     pub span: Span,
 }
 
-/// Iterator over the RDMA Writes of a reply: each result is distributed over the segments of its
-/// Write chunk, and then the remaining bytes over the segments of the Reply chunk, if they go to
-/// the Reply chunk.
+/// Iterator over the RDMA Writes of a reply. First, each result is distributed over the segments of
+/// its Write chunk. Then the remaining bytes are distributed over the segments of the Reply chunk,
+/// if the reply uses one.
 #[derive(Clone, Debug)]
 pub(crate) struct Pour<'a, S, L> {
     /// The Write chunks that were not used yet. The first of these chunks is for the next result.
@@ -77,9 +77,9 @@ where
         }
     }
 
-    /// Goes on to the next span, which is a range of bytes in the reply. Each span of a result
-    /// begins a Write chunk, and the first span of the remaining bytes begins the Reply chunk.
-    /// Later spans of the remaining bytes continue the Reply chunk.
+    /// Moves to the next span, which is a range of bytes in the reply. Each span of a result begins
+    /// a Write chunk. The first span of the remaining bytes begins the Reply chunk, and later spans
+    /// continue the Reply chunk.
     #[inline(always)]
     fn advance(&mut self) -> Option<()> {
         let chunk = match self.results.next() {

@@ -72,7 +72,8 @@ pub enum Fault {
     ReplyRoom,
     /// A result does not fit into its Write chunk.
     WriteRoom,
-    /// RDMA operations of this Call failed on several connections and broke each of them.
+    /// RDMA operations of this Call failed on several connections, and each of these connections
+    /// ended.
     Breaks,
     /// The direction word is neither CALL nor REPLY, or it is CALL and the RPC message is a Reply.
     Direction,

@@ -21,7 +21,7 @@ pub enum Cause {
     Lost,
     /// The client sent too many malformed messages.
     Malformed,
-    /// The client requested too many options before it received the refusals.
+    /// The client sent too many options before it received the refusals of earlier options.
     Options,
     /// A transfer failed: the client's memory differs from what the Call described, or the network
     /// path is broken.

@@ -137,15 +137,15 @@ fn nor_does_any_function_that_is_inlined_elsewhere() {
     assert_eq!(found, []);
 }
 
-/// Returns true if a relocation section, which is named after its function, belongs to a function
-/// of this crate. Returns false for a function that the standard library instantiates for a type of
-/// this crate.
+/// Returns true if `section` is a relocation section of a function of this crate. The section's
+/// name contains the function's name. Returns false for a function that the standard library
+/// instantiates for a type of this crate.
 fn belongs_to_the_core(section: &str) -> bool {
     let Some(ours) = section.find("xprtrdma_proto") else {
         return false;
     };
-    // A function belongs to the crate that its mangled name mentions first. An exception is code
-    // that a trait provides, whose mangled path begins with the letter Y.
+    // A function belongs to the crate that is the first one in its mangled name. An exception is
+    // code that a trait provides. The mangled path of such code begins with the letter Y.
     let provided = section
         .split("Cs")
         .next()

@@ -77,7 +77,7 @@ impl PrivateData {
     }
 }
 
-/// Returns the code of the largest size that can be announced and is not above `size`.
+/// Returns the code for `size`, rounded down to a size that can be announced.
 const fn size_code(size: u32) -> u8 {
     if size >= MAX_SIZE {
         0xff

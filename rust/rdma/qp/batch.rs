@@ -86,8 +86,8 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Returns true if [`Qp::begin`] would find space now. If it returns false,
-    /// [`QpHandler::send_space`] will be called when there is space, even if that call was already
-    /// promised for another message.
+    /// [`QpHandler::send_space`] will be called when there is space, even if another message is
+    /// already waiting for that call.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
         let mut sq = self.sq.lock();
         let room = sq.closed || sq.room(max_len, max_wrs).is_some();
@@ -274,7 +274,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
             sq.closed = true;
             return Err(error);
         }
-        // RDMA Reads use the completion entry of RDMA Writes, because the list of posts shows which
+        // RDMA Reads use the same `ib_cqe` as RDMA Writes, because the list of posts shows which
         // post has completed. So a Read that fails is reported as a Write.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
         let is_read = transfer_kind == Kind::Read && message.is_none();
@@ -296,9 +296,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         let first = posted.link(cqe, last_flags, next);
         let first = posted.register(&mut sq.seq, qp.send_cqes.get::<REG_MR>(), first);
         // SAFETY: The chain ends with the Send or with the last work request of the transfer, whose
-        // `next` is null. What the work requests refer to outlives the post: the ring, `send_cqes`
-        // and `transfers` belong to `qp`, and a transfer leaves `transfers`, with its regions, only
-        // after its completion.
+        // `next` is null. Everything to which the work requests refer outlives the post: the ring,
+        // `send_cqes` and `transfers` belong to `qp`. A transfer, with its regions, stays in
+        // `transfers` until it has completed.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
@@ -348,8 +348,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Returns true if the message should wait for a shared doorbell. The answer depends on whether
-    /// other messages joined the last messages that waited. Must be called exactly once for each
-    /// message that may wait, because the calls are counted.
+    /// the last messages that waited were joined by other messages. Must be called exactly once for
+    /// each message that may wait, because the calls are counted.
     #[inline]
     pub fn may_batch(&mut self) -> bool {
         let may = self.sq.batch_cooldown == 0;
@@ -357,10 +357,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
         may
     }
 
-    /// Posts a message like [`SendBatch::post`], but rings the doorbell later: after the work that
-    /// is queued on [`QpHandler::queue`] now, at the next post that does not wait, or when too many
-    /// work requests wait. The caller uses this for a message that further messages may follow at
-    /// once. If the later post fails, [`QpHandler::broken`] is called.
+    /// Posts a message like [`SendBatch::post`], but rings the doorbell later. The doorbell is rung
+    /// after the work that is now queued on [`QpHandler::queue`], at the next post that does not
+    /// wait, or when too many work requests wait. The caller uses this method if further messages
+    /// may follow at once. If the later post fails, [`QpHandler::broken`] is called.
     #[inline(never)]
     pub fn post_later<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.enqueue(len, regions, true)

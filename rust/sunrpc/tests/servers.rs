@@ -25,7 +25,8 @@ use kernel::{
 
 const NET: u32 = 4026531840;
 
-/// Returns a reference to a number that all users of a server share. The number is initially zero.
+/// Returns a reference to the number that belongs to one server. All references to the server share
+/// the number, which is initially zero.
 fn share(servers: &Arc<Servers>, net: u32, peer: SocketAddr) -> Result<Server<Atomic<u64>>> {
     let fresh = Arc::new(Atomic::new(0u64), GFP_KERNEL)?;
     Server::new(servers, net, peer, fresh)

@@ -83,7 +83,7 @@ impl<T: Transport> Xprt<T> {
     /// The caller holds the transport's lock. `task` has a request of this transport with a credit.
     #[inline]
     pub(crate) unsafe fn return_credit(&self, task: *mut bindings::rpc_task) {
-        // In a kernel with patch 0003, `xprt_release_rqst_cong` checks itself whether a task may be
+        // In a kernel with patch 0003, `xprt_release_rqst_cong` itself checks whether a task may be
         // waiting.
         // SAFETY: By the caller's contract the transport's lock is held, which protects `rq_cong`
         // and the window. The task has a request.
@@ -134,8 +134,8 @@ impl<T: Transport> Xprt<T> {
     /// has a credit. The result is only a hint, because it may be outdated at once.
     #[inline]
     pub fn has_others(&self) -> bool {
-        // SAFETY: The field is one word of a valid transport, and is read once. Its unit is 1/256
-        // request.
+        // SAFETY: The field is one word of a valid transport, and is read once. The field counts in
+        // units of 1/256 request.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) > 1 << 8 }
     }
 }

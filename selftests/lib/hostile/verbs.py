@@ -185,8 +185,8 @@ class Connection:
         elif opcode not in SENDS_OF_ALL_KINDS:
             wr.set_wr_rdma(rkey, address)
         elif opcode == e.IBV_WR_SEND_WITH_INV:
-            # siw's library takes the key to invalidate from the field for the rkey of an RDMA
-            # operation, and not from the union with immediate data.
+            # siw's library takes the key to invalidate from the rkey field of RDMA operations, and
+            # not from the union with the immediate data.
             wr.set_wr_rdma(extra, 0)
         self.qp.post_send(wr)
         return self.number

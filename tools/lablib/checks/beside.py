@@ -170,9 +170,9 @@ def compare(program, spec, runs, tally):
 
 
 def compare_servers(program, spec, runs, tally):
-    """Runs one program with our server and both clients. If cases fail that are not recorded to
-    fail with the in-tree server, also runs it with the in-tree client and server. Returns the row
-    of the record for this program."""
+    """Runs one program with our server and both clients. If a case fails, and the record does not
+    say that it fails with the in-tree server, also runs the program with the in-tree client and
+    server. Returns the row of the record for this program."""
     known, intree = load("intree").get(program.name), Found()
     found, row = {client: Found() for client in CLIENTS}, {}
     for number in range(runs):

@@ -24,8 +24,8 @@ PROBE_SECONDS = 10
 
 
 def choose(root, kernel):
-    """Returns QEMU's options for a machine with this kernel. Whether KVM works is tested once for
-    each boot of this host.
+    """Returns QEMU's options for a machine with this kernel. Once for each boot of this host, tests
+    whether KVM works.
 
     `root` is the root file system that contains QEMU.
     """

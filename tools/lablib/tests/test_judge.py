@@ -56,8 +56,9 @@ class Splats(unittest.TestCase):
         end = "[    1.3] ---[ end trace 0000000000000000 ]---\n"
         self.assertIsNone(judge.splats(f"quiet\n{foreign}{end}quiet"))
         self.assertEqual(judge.foreign(f"a\n{foreign}{end}b"), ("a\nb", [judge.FOREIGN[0]]))
-        # A report counts if it follows a foreign report or is inside a foreign report. A foreign
-        # report itself counts if its end is missing, or if it is from another line of the source.
+        # A report that follows a foreign report, or is inside a foreign report, is counted. A
+        # foreign report is counted, too, if its end is missing or if it is from another line of the
+        # source.
         self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] BUG: bad\n{end}"))
         self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] Modules linked in: rxe\n{end}"))
         self.assertIn("BUG: bad", judge.splats(f"{foreign}{end}BUG: bad"))

@@ -76,7 +76,8 @@ impl Machine {
         }
     }
 
-    /// Carries out the decision of the keepalive. `cause` is recorded if the peer is dead.
+    /// Does what the keepalive has decided: nothing, a probe, or the end of the connection with the
+    /// cause `cause`.
     pub(super) fn probe_or_lose(&mut self, verdict: Verdict, cause: Cause, now: Time) {
         let epoch = self.epoch;
         match verdict {
@@ -88,7 +89,8 @@ impl Machine {
 
     /// Handles a failure of the connection or the attempt.
     pub(crate) fn lost(&mut self, cause: Cause, now: Time) {
-        // While the next attempt waits for the back-off, no connection exists that could be lost.
+        // In this state the next attempt has not begun, so there is no connection that could be
+        // lost.
         if !matches!(self.state, State::Waiting { .. }) {
             self.end(cause, now);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Judges replies to calls that offer arbitrary chunks. Correct replies must be accepted. Other
-//! replies must have no effect beyond the offered chunks.
+//! Fuzzes the function `judge` with replies to calls that offer arbitrary chunks. A correct reply
+//! must be accepted. No other reply may change anything outside the offered chunks.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -89,7 +89,7 @@ fn message(
     (bytes, header)
 }
 
-/// Builds the chunks that a call offers and a Reply to the call, and judges the Reply.
+/// Builds the chunks that a call offers. Builds a Reply to the call, and judges the Reply.
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let flags = source.u8();
@@ -191,8 +191,8 @@ pub fn run(data: &[u8]) {
     keys(&offered);
 }
 
-/// Returns the result of the header prediction. Returns `None` if the reply to a call with these
-/// offered chunks cannot be predicted, or if the bytes differ from the prediction.
+/// Returns what the header prediction says about a reply. Returns `None` if the reply to a call
+/// with these chunks cannot be predicted, or if the bytes differ from the prediction.
 fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept> {
     let expected = match (offer.writes, offer.reply) {
         ([], None) => Expected::Inline,

@@ -33,8 +33,8 @@ fn a_writer_knows_its_room() {
 // covers: V2-15
 #[test]
 fn a_long_version_2_call_is_refused_whatever_follows_its_header() {
-    // A NOMSG has no inline message, so bytes behind its header are not a message, even if they
-    // look valid.
+    // An RDMA_NOMSG message contains no RPC message. So bytes after its header are ignored, even if
+    // they look like an RPC message.
     for payload in [
         vec![],
         rpc(XID, CALL, 40),

@@ -56,7 +56,7 @@ fn open(slots: u32, threshold: u32) -> Reverse {
     reverse
 }
 
-/// Returns a Reply with this grant.
+/// Returns a Reply that grants `credits` credits.
 fn reply(credits: u32) -> ReverseReply<'static> {
     ReverseReply {
         xid: Xid(1),
@@ -101,7 +101,7 @@ fn one_call_is_in_flight_until_a_reply_grants_more() {
             assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));
         }
         assert_eq!(sent(&mut reverse, XIDS[2]), Err(NotSent::Busy));
-        // All Calls except one have ended without a Reply.
+        // All Calls except one end without a Reply.
         (1..allowed).for_each(|_| reverse.ended());
     }
 }

@@ -103,10 +103,10 @@ fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
     Ok(back.ok_or(EINVAL)?)
 }
 
-/// Posts a message that the peer does not acknowledge, and after it the registration of a region.
-/// The device executes the registration before the message is acknowledged. The peer replies, this
-/// host takes the region back, and the device executes the incomplete work requests again. Returns
-/// the region, which must be dropped after the queue pair.
+/// Posts a message that the peer does not acknowledge. Then posts the registration of a region. The
+/// device executes the registration before the message is acknowledged. The peer replies, this host
+/// takes the region back, and the device executes the incomplete work requests again. Returns the
+/// region, which must be dropped after the queue pair.
 fn executes_again(pair: &Pair) -> Test<(IdleMr, Lent)> {
     let peer = pair.peer();
     pair.send(10, 1)?;
@@ -199,8 +199,8 @@ mod suite {
         Ok(())
     }
 
-    // The device executes the registration early, and the peer invalidates the key before the Send
-    // has left.
+    // The device executes the registration early. The peer invalidates the key before the Send was
+    // transmitted.
     #[test]
     fn a_reply_before_the_send_gives_nothing_back() -> Test {
         for adapter in &ADAPTERS {
@@ -279,8 +279,8 @@ mod suite {
     }
 
     // This device executes registrations again, and takes the length from the registration. This
-    // crate does not know that the device does so. So after the second execution a key gives access
-    // to memory that was returned.
+    // crate does not know that about the device. So after the second execution a key gives access
+    // to memory that is no longer lent.
     #[test]
     fn another_device_that_does_so_finds_a_breach() -> Test {
         let back = executes_again(&on(&NARROW, &CONFIG)?)?;
