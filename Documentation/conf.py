@@ -4,7 +4,7 @@
 import pathlib
 import sys
 
-# The directory of the directive that makes tables from tools/results.
+# This directory contains the extension `results`, which makes tables from tools/results.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
@@ -13,5 +13,5 @@ author = "The xprtrdma_rs developers"
 html_title = project
 html_theme = "classic"
 extensions = ["results"]
-# A reference without a target is a warning.
+# Sphinx warns of references without a target.
 nitpicky = True

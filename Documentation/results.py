@@ -13,7 +13,7 @@ class Results(Directive):
     required_arguments = 1
 
     def run(self):
-        """Returns the nodes of the table."""
+        """Returns the document nodes of the table."""
         name = self.arguments[0]
         if name not in result_tables.TABLES:
             raise self.error(f"no table of results is named {name}")
@@ -24,6 +24,6 @@ class Results(Directive):
 
 
 def setup(app):
-    """Registers the directive."""
+    """Registers the directive `results` with Sphinx."""
     app.add_directive("results", Results)
     return {"parallel_read_safe": True}

@@ -19,8 +19,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 
-// For a kernel with patch 0007 (`Documentation/upstream`), whose files have an owner, the module is
-// `debugfs/owned.rs`.
+// In a kernel with patch 0007 of `Documentation/upstream`, the files of [`kernel::debugfs`] have an
+// owner. The module for such a kernel is `debugfs/owned.rs`.
 #[cfg_attr(xprtrdma_upstream, path = "debugfs/owned.rs")]
 mod files;
 

@@ -104,7 +104,7 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
 #[must_use]
 pub(crate) enum Todo {
     Nothing,
-    /// Ask the peer of this connection for a sign of life.
+    /// The thread must ask the peer of this connection for a sign of life.
     Probe(Epoch),
 }
 
@@ -183,7 +183,8 @@ impl<C: Established> Machine<C> {
             match action {
                 Action::Disconnect { epoch, cause, .. } => self.order_end(xprt, epoch, cause),
                 Action::Keepalive { epoch } => todo = Todo::Probe(epoch),
-                // The other actions belong to a connection attempt, which always has a worker.
+                // The other actions belong to a connection attempt. While an attempt is made, a
+                // worker runs, so the other actions do not occur here.
                 _ => {}
             }
         }
@@ -252,8 +253,8 @@ impl<C: Established> Machine<C> {
         self.mailbox.lock().conn.learn_version(known);
     }
 
-    /// Begins an attempt over the rail that `facts` describe: from now on, events go to the
-    /// mailbox.
+    /// Begins a connection attempt over the network path that `facts` describe. From now on, events
+    /// go to the worker's mailbox.
     pub(crate) fn begin(&self, timeout: Millis, trial: bool, facts: RailFacts) {
         let mut mailbox = self.mailbox.lock();
         mailbox.worker_started();
@@ -263,7 +264,7 @@ impl<C: Established> Machine<C> {
         self.handle(Event::Start { timeout, trial });
     }
 
-    /// Closes the mailbox when the worker leaves: from now on, events go directly to the state
+    /// Closes the mailbox, because the worker ends. From now on, events go directly to the state
     /// machine. Events that are still in the mailbox are handled first.
     pub(crate) fn leave(self: &Arc<Self>, xprt: &Xprt<Rdma>) -> Todo {
         let left = self.mailbox.lock().worker_left(now());
@@ -316,8 +317,8 @@ impl<C: Established> Machine<C> {
         Some(deadline.since(now()))
     }
 
-    /// Limits the timeout of attempts and the pauses between attempts to these times. Must not
-    /// sleep.
+    /// Limits the timeout of connection attempts to `connect`, and the pauses between attempts to
+    /// `reconnect`. Must not sleep.
     pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
         let ms = |time: Jiffies| Millis::new(time.as_ms().into());
         let mut mailbox = self.mailbox.lock();

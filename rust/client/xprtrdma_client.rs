@@ -121,7 +121,7 @@ impl kernel::Module for XprtRdma {
         );
         let sysctls = sysctl::Table::register();
         if sysctls.is_none() {
-            // LOG: Memory was short, or another module has files of these names.
+            // LOG: Memory was short, or another module has registered files with the same names.
             pr_warn!("no files in /proc/sys/sunrpc; the parameters hold\n");
         }
         // No step after the registration may fail: a mount may already use the class, and if the

@@ -177,7 +177,7 @@ counters! {
     /// Connections that were lost because the device (rxe) executed a registration twice. After
     /// the first loss a fence prevents this on the device.
     RepeatedRegistration = "repeated_registration",
-    /// A callback although no backchannel was set up; dropped.
+    /// A callback on a connection without a backchannel; dropped.
     BcDisabled = "bc_disabled",
     /// More callbacks than the server may send; disconnected.
     BcOverflow = "bc_overflow",

@@ -56,9 +56,9 @@ pub enum Kind {
 ///
 /// # Invariants
 ///
-/// - The work requests refer to elements of `sges`, and these to pages of `memory`. If `memory` is
-///   lent, the work requests refer to the elements that it contains. No vector grows. In a
-///   [`Blank`] the work requests are those of the last transfer, and refer to nothing.
+/// - The work requests refer to elements of `sges`, and the elements refer to pages of `memory`. If
+///   `memory` is lent, the work requests refer to elements in `memory`. No vector grows. In a
+///   [`Blank`] the work requests are those of the last transfer, and refer to no elements.
 /// - There is at least one work request, except in a [`Blank`].
 ///
 /// # Examples
@@ -302,8 +302,8 @@ impl Transfer {
         let mut elements = pages.elements();
         sges.reserve(count, GFP_KERNEL)?;
         wrs.reserve(count.div_ceil(most_sges), GFP_KERNEL)?;
-        // Number of bytes in the pages, and the offset in the pages at which the next element
-        // begins.
+        // `bytes` is the number of bytes in the pages. `at` is the offset in the pages at which the
+        // next element begins.
         let (bytes, mut at) = (pages.len(), 0usize);
         for stretch in stretches {
             let (begin, mut left) = (stretch.at as usize, stretch.len as usize);
@@ -388,7 +388,7 @@ impl Transfer {
         if this.wrs.capacity() > SPARE_WRS || this.elements() > SPARE_SGES {
             return (pages, None);
         }
-        // INVARIANT: There are no elements.
+        // INVARIANT: The list of elements is empty.
         (pages, Some(Blank(this)))
     }
 
@@ -453,9 +453,9 @@ impl Transfer {
         }
     }
 
-    /// Links the registrations of the transfer before `next`, its first Read, all with this
-    /// completion entry. Returns the first work request. Adds one to `seq`, the number of the last
-    /// invalidation on the send queue, if there are registrations.
+    /// Links the work requests that register the transfer's regions. They come before `next`, the
+    /// first Read, and have the completion entry `cqe`. Returns the first work request. If there
+    /// are registrations, adds one to `seq`, the number of the last invalidation on the send queue.
     pub(crate) fn register(
         &mut self,
         seq: &mut u64,

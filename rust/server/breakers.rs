@@ -38,8 +38,8 @@ use xprtrdma_svc::util::now_ms;
 
 /// The remembered Calls that broke connections.
 pub(crate) struct Breakers {
-    /// Whether any Call is remembered. A Call that arrives while the flag changes may be admitted,
-    /// even if the Call broke connections before.
+    /// Whether any Call that broke a connection is remembered. A Call that arrives while this flag
+    /// changes may be admitted, even if the Call broke connections before.
     any: AtomicBool,
     clients: Pin<KBox<SpinLock<KVec<Option<OfClient>>>>>,
 }

@@ -56,7 +56,7 @@ impl Marks {
         }
     }
 
-    /// Replaces the recorded range of each result by the range of the result's data in the finished
+    /// Sets the range of each result to the range that the data of the result have in the finished
     /// reply.
     #[inline]
     pub(crate) fn correct(&mut self, reply: &Reply<'_>) {
@@ -83,7 +83,7 @@ impl Marks {
     }
 }
 
-/// The transport's state of a call that was passed to the RPC server.
+/// What the transport keeps about a call that was passed to the RPC server.
 pub(crate) struct Call {
     /// The Call as received; `None` after the reply was sent.
     pub(crate) parked: Option<Parked<Ready>>,

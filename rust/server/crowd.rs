@@ -98,7 +98,7 @@ impl Ending {
         }
     }
 
-    /// Ends the connection for this cause.
+    /// Ends the connection. Records `cause` if no cause was recorded before.
     pub(crate) fn end(&self, cause: Cause) {
         let mut state = self.state.lock();
         if state.cause.is_none() {

@@ -47,7 +47,7 @@ const AGAIN: u64 = 0;
 pub(crate) struct Follower {
     bell: Bell,
     queue: Arc<WorkQueue>,
-    /// How often the listener must still listen again.
+    /// How many more times the listener must listen again.
     left: AtomicU32,
     /// Whether the listener must listen again now.
     due: AtomicBool,
@@ -91,8 +91,8 @@ impl Follower {
     /// Returns whether the listener must listen again now. If true, the caller must make the
     /// listener listen again, and then call [`Follower::listened`].
     pub(crate) fn is_due(&self) -> bool {
-        // ORDERING: Pairs with the fence in `ring`: the caller has cleared the flag that the bell
-        // sets, and reads `due` only afterwards.
+        // ORDERING: Pairs with the fence in `ring`. The caller has cleared the flag that `bell`
+        // sets. The fence orders this before the read of `due`.
         fence(SeqCst);
         self.due.swap(false, Relaxed)
     }
@@ -108,7 +108,7 @@ impl Follower {
         }
         let delay = Jiffies::from_ms(PAUSE_MS).count();
         let queue = self.queue.queue();
-        // The call fails only if the work item is already queued.
+        // Queueing fails only if the work item is already queued.
         let _ = queue.enqueue_delayed::<Arc<Self>, AGAIN>(self.clone(), delay);
         true
     }

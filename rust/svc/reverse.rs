@@ -144,7 +144,7 @@ impl<S: Service> Line<S> {
         drop(guard);
 
         // SAFETY: The request is pinned and waits for its reply, so its memory exists. Only this
-        // function completes requests, and it does so under the lock of the line. So no other
+        // function completes requests, and it does so under the lock of the [`Line`]. So no other
         // thread completes this request.
         let copied = unsafe { take_reply(rqst, message) };
         let calls = window();
@@ -166,8 +166,8 @@ impl<S: Service> Line<S> {
         self.0.state.lock().sender.clone()
     }
 
-    /// Ends the line because the connection has ended. Afterwards no further calls are sent, and
-    /// the calls in flight fail. May sleep.
+    /// Ends the [`Line`] because the connection has ended. Afterwards no further calls are sent,
+    /// and the calls in flight fail. May sleep.
     pub(crate) fn end(&self) {
         let mut state = self.0.state.lock();
         state.ended = true;
@@ -188,10 +188,10 @@ impl<S: Service> Line<S> {
         let Some(xprt) = xprt.map(NonNull::as_ptr) else {
             return;
         };
-        // SAFETY: The line holds a reference to the transport. The field is read only while a
+        // SAFETY: The [`Line`] holds a reference to the transport. The field is read only while a
         // client is created, which needs the connection.
         unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
-        // SAFETY: By the type invariant the line holds this reference, which it drops here.
+        // SAFETY: By the type invariant the [`Line`] holds this reference, which is dropped here.
         unsafe { bindings::xprt_put(xprt) };
     }
 }

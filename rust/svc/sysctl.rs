@@ -28,12 +28,12 @@ impl Counter {
             Self::Written => bindings::svcrdma_counter_SVCRDMA_STAT_WRITE,
             Self::Starved => bindings::svcrdma_counter_SVCRDMA_STAT_SQ_STARVE,
         };
-        // SAFETY: The index belongs to a counter.
+        // SAFETY: The index is a value of `enum svcrdma_counter`.
         unsafe { bindings::svcrdma_count(index, more) };
     }
 }
 
-/// Sizes that the files show.
+/// Sizes that files in `/proc/sys/sunrpc/svc_rdma` show.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// `max_requests`: maximum number of calls in flight from one client.
@@ -48,15 +48,16 @@ pub struct Sizes {
 pub struct Version;
 
 impl Version {
-    /// Sets the version. A write to the file may change the version later.
+    /// Sets the highest version that new connections may use. The administrator may change it
+    /// later.
     pub fn preset(version: u32) {
-        // SAFETY: The index belongs to a size.
+        // SAFETY: The index is a value of `enum svcrdma_size`.
         unsafe { bindings::svcrdma_set_size(bindings::svcrdma_size_SVCRDMA_VERSION, version) };
     }
 
     /// Returns the version.
     pub fn get() -> u32 {
-        // SAFETY: The index belongs to a size.
+        // SAFETY: The index is a value of `enum svcrdma_size`.
         unsafe { bindings::svcrdma_get_size(bindings::svcrdma_size_SVCRDMA_VERSION) }
     }
 }
@@ -76,7 +77,7 @@ impl Table {
             ),
             (bindings::svcrdma_size_SVCRDMA_MAX_READS, sizes.reads),
         ] {
-            // SAFETY: The index belongs to a size.
+            // SAFETY: The index is a value of `enum svcrdma_size`.
             unsafe { bindings::svcrdma_set_size(index, size) };
         }
         // SAFETY: The files are not registered, because no other `Table` exists.

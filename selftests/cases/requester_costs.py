@@ -12,12 +12,11 @@ from lib.served import transfers
 
 CLIENTS = "ours", "intree"
 MIB, MEDIUM = 1 << 20, 64 << 10
-# The first constant is the number of calls. The second constant is the maximum number of additional
-# wakes of threads, which the honest mount may cause.
+# `CALLS` is the number of calls. `OTHERS` is the maximum number of additional wakes of threads,
+# which the calls of another mount may cause.
 CALLS, OTHERS = 100, 10
-# The first constant is the maximum number of scatter/gather elements in a work request of the
-# software device. The second constant is the size of a page in bytes: each element refers to at
-# least one page.
+# `ELEMENTS` is the maximum number of scatter/gather elements in a work request of the software
+# device. `PAGE` is the size of a page in bytes: each element refers to at least one page.
 ELEMENTS, PAGE = 32, 4096
 PASSES = "/proc/fs/nfsd/pool_stats"
 # A command that shows the addresses of clients that the server has looked up, with the number of
@@ -109,7 +108,7 @@ def long_transfers_take_few_work_requests(t):
 
 
 def references(t):
-    """Returns the number of references to addresses of clients in the server."""
+    """Returns the number of references to all client addresses that the server has looked up."""
     return sum(map(int, re.findall(r"refcnt=(\d+)", t.server.run("sh", "-c", ADDRESSES))))
 
 

@@ -69,7 +69,7 @@ class Failures:
 
     @contextlib.contextmanager
     def every(self, nth):
-        """Makes every nth allocation fail while the block runs."""
+        """Makes every nth allocation fail during the `with` block."""
         self.begin(nth)
         try:
             yield

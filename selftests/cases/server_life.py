@@ -19,9 +19,9 @@ CLIENTS = "ours", "intree"
 CALLS = 8
 # Maximum number of connections that a listener accepts from one address.
 MOST = 128
-# The first constant contains the addresses of clients that hold idle connections at the same time.
-# The second constant is the maximum number of KiB of the server's memory for each connection. This
-# memory includes the queues of the software device.
+# `ADDRESSES` contains the addresses of clients that hold idle connections at the same time.
+# `MOST_KIB` is the maximum number of KiB of the server's memory for each connection. This memory
+# includes the queues of the software device.
 ADDRESSES = [f"192.0.2.{101 + number}" for number in range(4)]
 MOST_KIB = 2048
 
@@ -100,7 +100,7 @@ def a_listener_at_an_address_lets_its_device_go(t):
 
 
 BOND_ADDRESS = "198.51.100.1"
-# The hardware address of this bond is that of the interface in use.
+# The hardware address of this bond is the hardware address of the interface that the bond uses.
 BOND = f"""\
 set -e
 modprobe bonding max_bonds=0
@@ -114,7 +114,8 @@ ip address add {BOND_ADDRESS}/24 dev bond0
 rdma link add rxe8 type rxe netdev bond0s1
 rdma link add rxe9 type rxe netdev bond0s2
 """
-# The address as a GID, and a command that prints the GIDs of the first device.
+# `BOND_GID` is the address of the bond as a GID. `GIDS` is a command that prints the GIDs of the
+# first device.
 BOND_GID = "ffff:c633:6401"
 GIDS = "cat /sys/class/infiniband/rxe8/ports/1/gids/*"
 UNBOND = """\
@@ -242,7 +243,7 @@ def idle_connections_of_many_clients(t):
         def there():
             time.sleep(0.5)
             crew.check()
-            # The honest mount must not become idle.
+            # This call keeps the connection of the mount from becoming idle.
             stage.read()
             return stage.queue_pairs() >= stage.pairs + count
 

@@ -243,7 +243,7 @@ def few_credits(t):
 
 @contextlib.contextmanager
 def given_up(t, top):
-    """Makes calls of killed processes hold every credit while the block runs."""
+    """Makes calls of killed processes hold every credit during the `with` block."""
     with faults.frozen(t.server):
         victims = [Worker(change_mode, f"{top.here}/f{n}") for n in range(2 * CREDITS)]
         # The calls that hold the credits must be SETATTR calls. A call that looks a file up must

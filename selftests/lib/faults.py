@@ -35,14 +35,14 @@ table inet {TABLE} {{
 
 
 def interface(number=0):
-    """Returns the network interface at a cable, which has the same name on this machine and on the
-    server."""
+    """Returns the network interface that the cable `number` connects. The interface has the same
+    name on this machine and on the server."""
     return f"eth{number}"
 
 
 def device(number=0):
-    """Returns the RDMA device at a cable, which has the same name on this machine and on the
-    server."""
+    """Returns the RDMA device that the cable `number` connects. The device has the same name on
+    this machine and on the server."""
     return ENV.devices[number]
 
 
@@ -96,7 +96,7 @@ def restart_nfsd(server, setting=None, value=None):
 
 @contextlib.contextmanager
 def serving_with(server, setting, value):
-    """Changes a setting of the server while the block runs."""
+    """Changes a setting of the server during the `with` block."""
     before = server.call("text", setting).split()[0]
     restart_nfsd(server, setting, str(value))
     try:
@@ -106,7 +106,7 @@ def serving_with(server, setting, value):
 
 
 def granting(server, count):
-    """Makes the server grant this number of credits to a connection while the block runs."""
+    """Makes the server grant this number of credits to a connection during the `with` block."""
     return serving_with(server, MAX_REQUESTS, count)
 
 
@@ -128,7 +128,8 @@ def take_messages_of(t, octets):
 
 @contextlib.contextmanager
 def frozen(server):
-    """Makes all operations that change the server's disk wait while the block runs."""
+    """Freezes the server's file system during the `with` block. Operations that write to the file
+    system wait until the block ends."""
     server.run("fsfreeze", "--freeze", DISK)
     try:
         yield
@@ -138,10 +139,9 @@ def frozen(server):
 
 @contextlib.contextmanager
 def stopped(pid):
-    """Stops a process of this machine while the block runs, even if the process waits in a system
-    call. The process keeps its locks and slots. A signal would stop the process only after the
-    system call.
-    """
+    """Stops a process of this machine during the `with` block, even if the process waits in a
+    system call. The process keeps its locks and slots. A signal would stop the process only after
+    the system call."""
     with tempfile.TemporaryDirectory() as top:
         subprocess.run(["mount", "-t", "cgroup", "-o", "freezer", "freezer", top], check=True)
         root, group = pathlib.Path(top), pathlib.Path(top, "stopped")
@@ -181,7 +181,7 @@ def no_delay(server):
 
 
 def held_back(t, enough):
-    """Delays all packets that the server sends. Repeats this with longer delays until `enough()` is
+    """Delays all packets that the server sends, in each turn for a longer time, until `enough()` is
     true after a turn. Yields the delay of each turn. A slow client needs a longer delay to fill a
     queue."""
     t.defer(no_delay, t.server)
@@ -269,8 +269,8 @@ def repair(server):
     if server is None:
         return []
     complaints = []
-    # Errors of the next commands are ignored, because the commands fail if the case has not changed
-    # these settings.
+    # The next commands fail if the case has not changed what they undo. So their errors are
+    # ignored.
     server.call("run", ["fsfreeze", "--unfreeze", DISK])
     no_delay(server)
     server.call("run", ["sh", "-c", BETTER])

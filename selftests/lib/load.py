@@ -192,7 +192,7 @@ class Load:
 
     @contextlib.contextmanager
     def resting(self):
-        """Pauses the load while the block runs, so that no call is in flight."""
+        """Pauses the load during the `with` block, so that no call is in flight."""
         boards = (*self.boards, self.looker)
         for board in boards:
             board[Board.REST] = 1

@@ -444,7 +444,7 @@ def rmmod(_):
 
 @contextlib.contextmanager
 def failing(w, nth):
-    """Makes every nth allocation fail while the block runs."""
+    """Makes every nth allocation fail during the `with` block."""
     with contextlib.ExitStack() as undo:
         context = w.context("4.2")
         undo.callback(context.close)

@@ -47,7 +47,7 @@ class Responder(server.Server):
 
     @contextlib.contextmanager
     def granting(self, count):
-        """Makes the responder grant this number of credits while the block runs."""
+        """Makes the responder grant this number of credits during the `with` block."""
         self.call("grant", count)
         try:
             yield
@@ -57,7 +57,7 @@ class Responder(server.Server):
 
 @contextlib.contextmanager
 def preferred(value):
-    """Makes transports that are created while the block runs use this version."""
+    """Makes transports that are created during the `with` block use this version."""
     before = VERSION.read_text()
     VERSION.write_text(str(value))
     try:

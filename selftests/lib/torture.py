@@ -164,7 +164,7 @@ class World:
 
     @contextlib.contextmanager
     def without_responder(self):
-        """Stops the responder, which is the server for version two, while the block runs."""
+        """Stops the responder, which is the server for version two, during the `with` block."""
         if self.responder:
             self.responder.close()
         try:
@@ -175,7 +175,7 @@ class World:
 
     @contextlib.contextmanager
     def another_responder(self):
-        """Runs a second responder at the next port of the server while the block runs."""
+        """Runs a second responder at the next port of the server during the `with` block."""
         found = responder.Responder(self.port + 1)
         try:
             yield found
@@ -183,7 +183,7 @@ class World:
             found.close()
 
     def granting(self, count):
-        """Makes the server grant this number of credits while the block runs."""
+        """Makes the server grant this number of credits during the `with` block."""
         return (self.responder.granting(count) if self.responder
                 else faults.granting(self.server, count))
 

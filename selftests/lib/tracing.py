@@ -45,7 +45,7 @@ def watch_server(t, what="svcrdma_rs"):
     """Records the server's events of a module, or one event (system/name), from now on until the
     end of the case."""
     t.defer(t.server.call, "text", f"{TRACEFS}/events/{what}/enable", "0")
-    # Writing to this file also clears earlier events.
+    # A write to the file `trace` clears the events that were recorded earlier.
     t.server.call("text", f"{TRACEFS}/trace", "\n")
     t.server.call("text", f"{TRACEFS}/events/{what}/enable", "1")
 

@@ -102,7 +102,7 @@ class Worker:
 
 
 class Crew:
-    """Several workers. The end of the block stops the workers and collects their results."""
+    """Several workers. The end of the `with` block stops the workers and collects their results."""
 
     def __init__(self, seconds=120):
         self.workers, self.seconds, self.results = [], seconds, []

@@ -1787,7 +1787,7 @@ def transferring(t, count):
 
 @contextlib.contextmanager
 def without_device(t, node):
-    """Removes the device of one end while the body of the `with` statement runs."""
+    """Removes the device of one end during the `with` block."""
     status, text = node.shell(t.options.unplug)
     t.want(f"{t.options.unplug}: {text}", status, 0)
     try:

@@ -88,7 +88,7 @@ def nightly():
 
 
 def compiler(toolchain=None):
-    """Returns the compiler's version as it prints it."""
+    """Returns the version of the Rust compiler, as the compiler prints its version."""
     return run(["rustc", *([f"+{toolchain}"] if toolchain else []), "--version"], 60).strip()
 
 

@@ -68,7 +68,8 @@ class Proof:
 
 
 def tables():
-    """Returns the entries of each kind."""
+    """Returns two results: the entries of proofs.toml by kind, and the other contents of the
+    file."""
     found = tomllib.loads(DATA.read_text())
     return {kind: found.pop(kind, []) for kind in ("fault", "planted", "by_hand", "not_run")}, found
 
@@ -127,9 +128,8 @@ def misplaced(proof):
 
 
 def chosen(proofs, patterns, sample, seed):
-    """Returns the faults to plant again, and their requirements: those that match the patterns, or
-    `sample` random requirements.
-    """
+    """Returns the faults to plant again, and their requirements. The requirements match the
+    patterns. If `sample` is not zero, at most `sample` requirements are chosen at random."""
     rows = sorted(row for proof in proofs if proof.kind == "fault" for row in proof.rows)
     if patterns:
         rows = [row for row in rows if any(fnmatch.fnmatch(row, p) for p in patterns)]
@@ -194,8 +194,8 @@ class Copy:
             raise HostError(f"not all tests pass without a fault\n{common.tail(output)}")
 
     def plant(self, proof):
-        """Plants a fault, and runs its test. Returns None if the test failed, or else the reason
-        why it did not fail."""
+        """Plants a fault, and runs its test. Returns None if the test failed. Otherwise returns why
+        the fault was not noticed."""
         path = self.tree / proof.file.removeprefix(f"rust/{proof.crate}/")
         original = path.read_text()
         try:
@@ -215,7 +215,8 @@ class Copy:
 
 
 def prove(proofs, patterns, sample, seed, jobs):
-    """Plants the chosen faults of the cores again. Returns how many faults were not noticed."""
+    """Chooses faults of the protocol cores and plants them again. Returns how many of these faults
+    no test noticed."""
     faults, rows = chosen(proofs, patterns, sample, seed)
     if not faults:
         raise HostError("no row with a fault in the core matches")
@@ -228,7 +229,8 @@ def prove(proofs, patterns, sample, seed, jobs):
 
 
 def prove_of(crate, faults, rows, jobs):
-    """Plants the faults of one core. Returns how many faults were not noticed."""
+    """Plants the faults of one protocol core, and runs the tests. Returns how many faults no test
+    noticed."""
     if not faults:
         return 0
     tests = sorted({proof.case for proof in faults})

@@ -7,11 +7,11 @@
 //! to a limit. Regions that were not needed for a while are deregistered.
 //!
 //! When a reply arrives, the regions of its call stay with the call's slot, so that the slot's next
-//! call takes nothing from the pool. But if a sender waits for regions, they return to the pool.
-//! The reply handler decides this under the lock of the slot's request. A waiting sender first
-//! announces that it waits, and then searches every slot
+//! call takes nothing from the pool. But if a sender waits for regions, the regions of the call
+//! return to the pool. The reply handler makes this decision under the lock of the slot's request.
+//! A waiting sender first announces that it waits, and then searches every slot
 //! ([`collect_idle`](crate::rpc::map::collect_idle)). So the search finds the regions that slots
-//! kept earlier, and the regions of later replies return to the pool.
+//! kept before the announcement. The regions of calls that are answered later return to the pool.
 
 use super::Services;
 use crate::driver::Rdma;
@@ -73,7 +73,7 @@ struct Inner {
 /// The reason why a call gets no regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// Other calls use the regions. Senders are woken when enough regions have been returned or
+    /// Other calls use all regions. Senders are woken when enough regions have been returned or
     /// made.
     Wait,
     /// There is no memory for more regions: the caller should retry later.

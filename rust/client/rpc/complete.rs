@@ -86,7 +86,8 @@ pub(super) fn complete_or_park(
     None
 }
 
-/// Keeps the verdict until the call's regions are invalidated.
+/// Stores the verdict on a reply in the state of the call, until the call's regions are
+/// invalidated.
 #[inline(never)]
 fn park(request: &Request, state: &mut State, pinned: Pinned<Rdma>, verdict: Verdict) {
     state.answer = Some(Answer {
@@ -134,8 +135,9 @@ pub(super) fn complete_rpc(
     match placed {
         Ok(()) => {
             ends(counters, &pinned, 0);
-            // The call has no regions left, so it has no lease and can complete. The completion
-            // fails here only if the buffer has no space for the padding of the data item.
+            // The call has no regions left, so none of its memory is lent to the server, and the
+            // call can complete. The completion fails here only if the buffer has no space for the
+            // padding of the data item.
             if let Err(pinned) = pinned.complete(len) {
                 fail(counters, pinned, xprtrdma_proto::Error::BadPayload);
             }
@@ -147,7 +149,8 @@ pub(super) fn complete_rpc(
 #[cold]
 fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
     ends(counters, &pinned, error.to_errno());
-    // Ending the call cannot fail, because the call has no regions left and therefore no lease.
+    // Ending the call cannot fail, because the call has no regions left, so none of its memory is
+    // lent to the server.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }
 

@@ -14,7 +14,8 @@ use crate::{
 /// Number of losses in a row after which the Receive size that the peer announces is ignored.
 const LOSSES: u8 = 2;
 
-/// If a connection is lost more than this time after the large Send, the Send is not the reason.
+/// If a connection is lost more than this time after its first large Send, that Send is not the
+/// reason for the loss.
 const IMMEDIATE: Millis = Millis::from_secs(2);
 
 /// How long Sends are limited to [`MIN_THRESHOLD`] before the announced size is tried again.
@@ -34,7 +35,7 @@ pub struct InlineFallback {
 }
 
 impl InlineFallback {
-    /// Makes the initial state, in which the announced size is used.
+    /// Makes the initial state, in which Sends may be as large as the peer announces.
     pub const fn new() -> Self {
         Self {
             pending: None,
@@ -50,7 +51,7 @@ impl InlineFallback {
         self.seen = false;
     }
 
-    /// Records that a large Send was posted; only the first one of a connection matters.
+    /// Records that a large Send was posted. Only the first large Send of a connection is recorded.
     pub fn sent(&mut self, now: Time) {
         if !self.seen {
             self.seen = true;
@@ -78,8 +79,8 @@ impl InlineFallback {
         }
     }
 
-    /// Returns the call threshold to which a connection requested at `now` must be limited, or
-    /// `None` if there is no limit.
+    /// Returns the maximum size of Sends on a connection that is requested at `now`, or `None` if
+    /// only the size that the peer announces limits the Sends.
     pub fn cap(&self, now: Time) -> Option<u32> {
         match self.until {
             Some(until) if now < until => Some(MIN_THRESHOLD),

@@ -49,8 +49,8 @@ impl Default for KeepaliveConfig {
     }
 }
 
-/// The driver's observations of the connection. After a deadline the driver reads them without a
-/// lock.
+/// What the driver has observed on a connection. The driver reads these values without a lock after
+/// a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// When the peer was last known to be alive: the time of the last Receive, or of the last
@@ -67,7 +67,7 @@ pub struct Activity {
 pub enum Verdict {
     /// No action is needed; check again at [`Keepalive::deadline`].
     Fine,
-    /// Post one probe.
+    /// The driver must post one probe.
     Probe,
     /// The probe stayed unanswered: the peer is gone.
     Dead,

@@ -39,11 +39,11 @@ pub(super) enum State {
 /// connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Then {
-    /// Do nothing. The RPC layer requests the next connection when it needs one.
+    /// Does nothing. The RPC layer requests the next connection when it needs one.
     Rest,
-    /// Report the failure of the attempt.
+    /// Reports the failure of the attempt.
     Fail(ConnectError),
-    /// Make a connection attempt that lasts at most this long.
+    /// Makes a connection attempt that lasts at most this long.
     Restart(Millis),
 }
 

@@ -58,8 +58,9 @@ const FORGET: Millis = Millis::from_secs(600);
 /// other. The time suffices for an attempt over each of the other rails.
 pub(super) const TOGETHER: Millis = Millis::from_secs(120);
 
-/// A connection outlives the failure of another rail only if it receives a message more than this
-/// time after the failure. A server that shuts down closes its connections one after the other.
+/// A connection counts as having outlived the failure of another rail only if the connection
+/// receives a message more than this time after the failure. A server that shuts down closes its
+/// connections one after the other.
 const OUTLIVED: Millis = Millis::from_secs(2);
 
 /// The pause before the first probe of a dead rail. The pause doubles with each further probe.
@@ -123,7 +124,8 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Makes a live rail. The rail is settled at once if it was in the list from the start.
+    /// Makes a live rail. `from_start` says whether the rail was in the list from the start. Such a
+    /// rail is settled at once, so that healthy connections may move to it.
     pub(super) fn new(from_start: bool, random: &mut Random, now: Time) -> Self {
         let mut health = Self {
             dead: None,
@@ -188,7 +190,8 @@ impl Health {
         } else if now >= before.settles {
             before.in_a_row.saturating_add(1)
         } else {
-            // The rail died before connections returned to it, so this death does not count.
+            // The rail died before any connection returned to the rail, so this death does not
+            // count.
             before.in_a_row
         };
         // The time of death delays the return of connections. If the rail never worked, there are
@@ -204,8 +207,8 @@ impl Health {
         });
     }
 
-    /// Records that a connection or attempt ended, perhaps because of this rail. `moved` says
-    /// whether connections leave the rail for this reason.
+    /// Records that a connection or attempt ended, and that the rail may be the reason. `moved`
+    /// says whether connections therefore move away from the rail.
     pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
             self.accuse(now);

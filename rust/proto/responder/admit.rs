@@ -161,8 +161,8 @@ impl<'a> Call<'a, Admitted> {
     }
 
     /// Checks what is only visible in fetched data: the RPC header in a Position-Zero chunk.
-    /// `front` is the contiguous beginning of the landing area, the memory that receives the
-    /// fetched data. `front` is ignored if the Call has no Position-Zero chunk.
+    /// `front` is the contiguous beginning of the read buffer, the memory that receives the fetched
+    /// data. `front` is ignored if the Call has no Position-Zero chunk.
     ///
     /// # Errors
     ///

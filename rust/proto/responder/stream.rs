@@ -3,9 +3,9 @@
 //! The unreduced Call: where its pieces are, and the operations that assemble it.
 //!
 //! The RPC message of a Call is inline or in a Position-Zero chunk. In either case, data may have
-//! been moved out of the message into other Read chunks. The driver provides a landing area. This
-//! module computes the RDMA Reads and the [`Fill`]s, which together write each byte of that area
-//! once.
+//! been moved out of the message into other Read chunks. The driver provides a read buffer, in
+//! which the data of the Read chunks are stored. This module computes the RDMA Reads and the
+//! [`Fill`]s, which together write each byte of the read buffer once.
 
 use crate::{
     responder::{
@@ -29,14 +29,14 @@ use core::num::NonZeroU32;
 /// The location of the unreduced message after all data have been fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assembly {
-    /// The whole message is the inline payload; there is no landing area.
+    /// The whole message is the inline payload; no read buffer is needed.
     Inline,
-    /// The message is `payload[..at]`, then the landing area, then `payload[at..]`.
+    /// The message is `payload[..at]`, then the read buffer, then `payload[at..]`.
     Split {
         /// Offset in the inline payload at which the fetched data are inserted.
         at: u32,
     },
-    /// The whole message is the landing area.
+    /// The whole message is in the read buffer.
     Landed,
 }
 
@@ -49,25 +49,25 @@ pub struct Read {
     pub offset: u64,
     /// Number of bytes to read.
     pub length: u32,
-    /// Offset in the landing area at which the bytes are stored.
+    /// Offset in the read buffer at which the bytes are stored.
     pub to: u32,
 }
 
-/// A part of the landing area that no RDMA Read writes.
+/// A part of the read buffer that no RDMA Read fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// Bytes to copy from the inline payload.
     Copy {
         /// Offset in the inline payload.
         from: u32,
-        /// Offset in the landing area.
+        /// Offset in the read buffer.
         to: u32,
         /// Number of bytes to copy.
         length: u32,
     },
     /// Zeroes to write for the XDR padding that the client did not send.
     Zero {
-        /// Offset in the landing area.
+        /// Offset in the read buffer.
         to: u32,
         /// Number of zero bytes.
         length: u32,
@@ -95,7 +95,7 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Returns the length of the landing area in bytes.
+    /// Returns the length of the read buffer in bytes.
     #[inline]
     pub fn landing(&self) -> u32 {
         match self.assembly() {
@@ -105,7 +105,7 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Returns the length of the landing area in pages, which
+    /// Returns the length of the read buffer in pages, which
     /// [`Budget`](crate::responder::budget::Budget) counts.
     pub fn landing_pages(&self, page_size: NonZeroU32) -> u32 {
         self.landing().div_ceil(page_size.get())
@@ -118,7 +118,7 @@ impl<'a> Call<'a, Admitted> {
         entries.any(|entry| entry.segment.length != 0)
     }
 
-    /// Returns the RDMA Reads in ascending order of their offsets in the landing area.
+    /// Returns the RDMA Reads in ascending order of their offsets in the read buffer.
     #[inline]
     pub fn reads(&self) -> impl Iterator<Item = Read> + '_ {
         Cuts {
@@ -135,8 +135,7 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Returns the parts of the landing area that no RDMA Read writes, in ascending order of
-    /// offset.
+    /// Returns the parts of the read buffer that no RDMA Read fills, in ascending order of offset.
     #[inline]
     pub fn fills(&self) -> impl Iterator<Item = Fill> + '_ {
         Fills {
@@ -146,7 +145,7 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Returns the only Read chunk, if the landing area contains nothing else.
+    /// Returns the only Read chunk, if the read buffer contains nothing else.
     #[inline]
     fn split(&self) -> Option<Item> {
         match self.assembly() {
@@ -155,7 +154,7 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Returns the pieces of the whole message with their offsets in the landing area, if the whole
+    /// Returns the pieces of the whole message with their offsets in the read buffer, if the whole
     /// message is there. No piece is empty.
     #[inline]
     fn landed(&self) -> Option<Pieces<'a>> {
@@ -172,10 +171,10 @@ impl<'a> Call<'a, Admitted> {
     }
 }
 
-/// Iterator over the parts of a landing area that no RDMA Read writes.
+/// Iterator over the parts of a read buffer that no RDMA Read fills.
 struct Fills<'a> {
-    /// The Read chunk, if the landing area receives one Read chunk and nothing else. `None` after
-    /// the iterator has returned the chunk's XDR padding.
+    /// The Read chunk, if the read buffer receives only this chunk. `None` after the iterator has
+    /// returned the chunk's XDR padding.
     pad: Option<Item>,
     pieces: Option<Pieces<'a>>,
     long: bool,
@@ -203,7 +202,7 @@ impl Iterator for Fills<'_> {
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     source: Source,
-    /// Offset in the landing area.
+    /// Offset in the read buffer.
     to: u32,
     length: u32,
 }
@@ -216,7 +215,7 @@ impl Piece {
     };
 }
 
-/// Iterator over the pieces in a landing area; it returns no empty piece. It is not a chain of
+/// Iterator over the pieces in a read buffer; it returns no empty piece. It is not a chain of
 /// iterator adapters, because the symbol names of such a chain are longer than the kernel's tools
 /// accept.
 struct Pieces<'a> {
@@ -229,7 +228,7 @@ struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    /// Returns the next part that no RDMA Read writes. `long` says whether the message is in a
+    /// Returns the next part that no RDMA Read fills. `long` says whether the message is in a
     /// Position-Zero chunk.
     #[cold]
     fn fill(&mut self, long: bool) -> Option<Fill> {
@@ -286,7 +285,7 @@ impl Iterator for Pieces<'_> {
 enum Source {
     /// Bytes of the reduced message, from offset `from` on.
     Body { from: u32 },
-    /// The whole Read chunk with this Position.
+    /// The whole Read chunk whose Position is `position`.
     Item { position: u32 },
     /// The XDR padding that follows a chunk.
     Pad,
@@ -298,7 +297,7 @@ struct Place {
     /// Number of bytes of the reduced message in the pieces that have been made so far.
     body: u32,
     /// Length of all pieces that have been made so far, in bytes. This is also the offset of the
-    /// next piece in the landing area, which is the memory that receives the Read chunks.
+    /// next piece in the read buffer.
     to: u32,
 }
 
@@ -337,9 +336,10 @@ impl Place {
     }
 }
 
-/// Iterator over the RDMA Reads for a landing area.
+/// Iterator over the RDMA Reads that fill a read buffer.
 struct Cuts<'a> {
-    /// The Reads for the current piece, or for the chunk that is alone in the landing area.
+    /// The Reads for the current piece. If the read buffer receives only one Read chunk, the Reads
+    /// for this chunk.
     cut: Cut<'a>,
     /// The pieces that follow the current piece.
     pieces: Option<Pieces<'a>>,

@@ -78,7 +78,7 @@ impl Cq {
     ///
     /// # Safety
     ///
-    /// The caller polls, and the item does not run.
+    /// The calling thread is the polling thread, and the work item does not run.
     #[inline]
     pub(super) unsafe fn handle_some(&self, budget: c_int) -> c_int {
         // SAFETY: Only this thread polls, so only it uses the array that ib_core has allocated for
@@ -128,10 +128,11 @@ impl Cq {
 
 /// The function of the work item. If no thread polls, this function calls ib_core's function.
 ///
-/// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
-/// the item is a full barrier too, so a work item that is queued later finds the thread here. If
-/// the item finds no thread, the acquiring load orders the work of the last polling thread before
-/// the work of the item.
+/// ORDERING: A thread that begins to poll sets `poller` with a full barrier, and then checks
+/// whether the work item is queued or runs. Queueing the work item is a full barrier, too. So a
+/// work item that is queued after this check reads that a thread polls. If the work item reads that
+/// no thread polls, the acquiring load orders the work of the last polling thread before the work
+/// of the item.
 ///
 /// # Safety
 ///
@@ -158,7 +159,7 @@ unsafe extern "C" fn work(work: *mut bindings::work_struct) {
 unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
     // SAFETY: A [`Cq`] owns the queue and exists, as devices call no handler of a destroyed queue.
     let cq = unsafe { &*context.cast::<Cq>() };
-    // In the usual case the thread sleeps and waits for this event.
+    // Usually the polling thread sleeps until an event arrives.
     if cq.change(poller::WAITS, poller::CALLED) {
         cq.wake();
     } else {

@@ -33,8 +33,8 @@ impl QueuedWr {
 ///
 /// A registration in the chain is a copy, so that the region's own work requests can still be used
 /// for an invalidation. The copy refers to the region, which counts as posted from then on. So the
-/// region's memory is returned only after the invalidation is proven or the queue pair is drained,
-/// and a region that is dropped earlier is leaked.
+/// region's memory is returned only after the invalidation is known to be complete, or after the
+/// queue pair is drained. A region that is dropped earlier is leaked.
 ///
 /// # Invariants
 ///
@@ -52,8 +52,8 @@ pub(super) struct SendChain {
     send_cqe: *mut bindings::ib_cqe,
     reg_cqe: *mut bindings::ib_cqe,
     pub(super) messages: u32,
-    /// If more entries than this are in use, the doorbell is rung at once. So the longest possible
-    /// message always finds free entries.
+    /// If more entries than this are in use, the doorbell is rung at once. So there are always
+    /// enough free entries for the longest possible message.
     pub(super) full: usize,
 }
 
@@ -65,7 +65,7 @@ struct List {
 }
 
 // SAFETY: The entries refer to memory of the chain itself or of the queue pair, or to a region that
-// its owner keeps. Any thread may use these.
+// its owner keeps. Any thread may use this memory and these regions.
 unsafe impl Send for SendChain {}
 
 impl SendChain {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Messages that are posted together with one doorbell ([`SendBatch::post_later`]), and the work
-//! item that rings the doorbell if no other post does.
+//! item that rings the doorbell if no later post rings it.
 //!
 //! [`SendBatch::post_later`]: super::SendBatch::post_later
 
@@ -36,8 +36,8 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// If a message waited for the doorbell and no other message joined it, this number of later
-/// messages is posted without waiting.
+/// If a message waited for the doorbell and no other message joined it, the next messages are
+/// posted without waiting. The value is the number of these messages.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {
@@ -91,9 +91,9 @@ impl<H: QpHandler> Qp<H> {
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
         // SAFETY: The chain is well-formed by its invariant. All memory to which it refers outlives
-        // the post: the ring and `send_cqes` belong to `self`, and the owners of the regions keep
-        // them until it is proven that the peer cannot access them. The queue is open, and its lock
-        // is held because it is borrowed.
+        // the post: the ring and `send_cqes` belong to `self`, and each region is kept by its owner
+        // until the peer is known to have no access to the region. The queue is open. `sq` borrows
+        // the queue from its lock, so the lock is held.
         unsafe { self.submit(&mut sq.closed, first) }
     }
 

@@ -75,8 +75,8 @@ impl Fence {
         &mut self.wr
     }
 
-    /// Returns a copy of the fence's work request, for a message that waits for a doorbell or for a
-    /// fence that is posted alone.
+    /// Returns a copy of the fence's work request. Copies are used for messages that wait for a
+    /// doorbell, and for fences that are posted alone.
     pub(super) fn copy(&self) -> bindings::ib_send_wr {
         let mut copy = work_request(self.mr.key());
         copy.__bindgen_anon_1.bindgen_union_field = self.wr.__bindgen_anon_1.bindgen_union_field;

@@ -277,8 +277,8 @@ impl<H: QpHandler> Drop for QpOwner<H> {
         Qp::shutdown(&self.0);
         let gone = Qp::destroy(&self.0);
         #[cfg(xprtrdma_server)]
-        // If the shutdown has failed, the domain does not count as drained: the device may still
-        // use the memory of the transfers, so they are not dropped.
+        // If the shutdown has failed, the protection domain does not count as drained. The
+        // transfers are then not dropped, because the device may still use their memory.
         if gone && self.0.pd.is_drained() {
             self.0.drop_transfers();
         }

@@ -227,7 +227,8 @@ mod suite {
             pair.owner.busy_poll(|| false, || false),
             PollOutcome::Stopped
         );
-        // The condition is already true, so the outcome is `Over` and not `Stopped`.
+        // The condition for which the thread polls is already true, so the outcome is `Over` and
+        // not `Stopped`.
         ensure_eq!(pair.owner.busy_poll(|| false, || true), PollOutcome::Over);
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
@@ -244,8 +245,8 @@ mod suite {
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, _| {
             pause(50);
-            // The completion of the first message arrives while the thread polls: right after the
-            // thread has taken the completion of the second message off the queue.
+            // The completion of the first message arrives right after the polling thread has taken
+            // the completion of the second message off the queue.
             let _ = message(qp, true);
             let _ = send(qp);
         })?;
@@ -260,7 +261,7 @@ mod suite {
         let shared = Shared::new()?;
         let errands = watch(&pair, &shared)?;
         elsewhere(&pair, &shared, |qp, shared| {
-            // The loop ends when another thread polls.
+            // The outcome `Left` means that another thread polls.
             while qp.busy_poll(|| true, || true) != PollOutcome::Left && !shared.over.load(Relaxed)
             {
                 pause(1);
@@ -270,7 +271,7 @@ mod suite {
         })?;
         ensure_eq!(busy_poll(&pair, 1), PollOutcome::Stopped);
         ensure_eq!(shared.seen.load(Relaxed), 1);
-        // The event of the next message goes to the work item.
+        // No thread polls now, so the work item handles the next message.
         send(&pair.owner)?;
         wait_until(|| pair.keeper.came.load(Relaxed) == 1)?;
         ensure!(pair.keeper.thread.load(Relaxed) != thread());
@@ -336,7 +337,8 @@ mod suite {
             let pair = pair;
             drop(pair.owner);
             ensure_eq!(returned(&keeper), 1);
-            // Every later event is handled before the other fields of `pair` are dropped here.
+            // The end of this block drops the other fields of `pair`. Every later event is handled
+            // before that.
         }
         errands.finish()?;
         calm();

@@ -10,15 +10,15 @@ use kernel::prelude::*;
 mod suite {
     use super::*;
 
-    // The module with these suites was built outside the kernel's tree. The kernel's own RDMA stack
-    // is loaded, because the module uses that stack.
+    // The module that contains this test was built outside the kernel's tree. The RDMA stack that
+    // the module uses belongs to the kernel's tree.
     #[test]
     fn a_module_out_of_tree_is_told_from_the_kernels_own() -> Test {
         ensure!(stack::is_out_of_tree(c"xprtrdma_rs_kunit"));
         ensure!(!stack::is_out_of_tree(c"ib_core"));
         ensure!(!stack::is_out_of_tree(c"rdma_cm"));
-        // The first name is a built-in module, which has an entry in sysfs because of its
-        // parameters. No module has the second name.
+        // `kernel` is a built-in module with an entry in sysfs for its parameters. No module has
+        // the name `no_such_module`.
         ensure!(!stack::is_out_of_tree(c"kernel"));
         ensure!(!stack::is_out_of_tree(c"no_such_module"));
         ensure!(stack::foreign().is_none());

@@ -126,7 +126,8 @@ impl<S: Service> Ops<S> {
         // SAFETY: The RPC client calls this with the transport's send lock held. The request is
         // encoded. The request is also pinned, or only the caller uses it.
         let (raw, xid) = unsafe { ((*rqst).rq_xprt, u32::from_be((*rqst).rq_xid)) };
-        // SAFETY: The transport is of this class, and the request's task holds a reference to it.
+        // SAFETY: The transport is of this class, and the request's task holds a reference to the
+        // transport.
         let line = unsafe { Self::line(raw) };
         // SAFETY: The field belongs to the transport until the request is sent.
         unsafe { (*rqst).rq_xtime = kernel::bindings::ktime_get() };
@@ -194,8 +195,8 @@ impl<S: Service> Ops<S> {
             unsafe { bindings::xprt_put(raw) };
             return;
         }
-        // SAFETY: This is the last call for this transport, and all its fields are initialised.
-        // No references are left, so the line has no reference to the transport.
+        // SAFETY: This is the last call for this transport, and all its fields are initialised. No
+        // references are left, so the [`Line`] has no reference to the transport.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
         // SAFETY: This is the last call for this transport, and no references to it are left.
         unsafe { bindings::svcrdma_free_reverse(raw) };
@@ -235,7 +236,7 @@ pub(crate) unsafe fn make<S: Service>(
     // this memory.
     unsafe { (&raw mut (*raw.cast::<ReverseXprt<S>>()).line).write(line.clone()) };
     let guard = ScopeGuard::new(move || {
-        // SAFETY: The line was initialised above, and is dropped only once.
+        // SAFETY: The [`Line`] was initialised above, and is dropped only once.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
         // SAFETY: No other code has the transport. The transport's strings are null or were
         // allocated for the transport.
@@ -284,7 +285,8 @@ pub(crate) unsafe fn make<S: Service>(
             EAGAIN
         });
     }
-    // INVARIANT: The line takes its own reference now. The first reference belongs to the caller.
+    // INVARIANT: The [`Line`] takes its own reference now. The first reference belongs to the
+    // caller.
     // SAFETY: The transport is valid and has a reference.
     unsafe { bindings::xprt_get(raw) };
     state.xprt = Some(xprt);

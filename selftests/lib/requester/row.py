@@ -18,12 +18,13 @@ class NotAccepted(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Reaction:
-    """How the server must react."""
+    """How the server must react to a misbehaviour of a client."""
 
     kind: str
     error: str = ""                # error with which the server refuses a message
     versions: tuple = (1, 1)       # lowest and highest version in an error about the version
-    # Function of (stage, client, answer) that raises an error if the answer is wrong.
+    # Function that raises an error if an answer is wrong. Its arguments are the environment of the
+    # test, the client and the answer.
     check: Callable | None = None
 
 
@@ -34,7 +35,7 @@ class Row:
     name: str
     deed: Callable   # function of a `Client` that returns messages to send
     reaction: Reaction
-    # private data of the connection request; None means the usual data
+    # The private data of the connection request; None means the usual data.
     private: bytes | None = None
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Connections of the requester. They are based on the responder's connections, but this end
-requests the connection.
-"""
+"""Connections that the requester (a simulated client) requests. The code is based on the
+connections of the responder (a simulated server)."""
 
 import contextlib
 import select

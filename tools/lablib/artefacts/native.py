@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The C parts of the lab (tools/native), shared libraries built with the root's compiler."""
+"""Builds the C parts of the lab (tools/native) as shared libraries, with the compiler of the root
+file system."""
 
 
 from ..base import cache, chroot, proc

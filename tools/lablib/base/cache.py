@@ -32,7 +32,7 @@ def key(*inputs):
 
 @contextlib.contextmanager
 def locked(path):
-    """Holds an exclusive lock on the file `path`.lock while the block runs. Prints a message if
+    """Holds an exclusive lock on the file `path`.lock during the `with` block. Prints a message if
     another lab holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{path}.lock", "w") as handle:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make demo` and `make count`: measures and prints."""
+"""Implements `make demo` and `make count`, which make measurements and print the results."""
 
 import dataclasses
 import json
@@ -18,8 +18,8 @@ from . import instructions, source
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """The names of two ways to use our client, which guest/instructions.py defines, and the
-    settings for their comparison."""
+    """Two ways to use our client that are compared. `ways` contains their names, which
+    guest/instructions.py defines. The other fields are the settings of the comparison."""
 
     ways: tuple[str, str]
     most: float | None
@@ -38,8 +38,8 @@ PROFILE = 60  # number of functions whose counts are kept
 BESIDE = ("kernel", "spinning")
 # Groups of code whose waits for spin locks are shown separately.
 WAITING = ("transport", "sunrpc", "ib_core", "rxe")
-# This word replaces a mount's options. It means measurements with one to many calls at a time, and
-# with one to many mounts.
+# This word may take the place of a mount's options. It requests measurements with one to many calls
+# at a time, and with one to many mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
 # Pairs of ways to use our client. `most` is the maximum ratio of the instructions of the second way
@@ -63,8 +63,8 @@ def options(version):
 
 
 def in_client(spec, words, program, client="ours", timeout=OPERATIONS_SECONDS, **more):
-    """Runs a program in the client that reports JSON. Returns (the JSON, the session, the status of
-    the program)."""
+    """Runs, in the client, a program that prints JSON. Returns three results: the JSON, the
+    session, and the status of the program."""
     plan = Plan(client=client, spec=spec, load=False, timeout=timeout, **more)
     session, output, status = Session(plan), [], None
 
@@ -97,7 +97,8 @@ def with_clients(spec, client, program, *words, **more):
 
 
 def count_table(results):
-    """Returns counts per RPC, the clients side by side."""
+    """Returns a table of the counts per RPC, with a line for each operation. The counts of the
+    clients are next to each other."""
     clients = list(results)
     width = 14
     operations = [name for name, counts in results[clients[0]].items() if COLUMNS[0][0] in counts]
@@ -114,7 +115,7 @@ def count_table(results):
 
 
 def count(spec, client, version, inline, processors):
-    """Prints the table of counts."""
+    """Prints a table of the counts per RPC."""
     found, session, status = with_clients(spec, client, "count_clients", options(version),
                                           inline=inline, processors=processors)
     print(count_table(found))
@@ -125,7 +126,7 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
     """Prints the number of instructions per RPC, by the address of the code and by the purpose for
     which the code runs. `mount` contains the options of the mount, or is the constant SCALE, which
     measures from one to many mounts. If `memory` is true, also prints how many cache lines are
-    touched and missed per RPC. `more` goes to the plan of the machines.
+    touched and missed per RPC. `more` contains further arguments of the machines' `Plan`.
 
     Returns three results: the medians of these numbers; a dictionary from client and operation to
     the functions that ran for the transport; and whether all measurements succeeded.
@@ -161,7 +162,7 @@ def measure_instructions(spec, client, mount, rounds, functions, inline=0, memor
 
 
 def called(way):
-    """Returns the name that the output uses for a way to use our client."""
+    """Returns the name of a way to use our client, as the output shows it."""
     return NAMES.get(way, way)
 
 
@@ -187,8 +188,8 @@ def tell(rows, executed, functions, output):
 
 
 def compare(spec, name, rounds):
-    """Compares the instructions of two ways to use our client, a pair of PAIRS. Returns true if the
-    measurement succeeded and no ratio exceeds the pair's `most`."""
+    """Compares the instructions of the two ways to use our client that the pair PAIRS[name]
+    contains. Returns true if the measurement succeeded and no ratio exceeds the pair's `most`."""
     pair = PAIRS[name]
     rows, _, good = measure_instructions(spec, name, pair.mount, rounds, 0)
     one, two = (rows[way] for way in pair.ways)
@@ -217,7 +218,8 @@ def print_source(session, counted, number):
 
 
 def count_instructions(spec, client, mount, rounds, functions, inline, memory, output, **more):
-    """Prints the table of instructions, with cache lines if they were requested."""
+    """Prints a table of the instructions per RPC. If `memory` is true, the table also contains the
+    cache lines."""
     rows, profile, good = measure_instructions(spec, client, mount, rounds, functions, inline,
                                                memory, **more)
     if output:
@@ -227,10 +229,10 @@ def count_instructions(spec, client, mount, rounds, functions, inline, memory, o
 
 
 def measure_processors(spec, client, processors, rounds):
-    """Measures with several processors. Returns three results. The first contains the medians of
-    the rounds per RPC, by client, operation (with the number of processors) and counter. The second
-    contains the same for code that waited for locks. The third is whether all measurements
-    succeeded."""
+    """Measures with each number of processors in `processors`. Returns three results. The first
+    contains the counts per RPC, by client, operation (with the number of processors) and counter.
+    Each count is the median of the rounds. The second contains the same medians for each piece of
+    code that waited for spin locks. The third is whether all measurements succeeded."""
     found, waits, good = {}, {}, True
     for number in processors:
         seen, session, status = with_clients(spec, client, "processors", str(rounds),
@@ -252,7 +254,7 @@ def measure_processors(spec, client, processors, rounds):
 
 def by_group(waits):
     """Returns how often the code of each group found a spin lock held by another processor. The
-    names of the code are like `function [module]`."""
+    keys of `waits` have the form `function [module]`."""
     found = dict.fromkeys((f"{group} waits" for group in WAITING), 0.0)
     for code, times in waits.items():
         group = instructions.GROUPS.get(code.partition(" [")[2].rstrip("]"))
@@ -270,7 +272,8 @@ def medians(rows):
 
 
 def processors_table(found):
-    """Returns the clients side by side, one line for each load."""
+    """Returns a table with a line for each load. The counts of the clients are next to each
+    other."""
     clients, width = list(found), 12
     operations = found[clients[0]]
     columns = list(next(iter(operations.values())))

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `tools/lab count --server`: measures, prints and records."""
+"""Implements `tools/lab count --server`: makes the measurements, and prints and records the
+results."""
 
 from ..artefacts import kernel, root
 from ..base import records
 from . import figures, instructions, report
 
-# Pairs of ways to use our server, which guest/serving.py defines. The second way is compared with
-# the first.
+# Pairs of servers, or of ways to use our server, by the names that guest/serving.py defines. The
+# second of a pair is compared with the first.
 SERVERS = ("intree", "ours")
 VERSIONS = ("version 1", "version 2")
 MESSAGES = ("messages of 4 KiB", "messages of 8 KiB")
@@ -19,9 +20,9 @@ COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "ato
 
 
 def measure(spec, rounds, servers):
-    """Measures all servers. Returns four results: the numbers per RPC by server, operation and
-    column, the plugin's counts by server and operation, the KiB of an idle connection by server,
-    and whether all measurements succeeded."""
+    """Measures all servers. Returns four results: the numbers per RPC, by server, operation and
+    column; the counts of instructions, by server and operation; the memory of an idle connection in
+    KiB, by server; and whether all measurements succeeded."""
     seen, session, status = report.in_client(
         spec, [str(rounds), *servers], "serving",
         "intree" if servers == SERVERS else "ours", timeout=report.COUNT_SECONDS,
@@ -35,7 +36,7 @@ def measure(spec, rounds, servers):
 
 
 def table(rows):
-    """Returns both servers as text, one line for each operation and server."""
+    """Returns a table that compares two servers, with a line for each operation and server."""
     lines = ["per RPC".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
     first, last = rows
     for operation in rows[last]:
@@ -58,7 +59,7 @@ def record(rows, memory, release):
 
 
 def count(spec, rounds, functions, output, write, servers=SERVERS):
-    """Runs the whole command. Returns the exit status."""
+    """Runs the whole command `tools/lab count --server`. Returns the exit status."""
     rows, executed, memory, good = measure(spec, rounds, servers)
     print(table(rows), flush=True)
     print("KiB of an idle connection: " + ", ".join(

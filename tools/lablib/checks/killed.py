@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The record of the results of `kills`. The page about survived faults contains a table of this
-record."""
+"""The record of the results of `tools/lab kills`, which kills processes during their calls. A table
+in Documentation/reliability.rst shows this record."""
 
 from ..base import records
 from ..machine.session import NAMES
 
-# The record, which contains the newest run: a row for each client and version.
+# The name of the record. It contains the newest run, with a row for each client and version of NFS.
 RECORD = "kills"
 COLUMNS = ("date", "kernel", "client", "vers", "kills", "connects", "pause", "rpcs", "seconds",
            "problem")
@@ -14,12 +14,12 @@ HEAD = ("Client", "NFS", "kills", "new connections", "longest pause of the other
 
 
 def keep(rows):
-    """Replaces the last run in the record."""
+    """Stores the results of a run in the record, in place of the previous run's results."""
     records.write(RECORD, COLUMNS, [[row.get(name, "") for name in COLUMNS] for row in rows])
 
 
 def load():
-    """Returns the rows of the run, or an empty list."""
+    """Returns the rows of the recorded run. The list is empty if no run is recorded."""
     return records.read(RECORD)
 
 
@@ -34,7 +34,7 @@ def cells(row):
 
 
 def text(rows):
-    """Returns a run as text for the terminal."""
+    """Returns the results of a run as text for the terminal."""
     return "\n".join(", ".join(f"{name}: {cell}"
                                for name, cell in zip(HEAD, cells(row), strict=True))
                      for row in rows)

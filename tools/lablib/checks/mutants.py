@@ -151,7 +151,7 @@ class Builder:
 
     @contextlib.contextmanager
     def planted(self, fault):
-        """Provides the module with a fault while the block runs."""
+        """Provides the module with a fault during the `with` block."""
         source = self.tree / fault.file
         original, times = source.read_bytes(), source.stat()
         try:

@@ -99,7 +99,7 @@ def times(row):
 
 
 def text(found):
-    """Returns one run as text for the terminal."""
+    """Returns the results of one run as text for the terminal."""
     lines = [f"{'fault':22}{'NFS':>5}{'rounds':>8}{'failed':>8}{'errors':>8}{'splats':>8}"
              f"{'median s':>10}{'worst s':>10}{'MiB':>8}"]
     for (name, version), row in summed([found]).items():

@@ -26,7 +26,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from lablib.machine import wire
 
 LOCAL_SOCKET = "/run/lab.sock"
-# While this many bytes are queued for the host, a command's output stays in its pipe.
+# If more bytes than this are queued for a connection, the agent reads no more output of the
+# commands that the connection has requested.
 QUEUE_BYTES = 1 << 20
 # Signals that the agent ignores, because the first process of a machine must not end.
 DEAF = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -56,7 +57,8 @@ def mount_all():
     known = pathlib.Path("/proc/filesystems").read_text().split()
     for kind, where, options in MOUNTS:
         if kind not in known:
-            # A debug kernel may lack a file system. A test that needs it reports that.
+            # A debug kernel may lack a file system. In that case a test that needs the file system
+            # reports the problem.
             print(f"lab: no {kind}", flush=True)
             continue
         os.makedirs(where, exist_ok=True)
@@ -95,7 +97,7 @@ def open_port():
 
 
 class Line:
-    """A connection that carries frames: the port to the host, or a local socket."""
+    """A connection that transports messages (frames): the port to the host, or a local socket."""
 
     def __init__(self, agent, fd):
         self.agent, self.fd = agent, fd
@@ -113,7 +115,7 @@ class Line:
                 break
             except OSError:
                 # The reader has closed its end of the connection, so the queued data are discarded.
-                # The agent closes the connection when it reads the end of file.
+                # The agent closes its own end when its next read reports the end of the data.
                 self.queue.clear()
                 break
             del self.queue[:sent]
@@ -125,7 +127,8 @@ class Command:
 
     def __init__(self, line, stream, request):
         self.line, self.stream = line, stream
-        # kinds of frames for the data of each pipe, by the agent's end of the pipe
+        # A key is the agent's end of a pipe. Its value is the kind of the frames that carry the
+        # data of the pipe.
         self.outputs = {}
         if request.get("pty"):
             master, slave = pty.openpty()
@@ -196,8 +199,8 @@ class Agent:
         self.selector.register(fd, selectors.EVENT_READ, (readable, writable))
 
     def watch(self, line, writable):
-        """Selects the events of the line for which the agent waits: new data from the line and, if
-        `writable` is true, space for data to the line."""
+        """Selects the events of the connection `line` for which the agent waits: the arrival of
+        data and, if `writable` is true, space for data to be sent."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writable else 0)
         self.selector.modify(line.fd, events, self.selector.get_key(line.fd).data)
 
@@ -300,7 +303,7 @@ class Agent:
             command.input = None
 
     def pump(self, command, fd):
-        """Forwards output to the line that requested the command."""
+        """Forwards output of a command to the connection that requested the command."""
         if len(command.line.queue) > QUEUE_BYTES:
             return
         try:

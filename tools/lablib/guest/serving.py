@@ -2,7 +2,8 @@
 """Counts the work that a server does for each RPC, in the server machine, while a client makes
 calls.
 
-It runs in the client machine. `plugin` of lablib.machine.session must be for the server machine:
+This program runs in the client machine. `plugin` of lablib.machine.session must be for the server
+machine:
 
     serving.py ROUNDS SERVER...
 
@@ -26,7 +27,7 @@ from .remote import Program, obey
 from .servers import Servers
 
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
-# A dictionary from each NFS version to whether only GETATTR is counted with this version.
+# The keys are NFS versions. A value says whether only GETATTR is counted with that version.
 VERSIONS = {"4.2": False, "3": True}
 # Number of connections of the mount, and number of seconds without calls, for the measurement of an
 # idle connection.
@@ -39,14 +40,14 @@ WARM_UP = 4
 
 
 class There(Servers):
-    """The server machine's part of the program."""
+    """The part of the program that runs in the server machine."""
 
     def __init__(self):
         self.plugin, self.probe = instructions.Plugin("instructions"), contextlib.ExitStack()
 
     def serve(self, which, symbols):
-        """Loads this server's module and makes the server listen. Writes the symbols of the kernel
-        to a file."""
+        """Loads the module of the server `which`, and makes the server listen. Writes the kernel's
+        symbols to the file `symbols`."""
         self.use(which, version(which))
         found = instructions.Symbols(symbols)
         instructions.tell_regions(self.plugin, found, MODULES.get(which, MODULES["ours"]),
@@ -81,7 +82,8 @@ def version(server):
 
 
 def speak(server):
-    """If `server` is one of transport.WAYS, makes the client's next mounts use this way."""
+    """If `server` is the name of a way to use our client (see transport.WAYS), makes the client's
+    next mounts use that way."""
     if server in transport.WAYS:
         lib = instructions.selftests("responder")
         lib.VERSION.write_text(str(lib.ALONE[version(server)]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests which parts of a check run at the same time."""
+"""Tests which parts of `tools/lab check` run at the same time."""
 
 import re
 import unittest
@@ -12,8 +12,8 @@ OF_CI = (*check.ALL, "debug", "iwarp")
 
 
 class Order(unittest.TestCase):
-    """Tests the order in which parts are checked, and the parts that run at the same time as
-    another part."""
+    """Tests the order of the parts of `tools/lab check`, and which parts run at the same time as
+    other parts."""
 
     def test_what_waits_runs_beside_what_works(self):
         self.assertEqual(

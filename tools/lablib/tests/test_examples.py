@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The check finds a public type without an example."""
+"""Tests that the check of the examples finds a public type without an example."""
 
 import pathlib
 import tempfile

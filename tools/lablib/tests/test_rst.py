@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A table of a page contains the cells from which it was made."""
+"""Tests that a table in reStructuredText contains the cells from which it was made."""
 
 import csv
 import unittest
@@ -13,7 +13,7 @@ class Table(unittest.TestCase):
     def test_cells_come_back(self):
         head, *rows = rst.table(("one", "two"), self.ROWS).splitlines()[3:]
         self.assertEqual(head, "   one, two")
-        # The table is read in the same way as docutils reads it.
+        # docutils reads a table in this way, too.
         found = csv.reader((row.strip() for row in rows), skipinitialspace=True, strict=True)
         self.assertEqual(list(map(tuple, found)),
                          [tuple(map(str, row)) for row in self.ROWS])

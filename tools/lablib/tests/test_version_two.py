@@ -114,7 +114,8 @@ class TwoDecoders(unittest.TestCase):
 
     @staticmethod
     def described(text):
-        """Returns the message as xdr_oracle describes it."""
+        """Returns the content of a message as a list, in the form that the other decoder
+        (xdr_oracle) uses."""
         try:
             message = decode(text)
         except Malformed:
@@ -148,7 +149,7 @@ class TwoDecoders(unittest.TestCase):
 
 
 def call(xid, direction="00000000"):
-    """Returns a call without chunks, perhaps with another direction word."""
+    """Returns a call without chunks whose direction word is `direction`."""
     return PROBE.replace("2b000001", xid).replace("00000000 00000000", f"00000000 {direction}", 1)
 
 
@@ -235,8 +236,8 @@ class Judging(unittest.TestCase):
             complaints, found = self.judge(*self.START, *last, *answers)
             self.assertEqual((complaints, found.unanswered), ([], 0))
         self.assertIn("auth gss, the end of its context", list(found.lines())[5])
-        # Every other call must have an answer. These calls have another flavour, data, another
-        # procedure, or truncated credentials.
+        # Every call that does not end a security context must have an answer. The calls below have
+        # another flavour, data, another procedure, or truncated credentials.
         for other in (call("0000000b"), end.replace("00000001 00000003 00000007",
                                                     "00000001 00000000 00000007"),
                       end.replace("00000003 00000000 00000006", "00000003 00000001 00000006"),

@@ -201,8 +201,8 @@ fn admitted(
     let call = call.park().resume(message).expect("the same message");
     assert!(call.len() <= terms.longest_call && call.landing() <= call.len());
     let offered: Vec<Segment> = lists.reads.clone().map(|entry| entry.segment).collect();
-    // Ranges of the landing area, the memory in which the message is assembled. Together these
-    // ranges cover each byte of the landing area once.
+    // Ranges of the read buffer, the memory in which the message is assembled. Together these
+    // ranges cover each byte of the read buffer once.
     let mut ranges = Vec::new();
     for read in call.reads() {
         assert!(read.length > 0);

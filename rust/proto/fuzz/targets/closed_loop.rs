@@ -523,7 +523,7 @@ impl Loop {
         let ticket = self.grant.begin(Some(call.credits())).expect("a credit");
         let xid = call.xid().0;
         let call = call.admit(&self.responder).expect("admitted");
-        // The test fetches only the front of the landing area, the memory in which the message is
+        // The test fetches only the front of the read buffer, the memory in which the message is
         // assembled.
         let mut front = Vec::new();
         for read in call.reads() {

@@ -43,7 +43,7 @@ pub fn run(data: &[u8]) {
         assert!((1024..=MAX_SIZE).contains(&peer.send_size));
         assert_eq!(PrivateData::find(&peer.encode()), Some(peer));
     }
-    // This end never announces a larger size than its own size. But an own size below 1024 bytes is
+    // The announced sizes are never larger than the sizes in `own`. But a size below 1024 bytes is
     // announced as 1024 bytes.
     if let Some(bytes) = data.first_chunk::<8>() {
         let [a, b, c, d, e, f, g, h] = *bytes;

@@ -175,7 +175,7 @@ struct Side {
 #[derive(Default)]
 struct Effects {
     completed: Vec<u32>,
-    /// Whether the message was dropped, or refused as malformed.
+    /// Whether the message was dropped. A message that was refused as malformed counts as dropped.
     dropped: bool,
     /// Whether a call failed because of its bad replies.
     given_up: bool,
@@ -289,7 +289,8 @@ impl Side {
             used: self.now,
             busy: true,
         });
-        // A check that comes late gives an attempt more time, but only once.
+        // A late tick may extend an attempt, but only once. A copy of the state machine shows
+        // whether the tick ends the attempt.
         let mut after = self.conn.clone();
         after.handle(tick, self.now);
         if after.phase() != self.conn.phase() {
@@ -323,8 +324,8 @@ impl Side {
         }
     }
 
-    /// Simulates that another transport to the server has learned something. Only the next attempt
-    /// may use it.
+    /// Simulates that another transport has learned whether the server supports version 2. Only the
+    /// next attempt may use this knowledge.
     fn learn_of_others(&mut self, source: &mut Source<'_>) {
         let known = match source.below(3) {
             0 => Known::Nothing,
@@ -379,8 +380,8 @@ impl Side {
         }
     }
 
-    /// Sends a probe. It is sent once on a connection, and not to a server that is known not to
-    /// support version 2.
+    /// Sends the version probe. At most one version probe is sent on a connection, and none to a
+    /// server that is known not to support version 2.
     fn probe(&mut self, epoch: Epoch) {
         let Some(link) = &mut self.link else {
             panic!("a probe without a connection");
@@ -658,7 +659,8 @@ fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) 
     match inbound {
         Inbound::Reply(reply) => link.reply(&reply, found, foreseen, &mut effects),
         Inbound::Error(error) => match (error.kind, version, found) {
-            // The message counts as a bad reply to the call, and the connection ends because of it.
+            // The peer refuses the version of the call. The refusal counts as a bad reply to the
+            // call, and ends the connection.
             (RemoteErrorKind::Version { .. }, Version::V2, Some(at)) => {
                 link.discard(Some(at), &mut effects);
                 effects.lost = effects.lost.map(|_| Cause::VersionRefused);
@@ -696,8 +698,8 @@ impl Link {
         effects.completed.push(self.calls.remove(at).xid);
     }
 
-    /// Checks a reply. `foreseen` is what the header prediction has accepted; `None` if the message
-    /// has no predicted form.
+    /// Checks a reply. `foreseen` is the result of the header prediction if the message has the
+    /// predicted form, and `None` otherwise.
     fn reply(
         &mut self,
         reply: &Reply<'_>,
@@ -803,7 +805,7 @@ impl Words<'_> {
     }
 }
 
-/// Checks that the words of the message justify every effect.
+/// Checks that the message had no effect that its words do not explain.
 fn check_effects(effects: &Effects, words: &Words<'_>, version: Version, probing: bool) {
     let two = version == Version::V2;
     let error = words.is(3, ERROR);

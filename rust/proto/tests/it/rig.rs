@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A simulated driver that needs no kernel: it consists of a connection machine, a clock, and the
-//! steps of a connection attempt.
+//! A simulated driver that needs no kernel: it consists of a connection's state machine, a clock,
+//! and the steps of a connection attempt.
 
 use xprtrdma_proto::{
     conn::{
@@ -37,12 +37,12 @@ pub struct Rig {
     pub conn: Conn,
     /// The time of the test clock.
     pub now: Time,
-    /// Whether the callers give up when an attempt fails.
+    /// Whether the callers of the transport give up if a connection attempt fails.
     pub trial: bool,
 }
 
 impl Rig {
-    /// The phases of an attempt that every configuration goes through.
+    /// The phases, in order, that a connection attempt has in every configuration.
     pub const STAGES: [Phase; 4] = [
         Phase::Address,
         Phase::Route,

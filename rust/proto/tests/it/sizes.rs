@@ -32,8 +32,9 @@ fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
 
 #[test]
 fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
-    // Columns: work requests and completions of the device, slots; then the expected credits, send
-    // queue, Receives and batch.
+    // Each row contains the device's maximum numbers of work requests and of completions, the
+    // number of slots, and the expected results. The results are the credits, the length of the
+    // send queue, the number of Receives, and the size of a batch.
     let table = [
         ((32_768, 4_194_303), 128, (128, 544, 144, 18)),
         ((32_768, 4_194_303), 4, (4, 172, 20, 2)),
@@ -48,7 +49,7 @@ fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
         ((16, 16), 128, (1, 7, 17, 18)),
         ((0, 0), 128, (1, 0, 17, 18)),
         ((0, 0), 0, (1, 0, 17, 2)),
-        // No number overflows.
+        // Even with the largest arguments no number overflows.
         (
             (u32::MAX, u32::MAX),
             usize::MAX,
