@@ -22,12 +22,13 @@ TARGETS = ("check", "check-debug")
 AHEAD = ("tools/lab", "kernel", "--debug", "--behind")
 AHEAD_LOG = "build/ahead.log"
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
-# The time in which a stopped target must end its machines.
+# The time in seconds in which a make target that was told to stop must end its virtual machines.
 GRACE_SECONDS = 30
 
 
 def run(target, overdue):
-    """Runs a target and passes on its output; returns (exit status, figures of its last line)."""
+    """Runs a make target and prints the target's output. Returns the exit status and the numbers in
+    the last line of the output."""
     child = subprocess.Popen(["make", "-C", str(REPO), "--no-print-directory", target],
                              stdout=subprocess.PIPE, text=True, errors="replace",
                              start_new_session=True)
@@ -43,7 +44,7 @@ def run(target, overdue):
 
 
 def start_ahead():
-    """Starts the build of what the second target needs."""
+    """Starts to build the files that the second target needs."""
     log = REPO / AHEAD_LOG
     log.parent.mkdir(exist_ok=True)
     with open(log, "wb") as out:
@@ -66,7 +67,7 @@ def end(child):
 
 
 class Overdue:
-    """Ends the running target when the limit is over."""
+    """Ends the running make target when the time limit has passed."""
 
     def __init__(self, seconds):
         self.victim, self.struck = None, False

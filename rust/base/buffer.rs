@@ -164,7 +164,8 @@ impl PageRefs {
         // other code writes to the array during the call.
         let all = unsafe { slice::from_raw_parts(first, count) };
         list.0.extend_from_slice(all, GFP_KERNEL)?;
-        // If there are at least `MANY` pages, no check is needed: see `MANY`.
+        // For at least `MANY` pages the check is not needed. The comment of `MANY` gives the
+        // reason.
         if count < MANY {
             // CAST: The number of pages is small.
             let len = count as u32;

@@ -109,8 +109,8 @@ impl Check for Rdma {
             // The administrator of a container can write to this sysctl as well, so logging must be
             // limited.
             if may_log() {
-                // LOG: A table of rails has a bad entry. The table stays as it was, or the module
-                // is not loaded.
+                // LOG: A table of rails has a bad entry. A write to the sysctl fails and leaves the
+                // table unchanged. If the entry is in a module parameter, the module is not loaded.
                 pr_err!("{} refused: {}\n", setting.parameter(), Show(&refusal));
             }
             EINVAL
@@ -145,7 +145,7 @@ pub(crate) fn show(common: &Common, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", setting.parameter())?;
         Net::with_current(|net| {
             common.setting(net, setting, |text| {
-                // The text may contain newlines, but is shown on one line.
+                // The value of the parameter may contain newlines, but is shown on one line.
                 let mut entries = text.split_ascii_whitespace().peekable();
                 if entries.peek().is_none() {
                     return write!(f, " {nothing}");

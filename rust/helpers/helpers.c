@@ -44,9 +44,9 @@ int xprtrdma_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		       const struct ib_send_wr **bad)
 {
 	/*
-	 * Does what ib_post_send() does, without its local variable for a "bad"
-	 * pointer that is not used. Because of that variable the compiler adds
-	 * a stack guard, which costs twelve instructions.
+	 * Does the same as ib_post_send(), but has no local variable for the
+	 * unused "bad" pointer. For such a variable the compiler adds a stack
+	 * guard, which costs twelve instructions.
 	 */
 	return qp->device->ops.post_send(qp, wr, bad);
 }
@@ -139,8 +139,8 @@ u32 xprtrdma_dma_max_entry(struct ib_device *dev)
 /*
  * Returns whether a module of this name is loaded that was not built in the
  * kernel's own tree. All modules are in the kset of this module. The reference
- * to the kobject keeps the module: it is freed only after the last reference to
- * its kobject is dropped.
+ * to the kobject keeps the module from being freed, because a module is freed
+ * only after the last reference to its kobject is dropped.
  */
 bool xprtrdma_is_out_of_tree(const char *module)
 {
@@ -152,8 +152,8 @@ bool xprtrdma_is_out_of_tree(const char *module)
 	if (!kobj)
 		return false;
 	/*
-	 * The pointer is NULL for a built-in module, which has a kobject for
-	 * its parameters.
+	 * A built-in module has a kobject for its parameters, but the pointer
+	 * `mod` in that kobject is NULL.
 	 */
 	found = container_of(kobj, struct module_kobject, kobj)->mod;
 	foreign = found && test_bit(TAINT_OOT_MODULE, &found->taints);
@@ -187,8 +187,8 @@ static unsigned int ipv4_addresses(struct net_device *dev,
 				.interface = dev->ifindex,
 				.prefix_len = ifa->ifa_prefixlen,
 				/*
-				 * For IPv4, this flag (IFA_F_TEMPORARY) marks
-				 * secondary addresses.
+				 * For IPv4 the bit IFA_F_TEMPORARY marks a
+				 * secondary address, not a temporary address.
 				 */
 				.passing = READ_ONCE(ifa->ifa_flags) &
 					   PASSING & ~IFA_F_TEMPORARY,
@@ -359,7 +359,7 @@ struct xprtrdma_switch xprtrdma_latency = { .key = STATIC_KEY_FALSE_INIT };
 
 void xprtrdma_set_latency(bool on)
 {
-	/* Enabling and disabling must not run at the same time. */
+	/* Only one thread may change the static branch at a time. */
 	static DEFINE_MUTEX(lock);
 
 	guard(mutex)(&lock);
@@ -378,7 +378,10 @@ static struct xprtrdma_sysctl {
 	[0 ... XPRTRDMA_SYSCTLS - 1] = { .unit = 1 },
 };
 
-/* Rounds a written value down before a reader can see it. */
+/*
+ * Rounds a written value down to a multiple of the unit, before the value is
+ * stored.
+ */
 static int xprtrdma_sysctl_value(const struct ctl_table *table, int write,
 				 void *buffer, size_t *lenp, loff_t *ppos)
 {
@@ -482,19 +485,21 @@ bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit)
 void xprtrdma_put_bit(unsigned long *bits, unsigned long bit)
 {
 	/*
-	 * The caller's accesses come before those of the bit's next owner ...
+	 * The caller's memory accesses become visible before the bit is set,
+	 * and so before the accesses of the bit's next owner.
 	 */
 	smp_mb__before_atomic();
 	set_bit(bit, bits);
 	/*
-	 * ... and the caller's check for waiting tasks comes after set_bit().
+	 * The caller's later check for waiting tasks must not be executed
+	 * before the bit is set.
 	 */
 	smp_mb__after_atomic();
 }
 
 /*
- * A kernel thread that must freeze gets no signal, so this function tests for
- * that.
+ * A kernel thread that must freeze gets no signal, so this function calls
+ * freezing() as well.
  */
 static bool is_poller_called(const atomic_t *poller)
 {
@@ -508,8 +513,8 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 	prepare_to_rcuwait(w);
 	do {
 		/*
-		 * The state is set before the check, so that a later change of
-		 * the poller wakes this thread.
+		 * The task state is set before the poller is checked, so that a
+		 * change of the poller after the check wakes this thread.
 		 */
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (is_poller_called(poller) || signal_pending(current))

@@ -44,8 +44,8 @@ struct fake_wqe {
 	struct fake_posted posted;
 	struct ib_mr *mr;
 	/*
-	 * The work request was executed, but an earlier one is not acknowledged
-	 * yet.
+	 * The work request was executed, but an earlier work request has not
+	 * been acknowledged yet.
 	 */
 	bool done;
 };
@@ -65,8 +65,9 @@ struct fake_cq {
 	u32 count;
 	bool armed;
 	/*
-	 * A completion that comes late. Mute: it has come, and no event has
-	 * been requested since.
+	 * If has_late is set, the completion "late" is added to the queue after
+	 * the next poll. From then on mute is set, until the driver requests an
+	 * event. That request does not report the missed completion.
 	 */
 	struct ib_wc late;
 	bool has_late;
@@ -117,8 +118,8 @@ static struct {
 	struct platform_device *parent;
 	struct net_device *netdev;
 	/*
-	 * Protects all later fields. It is a raw lock, because kprobes
-	 * take it.
+	 * Protects all later fields. The lock is a raw spinlock, because the
+	 * handlers of kprobes acquire it.
 	 */
 	raw_spinlock_t lock;
 	struct list_head qps;
@@ -292,7 +293,10 @@ void fake_get_page(struct page *page)
 	get_page(page);
 }
 
-/* Does not wait, as ib_core's drain does if it fails, but does not warn. */
+/*
+ * Does not wait for completions. This is also what ib_core does if draining
+ * fails, but ib_core then logs a warning.
+ */
 static void fake_drain(struct ib_qp *qp)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
@@ -329,8 +333,9 @@ bool fake_alloc_failed(void)
 }
 
 /*
- * The DMA layer is probed, not replaced: for a call that has to fail, the probe
- * gives the device bounce buffers that are used up.
+ * Mapping calls of the kernel's DMA layer have kretprobes. For a call that has
+ * to fail, the probe gives the device a pool of bounce buffers that has no free
+ * buffer.
  */
 static struct io_tlb_mem no_bounce_buffers = { .force_bounce = true };
 
@@ -387,7 +392,10 @@ static int map_sg_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 	return 0;
 }
 
-/* For tests of the driver. Their devices otherwise map everything. */
+/*
+ * Tests of the driver set these parameters, because the devices in those tests
+ * otherwise map any memory.
+ */
 static bool fake_unmapped;
 module_param_named(unmapped, fake_unmapped, bool, 0644);
 MODULE_PARM_DESC(unmapped, "no device of the machine maps memory for a region");
@@ -402,7 +410,7 @@ static int region_entry(struct kretprobe_instance *ri, struct pt_regs *regs)
 
 static int region_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 {
-	/* The return value is the number of entries mapped. */
+	/* The probed function returns the number of entries that it mapped. */
 	regs_set_return_value(regs, 0);
 	return 0;
 }
@@ -432,8 +440,8 @@ static bool executes_again(void)
 }
 
 /*
- * A device like rxe checks the region at each access; other devices check it
- * only at the registration.
+ * A device like rxe checks the memory of a region at each access. Other devices
+ * check the memory only at the registration.
  */
 static bool covers_bytes(const struct fake_mr *mr)
 {
@@ -511,7 +519,10 @@ static void ring_bell(struct fake_cq *cq, bool ring)
 		cq->base.comp_handler(&cq->base, cq->base.cq_context);
 }
 
-/* Returns true if the caller must ring the bell after it drops the lock. */
+/*
+ * Adds a completion to the completion queue. Returns true if the caller must
+ * call ring_bell() after the caller has released the lock.
+ */
 static bool push_wc(struct fake_cq *cq, const struct ib_wc *wc)
 {
 	bool ring = cq->armed;
@@ -643,7 +654,10 @@ static struct fake_mr *find_mr(u32 key)
 	return NULL;
 }
 
-/* Returns false if the device refuses; then the queue pair fails. */
+/*
+ * Executes a work request. Returns false if the device refuses the work
+ * request. In this case the queue pair fails.
+ */
 static bool execute(const struct fake_wqe *wqe)
 {
 	struct fake_mr *mr;
@@ -687,8 +701,8 @@ static bool is_local(const struct fake_wqe *wqe)
 }
 
 /*
- * Takes a work request off the send queue. Returns true if the caller must ring
- * the bell.
+ * Removes a work request from the send queue. Returns true if the caller must
+ * call ring_bell().
  */
 static bool complete_one(struct fake_qp *qp, const struct fake_wqe *wqe,
 			 u32 status)
@@ -1593,7 +1607,8 @@ static int make_interface(void)
 	strscpy(netdev->name, "fake%d");
 	netdev->netdev_ops = &fake_netdev_ops;
 	/*
-	 * No other host uses the address, so neighbour discovery is not needed.
+	 * No other host uses the address of this interface, so neighbour
+	 * discovery is not needed.
 	 */
 	netdev->flags |= IFF_NOARP;
 	eth_hw_addr_set(netdev, fake_mac);
@@ -1661,7 +1676,10 @@ static int __init fake_init(void)
 	err = dma_coerce_mask_and_coherent(&fake.parent->dev, DMA_BIT_MASK(64));
 	if (err)
 		goto no_interface;
-	/* A bounce buffer keeps the offset of the memory in its page. */
+	/*
+	 * The data in a bounce buffer have the same offset in a page as in the
+	 * original memory.
+	 */
 	dma_set_min_align_mask(&fake.parent->dev, PAGE_SIZE - 1);
 	bounce_buffers = fake.parent->dev.dma_io_tlb_mem;
 	fake_begin();

@@ -70,7 +70,7 @@ pub(crate) struct Block {
 
 // SAFETY: The addresses are those of pages that the value owns.
 unsafe impl Send for Block {}
-// SAFETY: A `&Block` only returns addresses and numbers.
+// SAFETY: The methods of a `&Block` only return addresses and numbers.
 unsafe impl Sync for Block {}
 
 impl Block {

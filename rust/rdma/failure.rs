@@ -22,7 +22,8 @@ pub enum Opcode {
     Send,
     /// A registration.
     RegMr,
-    /// A local invalidation. The fence before registrations is an invalidation as well.
+    /// A local invalidation. The fence that is posted before registrations is a local invalidation
+    /// too.
     LocalInv,
     /// An RDMA Write that serves as a keepalive probe.
     RdmaWrite,
@@ -128,7 +129,7 @@ pub(crate) struct Reports {
 
 /// Records a number that is not zero in `place`, unless `place` already contains a number.
 fn note(place: &Atomic<u64>, value: u64) {
-    // If the exchange fails, an earlier report was recorded, which is not an error.
+    // `cmpxchg` fails if `place` already contains a number. This is not an error.
     let _ = place.cmpxchg(0, value, Relaxed);
 }
 

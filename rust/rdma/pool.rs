@@ -20,7 +20,7 @@ use xprtrdma_base::{
 /// Maximum number of blocks that a pool keeps.
 const BLOCKS: usize = 16;
 
-/// Number of pages in all pools. Accesses to it order no other memory access.
+/// Number of pages in all pools. Accesses to this counter do not order other memory accesses.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// Pages that wait to be used again.
@@ -80,8 +80,8 @@ impl Pool {
         state.remove(index)
     }
 
-    /// Keeps a block. If there is no room for it, frees the oldest blocks first. If there is still
-    /// no room, frees the block itself. Does not sleep.
+    /// Keeps `block`. If the pool has no room for `block`, frees the oldest blocks in the pool
+    /// first. If the pool then still has no room, frees `block`. Does not sleep.
     pub(crate) fn put(&self, block: KBox<Block>) {
         if !block.is_unshared() {
             return;

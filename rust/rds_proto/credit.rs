@@ -68,7 +68,8 @@ impl Credits {
     }
 
     /// Adds the credits that the peer has advertised in a header. Each credit stands for a Receive
-    /// that the peer has posted. A peer that grants credits counts the credits of this end as well.
+    /// that the peer has posted. If the header advertises credits, the peer also waits for credits,
+    /// so this end grants credits to the peer.
     ///
     /// # Errors
     ///

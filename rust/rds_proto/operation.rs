@@ -27,7 +27,7 @@ impl Status {
     }
 }
 
-/// The status of a completed work request, or of an operation that posted no work request.
+/// How a work request completed, or how an operation ended that posted no work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The work request succeeded.

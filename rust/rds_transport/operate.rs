@@ -146,8 +146,8 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         }
     };
     let wrs = transfer.wrs();
-    // If nothing is posted, `transfer` and `posted` are dropped after the lock is released, because
-    // dropping them may sleep.
+    // `transfer` and `posted` are declared outside the closure. If nothing is posted, they are
+    // dropped after the lock is released, because dropping them may sleep.
     let mut transfer = Some(transfer);
     let mut posted = Some(posted);
     let post = |link: &mut Link<_>| -> Result {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sizes and limits.
+//! The sizes and limits of RDS connections.
 
 use xprtrdma_rdma::qp::QpConfig;
 use xprtrdma_rds_proto::header::{
@@ -29,7 +29,7 @@ pub(crate) const REGIONS: u32 = 2048;
 pub(crate) const REQUESTS: usize = 64;
 /// Maximum duration of a step of connection setup, in milliseconds.
 pub(crate) const STEP_MS: u32 = 5000;
-/// Number of times that a device retries before the connection fails.
+/// Number of times that a device repeats a message before the connection fails.
 pub(crate) const RETRIES: u8 = 1;
 
 pub(crate) const QUEUES: QpConfig = QpConfig {

@@ -160,9 +160,9 @@ def memory_that_is_never_mapped_ends_its_call(t):
     equal(mount.connects(), 1, "connections")
 
 
-# covers: V1-030, V1-113: The first calls of a connection need more regions than a new connection
-# has. All calls together need more than are allocated at a time. A call that gets too few regions
-# waits; it does not try again and again.
+# covers: V1-030, V1-113: The first calls of a connection need more memory regions than a new
+# connection has. All calls together need more regions than one allocation provides. A call that
+# gets too few regions waits until regions are free, and does not poll.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=30)
 def calls_wait_for_regions(t):
     module.insmod("region_pages=1")
@@ -198,8 +198,8 @@ def invalidations_wait_for_the_send_queue(t):
     module.unload()
 
 
-# covers: V1-025, V1-026, V1-027, V1-130, CM-07, CM-23, BC-22: Files are transferred with other
-# inline thresholds than the default.
+# covers: V1-025, V1-026, V1-027, V1-130, CM-07, CM-23, BC-22: Files are transferred with inline
+# thresholds that differ from the default.
 @case(clients=("ours",), loaded=False, seconds=150)
 def inline_thresholds_from_smallest_to_largest(t):
     for size in ENV.pick(small=(1024, 65536), full=(1024, 2048, 8192, 65536), debug=(1024,)):

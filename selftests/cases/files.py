@@ -135,7 +135,7 @@ def posix_acl(users):
 
 
 # covers: ULB-04, ULB-07, ULB-11, V1-129: The NFSACL protocol shares the connection with NFS. The
-# transport must provide the pages for its reply.
+# transport must provide the pages for the NFSACL reply.
 @case(versions=("3",))
 def posix_acls_over_the_side_protocol(t):
     top = t.directory(t.mount())

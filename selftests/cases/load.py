@@ -123,8 +123,8 @@ def nothing_is_left_after_unmount(t):
     check(not list(xprt.DEBUGFS.parent.glob("xprtrdma_rs*")), "debugfs entries are left")
 
 
-# covers: The module is loaded, used and unloaded several times. A leak or a stale pointer causes an
-# error after some rounds.
+# covers: The module is loaded, used and unloaded several times. A leak or a stale pointer in the
+# module would cause an error after several rounds.
 @case(seconds=150, full_seconds=1800, loaded=False)
 def module_survives_many_lives(t):
     content = pattern.data(3, 0, 70000)
@@ -159,7 +159,7 @@ def insmod_names_the_conflict_with_the_intree_module(t):
         raise AssertionError("insmod beside rpcrdma succeeded")
     check(not module.loaded("ours"), "the module stays although it failed")
     t.log.expect("xprtrdma_rs", "rpcrdma")
-    # The message also names the remedy.
+    # The message in the log also names the command that solves the problem.
     t.log.expect("xprtrdma_rs", "rmmod rpcrdma")
     mount = mounts.Mount("4.2")
     t.defer(mount.remove)
@@ -185,7 +185,8 @@ def intree_module_is_kept_out_while_loaded(t):
     t.server.expect(there, content)
 
 
-# covers: sysfs, modinfo and the log show the same version, so that a bug report can name it.
+# covers: sysfs, modinfo and the log show the same version of the module, so that a bug report can
+# name this version.
 @case(versions=None, clients=("ours",), loaded=False)
 def the_version_is_told_everywhere(t):
     t.log.mark()
@@ -376,7 +377,7 @@ def proto(where, options, wanted):
         command("umount", where)
 
 
-# A parameter in modinfo's output, with its range and default.
+# Pattern of a parameter with its range and default in the output of modinfo.
 PARAMETER = re.compile(r"^(\w+):.*\((\d+)-(\d+), default (\d+)\)", re.MULTILINE)
 
 
@@ -470,8 +471,8 @@ def sysctls_rule_what_is_connected_next(t):
     equal(state_line("inline"), "1024 out, 2048 in", "sizes of the connection")
     check(state_line("credits").startswith("16 requested"), state_line("credits"))
     # The next connection may use larger messages, but not more requests than the mount has slots.
-    # Messages do not get smaller, because the client has promised the server of an NFSv4.1 session
-    # that callbacks may have the earlier size.
+    # The next connection does not use smaller messages, because the client has told the server of
+    # an NFSv4.1 session that callbacks may have the earlier size.
     (SYSCTLS / "rdma_slot_table_entries").write_text("64")
     for size in (4096, 1024):
         (SYSCTLS / "rdma_max_inline_read").write_text(str(size))

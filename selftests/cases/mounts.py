@@ -124,7 +124,8 @@ IMPOSSIBLE = ("vers=3,rdma,mountproto=rdma", "vers=4.2,rdma,xprtsec=tls", "rdma,
               "rdma,nconnect=0", "rdma,max_connect=17")
 
 
-# covers: V1-114: mount refuses impossible options at once, and the message names the problem.
+# covers: V1-114: mount(8) refuses unknown and contradictory options at once, and the message says
+# which option is wrong.
 @case(versions=None)
 def impossible_mounts_fail_at_once(t):
     for options in ("vers=4.2,proto=rdma6", *UNKNOWN, *IMPOSSIBLE):

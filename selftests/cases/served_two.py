@@ -24,7 +24,7 @@ OTHER = {"3": "4.2", "4.2": "3"}
 # covers: V2-01, V2-06, V2-07, V2-11, V2-20, V2-28, RSP-181, RSP-183, MAL-160: Our client and our
 # server use version two for all messages, including callbacks. A second mount uses version one at
 # the same time. If the server stops supporting version two, a hard mount continues in version one.
-# When the server supports it again, the next mount asks for it.
+# When the server supports version two again, the next mount requests version two.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=90)
 def our_server_speaks_version_two(t):
     with preferred(ONE):
@@ -73,8 +73,9 @@ def delegation(t, mount):
     check(not re.search("^callbacks: 0$", counters, re.MULTILINE), "no callback came")
 
 
-# covers: RSP-002: In version two both ends announce messages of 8192 bytes. So 4096 bytes of file
-# data need no memory region. In version one they need one.
+# covers: RSP-002: In version two both ends accept messages of up to 8192 bytes. So a transfer of
+# 4096 bytes of file data needs no memory region in version two, and needs one region in version
+# one.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
 def a_page_of_a_file_fits_into_a_message(t):
     highest(t, TWO)

@@ -25,8 +25,8 @@ KILLS = pathlib.Path("/results/kills.json")
 
 
 class Pieces:
-    """The blocks of a file, for several generations of the file's content. The blocks are made
-    once, because making them takes longer than transferring them."""
+    """The blocks of several successive contents ("generations") of a file. The blocks are computed
+    once, because computing a block takes longer than transferring it."""
 
     def __init__(self, number, generations):
         self.blocks = [[pattern.data(number, at, BLOCK, g)
@@ -192,7 +192,7 @@ def kill_before_the_reply(t, top):
 
 
 # covers: V1-105: A process asks for a listing and is killed while the server still writes the
-# listing. Other processes lose neither their connection nor time.
+# listing. Other processes keep their connection and are not delayed.
 @case(clients=("ours",), seconds=120, full_seconds=400)
 def killed_listings_cost_the_others_nothing(t):
     mount = t.mount("noac", export=ENV.disk)
@@ -226,7 +226,7 @@ def change_mode(_, path):
 
 
 def window():
-    """Returns the numbers that sunrpc shows in sysfs about the single transport."""
+    """Returns the numbers that sunrpc shows in sysfs about the only transport."""
     return xprt.info(xprt.directories()[0])
 
 
@@ -246,8 +246,8 @@ def given_up(t, top):
     """Makes calls of killed processes hold every credit during the `with` block."""
     with faults.frozen(t.server):
         victims = [Worker(change_mode, f"{top.here}/f{n}") for n in range(2 * CREDITS)]
-        # The calls that hold the credits must be SETATTR calls. A call that looks a file up must
-        # not hold a credit, because the server would answer such a call.
+        # Waits until SETATTR calls hold all credits. A LOOKUP call does not hold its credit for
+        # long, because the server answers such a call.
         wait.until(lambda: xprt.waiting_for_replies("SETATTR") == CREDITS
                    and xprt.waiting_for_credits(CREDITS) >= 2, ENV.patience(20),
                    "every credit used, and calls that wait for one")
@@ -277,7 +277,7 @@ def calls_of_killed_processes_keep_their_credits(t):
     equal(xprt.numbers_of("counters", "late_replies"), [CREDITS], "late replies")
     equal(xprt.numbers_of("counters", "bad_xid"), [0], "unexplained replies")
     equal(mount.connects(), 1, "connections")
-    # The mount is removed here, before the server's earlier number of credits is restored.
+    # The mount must be removed before the server's earlier number of credits is restored.
     mount.remove()
 
 
@@ -408,9 +408,9 @@ def a_waiting_process_gets_its_memory_back(t):
     wait.until(lambda: os.statvfs(mount.where), ENV.patience(30), "the mount works")
 
 
-# umount -f of a mount whose server is dead ends waiting calls with an error. With NFSv4.x this is
-# not tested, because a successful forced unmount then sends a last call to the server and waits for
-# its answer, with every transport.
+# umount -f of a mount whose server is dead ends waiting calls with an error. The test does not
+# cover NFSv4.x. With NFSv4.x a forced unmount sends a last call to the server over any transport,
+# and waits for the answer.
 @case(versions=("3",), seconds=150)
 def forced_unmount_of_a_silent_server_ends(t):
     before = module.resources()
@@ -438,8 +438,8 @@ def forced_unmount_of_a_silent_server_ends(t):
     module.wait_resources(before)
 
 
-# covers: peer.md 1.19: A transport loses its last mount during a connection attempt. It ends
-# without waiting for the attempt.
+# covers: peer.md 1.19: The last mount of a transport is unmounted during a connection attempt. The
+# transport ends without waiting for the attempt.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def unmounting_ends_an_attempt_to_connect(t):
     mount = t.mount("noac")
@@ -466,8 +466,8 @@ def force(mount):
         check(error.errno in (errno.EBUSY, errno.EINVAL), f"umount -f: {error}")
 
 
-# covers: The case tests the machine itself: a program ends when it gets a signal. nfstest stops its
-# packet capture by a signal.
+# covers: The case tests the virtual machine: a signal ends a program. nfstest relies on this when
+# it stops its packet capture.
 @case(versions=None)
 def programs_can_be_told_to_end(_):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -13,7 +13,7 @@ from .server_agent import open_files
 REALM, DOMAIN = "LAB.TEST", "lab.test"
 SERVICE, MACHINE = f"nfs/server.{DOMAIN}", f"nfs/client.{DOMAIN}"
 USER, PASSWORD = "alice", "correct horse"
-# The user's number differs on the two machines, so that only the name identifies the user.
+# The user has different user ids on the two machines, so that only the name identifies the user.
 UID_HERE, UID_THERE = 3001, 2001
 EXPORT_OPTIONS = "rw,no_root_squash,no_subtree_check,insecure,fsid=1,async"
 PIPES = "/var/lib/nfs/rpc_pipefs"
@@ -148,8 +148,8 @@ class Realm:
                    "a daemon of the server is gone")
 
     def join(self):
-        """Installs the key of this machine, and starts the daemon from which the kernel requests
-        contexts.
+        """Installs the key of this machine. Starts rpc.gssd, from which the kernel requests
+        security contexts.
         """
         self.keep("/etc/krb5.keytab")
         keytab = self.t.server.read("/run/krb5/client.keytab", 0, 1 << 16)

@@ -84,8 +84,8 @@ class Server:
         while True:
             answer = json.loads(self.answer(seconds))
             if answer["id"] != number:
-                # This is the answer to the request of a process that was ended before it read the
-                # answer.
+                # This answer belongs to an earlier request. The process that sent the request ended
+                # before it read the answer.
                 continue
             if "error" in answer:
                 raise ServerError(f"on the server: {answer['error']}", answer["errno"])

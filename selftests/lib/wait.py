@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Waiting for conditions, never for a fixed time."""
+"""Functions that wait until a condition is true. They do not wait for a fixed time."""
 
 import time
 

@@ -70,7 +70,7 @@ def of_link():
 
 
 def wait_for(agent):
-    """Waits until the agent listens."""
+    """Waits until the agent accepts connections. `agent` is the agent's address."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -83,7 +83,8 @@ def wait_for(agent):
 
 
 def start_there():
-    """Starts the agent on the other machine and waits for it; returns its address."""
+    """Starts the agent on the other machine, and waits until the agent accepts connections. Returns
+    the agent's address."""
     agent = f"{HERE}/rds.py agent"
     there("sh", "-c", f"nohup {agent} > /dev/null 2>&1 & echo $! > /run/rds-agent")
     address = (os.environ["NFS_SERVER"], CONTROL)

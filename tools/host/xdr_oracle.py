@@ -84,7 +84,7 @@ def structure(**fields):
 
 
 def optional(inner):
-    """Makes the type `type *name`: optional data (4.19)."""
+    """Makes the XDR type of optional data (`type *name`, RFC 4506, section 4.19)."""
     def unpack(octets, at):
         present, at = boolean[0](octets, at)
         return inner[0](octets, at) if present else (None, at)
@@ -96,8 +96,8 @@ def optional(inner):
 
 
 def linked(entry):
-    """Makes the type `struct list { type entry; struct list *next; } *name`, whose value is a
-    Python list."""
+    """Makes the XDR type `struct list { type entry; struct list *next; } *name`. A value of this
+    type is decoded to a Python list."""
     def unpack(octets, at):
         values = []
         present, at = boolean[0](octets, at)
@@ -114,7 +114,7 @@ def linked(entry):
 
 
 def array(inner):
-    """Makes the type `type name<>`: a counted array (4.13)."""
+    """Makes the XDR type `type name<>`: a counted array (RFC 4506, section 4.13)."""
     def unpack(octets, at):
         count, at = uint32[0](octets, at)
         values = []
@@ -130,7 +130,7 @@ def array(inner):
 
 
 def opaque():
-    """Makes the type `opaque name<>`: counted bytes (4.10)."""
+    """Makes the XDR type `opaque name<>`: a counted byte string (RFC 4506, section 4.10)."""
     def unpack(octets, at):
         length, at = uint32[0](octets, at)
         end = at + (length + 3) // 4 * 4
@@ -145,7 +145,7 @@ def opaque():
 
 
 def union(discriminant, **arms):
-    """Makes the type `union switch (discriminant)`. An arm is a pair (value, type). A void arm
+    """Makes the XDR type `union switch (discriminant)`. An arm is a pair (value, type). A void arm
     has the type `None`."""
     by_value = {value: (name, kind) for name, (value, kind) in arms.items()}
     numbers = {name: value for name, (value, _) in arms.items()}
@@ -225,7 +225,8 @@ def describe(value, header, rest):
         return ["error", xid, number, low, high, rest > 0]
     if arm == "RDMA2_OPTIONAL":
         # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. An
-        # option with direction 1 answers no option of ours, because we send no options.
+        # option with direction 1 should answer an option of the receiver. The Rust codec sends no
+        # options.
         return ["option reply"] if body["rdma_optdir"] else ["option", xid]
     reads = [[c["position"], *c["target"].values()] for c in body["rdma_reads"]]
     writes = [chunk(c) for c in body["rdma_writes"]]
@@ -252,7 +253,7 @@ def find_private(octets):
 # The next classes and functions make random messages.
 
 class Maker:
-    """Makes random values of the types above."""
+    """Makes random values of the XDR types."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)

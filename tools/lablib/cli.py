@@ -52,7 +52,8 @@ def main(argv):
                 add_clean):
         add(commands)
     args = parser.parse_args(argv)
-    # Every signal to stop raises an exception, which unwinds the stack and so ends the machines.
+    # Each signal that asks the program to stop raises an exception. The exception unwinds the
+    # stack, which ends the virtual machines.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))

@@ -34,7 +34,7 @@
 struct transfers {
 	const int *fds;
 	long fd_count, size, area, depth;	/* area: number of bytes used in each file */
-	/* writes: whether to write; random: whether the offsets are random */
+	/* writes: the transfers are writes; random: the offsets are random */
 	long writes, random;
 };
 
@@ -112,7 +112,10 @@ EXPORT int64_t load_unlink(const char *path, long first, long count)
 	return with_names(path, first, count, remove_name);
 }
 
-/* Reads a directory once. It must have `count` entries, including "." and "..". */
+/*
+ * Reads a directory once. The directory must have `count` entries, including
+ * "." and "..".
+ */
 EXPORT int64_t load_readdir(const char *path, long count)
 {
 	int64_t start = now();
@@ -234,7 +237,7 @@ EXPORT int64_t load_transfer(const struct transfers *wanted, long count)
 		return -errno;
 	}
 	took = keep_going(context, wanted, count, memory);
-	/* Waits for transfers in flight. */
+	/* This call waits for transfers in flight. */
 	syscall(SYS_io_destroy, context);
 	free(memory);
 	return took;
@@ -293,8 +296,8 @@ static void *live(void *data)
 }
 
 /*
- * Creates the threads of a crew. Returns the crew, or NULL on failure. If only some threads could
- * be created, these threads are not ended.
+ * Creates a crew and its threads. Returns the crew, or NULL on failure. If only
+ * some of the threads could be created, the created threads are not ended.
  */
 static struct crew *make_crew(long depth)
 {

@@ -54,7 +54,8 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Records a timer that fired. Returns how many timers count since the last message.
+    /// Records a timer that fired. Returns the number of counted timers since the last message from
+    /// the server.
     pub(super) fn fired(&mut self, timer: RpcTimer, now: Time) -> u32 {
         if timer.heard >= self.counted {
             self.rounds = 0;

@@ -29,7 +29,7 @@ pub struct Oddities {
     pub no_credit: bool,
 }
 
-/// The fixed header words of a Call, and the findings of its classification.
+/// The values of a Call's fixed header words, and what the classification of the Call has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) xid: Xid,

@@ -29,7 +29,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Returns the lengths of these lists.
+    /// Returns the lengths of these chunk lists.
     #[inline]
     pub(crate) fn of(lists: &Lists<'_>) -> Self {
         // CAST: The lengths fit, because a message has a few kilobytes.

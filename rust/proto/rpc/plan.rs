@@ -266,21 +266,22 @@ pub fn plan(
 
 // NO-OVERFLOW, for the three functions below: No chunk has more than `MAX_SEGMENTS` segments.
 
-/// Returns the length of a header after this number of Read segments was added, in bytes.
+/// Returns the length in bytes of a header with `segments` more Read segments.
 #[inline]
 const fn with_read_chunks(header: usize, segments: usize) -> usize {
     header.wrapping_add(segments.wrapping_mul(READ_ENTRY_LEN))
 }
 
-/// Returns the length of a header after a Write chunk was added, in bytes.
+/// Returns the length in bytes of a header with one more Write chunk, which has `segments`
+/// segments.
 #[inline]
 const fn with_write_chunk(header: usize, segments: usize) -> usize {
     let chunk = segments.wrapping_mul(SEGMENT_LEN).wrapping_add(CHUNK_LEN);
     header.wrapping_add(chunk)
 }
 
-/// Returns the length of a header after a Reply chunk replaced the word for an absent Reply chunk,
-/// in bytes.
+/// Returns the length in bytes of a header in which a Reply chunk with `segments` segments replaces
+/// the word for an absent Reply chunk.
 #[inline]
 const fn with_reply_chunk(header: usize, segments: usize) -> usize {
     with_write_chunk(header, segments).wrapping_sub(ABSENT_LEN)
@@ -355,8 +356,8 @@ fn plan_call(
     if !reducible {
         return Err(Error::Unbuildable);
     }
-    // Two Read chunks can have twice as many segments as one. Two chunks are tried last, because
-    // one chunk is simpler.
+    // Two Read chunks can have twice as many segments as one Read chunk. Two Read chunks are tried
+    // last, because one Read chunk is simpler.
     let rest = counts.reduced_call();
     // NO-OVERFLOW: The sum is used only if both chunks have at most `MAX_SEGMENTS` segments.
     let both = read.wrapping_add(rest);

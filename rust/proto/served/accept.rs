@@ -86,8 +86,9 @@ pub fn accept(own: &Own, request: &Request<'_>) -> Result<Accepted, Rejected> {
         receive_size,
     };
     let agreed = |version| Thresholds::negotiate(version, &announced, peer.as_ref());
-    // `negotiate` uses the names of the client's side: calls are sent, replies are received. The
-    // server sends replies and receives calls, so `call` and `reply` are swapped.
+    // In the result of `negotiate`, `call` is the maximum size of sent messages, and `reply` is the
+    // maximum size of received messages. The server sends replies and receives calls, so the two
+    // fields are swapped here.
     let Thresholds {
         call: sent,
         reply: received,

@@ -153,8 +153,8 @@ pub(super) enum Death {
 
 impl Death {
     pub(super) fn comes(self) {
-        // SAFETY: The suites run one after the other, and change this only while nothing is
-        // drained.
+        // SAFETY: The suites run one after the other, and make this call only while no queue pair
+        // is drained.
         unsafe {
             bindings::fake_dies(match self {
                 Self::None => bindings::fake_death_FAKE_LIVES,
@@ -209,7 +209,8 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    /// Sets the limits until the next test calls `calm`.
+    /// Sets the limits of the fake device to the limits of `self`. They apply until a test calls
+    /// `calm`.
     pub(super) fn always(&self) {
         let limits = bindings::fake_limits {
             send_sges: self.send_sges,
@@ -269,7 +270,7 @@ impl CmHandler for Log<Seen> {
     }
 }
 
-/// Sets whether regions from now on cover less memory than was mapped.
+/// Sets whether each region that is mapped later covers less memory than requested.
 pub(super) fn short_maps(on: bool) {
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_short_maps(on) }
@@ -323,7 +324,8 @@ pub(super) fn domain() -> Result<Arc<Pd>> {
     Pd::alloc(id)
 }
 
-/// The objects of the device while a [`domain`] exists that contains no objects.
+/// The numbers of objects on the device while a protection domain exists that [`domain`] has
+/// created and that contains no objects.
 pub(super) const DOMAIN: Census = Census {
     pds: 1,
     ..Census::NOTHING

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory regions that are not posted on a queue pair. The suite of queue pairs tests the posted
-//! ones.
+//! Tests of memory regions that are not posted on a queue pair. The suite for queue pairs tests
+//! posted memory regions.
 
 use super::{
     allocations::each_allocation,
@@ -36,7 +36,7 @@ use kernel::{
 };
 
 /// Columns: the number of pages that the region can hold, whether gaps are allowed, the pieces of
-/// memory, the first byte to be mapped; then the expected number of covered bytes, and the expected
+/// memory, the first byte to be mapped, the expected number of covered bytes, and the expected
 /// offset in the first page.
 type Row<'a> = (u32, bool, &'a [(usize, usize)], usize, usize, usize);
 
@@ -146,7 +146,7 @@ mod suite {
             let window = exposed.window();
             ensure_eq!(window.length, 5000);
             ensure_eq!(window.offset as usize % PAGE_SIZE, 100);
-            // No byte has an address beyond 64 bits.
+            // The highest bit is zero, so the address of the last byte fits into 64 bits.
             ensure_eq!(window.offset >> 63, 0);
             ensure!(last.is_none_or(|(handle, offset)| {
                 handle != window.handle && offset != window.offset
@@ -216,9 +216,9 @@ mod suite {
         Ok(())
     }
 
-    // An IOMMU driver sets the SWIOTLB mark when it bounces a list. If the mark stayed, the driver
-    // would find it in the next list. Kernels without such IOMMUs do not have the field for this
-    // mark.
+    // An IOMMU driver sets the flag SWIOTLB when it maps a scatterlist through bounce buffers. If
+    // the flag stayed set, the driver would find it in the next list. Kernels without such IOMMUs
+    // do not have the field for this flag.
     #[test]
     fn the_mark_of_a_list_that_was_bounced_is_gone_with_the_next() -> Test {
         const SWIOTLB: u32 = 1 << 1;
@@ -274,8 +274,9 @@ mod suite {
             // in the first row only.
             (4, false, &[(100, P - 100), (P, P)], 0, 2 * P - 100, 100),
             (4, false, &[(3 * P, P), (P, P), (5 * P, 7)], 0, 2 * P + 7, 0),
-            // In the first of the next two rows, the gap ends the region. In the second row, the
-            // region may have gaps.
+            // In the next two rows the pieces of memory have a gap between them. In the first row
+            // gaps are not allowed, so the region ends at the gap. In the second row gaps are
+            // allowed.
             (4, false, &[(0, 100), (P, 100)], 0, 100, 0),
             (4, true, &[(0, 100), (P, 100)], 0, 200, 0),
             (

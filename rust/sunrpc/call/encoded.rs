@@ -28,7 +28,7 @@ pub struct Encoded<'a, T: Transport> {
 impl<'a, T: Transport> Encoded<'a, T> {
     /// # Safety
     ///
-    /// The type invariant must hold for `'a`.
+    /// The type invariant must hold during the lifetime `'a`.
     pub(crate) unsafe fn new(slot: &'a Slot<T>) -> Self {
         Self { slot }
     }

@@ -54,14 +54,15 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// Creates the reason "the request is encoded again". In this case the task must not wait.
+    /// Creates the value for a request that will be encoded again. In this case the task must not
+    /// wait.
     pub(crate) fn to_be_encoded() -> Self {
         Self {
             task: ptr::null_mut(),
         }
     }
 
-    /// Creates the reason "the request ends".
+    /// Creates the value for a request that ends.
     ///
     /// # Safety
     ///

@@ -78,7 +78,7 @@ impl Message {
     }
 
     fn view(&self) -> XdrBytes<'_> {
-        // SAFETY: The message does not change while it is borrowed.
+        // SAFETY: The message does not change while `self` is borrowed.
         unsafe { XdrBytes::from_raw(&self.raw) }
     }
 
@@ -146,7 +146,7 @@ fn numbered(bytes: &[u8], start: usize) -> bool {
         .all(|(i, byte)| usize::from(*byte) == (start + i) % 251)
 }
 
-/// Returns offsets at which errors are most likely.
+/// Returns the offsets at and next to the borders of parts and pages, where errors are most likely.
 fn borders((head, base, data, tail): Shape) -> [usize; 9] {
     let first = PAGE_SIZE - base % PAGE_SIZE;
     [

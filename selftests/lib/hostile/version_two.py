@@ -38,7 +38,7 @@ CALLERS = 4             # number of callers whose calls are held
 OLD_RANGE, NEW_RANGE, BOTH = (1, 1), (3, 9), (1, 2)
 
 
-# The next functions make options.
+# The next functions return RDMA_OPTIONAL messages or send them.
 
 def option(xid=STRANGER, **changes):
     """Returns a message with an option that is not defined."""
@@ -89,13 +89,15 @@ def version_one(message, _):
 
 
 def flood(exchange):
-    """Sends more options at once than the client can refuse, and then the correct answer."""
+    """Sends more options at once than the client can answer with refusals, and then the correct
+    Reply."""
     exchange.send_many(option(), MESSAGES)
     exchange.honest()
 
 
 def large_first(exchange):
-    """Sends the answer to the probe, and then a long answer for which no call waits."""
+    """Answers the version probe correctly, and then sends a long Reply with an xid for which no
+    call waits."""
     exchange.honest()
     message, _ = exchange.answer()
     rest = (word(STRANGER) + message.payload[4:]).ljust(LARGE, b"\0")
@@ -146,7 +148,8 @@ VERSION_TWO = [
         before(option_of_length(WRAPS, REPLY)), ignored("bad_chunk")),
     Row("direction 2 of an option", "MAL-182", SMALL, before(option(direction=2)),
         ignored("bad_direction")),
-    # The number of refused options is not checked: a fast client may refuse all of them.
+    # The number of options that the client refuses is not checked. A fast client may refuse every
+    # option before the connection ends.
     Row("flood of options", "MAL-184", SMALL, flood,
         ended("any", ("opt_flood", (1, MESSAGES)), refused=None, refusal="ERR_OPTION")),
     Row("error for the client's error", "MAL-185", SMALL,
@@ -190,7 +193,7 @@ REVERSE_TWO = [
 # The next functions and rows are about answers to the probe.
 
 def swallow(exchange):
-    """Sends no answer to the probe."""
+    """Leaves the version probe without an answer."""
 
 
 def hold(exchange):

@@ -12,7 +12,7 @@ from ..base.ui import LabError, say
 from . import packages, tree
 
 DEFAULT = "7.3"
-# Increase this number when the recipe below changes what a finished kernel contains.
+# Increase RECIPE if a change of this file changes the contents of a built kernel.
 RECIPE = 1
 DEBUG_RECIPE = REPO / "tools/debug-kernel"
 # Options that are added to the debug kernel's configuration for a real-time kernel.

@@ -10,7 +10,7 @@ from ..base.ui import LabError
 from . import archive
 
 PACKAGES = pathlib.Path(__file__).with_name("packages.txt")
-# Increase this number when the recipe below changes what a finished root contains.
+# Increase RECIPE if a change of this file changes the contents of the root file system.
 RECIPE = 1
 GUEST_RECIPE = 1
 BUILD_SECONDS = 1200

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Records the measurements of one run of `make bench`, from which the page of benchmarks is made.
+"""Records the measurements of one run of `make bench`. The page of benchmarks is made from these
+records.
 """
 
 from ..base import records
@@ -15,7 +16,7 @@ TIMES = ("axis", "load", "ours", "in-tree", "tcp", "ratio", "first", "scatter", 
 
 
 def number(value):
-    """Returns a number in the form in which it is recorded."""
+    """Returns the text that is recorded for a number."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3f}".rstrip("0").rstrip(".")
 
 

@@ -72,7 +72,8 @@ class File:
 
 
 def leaves(tree, prefix=()):
-    """Yields (path, name) of each leaf of a use tree without blanks."""
+    """Yields (path, name) for each leaf of the tree in a `use` declaration. The text of the tree
+    must not contain blanks, except around `as`."""
     depth = begin = 0
     parts = []
     for at, letter in enumerate(tree):
@@ -201,8 +202,8 @@ class Crates:
 
 
 def room(path):
-    """Returns the room of a file. This is the folder below the crate that contains the file, or
-    that has the same name as the file."""
+    """Returns the room (folder) of a file: the folder directly below the crate that contains the
+    file or has the same name as the file."""
     crate, *inside = pathlib.PurePath(path).with_suffix("").parts
     return "/".join((crate, *inside[:1]))
 
@@ -278,13 +279,15 @@ def too_long(crates):
 
 
 def floors(level):
-    """Yields the names of each storey (level of use), from the highest storey to the lowest."""
+    """Yields a list of names for each level of use (storey), from the highest level to the lowest
+    level."""
     for floor in sorted(set(level.values()), reverse=True):
         yield sorted(name for name, at in level.items() if at == floor)
 
 
 def picture(crates, arrows):
-    """Returns the rooms of each crate and the files of each room, from top to bottom.
+    """Returns lines that show the rooms (folders) of each crate and the files of each room, from
+    top to bottom.
 
     A name uses no name in a higher line, and no name in the same line.
     """

@@ -29,8 +29,8 @@ PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rd
 # Some of the smaller parts mostly compute, others mostly wait.
 HALVES = {"vm": ("vm-work", "vm-faults"),
           "debug": ("debug-work", "debug-faults", "debug-server", "debug-rds")}
-# Two lists. The parts in the first list mostly wait and leave the processors idle. They run at the
-# same time as a part of the second list.
+# The parts in WAITING mostly wait and leave the processors idle. They run at the same time as a
+# part in WORKING.
 WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "rds-short",
            "debug-faults", "debug-server", "debug-rds", "iwarp")
 WORKING = ("vm-work", "debug-work")
@@ -51,7 +51,7 @@ BUSY = 3
 FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
 DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance",
                "server-endurance")
-# Names of the parts that have our module in the server, too.
+# Names of the parts in which the server machine uses our module as well.
 SERVER_PARTS = ("server", "debug-server", "server-endurance")
 # The parts that can run with the patches of Documentation/upstream.
 UPSTREAM_PARTS = ("debug-work", "debug-faults", "debug-server", "iwarp")
@@ -60,7 +60,8 @@ MEMORY = {"full": (4096, 2048), "debug-full": (4096, 2048), "server-endurance": 
 RUNNER = "selftests/run"
 # Cases with which both clients make the same operations on the same data.
 CABLE_SEED = 8166
-# Modules whose cases break something and wait for the result.
+# Modules of selftests whose cases inject a fault, for example a broken connection, and wait for its
+# effect.
 FAULTS = ("disconnects", "hostile", "hostile_connect", "life", "memory", "outage", "signals",
           "status", "unreachable")
 FAULT_CASES = rf"^({'|'.join(FAULTS)})\."
@@ -101,8 +102,8 @@ SHORT_CASES = (
     r"^disconnects\.forced_disconnects_under_bulk",
     r"^files\.(extended|large_directories|posix_acls)",
 )
-# Cases with our module in the server, too. They cover every form of chunk, callbacks, and the end
-# of connections.
+# Cases that run with our module in the client and in the server. The cases cover every form of
+# chunk, callbacks, and the end of connections.
 SERVER_CASES = (
     r"^mounts\.every_version",
     r"^data\.direct_transfers_around",
@@ -118,8 +119,8 @@ SERVER_CASES = (
     r"^fairness",
     r"^replays\.calls",
 )
-# Cases with our module in the server on the debug kernel, which is slow. They cover memory of
-# calls, and connections that end.
+# Cases in which the server runs our module on the debug kernel. There are few such cases, because
+# the debug kernel is slow. The cases cover the memory of calls, and the end of connections.
 SERVER_DEBUG_CASES = (
     r"^requester(\.odd_room|_rules\.a_call_that)",
     r"^server_injection\.(calls|replies|each)",
@@ -155,15 +156,16 @@ SERVER_ENDURANCE_CASES = (r"^server_life\.", r"^requester_life\.", r"^server_inj
 
 
 def run(parts, spec, upstream=False):
-    """Runs the parts and prints the closing line. With `upstream`, the client has the patches of
-    Documentation/upstream. Returns the exit status."""
+    """Runs the parts and prints a last line with the sums of all tests. With `upstream`, the client
+    has the patches of Documentation/upstream. Returns the exit status."""
     total, took = Tally(), {}
     for part, beside in order([half for whole in parts for half in HALVES.get(whole, (whole,))]):
         with contextlib.ExitStack() as stack:
             lane = None
             if beside:
-                # The modules are built once here. Otherwise this process, and the process that
-                # checks the parts beside, would build them at the same time.
+                # The modules are built here, once for all parts that run at the same time.
+                # Otherwise this process and the process that checks the other parts would both
+                # build the modules.
                 prepare(spec, [part, *beside], upstream)
                 say(f"checking beside: {', '.join(beside)} (output in {LOG})")
                 lane = stack.enter_context(Lane(beside, spec, upstream))
@@ -256,13 +258,14 @@ def own_tests():
 
 
 def lints(spec, _part):
-    """Checks format, licences, unsafe code and warnings."""
+    """Checks the format, the licences, the unsafe code and the compiler warnings of the sources."""
     base = root.path()
     return lint.run(base, kernel.get(base, spec))
 
 
 def machines(spec, part, client="ours", capture=None, seed=None, server=None, upstream=False):
-    """Runs the selftests in the client machine. SERVER_PARTS have our module in the server, too."""
+    """Runs the selftests in the client machine. In SERVER_PARTS the server machine uses our module
+    as well."""
     if not (REPO / RUNNER).exists():
         raise LabError(f"{RUNNER} is missing")
     full, debug = part in FULL_PARTS, part in DEBUG_PARTS
@@ -303,8 +306,8 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None, up
     if session.suites:
         found = module.warnings(session.kernel, variant="suites")
         tally.judge(f"the build of the KUnit suites: {'; '.join(found)[:300]}", not found)
-    # The judgement of the machines counts as one more test: the kernels must not have reported a
-    # problem, and no object may be left behind.
+    # One more test checks that the kernels of the machines have reported no problem, and that no
+    # object is left.
     tally.judge("; ".join(c.splitlines()[0] for c in session.complaints),
                 not session.complaints)
     return tally
@@ -326,7 +329,7 @@ def watched(spec, part):
 
 
 def short(spec, part, server=None):
-    """Builds for one kernel and runs its selftests."""
+    """Builds the module for one kernel, and runs the selftests of `part` with that kernel."""
     base, tally = root.path(kernel.arch_of(spec)), Tally()
     target = kernel.get(base, spec)
     warnings = lint.Lint(base, target).build()
@@ -336,7 +339,8 @@ def short(spec, part, server=None):
 
 
 def arm64(_spec, part):
-    """Builds for arm64 and runs its selftests, with pages of 4 and of 16 KiB."""
+    """Builds the module for arm64, and runs the selftests on arm64 with pages of 4 KiB and of 16
+    KiB."""
     tally = Tally()
     for client, server in ARM64_PAIRS:
         tally.add(short(client, part, server))
@@ -344,7 +348,7 @@ def arm64(_spec, part):
 
 
 def kernels(_spec, _part):
-    """Runs the short check of the newest kernel of every series in the archive, and of the
+    """Runs the short check on the newest kernel of every series in the package archive, and on the
     real-time flavour of the newest series."""
     base, tally = root.path(), Tally()
     whole, lacking = packages.series(base)
@@ -374,7 +378,7 @@ RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "deb
 
 
 class LineSplitter:
-    """Splits a stream of pieces into whole lines."""
+    """Splits a stream of bytes into whole lines."""
 
     def __init__(self):
         self.rest = b""

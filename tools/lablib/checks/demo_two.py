@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make demo-v2`: demonstrates version two of RPC-over-RDMA in machines and by a
-capture.
+"""Implements `make demo-v2`: demonstrates version two of RPC-over-RDMA between virtual machines,
+and captures the messages.
 
 The program in the client machine is selftests/demo_two. It first connects to the responder of the
 selftests, and then to a server with our module.

@@ -31,16 +31,16 @@ from ..machine.session import UNSERVE, Plan, Session
 from .check import LineSplitter
 
 TABLE = REPO / "tools/lablib/checks/mutants.toml"
-# The record of how each fault was noticed when it was planted the last time.
+# The name of the record that says how each fault was noticed in its last run.
 RECORD = "mutants"
 WHERE = REPO / "build/mutants"
-# The sources of the module. The other files of rust/proto are only used on the host, and are not
-# copied.
+# The sources of the module, except the directories in NOT_SOURCE. These directories are used only
+# on the host, and are not copied.
 SOURCE = ("Kbuild", "rust")
 NOT_SOURCE = [REPO / "rust/proto" / name
               for name in ("fuzz", "tests", "benches", "examples", "target")]
-# Factor, and number of seconds, by which a run with a fault may take longer than a run without a
-# fault.
+# The time limit of a run with a fault is TIMES times the duration of a run without a fault, plus
+# MORE_SECONDS. On the debug kernel the time limit is twice as long.
 TIMES, MORE_SECONDS = 3, 30
 VERSIONS = "3,4.2"
 # Commands that replace the module of a running server. The previous run may have unloaded the old
@@ -59,14 +59,15 @@ RESULT = re.compile(r"^(ok|not ok) \d+ (.*?)(?: # SKIP.*)?$")
 RDS_RESULT = re.compile(r"^(ok|not ok) (\S+) \((\d+\.\d) s\)")
 RDS_REASON = re.compile(r"^ +FAILED: (.*)$")
 SECONDS = re.compile(r"^# (\d+\.\d) s$")
-# The last line of a traceback, or a message of the runner itself.
+# Pattern of the line that says why a test failed: the last line of a traceback, or a message of the
+# test runner.
 REASON = re.compile(r"^# ([\w.]*(?:Error|Timeout|Exception|Refused): .*|no end after .*"
                     r"|kernel report:.*|left mounted: .*|ended with status .*)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One entry of the table."""
+    """A fault that mutants.toml describes."""
 
     name: str
     what: str             # description of what is broken
@@ -122,14 +123,16 @@ class Builder:
         self.objects = WHERE / f"{target.release}-{variant}"
         self.clean = self.objects.with_name(f"{self.objects.name}.clean")
         if self.clean.exists():
-            # If the previous run was killed, the objects may contain a fault.
+            # If the previous run was killed, the object files may have been built from a source
+            # with a fault.
             replace(self.clean, self.objects)
         self.file = self.module()
         replace(self.objects, self.clean)
 
     @classmethod
     def copy_source(cls):
-        """Brings the copy up to date. Changed files get a new time, so that they are built again.
+        """Updates the copy of the source. Changed files get a new modification time, so that they
+        are compiled again.
         """
         wanted = {pathlib.Path(SOURCE[0])}
         for top, names, files in os.walk(REPO / SOURCE[1]):
@@ -162,8 +165,8 @@ class Builder:
             shutil.copy(REPO / self.module(), file)
             yield file.relative_to(REPO)
         finally:
-            # The source and the objects are restored with their old times, so that the fault is
-            # removed and no file is built again.
+            # This removes the fault. The source and the object files get their earlier modification
+            # times again, so that the next build compiles no file again.
             source.write_bytes(original)
             os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
             replace(self.clean, self.objects)
@@ -184,8 +187,8 @@ class Machines:
     the next run unless something is wrong with them."""
 
     def __init__(self, spec, debug, suites, rails, server, siw):
-        # Each run loads its own module, so the session loads none. Tests on the debug kernel may
-        # also need the module with the KUnit suites.
+        # Each run loads its own module, so the session does not load a module. Tests on the debug
+        # kernel may also need the module with the KUnit suites.
         self.plan = Plan(client="ours" if server else "none", spec=spec, debug=debug,
                          suites=debug and not server, load=False, rails=2 if rails else 1,
                          serving="ours" if server else "intree",
@@ -202,8 +205,8 @@ class Machines:
         return self.session
 
     def run(self, argv, limit, file):
-        """Runs the selftests with a module. Returns (output, reason why the tests did not end, or
-        None)."""
+        """Runs the selftests with a module. Returns the output, and the reason why the tests did
+        not end, or None if they ended."""
         def sink(kind, data):
             if kind == wire.OUT:
                 parts.append(data)
@@ -264,8 +267,8 @@ def results(output):
 
 
 def command(tests, full, stop=True):
-    # The tests run with both versions, even on a debug kernel, where the runner would choose one
-    # version for each case.
+    # The tests run with both NFS versions in VERSIONS, even on a debug kernel. On a debug kernel
+    # the runner would otherwise choose one NFS version for each case.
     argv = ["./selftests/run", "--vers", VERSIONS,
             *(["--stop"] if stop else []), *(["--size", "full"] if full else [])]
     for test in tests:
@@ -274,7 +277,7 @@ def command(tests, full, stop=True):
 
 
 def splat(complaint):
-    """Returns the most informative line of a complaint."""
+    """Returns the most informative line of an error report."""
     lines = complaint.splitlines()
     return next((line for line in lines if judge.SPLAT.search(line)), lines[0])
 
@@ -286,7 +289,8 @@ def one_line(text):
 
 
 class Campaign:
-    """Plants faults of one kind, with one kernel and one size."""
+    """Plants faults that need the same kernel and the same test configuration, and runs the
+    tests."""
 
     def __init__(self, spec, kind):
         self.debug, self.full, suites, _, rails, rds, server, siw = kind
@@ -310,7 +314,7 @@ class Campaign:
                 *filter(None, [broken]), *map(splat, complaints)]
 
     def plant(self, fault):
-        """Plants a fault; returns (whether it was noticed, how)."""
+        """Plants a fault. Returns whether the tests noticed the fault, and how they noticed it."""
         mine = [name for name in self.seconds
                 if any(re.search(test, name) for test in fault.tests)]
         if not all(any(re.search(test, name) for name in mine) for test in fault.tests):
@@ -342,8 +346,8 @@ class Campaign:
 
 
 class RdsCampaign(Campaign):
-    """Plants faults in the module of RDS, which is loaded at both ends. The tests are given by
-    their full names."""
+    """Plants faults in the module for RDS. Both machines load this module. The runner of these
+    tests accepts only full names of tests."""
 
     def command(self, tests, stop=True):  # noqa: ARG002 - this runner has no such option
         return ["./selftests/rds/run", "--", *tests]
@@ -393,7 +397,7 @@ class HostCampaign:
         return [] if not done.returncode else [one_line(done.stdout[-160:])]
 
     def plant(self, fault):
-        """Plants a fault; returns (whether it was noticed, how)."""
+        """Plants a fault. Returns whether the tests noticed the fault, and how they noticed it."""
         source = self.top / fault.file
         original = source.read_text()
         try:
@@ -455,7 +459,7 @@ def recorded():
 
 
 def save(faults, record, write):
-    """Saves how faults were noticed, in the order of the table."""
+    """Saves how each fault was noticed, in the order of mutants.toml."""
     if write:
         records.write(RECORD, ("fault", "noticed"), [
             (fault.name, record[fault.name]) for fault in faults if fault.name in record])

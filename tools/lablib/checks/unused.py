@@ -132,7 +132,7 @@ def names(lines, what):
 
 
 def check(root, kernel):
-    """Builds the copy. Returns the complaints."""
+    """Builds the copy of the driver that contains the core. Returns a list of problems."""
     tree = REPO / "build/unused"
     objects = tree.with_name("unused-objects")
     fold(REPO, tree)

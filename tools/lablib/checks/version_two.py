@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Decodes and judges RPC-over-RDMA version two, by the XDR of its draft.
+"""Decodes and checks messages of RPC-over-RDMA version two, according to the XDR in its draft.
 
 tshark cannot decode version two. Section numbers are those of
 draft-cel-nfsv4-rpcrdma-version-two-01, whose section 4.2 contains the XDR. This file shares no code
@@ -38,7 +38,7 @@ class Malformed(Exception):
 
 
 class Words:
-    """Reads XDR (RFC 4506) from some bytes."""
+    """Decodes XDR data (RFC 4506)."""
 
     def __init__(self, octets):
         self.octets, self.at = octets, 0
@@ -107,7 +107,7 @@ class Message:
 
     @property
     def rpc(self):
-        """Returns the first words of an RPC message in the payload, by name."""
+        """Returns a dictionary with the first words of the RPC message in the payload."""
         count = min(len(RPC_CALL), len(self.payload) // 4)
         found = dict(zip(RPC_CALL, struct.unpack_from(f">{count}I", self.payload), strict=False))
         return found if found.get("mtype") == CALL else dict(list(found.items())[:2])
@@ -215,8 +215,8 @@ class Sent:
 
 
 class Connection:
-    """Judges the messages of a connection, one after the other. No message may have more than
-    `longest` bytes."""
+    """Checks the messages of one connection in order. No message may have more than `longest`
+    bytes."""
 
     def __init__(self, longest=INLINE):
         self.longest = longest
@@ -230,7 +230,7 @@ class Connection:
         self.probe = None
 
     def take(self, sent):
-        """Judges the next message."""
+        """Checks the next message."""
         way = "client" if sent.ours else "server"
         try:
             message = decode(sent.octets)
@@ -317,10 +317,10 @@ class Connection:
 
 
 class Judgement:
-    """The judgement of all connections of version two."""
+    """The results of checking all connections of version two."""
 
     def __init__(self, connections, longest=INLINE):
-        """Judges `connections`, which contains a list of `Sent` for each connection. A message may
+        """Checks `connections`, which contains a list of `Sent` for each connection. A message may
         have at most `longest` bytes."""
         self.connections = []
         for messages in connections:

@@ -5,7 +5,8 @@ The check reads comments of Rust and C sources and of scripts, comments and docs
 and the paragraphs of the pages. It leaves out code, literals and quoted text. A phrase may continue
 on the next line.
 
-Limits: the check finds words, not sentences. A riddle made of plain words passes.
+Limits: the check finds words, not sentences. The check accepts an unclear sentence that consists of
+plain words.
 """
 
 import ast
@@ -71,7 +72,7 @@ CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|\"[^\"]{0,400}\"|“[^”]*”",
 
 
 def blank(text, pattern=CODE):
-    """Replaces what matches by spaces; lines stay where they are."""
+    """Replaces each character that matches the pattern by a space. Newlines are kept."""
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
@@ -131,7 +132,7 @@ def of_shell(text):
 
 
 def of_page(text):
-    """Returns the paragraphs of a page, without literal blocks and directives of tables and code.
+    """Returns the paragraphs of a page. Leaves out literal blocks, tables and code blocks.
     """
     lines, literal = {}, None
     for number, line in enumerate(text.splitlines(), 1):
@@ -163,7 +164,7 @@ def reader(path, text):
 
 
 def hits(blocks):
-    """Returns (line, words, entry) for each hit, in the order of the lines."""
+    """Returns (line, words, entry) for each bad word that was found, in the order of the lines."""
     found = []
     for number, raw in blocks:
         text = blank(raw)
@@ -176,7 +177,7 @@ def hits(blocks):
 
 
 def check(root, files, left_out=OPEN):
-    """Yields a line for each hit in files below the root."""
+    """Yields a line for each bad word that is found in files below the directory `root`."""
     for path in files:
         name = path.relative_to(root)
         if str(name).startswith(tuple(left_out)):

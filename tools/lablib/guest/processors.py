@@ -28,13 +28,14 @@ import sys
 from . import histogram, instructions, loads, transport
 from .instructions import TIMERS, WAIT
 
-# Numbers of connections of a mount. At least as many threads use the mount.
+# The numbers of connections with which the mount is measured. The number of threads is at least the
+# number of connections.
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
-# The first constant contains tracepoints of interrupts that a processor sends to other processors.
-# The second contains functions that run only because time passes: their counts would depend on the
-# speed of the host. The function of the timer interrupt can be listed, because it is not on the
-# stacks of softirqs for other work.
+# SENT contains tracepoints of interrupts that a processor sends to other processors. TIMED contains
+# functions that run at regular times: their counts would depend on the speed of the host. TIMED can
+# contain the function of the timer interrupt, because this function is not on the stacks of
+# softirqs for other work.
 SENT = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
 # Fields of a processor's line in /proc/schedstat: the number of wake-ups that the processor has
@@ -83,7 +84,8 @@ def waits(found):
 
 
 def counters():
-    """Returns all counters since the machine's start."""
+    """Returns the numbers of wake-ups, of remote wake-ups and of context switches since the machine
+    started."""
     made, remote = wakes(pathlib.Path("/proc/schedstat").read_text())
     return {"wake-ups": made, "remote": remote,
             "switches": switches(pathlib.Path("/proc/stat").read_text())}

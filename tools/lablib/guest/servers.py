@@ -3,8 +3,8 @@
 
     servers.py
 
-It runs in the server machine. A program in the client machine starts it (class remote.Program), and
-sends it requests.
+servers.py runs in the server machine. A program in the client machine starts servers.py (class
+remote.Program) and sends requests to it.
 """
 
 import os

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of the lab's own judgement; `python3 -m unittest` runs them."""
+"""Unit tests of lablib. `python3 -m unittest` runs these tests."""

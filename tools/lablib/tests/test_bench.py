@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The judgement of measurements: counts that rose, scatter, and the classes of instructions."""
+"""Tests how measurements are evaluated: counts that rose, scatter, and the classes of
+instructions."""
 
 import pathlib
 import random
@@ -39,11 +40,13 @@ class Instructions(unittest.TestCase):
         self.assertEqual(self.symbols.find(0xffffffffc0002000), ("call", "rpcrdma"))
 
     def test_instructions_go_to_who_is_served_and_to_where_they_are(self):
-        # This line counts the function `first`, for the transport.
+        # This line counts instructions of the function `first`, which were executed on behalf of a
+        # transport.
         found = self.counts("ffffffff80001010 5 2 1 1 10\n"
-                            # This line counts the function `second`, not for a transport.
+                            # This line counts instructions of the function `second`, which were not
+                            # executed on behalf of a transport.
                             "ffffffff80001104 3 1 1 0 20\n"
-                            # This line counts the function `call` of the transport.
+                            # This line counts instructions of the transport's own function `call`.
                             "ffffffffc0000000 7 1 0 1 10\n"
                             "ffffffff80001010 100 9 0 4 10\n"  # Instructions of the timer.
                             # Instructions that wait for a lock.

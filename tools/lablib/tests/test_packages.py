@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The right kernel is chosen, and a missing kernel is explained."""
+"""Tests which kernel is chosen from the package lists, and what is printed if a kernel is
+missing."""
 
 import unittest
 

@@ -43,7 +43,8 @@ class Connection:
 
 
 def stage():
-    """Returns an object that replaces the test's connection to the machines."""
+    """Returns an object that replaces the objects with which a requester reaches its device and the
+    server."""
     found = types.SimpleNamespace()
     found.verbs = types.SimpleNamespace(Requester=Connection)
     found.device = None
@@ -54,8 +55,8 @@ def stage():
 
 
 def sent(deed):
-    """Runs a row of a table. Returns the first message that the row sends, and the row's
-    connection."""
+    """Makes a test client send the messages of one table entry. Returns the first message, and the
+    client."""
     client = asking.Client(stage())
     messages = deed(client)
     for message in messages if isinstance(messages, list) else [messages]:
@@ -85,7 +86,8 @@ class Rows(unittest.TestCase):
                     decode(octets)
 
     def test_bytes_of_the_rows(self):
-        """The bytes are written by hand, from the text of the specifications."""
+        """Checks messages against bytes that were written by hand from the text of the
+        specifications."""
         def xid(octets):
             return octets[:4]
 

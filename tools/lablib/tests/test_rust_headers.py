@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""If a kernel's headers lack something, the program prints a sentence for DKMS that describes what
-is missing and what to install."""
+"""Tests the program that checks a kernel's headers for DKMS. If a file or an option is missing, the
+program prints what is missing and which package to install."""
 
 import os
 import pathlib
@@ -68,7 +68,8 @@ class Checking(unittest.TestCase):
         return self.run_it("check", RELEASE, str(self.top / "headers"))
 
     def refused(self, *words):
-        """Checks that the program refuses in one line that contains these words."""
+        """Checks that the program refuses the headers, and prints one line that contains these
+        words."""
         status, text = self.check()
         self.assertEqual(status, 1, text)
         self.assertEqual(len(text.splitlines()), 1, text)
@@ -89,7 +90,7 @@ class Checking(unittest.TestCase):
         (self.top / "src/linux-source-7.3.tar.xz").unlink()
         self.put(f"cache/{RELEASE}/version", f"{VERSION}\n")
         self.assertEqual(self.check(), (0, ""))
-        # Metadata of another version of the same release do not count.
+        # Metadata of a different version of the same kernel release are not accepted.
         self.put(f"cache/{RELEASE}/version", "7.3.4-1~bpo13+0\n")
         self.refused("linux-source-7.3")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Frames can be decoded from a stream that is cut at any place."""
+"""Tests that frames are decoded correctly if the stream arrives in pieces of any length."""
 
 import unittest
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Many connections on rails that appear, die and disappear; and tables with arbitrary text. The
-//! target checks the properties on which a driver may rely.
+//! A fuzz target that makes many connections over rails that appear, fail and disappear. It also
+//! reads tables of rails from arbitrary text. The target checks the properties on which a driver
+//! may rely.
 
 use super::source::Source;
 use std::{
@@ -44,7 +45,7 @@ const MOST: usize = 40;
 
 const MINUTE: Millis = Millis::from_secs(60);
 
-/// Failures within this time may have one cause.
+/// Failures of rails within this time may have a common cause.
 const TOGETHER: Millis = Millis::from_secs(120);
 
 /// A connection or an attempt: its current rail, and the rail to which it is moving.
@@ -59,13 +60,14 @@ struct World {
     now: Time,
     members: Vec<Member>,
     probes: Vec<(Probe, Rail)>,
-    /// The rails that were listed since the list was last empty.
+    /// The rails that have been in the list since the list was last empty.
     known: HashSet<IpAddr>,
     /// The rails over which a connection was made.
     proven: HashSet<IpAddr>,
     /// Time at which each rail last died, according to the connections that used it.
     died: HashMap<IpAddr, Time>,
-    /// The beginning and the end of the time in which each rail was dead or doubted.
+    /// For each rail, the beginning and the end of the last period in which the rail was dead or
+    /// doubted.
     bad: HashMap<IpAddr, (Time, Time)>,
     /// The rails that were neither dead nor doubted after the last step.
     was_good: HashSet<IpAddr>,
@@ -128,7 +130,7 @@ fn is_live(view: &View) -> bool {
     !matches!(view.standing, Standing::Dead | Standing::Gone)
 }
 
-/// Returns the local address and the device that stand for this number.
+/// Returns the local end of a rail: the address and the device that are derived from `number`.
 fn end(number: u8, prefix_len: u8) -> Local {
     Local {
         addr: IpAddr::V4(Ipv4Addr::new(10, number, 0, 2)),
@@ -179,7 +181,7 @@ impl World {
             }
             12 => {
                 let found = self.rails.probe(self.now);
-                // The preceding call may have declared a suspected rail dead.
+                // `Rails::probe` may have declared a suspected rail dead.
                 for view in self.views() {
                     self.note_death(view.rail);
                 }
@@ -334,7 +336,8 @@ impl World {
         } else {
             let others = self.rails.lost(seat, self.now);
             let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
-            // The rail may have worked since all rails failed. Then it need not be dead.
+            // If all rails failed before, a message may have arrived over this rail since then. In
+            // this case the rail need not be dead.
             assert!(is_dead || self.all_failed.is_some());
             others
         };
@@ -363,7 +366,8 @@ impl World {
         let after = self.standing(on);
         match before {
             Standing::Dead | Standing::Gone => assert_eq!(after, before),
-            // The rail may have worked since all rails failed. Then it need not be doubted.
+            // If all rails failed before, a message may have arrived over this rail since then. In
+            // this case the rail need not be doubted.
             _ if kind == 0 && self.all_failed.is_some() => {}
             // If no other rail was trusted, the attempt had enough time, so the rail is dead.
             _ if kind == 2 && after == Standing::Dead => {}
@@ -376,7 +380,8 @@ impl World {
         }
     }
 
-    /// Records after each step which rails are bad. A rail that is not listed may fail unnoticed.
+    /// Records after each step which rails are dead or doubted. A rail that is not in the list
+    /// counts as well, because its failure might not be detected.
     fn note_bad(&mut self) {
         let (now, views) = (self.now, self.views());
         let is_good = |v: &&View| matches!(v.standing, Standing::Live | Standing::Returning);
@@ -435,7 +440,8 @@ impl World {
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }
-            // A connection takes a rail that has just returned only if its own rail is not live.
+            // If a connection takes a rail that has just returned, the connection's previous rail
+            // was not live.
             Standing::Returning => assert_ne!(on.map(|view| view.standing), Some(Standing::Live)),
             other => panic!("moved to a rail that is {}", other.name()),
         }

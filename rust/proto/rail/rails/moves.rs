@@ -36,8 +36,8 @@ const LONGEST_STAY: Millis = Millis::from_secs(600);
 impl Rails {
     /// Returns whether this connection must move now, and how. `busy` says that calls are in flight
     /// on the connection. `heard` is the time of the last message from the server. A connection
-    /// that must move is counted on its new rail from now on. Its next attempt takes that rail,
-    /// unless [`Rails::stay`] is called before.
+    /// that must move is counted as a user of its new rail from now on. The next connection attempt
+    /// uses that rail, unless [`Rails::stay`] is called before the attempt.
     pub fn moves(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Move> {
         if self.get(seat.on)?.health.is_belied(heard) {
             self.worked(seat.on, now);
@@ -91,11 +91,11 @@ impl Rails {
         Some(if fled { Move::Flee } else { Move::Shift })
     }
 
-    /// Records that the connection does not move, because its calls take too long. While the
-    /// connection waited for these calls, it sent no new calls. So it is not asked to move again
-    /// for some time, which grows with each such wait.
+    /// Records that the connection does not move, because its calls take too long. The connection
+    /// sent no new calls while it waited for these calls. So [`Rails::moves`] does not ask the
+    /// connection to move for some time. This time grows with each such wait.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
-        // A shift by ten bits already exceeds `LONGEST_STAY`, so no larger shift is needed.
+        // `STAY` shifted by ten bits already exceeds `LONGEST_STAY`, so no larger shift is needed.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));
         let stay = Millis::new(STAY.get().saturating_mul(factor)).min(LONGEST_STAY);
         seat.stays = now.after(stay);
@@ -118,9 +118,9 @@ impl Rails {
         self.count(to);
     }
 
-    /// Returns the minimum number of moves after which the settled rails are balanced: their
-    /// numbers of connections differ by at most one, and rails that left the tables have no
-    /// connections.
+    /// Returns the minimum number of moves that balance the rails. After these moves the numbers of
+    /// connections on the settled rails differ by at most one, and rails that left the tables have
+    /// no connections.
     fn excess(&self, now: Time) -> u32 {
         let settled = |entry: &&Entry| entry.listed && entry.health.is_settled(now);
         let targets = || self.entries.iter().flatten().filter(settled);

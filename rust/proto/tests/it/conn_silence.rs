@@ -65,8 +65,8 @@ fn useful(config: Config) -> Rig {
     rig
 }
 
-/// Fires timers with these durations in seconds, one after the other, until the connection ends.
-/// Returns the number of seconds until then.
+/// Fires RPC timers with these durations in seconds, one after the other, until the connection
+/// ends. Returns the number of seconds until the end, and the cause of the end.
 fn until_end(rig: &mut Rig, spans: impl IntoIterator<Item = u64>) -> Option<(u64, Cause)> {
     let heard = rig.now;
     for span in spans {
@@ -92,7 +92,7 @@ fn a_dead_server_behind_a_live_adapter_is_found_by_the_third_timer() {
 }
 
 // With the mount option timeo=1, a timer runs for a tenth of a second. A timer may even run for no
-// time. Such timers count at most once a second.
+// time. At most one such timer is counted per second.
 #[test]
 fn timers_that_run_for_moments_count_once_a_second() {
     for span in [0, 1, 100] {
@@ -117,7 +117,8 @@ fn timers_that_run_for_moments_count_once_a_second() {
     }
 }
 
-// If several calls wait at the same time, their timers count as one timer.
+// If the RPC timers of several calls fire within the duration of one timer, they count as one
+// timer.
 #[test]
 fn timers_of_calls_side_by_side_count_once() {
     let mut rig = useful(Config::default());
@@ -135,8 +136,8 @@ fn timers_of_calls_side_by_side_count_once() {
     assert!(rig.now.since(heard) >= Millis::from_secs(180));
 }
 
-// The client never ends the connection to a slow server that answers at least one call now and
-// then.
+// The client never ends the connection to a slow server if a message arrives before the third RPC
+// timer in a row fires.
 #[test]
 fn any_message_lets_the_count_begin_anew() {
     let mut rig = useful(Config::default());
@@ -153,8 +154,8 @@ fn any_message_lets_the_count_begin_anew() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// If the server takes long to reply, each new connection is kept for longer than the connection
-// before it.
+// If the server sends no message on several connections in a row, the client keeps each connection
+// longer than the previous connection.
 #[test]
 fn a_server_that_sends_nothing_is_given_up_ever_later() {
     let mut rig = useful(Config::default());
@@ -172,7 +173,7 @@ fn a_server_that_sends_nothing_is_given_up_ever_later() {
     assert_eq!(until_end(&mut rig, [60; 100]), Some((180, Cause::Unserved)));
 }
 
-// If the peer does not answer probes, the first timer ends the connection.
+// If keepalive probes are switched off, the first RPC timer that fires ends the connection.
 #[test]
 fn without_keepalive_nothing_is_counted() {
     let mut rig = useful(Config {
@@ -182,7 +183,8 @@ fn without_keepalive_nothing_is_counted() {
     assert_eq!(until_end(&mut rig, [60; 3]), Some((60, Cause::RpcTimeout)));
 }
 
-// A neighbour entry that changes for a moment causes a suspicion, but does not end the connection.
+// A neighbour entry that changes for a moment causes a keepalive probe, but does not end the
+// connection.
 #[test]
 fn an_unreachable_peer_is_probed_and_has_little_time() {
     for (answer, end) in [(Some(1_499), None), (None, Some(1_500))] {
@@ -246,7 +248,7 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
         assert_eq!(rig.cm(CmEvent::Unreachable), [Action::Keepalive { epoch }]);
         assert_eq!(rig.event(Event::KeepaliveNotSent(epoch)), []);
         rig.advance(SUSPICION.get());
-        // In the first case a Send has completed after the driver reported that it could not send
+        // If `alive` is true, a Send completed after the driver had reported that it could not send
         // the probe.
         let heard = if alive {
             begin.after(Millis::new(400))
@@ -262,8 +264,8 @@ fn a_suspicion_without_room_for_a_probe_waits_for_other_signs() {
     }
 }
 
-// After a report that the peer is unreachable, a probe that is already in flight gets no more time
-// than a new probe.
+// After a report that the peer is unreachable, the time limit of a probe in flight is shortened to
+// the time limit of a new probe.
 #[test]
 fn suspicion_hurries_the_probe_under_way() {
     let mut rig = useful(Config::default());
@@ -282,7 +284,7 @@ fn suspicion_hurries_the_probe_under_way() {
     assert_eq!(unanswered, Some(Millis::new(1_600)));
 }
 
-// If the configuration turns probes off, the report that the peer is unreachable has no effect.
+// If keepalive probes are switched off, a report that the peer is unreachable has no effect.
 #[test]
 fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     let mut rig = useful(Config {
@@ -293,8 +295,8 @@ fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// The first connection attempt of a mount continues although a neighbour entry changes. The time
-// limit of the attempt stays the same.
+// If a neighbour entry changes during the first connection attempt of a mount, the client starts
+// the attempt again. The time limit of the first attempt does not change.
 #[test]
 fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     for stage in Rig::STAGES {
@@ -331,7 +333,8 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     }
 }
 
-// If another rail exists, the attempt does not wait for a rail on which the peer is unreachable.
+// If another rail exists and the peer is unreachable over the current rail, the attempt fails at
+// once.
 #[test]
 fn over_rails_an_unreachable_peer_fails_the_attempt() {
     let mut rig = Rig::new(Config::default());
@@ -346,7 +349,8 @@ fn over_rails_an_unreachable_peer_fails_the_attempt() {
     assert!(matches!(actions[..], [Action::Fail { .. }]));
 }
 
-// After the host was suspended the probe gets its full time again, but only once.
+// If the host was suspended while a probe was in flight, the probe gets its full time limit once
+// more, but not a second time.
 #[test]
 fn a_late_look_at_a_probe_is_excused_once() {
     for (late, excused) in [(0, false), (4_999, false), (5_000, true), (600_000, true)] {
@@ -369,8 +373,8 @@ fn a_late_look_at_a_probe_is_excused_once() {
     }
 }
 
-// After the host was suspended, a step of an attempt gets more time, because an answer that arrived
-// may not have been handled yet.
+// After a suspension of the host, the current step of a connection attempt gets one more second:
+// the peer's answer may have arrived, but may not have been handled yet.
 #[test]
 fn a_late_look_at_an_attempt_is_excused_once() {
     for stage in Rig::STAGES {
@@ -435,15 +439,15 @@ fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     rig.event(Event::TornDown(epoch));
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
-    // The driver checks the connection at intervals, even if the connection is never closed for
-    // being idle.
+    // A bound backchannel prevents that the idle connection is closed. The driver still checks the
+    // connection at intervals.
     rig.event(Event::Backchannel { bound: true });
     let soon = rig.now.after(Millis::from_secs(5));
     assert!(rig.conn.deadline().is_some_and(|at| at <= soon));
     let heard = rig.now;
     rig.advance(30_000);
     let probes = rig.look(heard, heard, true);
-    // RPC timers count even if the peer is not probed.
+    // RPC timers are counted even if no keepalive probe is sent.
     let mut found = None;
     for _ in 0..3 {
         rig.advance(60_000);
@@ -453,7 +457,7 @@ fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     !probes.is_empty()
 }
 
-// A peer that refuses Writes gets no further Writes.
+// A peer that refuses the RDMA Write of a keepalive probe gets no further probes.
 #[test]
 fn a_peer_that_refuses_a_probe_is_probed_no_more() {
     let refused = WcStatus::RemoteInvalidRequest;
@@ -502,8 +506,8 @@ fn a_connection_that_the_peer_closed_is_replaced_within_a_quarter_of_a_second() 
     assert_eq!(others, []);
 }
 
-// The last setting of the backchannel (bound or unbound) applies, whatever other events wait for
-// the worker.
+// The worker applies the last event that says whether the backchannel is bound, whatever other
+// events wait in the mailbox.
 #[test]
 fn a_state_that_changes_twice_ends_as_it_ended() {
     let mut rig = Rig::new(Config::default());
@@ -518,7 +522,7 @@ fn a_state_that_changes_twice_ends_as_it_ended() {
         last = Some(event);
     }
     assert_eq!(last, Some(Event::Backchannel { bound: true }));
-    // Timers of many calls do not crowd out other events.
+    // The mailbox keeps other events even if the RPC timers of many calls fire.
     let cookie = rig.conn.cookie();
     for ms in 0..100 {
         let timer = RpcTimer {

@@ -245,8 +245,9 @@ fn an_eligible_payload_that_does_not_fit_is_a_read_chunk() {
 // covers: V1-037
 #[test]
 fn the_pad_decides_at_the_border() {
-    // Without the pad of the data item the message fits exactly. If the tail does not begin with
-    // this pad, no bytes of the tail are left out, and the message does not fit.
+    // If the tail begins with the pad of the data item, the pad is not sent, and the message fits
+    // exactly. If the tail does not begin with this pad, the whole tail is sent, and the message
+    // does not fit.
     let limits = limits(Version::V1, 1024, 1024);
     let most = 1024 - 28 - 24;
     for (tail_padded, expected_inline) in [(true, true), (false, false)] {
@@ -260,7 +261,7 @@ fn the_pad_decides_at_the_border() {
             expected_inline
         );
     }
-    // If the tail is shorter than the pad would be, the whole tail is padding.
+    // If the tail is shorter than the pad of the page data, the pad is the whole tail.
     assert_eq!(call(100, 5001, 1).pad(), 1);
     assert_eq!(call(100, 5001, 0).pad(), 0);
     assert_eq!(call(100, 5000, 8).pad(), 0);
@@ -342,7 +343,7 @@ fn the_rest_of_a_reply_with_a_write_chunk_is_inline() {
                 (most - 4, 4, true),
                 (most - 4, 5, false),
                 (most + 1, 0, false),
-                // A credential's verifier may add 400 bytes.
+                // The verifier in the Reply may have up to 400 bytes.
                 (most - 400, 400, true),
             ] {
                 for pages in [4096, 5001, 1 << 20] {

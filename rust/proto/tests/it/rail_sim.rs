@@ -34,7 +34,7 @@ use xprtrdma_proto::{
     time::Time, //
 };
 
-/// A step of the simulation, in milliseconds.
+/// Duration of one step of the simulation, in milliseconds.
 const STEP: u64 = 50;
 
 /// Duration of an attempt or a probe over a rail that works.
@@ -91,7 +91,7 @@ enum State {
     },
 }
 
-/// The outcome of an attempt.
+/// The outcome of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     Connected,
@@ -105,7 +105,7 @@ struct Client {
     state: State,
     busy: bool,
     after_death: bool,
-    /// The beginning and the end of the client's last time without a connection.
+    /// The beginning and the end of the last period in which the client had no connection.
     outage: (u64, u64),
     /// Time at which the client's connection ends, even if its rail still works.
     ends: Option<u64>,
@@ -251,8 +251,8 @@ impl World {
         }
     }
 
-    /// Reacts like the driver when a port goes down: the connection leaves at once if a better rail
-    /// exists.
+    /// Reacts as the driver does when a port goes down: if a better rail exists, the connection
+    /// leaves its rail at once.
     fn port_down(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
@@ -272,7 +272,7 @@ impl World {
         self.connect(index);
     }
 
-    /// Starts an attempt, or the pause before it.
+    /// Starts a connection attempt, or the pause before the attempt.
     fn connect(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
@@ -507,8 +507,8 @@ fn when_all_were_dead_the_first_that_works_is_found() {
             }
             world.run(40_000);
             world.mends(back);
-            // This time suffices for an attempt over each rail that does not work, and for the
-            // pause before each attempt.
+            // This time suffices for one failed attempt over each rail, for the pauses between
+            // attempts, and for one successful attempt.
             world.run(2 * (10_000 + BACK_OFF) + BACK_OFF + 2 * CONNECT);
             assert!(world.all_up());
             assert_eq!(world.on(back), 6);
@@ -598,7 +598,7 @@ fn whatever_fails_the_end_is_even() {
 }
 
 // Rails: connections leave a rail that is no longer configured, at a limited rate. Connections on
-// the other rails stay there.
+// the other rails do not move.
 #[test]
 fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     let mut world = World::new(3, 12, 7);
@@ -629,8 +629,8 @@ fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     );
 }
 
-// Rails: a rail that failed and works again gets no connections for a minute. This minute does not
-// apply to a rail that did not work from the start, for example after a boot.
+// Rails: a rail that failed and works again gets no connections for a minute. A rail that did not
+// work from the start, for example after a boot, gets connections without this delay.
 #[test]
 fn a_rail_that_never_worked_gets_its_share_soon() {
     for (worked, rests) in [(false, false), (true, true)] {
@@ -656,7 +656,8 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
 }
 
 // Rails: a rail is doubted if its connection ended without a known reason. The next attempt uses
-// another rail at once, and the doubted rail is probed at once. The probe decides.
+// another rail at once, and the doubted rail is probed at once. The outcome of the probe decides
+// whether the doubted rail is dead.
 #[test]
 fn a_rail_is_doubted_until_it_was_tried() {
     for works in [false, true] {
@@ -676,15 +677,16 @@ fn a_rail_is_doubted_until_it_was_tried() {
         assert!(rails.probe(at(1)).is_none());
         rails.probed(probe, probed(works), at(2));
         if works {
-            // Connections left the rail because of the doubt, so none returns to it within a
-            // minute.
+            // Connections left the rail because the rail was doubted. So no connection returns to
+            // the rail within a minute.
             assert_eq!(standing(&rails, at(2)), Standing::Returning);
             assert_eq!(standing(&rails, at(60)), Standing::Returning);
             assert_eq!(standing(&rails, at(73)), Standing::Live);
         } else {
             assert_eq!(standing(&rails, at(2)), Standing::Dead);
         }
-        // If both rails are doubted, an attempt uses one of the rails, but only after a pause.
+        // If both rails are doubted, the next connection attempt starts after a pause, and uses one
+        // of the two rails.
         rails.doubted(&seat, at(3));
         let (seat, third) = rails.take(Some(seat), true, at(3)).unwrap();
         assert_eq!(third.rail == first.rail, works);
@@ -693,8 +695,8 @@ fn a_rail_is_doubted_until_it_was_tried() {
     }
 }
 
-// Rails: if a connection still receives messages over a doubted rail, the rail works. An idle
-// connection proves nothing, so the rail is probed nevertheless.
+// Rails: if a connection receives messages over a doubted rail, the rail is no longer doubted. If
+// the only connection on the rail is idle, the rail is probed.
 #[test]
 fn a_doubt_ends_when_something_is_heard_or_probed() {
     let at = Time::from_millis;
@@ -718,7 +720,7 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
         let standing = |rails: &Rails| standing(rails, rail, at(2000));
         if idle {
             assert_eq!(rails.moves(&mut stays, false, at(900), at(900)), None);
-            // A cancelled probe says nothing, and another probe follows.
+            // A cancelled probe does not show whether the rail works, so another probe follows.
             for (outcome, then, ms) in [
                 (Probed::NotTried, Standing::Doubted, 1000),
                 (Probed::Connected, Standing::Returning, 1250),
@@ -738,8 +740,9 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
-// Rails: a connection attempt over the only rail has no separate time limit. The attempt has a time
-// limit if another rail may return: a rail whose port is down is not listed, but may return.
+// Rails: a connection attempt over the only known rail has no separate time limit. The attempt has
+// a time limit if another rail was known before: that rail is not listed while its port is down,
+// but the port may come up again.
 #[test]
 fn a_rail_that_is_not_listed_may_be_back() {
     for known in [1, 2] {
@@ -752,8 +755,8 @@ fn a_rail_that_is_not_listed_may_be_back() {
     }
 }
 
-// Rails: if a rail is doubted several times, connections stay away from it for a minute after the
-// last doubt.
+// Rails: if a rail was doubted several times, no connection moves to that rail within a minute
+// after it was last doubted.
 #[test]
 fn a_later_doubt_counts_for_the_rest() {
     let mut rails = Rails::new(3);
@@ -768,8 +771,8 @@ fn a_later_doubt_counts_for_the_rest() {
     rails.leave(one);
 }
 
-// Rails: if a rail fails while the second rail works, a later failure of the second rail does not
-// excuse the first rail.
+// Rails: the first rail fails. If the second rail still works afterwards, the first rail is treated
+// as faulty, even if the second rail fails later.
 #[test]
 fn a_rail_that_fails_before_the_server_does_is_not_excused() {
     let at = |seconds: u64| Time::from_millis(1000 * seconds);
@@ -800,8 +803,8 @@ fn a_rail_that_fails_before_the_server_does_is_not_excused() {
     }
 }
 
-// Rails: a connection that receives its replies stays, whatever happened to other connections on
-// its rail.
+// Rails: a connection that receives its replies stays on its rail, even if other connections on
+// that rail ended.
 #[test]
 fn evidence_of_life_outweighs_the_misfortune_of_others() {
     let mut rails = Rails::new(3);
@@ -823,8 +826,8 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
     assert_eq!(rails.moves(seat, true, now, late), Some(Move::Flee));
     rails.stay(seat, now);
     assert_eq!(rails.moves(seat, false, now, late), Some(Move::Flee));
-    // The connection counts on its new rail, so that other connections do not treat that rail as
-    // unused.
+    // The connection is counted as a user of its new rail, so that other connections do not treat
+    // that rail as unused.
     assert!(rails
         .views(now)
         .any(|view| view.rail == rail && view.load == 1));
@@ -885,7 +888,7 @@ fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
     }
 }
 
-// Rails: healthy connections move one after the other.
+// Rails: healthy connections move to other rails one at a time, with a pause between two moves.
 #[test]
 fn moves_are_a_quarter_of_a_second_apart() {
     let mut rails = Rails::new(4);

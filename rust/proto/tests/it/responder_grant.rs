@@ -219,8 +219,8 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(4).unwrap();
-    // The client has received a grant of four. Three more Calls may be in flight when it requests
-    // only one credit.
+    // The client has received a grant of four credits. So when the client requests only one credit,
+    // three more Calls may already be in flight.
     served.call(1).unwrap();
     assert_eq!(served.answer(), 1);
     served.call(1).unwrap();
@@ -297,7 +297,7 @@ enum Step {
     /// The server sends a Call to the client. `Replied` means that the Reply to this Call arrives.
     Ours,
     Replied,
-    /// The send queue has no space from now on. After `Room` the send queue has space again.
+    /// The send queue has no space until `Room` follows.
     Full,
     Room,
 }
@@ -467,7 +467,8 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     assert_eq!(third.count(), 60);
     budget.give_back(&mut one, first);
     assert_eq!((one.pages(), budget.free()), (10, 30));
-    // A Call that is larger than its connection's share is processed alone.
+    // A Call that needs more pages than its connection's share is processed only while the
+    // connection has no other Call.
     assert_eq!(budget.take(&mut one, 50).unwrap_err(), Wait::Share);
     budget.give_back(&mut one, second);
     budget.give_back(&mut other, third);
@@ -502,7 +503,8 @@ fn no_more_reads_are_under_way_than_both_ends_can_have() {
     share.end_reads(1);
     assert!(share.may_read(1));
     share.end_reads(1);
-    // A Call that needs more pages than the limit is processed alone.
+    // A Call that needs more RDMA Reads than the limit may post its Reads if no other Read is in
+    // flight.
     assert!(share.may_read(3));
     share.begin_reads(3);
     assert!(!share.may_read(1));
@@ -527,7 +529,7 @@ fn connections_that_take_all_they_can_leave_pages_for_the_next() {
     }
     let mut honest = Share::new(4096, 16);
     let mut pages = budget.take(&mut honest, 16).unwrap();
-    // Pages that the reply does not need are returned early.
+    // Pages that the reply does not need are returned to the budget before the reply is sent.
     let part = pages.split(6).unwrap();
     assert!(pages.split(11).is_none());
     budget.give_back(&mut honest, pages);
@@ -540,7 +542,8 @@ fn connections_that_take_all_they_can_leave_pages_for_the_next() {
 #[test]
 fn an_address_with_many_connections_leaves_pages_for_others() {
     let mut budget = Budget::new(4096, 257);
-    // Each connection requests pages for its first call, which may take all free pages.
+    // All these connections have the same client address. Each connection requests pages for its
+    // first Call.
     let mut calls = |held: u32, connections| {
         (0..connections).fold(held, |held, _| {
             let mut share = Share::new(1024, 16);
@@ -555,7 +558,8 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
     assert_eq!(calls(0, 128), 1024);
     assert_eq!(calls(0, 128), 512);
     assert_eq!(budget.free(), 512);
-    // The first call of an address may exceed the limit, and even the number of free pages.
+    // The first Call from an address may need more pages than the limit for the address, and even
+    // more pages than are free.
     assert!(budget.leaves(0, 10, 64) && budget.leaves(0, 10, 513));
     assert!(budget.leaves(1, 65, 64) && !budget.leaves(1, 64, 64));
     assert!(budget.leaves(1, 4096, 255) && !budget.leaves(1, 4096, 256));
@@ -577,7 +581,7 @@ fn answers_that_wait_leave_in_the_order_of_their_grants() {
         assert!(!grant.has_unsent());
         let (first, second) = (grant.wait(), grant.wait());
         assert!(grant.may_send(&first) && !grant.may_send(&second));
-        // Another thread stores the second response before the first response is stored.
+        // Each response is sent while a later response already waits.
         grant.sent(first);
         let third = grant.wait();
         assert!(grant.may_send(&second) && !grant.may_send(&third));

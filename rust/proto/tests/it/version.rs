@@ -46,8 +46,8 @@ fn the_answer_to_the_probe_decides() {
     let other = |kind| Some(ProbeAnswer::Error(kind));
     let v1 = Use(Version::V1);
     let v2 = Use(Version::V2);
-    // Columns: the answer (without an answer, the timer fires), the outcome if version 2 is
-    // preferred, and the outcome if it is required.
+    // Columns: the answer (`None`: the timer fires without an answer), the outcome if version 2 is
+    // preferred, and the outcome if version 2 is required.
     for (answer, prefer, demand) in [
         (Some(ProbeAnswer::Reply), v2, v2),
         (range(1, 1), v1, Unsupported),

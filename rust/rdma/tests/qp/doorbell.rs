@@ -17,7 +17,8 @@ mod suite {
             for i in 0..4 {
                 pair.send_later(10 + usize::from(i), i)?;
             }
-            // No later post rings the doorbell, so only the work item rings it.
+            // No other work request is posted afterwards, so only the work item can ring the
+            // doorbell.
             pair.rung_for(4)?;
             let peer = pair.peer();
             for i in 0..4u8 {
@@ -104,14 +105,15 @@ mod suite {
             for i in 0..5 {
                 pair.send_later(10, i)?;
             }
-            // Four messages may wait. The fifth message rings the doorbell, unless the work item
-            // has already rung the doorbell for some of the messages.
+            // Up to four messages may wait for the doorbell. So posting the fifth message rings the
+            // doorbell, unless the work item has rung the doorbell in the meantime.
             at_once |= pair.peer().sends() == 5;
             pair.rung_for(5)?;
         }
         ensure!(at_once);
         let pair = Pair::connected()?;
-        // A message with more regions than free entries is refused as a whole.
+        // If the send queue has too few free entries for all regions of a message, neither the
+        // message nor a region is posted.
         let mut regions = KVec::new();
         for _ in 0..8 {
             regions.push(pair.map(0, PAGE_SIZE, Access::RemoteRead)?, GFP_KERNEL)?;

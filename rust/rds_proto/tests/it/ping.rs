@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which pings are answered.
+//! Tests which pings are answered.
 
 use xprtrdma_rds_proto::{
     header::Header,

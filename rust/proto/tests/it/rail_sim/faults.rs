@@ -16,8 +16,8 @@ const BETWEEN: u64 = 5 * MINUTE;
 /// Time within which the rails must be balanced again if no rail was at fault.
 const EVEN_WITHIN: u64 = 15_000;
 
-/// Number of hosts that lose a rail at the same moment. `SPREAD` is the minimum span of time over
-/// which the returns of their connections must be spread.
+/// Number of hosts that lose a rail at the same moment. `SPREAD` is the minimum time between the
+/// first and the last return of a connection to that rail, in milliseconds.
 const HOSTS: u64 = 200;
 const SPREAD: u64 = 10_000;
 
@@ -25,7 +25,8 @@ const SPREAD: u64 = 10_000;
 const FOR_EVER: u64 = 120 * MINUTE;
 
 impl World {
-    /// Makes the server close all connections. Only clients with calls in flight notice.
+    /// Makes the server close all connections. Only clients with calls in flight then doubt their
+    /// rails.
     fn closes_all(&mut self) {
         let now = self.time();
         for index in 0..self.clients.len() {
@@ -75,7 +76,7 @@ fn even_soon(what: &str, took: &[Vec<u64>]) {
     );
 }
 
-/// Formats seconds for a table.
+/// Formats durations, which are in milliseconds, as a list of seconds.
 fn seconds(each: &[u64]) -> String {
     let each = each.iter().map(|ms| format!("{:.1}", *ms as f64 / 1000.0));
     each.collect::<Vec<_>>().join(", ")
@@ -99,8 +100,8 @@ fn restart(world: &mut World) {
     world.server = Server::Accepts;
 }
 
-// Rails: a server that restarts is not the fault of a rail, however often it restarts. It closes
-// its connections, and refuses new ones for 20 s.
+// Rails: no rail is treated as faulty if the server restarts, however often it restarts. The server
+// closes its connections, and refuses new connections for 20 s.
 #[test]
 fn a_server_restart_is_held_against_no_rail() {
     for rails in [2, 3] {
@@ -112,8 +113,9 @@ fn a_server_restart_is_held_against_no_rail() {
     }
 }
 
-// Rails: a power cycle of the server is not the fault of a rail. All connections end because of
-// silence. The server either works again when the connections end, or is off for another minute.
+// Rails: no rail is treated as faulty after a power cycle of the server. All connections end
+// because the server is silent. The server either works again when the connections end, or stays
+// off for one more minute.
 #[test]
 fn a_power_cycle_is_held_against_no_rail() {
     for away in [0, MINUTE] {
@@ -134,7 +136,8 @@ fn a_power_cycle_is_held_against_no_rail() {
     }
 }
 
-// Rails: a power cycle is not the fault of a rail even if idle connections detect the end later.
+// Rails: no rail is treated as faulty after a power cycle of the server, even if idle connections
+// detect the silence later than busy connections.
 #[test]
 fn a_power_cycle_that_is_noticed_late_is_held_against_no_rail() {
     let power_cycle = |world: &mut World| {
@@ -157,7 +160,8 @@ fn a_host_that_stood_still_blames_no_rail() {
     even_soon("host stood still", &took.collect::<Vec<_>>());
 }
 
-/// Returns the milliseconds from each death of rail 0 until busy connections use it again.
+/// Returns a duration in milliseconds for each time at which all busy connections left rail 0: the
+/// duration until a busy connection uses rail 0 again.
 fn absences(world: &mut World, time: u64) -> Vec<u64> {
     let (mut left, mut away) = (None, Vec::new());
     let end = world.now + time;
@@ -196,8 +200,8 @@ fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
         let grows = |pair: &[u64]| pair[1] > pair[0] || pair[1] >= HOUR;
         assert!(away.len() > 6 && away.windows(2).all(grows), "{away:?}");
         assert!(away.iter().all(|ms| *ms <= HOUR + HOUR / 4 + MINUTE));
-        // If a rail has worked for as long as it was avoided, its next hold-down is the shortest
-        // one again.
+        // If a rail has worked for as long as it was avoided before, it is avoided for the shortest
+        // time after its next failure.
         world.mends(0);
         world.run(3 * HOUR);
         assert!(world.is_even());
@@ -244,13 +248,14 @@ fn many_hosts_do_not_return_at_once() {
     assert!(spreads.iter().all(|ms| *ms >= SPREAD), "{spreads:?}");
 }
 
-// Rails: a request of the connection manager that is lost or late is not the fault of a rail.
+// Rails: no rail is treated as faulty if a request of the connection manager is lost or late.
 #[test]
 fn a_lost_datagram_blames_no_rail() {
     for seed in 0..8 {
         let mut world = World::new(2, CONNECTIONS, seed);
         for lost in [1, 0] {
-            // The first round loses a packet of an attempt, the second a packet of a probe.
+            // In the first round a packet of a connection attempt is lost. In the second round a
+            // packet of a probe is lost.
             world.loses = 1;
             let index = seed as usize % CONNECTIONS;
             if lost == 1 {
