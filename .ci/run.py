@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Runs what continuous integration needs, within a time limit.
+"""Runs the make targets that continuous integration needs, within a time limit.
 
 If the limit is exceeded, the program stops and fails. The last line is the sum of all tests.
 """
@@ -16,9 +16,9 @@ import threading
 REPO = pathlib.Path(__file__).resolve().parents[1]
 LIMIT_SECONDS = 86 * 60
 TARGETS = ("check", "check-debug")
-# Builds what the second target needs. A compiler needs ten minutes for it. The build uses the
-# processor time that the first target leaves. If the build fails, the second target repeats it and
-# reports the error.
+# The command that builds the debug kernel for the second target, which takes ten minutes. The build
+# uses the processor time that the first target leaves. If the build fails, the second target
+# repeats the build and reports the error.
 AHEAD = ("tools/lab", "kernel", "--debug", "--behind")
 AHEAD_LOG = "build/ahead.log"
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
@@ -99,7 +99,7 @@ def main():
                 status, figures = 1, None
             else:
                 status, figures = run(target, overdue)
-            # A target that fails without counting a failure is one failure.
+            # A target that fails, but reports no failed test, counts as one failed test.
             if figures is None or (status and not figures[1]):
                 figures = [0, 1, 0]
             total = [a + b for a, b in zip(total, figures, strict=True)]

@@ -605,8 +605,8 @@ static ssize_t xprtrdma_file_write(struct file *filp, const char __user *buf,
 
 /*
  * debugfs calls the release function of an open file even if the file was
- * removed long ago. The owner keeps the code of that function loaded: rmmod
- * fails while a file is open.
+ * removed long ago. The owner field of the file's operations keeps the code of
+ * that function loaded: rmmod fails while a file is open.
  */
 static const struct file_operations xprtrdma_file_ops = {
 	.owner = THIS_MODULE,

@@ -1401,7 +1401,10 @@ static int remote_access(u32 rkey, u64 iova, void *buf, u32 len, u32 right)
 	if (iova < first || iova - first + len > length)
 		return -ERANGE;
 	skip = iova - first;
-	/* A page is mapped from its start, so the offset in it is added. */
+	/*
+	 * Each page of the region is mapped from the start of the page, so the
+	 * offset of the first byte in its page is added.
+	 */
 	if (!mr->gaps)
 		skip += first & ~PAGE_MASK;
 	for (i = 0; i < mr->pieces && len; i++) {

@@ -95,7 +95,7 @@ impl Pool {
             };
             let Some(oldest) = oldest else {
                 drop(state);
-                // The block is freed without the lock.
+                // The lock is not held while the block is freed.
                 drop(block);
                 return;
             };
@@ -136,7 +136,7 @@ impl Pool {
         KEPT.fetch_sub(core::mem::take(&mut state.pages), Relaxed);
         let spare = core::mem::take(&mut state.spare);
         drop(state);
-        // The blocks are freed without the lock.
+        // The lock is not held while the blocks are freed.
         drop(spare);
     }
 

@@ -101,8 +101,9 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         operation: Operation::new(1),
         wishes,
         bytes: asked.bytes,
-        // If the device reads into the program's memory, a fence before the message ensures the
-        // order. Otherwise the bytes must first be copied to the program's memory.
+        // If the device writes the data of the RDMA Read to the program's memory itself, a fence
+        // delays the message until the Read has completed. Otherwise the message must wait until
+        // the driver has copied the data to the program's memory.
         holds_message: asked.fence && !asked.writes && !is_lent,
     };
     if asked.bytes == 0 {

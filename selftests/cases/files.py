@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Names, links and many files: small calls of every kind."""
+"""Tests of names, links and many files. The tests make small calls of every kind."""
 
 import errno
 import hashlib

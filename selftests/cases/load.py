@@ -172,8 +172,8 @@ def insmod_names_the_conflict_with_the_intree_module(t):
     t.log.expect(REGISTERED)
 
 
-# covers: The in-tree module cannot be loaded while ours is loaded, and the attempt does not disturb
-# ours.
+# covers: The in-tree module cannot be loaded while our module is loaded. The failed attempt does
+# not disturb our module.
 @case(versions=None, clients=("ours",))
 def intree_module_is_kept_out_while_loaded(t):
     mount = t.mount(version="4.2")

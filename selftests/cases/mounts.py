@@ -51,7 +51,8 @@ def transfers_of_one_mebibyte_are_negotiated(t):
         check(f"{name}={MIB}" in options, f"{name}: {options}")
 
 
-# covers: Administrators' tools read these statistics by position, so the columns must not change.
+# covers: Administrators' tools read the statistics in /proc/self/mountstats by position, so the
+# columns must not change.
 @case()
 def mountstats_has_the_columns_tools_expect(t):
     mount = t.mount()

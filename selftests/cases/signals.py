@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Killed processes and silent servers: memory is freed, other processes are not disturbed, soft
-mounts report errors and hard mounts wait."""
+"""Tests of killed processes and of silent servers: memory is freed, other processes are not
+disturbed, soft mounts report errors, and hard mounts wait."""
 
 import contextlib
 import errno
@@ -121,8 +121,8 @@ def read_on(stopped, path):
 
 
 def counter(mount):
-    """Returns a function that reports how many connections and RPCs a mount with one transport has
-    made since now, for `tools/lab kills`.
+    """Returns a function for `tools/lab kills`. The function reports how many connections and RPCs
+    a mount with one transport has made since `counter` was called.
 
     The function writes its result at once, because the machine may crash after the next kill.
     """
@@ -387,9 +387,9 @@ def set_attribute(_, path):
 
 
 # covers: MAL-104
-# covers: V1-105: A process that waits for a slow server is killed, and its memory is taken back at
-# once. The connection stays, so no disconnect frees the memory. The call ends with its process and
-# is too long for an inline message.
+# covers: V1-105: A process that waits for a slow server is killed, and the memory regions of its
+# call are released at once. The connection continues, so no disconnect releases the regions. The
+# call is too long for an inline message.
 @case(versions=("4.2",), clients=("ours",), seconds=60)
 def a_waiting_process_gets_its_memory_back(t):
     mount = t.mount(export=ENV.disk)

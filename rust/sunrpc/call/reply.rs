@@ -355,9 +355,8 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
         let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
-            // If the data item does not fill the pages, the bytes behind the data item would have
-            // to be stored in the remaining space of the pages. So only a reply without a data item
-            // may contain bytes behind the data item.
+            // The reply has inline bytes that must be stored in the pages, because the data item
+            // does not fill the pages. Only a reply without a data item may have such bytes.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {

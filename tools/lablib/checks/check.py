@@ -45,8 +45,8 @@ VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
               "server": 20 * 60, "debug-server": 30 * 60, "arm64": 30 * 60, "endurance": 3 * 3600,
               "server-endurance": 3 * 3600}
-# A busy machine needs up to this many times as long. The limits of single cases have this factor,
-# too.
+# On a busy machine all time limits are multiplied by this factor, including the limits of single
+# cases.
 BUSY = 3
 FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
 DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance",
@@ -76,8 +76,8 @@ CABLE_CASES = (
     r"^files\.(extended|large_directories|posix_acls|symbolic)",
     r"^version_two\.(everything_works|delegations_are_returned)",
 )
-# Cases with two cables: a rail that falls silent, and a rail whose device is removed. `make
-# check-rails` runs the other cases with two cables.
+# Cases in which two network links connect the machines: a rail that becomes silent, and a rail
+# whose device is removed. `make check-rails` runs the other cases with two links.
 RAILS_CASES = (r"^rails\.(silence|a_device)[a-z_]*_4 vers=4\.2",)
 # Cases that run with iWARP as well, because an iWARP device makes and ends connections differently.
 IWARP_CASES = (
@@ -360,7 +360,7 @@ def kernels(_spec, _part):
 
 
 def restarts(spec, _part):
-    """Restarts the client machine under live mounts."""
+    """Restarts the client machine while file systems are mounted."""
     return shutdown.run(spec)
 
 

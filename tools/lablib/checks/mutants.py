@@ -377,7 +377,7 @@ class HostCampaign:
         # In the copy the files have the same relative paths as in the repository, because the tests
         # refer to other files of the repository. The compiled objects are in a separate directory,
         # because cargo would confuse them with the objects of the repository. All copied files get
-        # a new time, so that cargo builds them again after a fault.
+        # a new modification time, so that cargo compiles them again after a fault was removed.
         for name in ("rust/proto", "tools/host"):
             shutil.copytree(REPO / name, self.top / name, dirs_exist_ok=True,
                             copy_function=shutil.copyfile,

@@ -37,7 +37,7 @@ PEOPLE = ("people", "person", "user", "users", "reader", "readers", "administrat
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A pattern, the reason why it is bad, and the words to write instead."""
+    """The pattern of a bad word, the reason why the word is bad, and the words to write instead."""
 
     pattern: re.Pattern
     why: str
@@ -45,7 +45,7 @@ class Entry:
 
 
 def entry(pattern, why, instead, flags=re.IGNORECASE):
-    """Makes an entry; a blank in the pattern matches any white space."""
+    """Returns an `Entry`. A blank in `pattern` matches any white space."""
     return Entry(re.compile(pattern.replace(" ", r"\s+"), flags), why, instead)
 
 

@@ -38,7 +38,7 @@ use xprtrdma_proto::{
 
 const NOTHING: Millis = Millis::new(0);
 
-/// Fires a timer that ran for `span` seconds. Returns the cause if the connection ends.
+/// Fires an RPC timer that ran for `span` seconds. Returns the cause if the connection ends.
 fn timer(rig: &mut Rig, span: u64, heard: Time) -> Option<Cause> {
     let cookie = rig.conn.cookie();
     let timer = RpcTimer {

@@ -597,7 +597,8 @@ fn every_plan_fits_both_ways() {
     assert!(built_plans > 2000);
 }
 
-/// Checks the properties that a plan must have, computed independently.
+/// Checks the properties that a plan must have. The expected values are computed without the
+/// planner.
 fn check_plan(
     plan: &Plan,
     call: &CallShape,

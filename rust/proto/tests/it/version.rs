@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Version negotiation, as a table and in every order of events.
+//! Tests of version negotiation: a table of answers, and events in every order.
 
 use xprtrdma_proto::{
     inbound::RemoteErrorKind,
