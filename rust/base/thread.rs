@@ -19,9 +19,9 @@ pub fn may_wait() -> bool {
     unsafe { bindings::xprtrdma_may_linger() }
 }
 
-/// Returns whether the calling thread gets a processor about as soon as a kernel worker would: its
-/// priority is not lower than a worker's, and its run time is not limited. This function ignores
-/// limits of control groups.
+/// Returns whether the calling thread gets a processor about as soon as a kernel worker would. This
+/// is the case if the thread's priority is not lower than a worker's, and the thread's run time is
+/// not limited. This function ignores limits of control groups.
 #[inline]
 pub fn is_prompt() -> bool {
     // SAFETY: The function has no requirements.

@@ -122,7 +122,8 @@ impl Counters {
         }
     }
 
-    /// Counts the time that a call spent in each stage whose begin and end were measured.
+    /// Counts the time that a call spent in each stage. Only stages whose begin and end were
+    /// measured are counted.
     pub(crate) fn passed(&self, stamps: &Stamps) {
         for (stage, ns) in stamps.spans().into_iter().flatten() {
             if let Some(count) = self.of_stage(stage, bucket(ns)) {
@@ -205,8 +206,8 @@ impl Tally {
         self.placed_bytes = self.placed_bytes.wrapping_add(placed);
     }
 
-    /// Counts a region that the server invalidated; `counter` says whether both peers had announced
-    /// support for this.
+    /// Counts a region that the server invalidated. `counter` says whether both peers had announced
+    /// support for remote invalidation.
     #[inline]
     pub(crate) fn invalidated(&mut self, counter: Counter) {
         let count = if counter == Counter::Reminv {
@@ -245,8 +246,9 @@ impl Tally {
         ]
     }
 
-    /// Returns how many regions the server invalidated as agreed ([`Counter::Reminv`]), and how
-    /// many without having announced support ([`Counter::ReminvUnannounced`]).
+    /// Returns two numbers of regions that the server invalidated: after both peers had announced
+    /// support ([`Counter::Reminv`]), and without an announcement by the server
+    /// ([`Counter::ReminvUnannounced`]).
     pub(crate) fn invalidations(&self) -> (u64, u64) {
         (self.invalidated, self.invalidated_unannounced)
     }

@@ -76,9 +76,9 @@ impl Pages {
         })
     }
 
-    /// Returns pages for `len` bytes, which return to the pool `home` when they are dropped. They
-    /// are zeroed, or contain old data from the same pool. Returns `EINVAL` if `len` is zero. May
-    /// sleep.
+    /// Returns pages for `len` bytes. When the pages are dropped, they return to the pool `home`.
+    /// The pages are zeroed, or contain old data from the same pool. Returns `EINVAL` if `len` is
+    /// zero. May sleep.
     pub fn of(home: &Arc<Pool>, len: usize) -> Result<Self> {
         match home.take(Self::count(len)) {
             Some(block) => Self::again(block, len, home.clone()),
@@ -210,7 +210,7 @@ impl Pages {
 pub enum Mappable {
     /// Pages that this module owns.
     Own(Pages),
-    /// Pages that other code uses as well. The device only reads them.
+    /// Pages that other code uses, too. The device only reads these pages.
     Shared(PageRefs),
 }
 

@@ -33,7 +33,7 @@ use xprtrdma_bindings as bindings;
 /// # Invariants
 ///
 /// The pages are pinned until the last reference is dropped. If `owned` is set at that time, the
-/// pages and the table `sg` belong to this object.
+/// pages and the scatterlist `sg` belong to this object.
 struct Pinned {
     pages: KVec<*mut page>,
     sg: NonNull<scatterlist>,
@@ -53,9 +53,9 @@ impl Drop for Pinned {
         // count orders that drop before this load.
         if self.owned.load(Relaxed) {
             let pages = self.pages.as_mut_ptr();
-            // SAFETY: By the type invariant all pages are pinned, and the table belongs to this
-            // object. Neither the pages nor the table are used again. The call may sleep, because
-            // the drop of [`Memory`] may sleep.
+            // SAFETY: By the type invariant all pages are pinned, and the scatterlist belongs to
+            // this object. Neither the pages nor the scatterlist are used again. The call may
+            // sleep, because the drop of [`Memory`] may sleep.
             unsafe { bindings::rdsrdma_unpin(pages, self.pages.len(), self.sg.as_ptr()) };
         }
     }
@@ -95,9 +95,9 @@ impl Claim {
         self.0.owned.store(true, Relaxed);
     }
 
-    /// Leaves the pages to RDS, which unpins them because the driver has refused the memory. If the
-    /// driver has kept the memory nevertheless, because a device may still access it, the pages are
-    /// leaked, so that they are never used for anything else.
+    /// Leaves the pages to RDS, which unpins them because the driver has refused the memory. The
+    /// driver may have kept the memory because a device may still access it. In this case the pages
+    /// are leaked, so that they are never used for anything else.
     pub(crate) fn give_back(self) {
         // ORDERING: This thread reads `free` after its call of the driver. So if the driver dropped
         // the memory during that call, this thread sees that `free` is set.
@@ -125,8 +125,8 @@ impl Memory {
         first: usize,
         len: usize,
     ) -> Result<(Self, Claim)> {
-        // SAFETY: By this function's contract the table has `count` entries. Nothing writes to the
-        // table during the call.
+        // SAFETY: By this function's contract `sg` has `count` entries. Nothing writes to the
+        // entries during the call.
         let entries = unsafe { slice::from_raw_parts(sg.as_ptr().cast_const(), count) };
         let mut pages = KVec::with_capacity(count, GFP_KERNEL)?;
         for entry in entries {

@@ -31,7 +31,8 @@ pub struct Operation {
     pub bytes: u32,
     /// Number of pieces of the program's memory.
     pub pieces: u32,
-    /// Whether the bytes are written to the peer's memory. If not, they are read from it.
+    /// Whether the bytes are written to the peer's memory. If not, the bytes are read from the
+    /// peer's memory.
     pub writes: bool,
     /// Whether the message must be sent only after the operation has completed.
     pub fence: bool,
@@ -194,8 +195,8 @@ pub struct Held {
 
 // SAFETY: Any thread may use a message.
 unsafe impl Send for Held {}
-// SAFETY: A `&Held` only copies from and to the memory of the operation, which programs can access
-// at the same time anyway.
+// SAFETY: A `&Held` only copies from and to the memory of the operation. Programs can access this
+// memory at the same time in any case.
 unsafe impl Sync for Held {}
 
 impl Held {
@@ -271,8 +272,8 @@ pub struct OperationMemory(Held);
 // SAFETY: RDS keeps the pages of an operation pinned until the last reference to its message is
 // dropped, and this object owns a reference. No code of this module creates a Rust reference to the
 // pages. RDS has initialised the entries with `sg_init_table` and `sg_set_page`, and each entry
-// describes bytes of one page. RDS does not map the table for a device: the transport maps copies
-// of the table.
+// describes bytes of one page. RDS does not map the scatterlist for a device: the transport maps
+// copies of the scatterlist.
 unsafe impl Table for OperationMemory {
     fn entries(&self) -> &[scatterlist] {
         // SAFETY: The message is valid by the type invariant of `Held`.
@@ -281,8 +282,8 @@ unsafe impl Table for OperationMemory {
             return &[];
         }
         // CAST: `usize` has 64 bits.
-        // SAFETY: By the type invariant of `Held` the table has this number of entries. It does not
-        // change, and the message exists while `self` is borrowed.
+        // SAFETY: By the type invariant of `Held` the scatterlist has this number of entries. The
+        // scatterlist does not change, and the message exists while `self` is borrowed.
         unsafe { slice::from_raw_parts(table, self.0.pieces as usize) }
     }
 

@@ -19,8 +19,8 @@ impl Owed {
         self.wanted |= ack_required;
     }
 
-    /// Returns the sequence number to acknowledge in a frame that is sent anyway. The peer then
-    /// needs no other acknowledgement.
+    /// Returns the sequence number to acknowledge in a frame that is sent for another reason. After
+    /// this frame the peer needs no other acknowledgement.
     #[inline]
     pub fn piggyback(&mut self) -> u64 {
         self.wanted = false;

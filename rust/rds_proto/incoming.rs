@@ -70,7 +70,7 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Classifies a fragment with `payload` bytes behind its header.
+    /// Classifies a fragment with `payload` bytes after its header.
     ///
     /// # Errors
     ///
@@ -100,8 +100,8 @@ impl Assembly {
     fn sort(&mut self, header: &Header, payload: usize) -> Result<Part, Fault> {
         let payload = u32::try_from(payload).map_err(|_| Fault::Fragment)?;
         if (header.sport, header.dport, header.len) == (0, 0, 0) {
-            // An acknowledgement may arrive between the fragments of a message. It does not belong
-            // to the message.
+            // An acknowledgement may arrive between the fragments of a message, but is not a part
+            // of the message.
             return if payload == 0 {
                 Ok(Part::Acknowledgement)
             } else {

@@ -126,8 +126,8 @@ pub(crate) fn share(reads: u8) -> Share {
     Share::new(of_one(), reads.into())
 }
 
-/// Returns the number of pages to count for a call whose RDMA Reads and results have these numbers
-/// of bytes.
+/// Returns the number of pages to count for a call with RDMA Reads of `read` bytes and with results
+/// of `written` bytes.
 pub(crate) fn counted(read: u32, written: u32) -> u32 {
     // NO-OVERFLOW: Both numbers of pages are less than 2^20.
     let pages = pages(read as usize).wrapping_add(pages(written as usize));

@@ -50,8 +50,8 @@ use xprtrdma_bindings as bindings;
 #[repr(C)]
 pub(crate) struct BcSlot {
     pub(crate) rqst: Opaque<bindings::rpc_rqst>,
-    /// Cookie of the connection on which the callback arrived. This copy is needed because the RPC
-    /// client overwrites the cookie in the request.
+    /// Cookie of the connection on which the callback arrived. The cookie is copied to this field,
+    /// because the RPC client overwrites the cookie in the request.
     pub(crate) cookie: u32,
     /// Whether `Slots::served` includes this callback. Changed only under the lock of the slots.
     counted: Atomic<bool>,

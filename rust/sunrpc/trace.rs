@@ -27,8 +27,9 @@ macro_rules! trace {
     };
     ($point:ident, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
-        // SAFETY: The first operand is a tracepoint that C defines. Its function copies its
-        // arguments: numbers, and text whose pointer and length are valid during the call.
+        // SAFETY: The first operand is a tracepoint that C defines. The tracepoint's function
+        // copies its arguments: numbers, and text whose pointer and length are valid during the
+        // call.
         unsafe {
             if static_branch_unlikely!(bindings::$point, bindings::tracepoint, key) {
                 bindings::$entry($($arg),*);
@@ -49,7 +50,7 @@ pub fn connected(xprt: u32, epoch: u32, call_max: u32, reply_max: u32, credits: 
     );
 }
 
-/// Records that a connection attempt failed, and the reason with the same text as in the log.
+/// Records that a connection attempt failed. The reason has the same text as in the log.
 #[inline(always)]
 pub fn connect_failed(xprt: u32, epoch: u32, reason: &str) {
     trace!(
@@ -63,7 +64,7 @@ pub fn connect_failed(xprt: u32, epoch: u32, reason: &str) {
     );
 }
 
-/// Records that a connection ends, and the cause with the same text as in the log.
+/// Records that a connection ends. The cause has the same text as in the log.
 #[inline(always)]
 pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
     trace!(

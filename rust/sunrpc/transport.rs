@@ -260,9 +260,9 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     fn check(xprt: &Xprt<Self>, call: &Encoded<'_, Self>) -> Result;
 
     /// Revokes the peer's access to the request's memory, or starts to revoke it. Called if the
-    /// request ends, or if it is encoded again after it was passed to `send`. The caller then waits
-    /// until no [`Lease`](crate::lease::Lease) is left. Before the driver revokes the access, it
-    /// may wait for the reply for some time with [`Leaving::wait_for_reply`].
+    /// request ends, or if a request that was passed to `send` is encoded again. The caller then
+    /// waits until no [`Lease`](crate::lease::Lease) is left. Before the driver revokes the access,
+    /// it may wait for the reply for some time with [`Leaving::wait_for_reply`].
     ///
     /// Task context, may sleep. The request is not pinned and will not be looked up any more. The
     /// task may hold the send lock or block the RPC client's queues. So if the connection is

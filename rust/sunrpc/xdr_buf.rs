@@ -31,8 +31,8 @@ pub enum Part {
 
 /// A view of a `struct xdr_buf`: the lengths and addresses of its parts.
 ///
-/// The lengths of a reply may shrink while this view exists: the RPC client shortens the buffer
-/// when it decodes the reply, and so does
+/// The lengths of a reply may shrink while this view exists. The RPC client shortens the buffer
+/// when it decodes the reply. The buffer is also shortened by
 /// [`Pinned::place_around`](crate::call::Pinned::place_around). So each method reads a word only
 /// once, as `READ_ONCE()` does.
 ///
@@ -147,7 +147,7 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// Calls `take` with the pieces of `part`; see [`xprtrdma_base::lend::Loan::pieces`].
+    /// Calls `take` with the pieces of `part`. See [`xprtrdma_base::lend::Loan::pieces`].
     #[inline]
     pub(crate) fn pieces(&self, part: Part, start: usize, mut take: impl FnMut(Piece<'_>) -> bool) {
         let mut skip = start;
@@ -161,7 +161,7 @@ impl<'a> XdrBuf<'a> {
         };
     }
 
-    /// Returns the only piece of `part`, if `part` has only one piece; see
+    /// Returns the only piece of `part`, if `part` has only one piece. See
     /// [`Loan::only_piece`](xprtrdma_base::lend::Loan::only_piece).
     #[inline(always)]
     pub(crate) fn only_piece(&self, part: Part, known: &KnownPage) -> Option<Piece<'_>> {
@@ -182,7 +182,7 @@ impl<'a> XdrBuf<'a> {
         }
     }
 
-    /// Calls `take` with the pieces of the page data behind the first `skip` bytes. Returns `false`
+    /// Calls `take` with the pieces of the page data after the first `skip` bytes. Returns `false`
     /// if `take` returned `false`.
     #[inline]
     fn rest_of_pages(&self, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
@@ -196,7 +196,7 @@ impl<'a> XdrBuf<'a> {
         take(self.pages(skipped, len))
     }
 
-    /// Returns the piece of `len` bytes behind the first `skipped` bytes of the page data. The page
+    /// Returns the piece of `len` bytes after the first `skipped` bytes of the page data. The page
     /// data has at least `skipped + len` bytes, and `len` is not zero.
     #[inline(always)]
     fn pages(&self, skipped: usize, len: usize) -> Piece<'_> {
@@ -232,7 +232,7 @@ impl<'a> XdrBuf<'a> {
 /// # Invariants
 ///
 /// Lengths and bytes do not change while the view exists. The peer may read memory that an earlier
-/// encoding of the same request lent to it.
+/// encoding of the same request has lent to the peer.
 ///
 /// # Examples
 ///
@@ -346,7 +346,7 @@ impl KnownPage {
     }
 }
 
-/// Calls `take` with the bytes of `vector` behind its first `skip` bytes. `vector` is a part of an
+/// Calls `take` with the bytes of `vector` after the first `skip` bytes. `vector` is a part of an
 /// RPC message. Returns `false` if `take` returned `false`.
 #[inline]
 fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> bool) -> bool {
@@ -355,7 +355,7 @@ fn rest_of(vector: kvec, skip: &mut usize, take: &mut impl FnMut(Piece<'_>) -> b
     skipped == vector.iov_len || take(piece_of(vector, skipped))
 }
 
-/// Returns the bytes of `vector` behind its first `skipped` bytes. `vector` is a part of an RPC
+/// Returns the bytes of `vector` after the first `skipped` bytes. `vector` is a part of an RPC
 /// message, and must have more than `skipped` bytes.
 #[inline]
 fn piece_of(vector: kvec, skipped: usize) -> Piece<'static> {

@@ -103,7 +103,7 @@ impl<S: Service> Context<S> {
     pub(crate) fn front(&mut self) -> (&[u8], &mut S::Call) {
         let start = self.start();
         // SAFETY: The contract of `Buffer` guarantees these bytes. The RPC server uses only the
-        // memory behind these bytes, and no other code uses the bytes before `start`.
+        // memory after these bytes, and no other code uses the bytes before `start`.
         let front = unsafe { slice::from_raw_parts(self.message.start().as_ptr(), start) };
         (front, &mut self.call)
     }
@@ -148,8 +148,8 @@ impl<S: Service> Context<S> {
         arg.tail[0].iov_base = tail.cast();
         arg.tail[0].iov_len = tail_len;
         if let Some(pages) = pages {
-            // The changed pointer to the array of pages affects only this call, because the RPC
-            // server sets this pointer again for the thread's next call.
+            // The RPC server sets the pointer to the array of pages again for the thread's next
+            // call. So the change of this pointer affects only the present call.
             arg.pages = pages;
         }
         arg.page_base = 0;

@@ -10,8 +10,8 @@ from lib.case import ENV, case, check, equal, wait
 from lib.workers import Crew, Worker
 
 # Time limit for a recall, in seconds. A recall takes a few hundredths of a second. The limit is
-# less than the lease time of ten seconds, after which a server without an answer revokes the
-# delegation.
+# less than the lease time of ten seconds. After the lease time, a server that got no answer revokes
+# the delegation.
 RECALL_SECONDS = 8
 CREDITS = 4
 

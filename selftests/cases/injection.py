@@ -17,12 +17,12 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 KIB = 1 << 10
 # Maximum number of allocations that a mount with a few slots makes.
 MOST = 400
-# The case ends when this number of mounts in a row have succeeded, and an allocation failed during
-# each of them. The allocations that fail then belong to calls, which are retried.
+# The case ends when this number of mounts in a row have succeeded, although an allocation failed
+# during each of them. The failed allocations then belong to RPC calls, which are sent again.
 ENOUGH = 20
 # Maximum number of connections that the test breaks until enough allocations have failed.
 MOST_TURNS = 60
-# Errors of a mount when memory is short; EIO is reported if there is no transport.
+# Errors of a mount when memory is short. EIO is reported if there is no transport.
 SHORT = (errno.ENOMEM, errno.EIO)
 
 

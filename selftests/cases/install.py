@@ -167,8 +167,9 @@ def loads(wanted, *expected):
     check(loaded() == list(expected), f"modprobe {wanted} loads {loaded()}, not {list(expected)}")
 
 
-# covers: A request for the server's transport loads svcrdma_rs if the administrator has configured
-# that. Otherwise, or if svcrdma_rs cannot be loaded, it loads the in-tree module.
+# covers: If the administrator has configured svcrdma_rs, a request for the server's transport loads
+# svcrdma_rs. If svcrdma_rs is not configured or cannot be loaded, the request loads the in-tree
+# module.
 @case(versions=None, clients=("ours",), server="ours", loaded=False, seconds=120)
 def a_server_loads_the_module_that_was_asked_for(t):
     t.defer(unload_all)

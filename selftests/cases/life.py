@@ -12,8 +12,8 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-# number of failures in a row, after which the next pause would be at least 15 seconds if pauses had
-# no upper limit
+# If this number of attempts in a row have failed, the next pause would be at least 15 seconds if
+# pauses had no upper limit.
 MANY = 7
 
 
@@ -138,9 +138,9 @@ def suspending_with_a_live_mount(t):
         equal({cause for cause, _ in causes} - OF_THE_FABRIC, set(), "why the connection ended")
 
 
-# covers: A swap file is refused, and the log says why. The test does not use NFSv4. There the
-# kernel's NFS client treats a refused file as an active swap file. It then never stops its state
-# manager and never closes its connection.
+# covers: A swap file is refused, and the log says why. The test does not use NFSv4. With NFSv4 the
+# kernel's NFS client would treat a refused file as an active swap file. Such a client never stops
+# its state manager and never closes its connection.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def a_swap_file_is_refused(t):
     here, _ = t.directory(t.mount()).path("swap")

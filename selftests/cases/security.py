@@ -98,8 +98,8 @@ def write_directly(_, path, content):
 
 # covers: V1-048
 # covers: MAL-104, V1-105: With privacy the kernel frees a call's pages when it encodes the call
-# again. It may then fail to allocate other pages. The server must not see the new content of the
-# freed pages.
+# again. The kernel may then fail to allocate other pages. The server must not see the new content
+# of the freed pages.
 @case(versions=(), clients=("ours",), debug_only=True, seconds=100)
 def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     realm, responder = kerberos.Realm(t), Responder()

@@ -17,7 +17,7 @@ UNUSED_PORT = 20050
 # in its table of times.
 ADDRESS_SECONDS = 5
 REQUEST_SECONDS = 15
-# Seconds added for the processes of mount(8), which are slow in an emulated machine.
+# Seconds added for the processes of mount(8). These processes are slow in an emulated machine.
 SLACK_SECONDS = 5
 RETRY_SECONDS = 120  # time in seconds for which mount(8) retries by default
 # Rules that drop all packets that arrive at the server's TCP port.

@@ -180,7 +180,8 @@ class Rds:
     def recv(self, size=1 << 20, timeout=MESSAGE_SECONDS, control_size=4096, flags=0):
         """Returns one message or notification as a dict, or None if nothing arrives in time.
 
-        poll() also returns when a congestion map has changed; then there is nothing to receive.
+        poll() also returns when a congestion map has changed. In this case there is nothing to
+        receive.
         """
         end = time.monotonic() + timeout
         while True:
@@ -192,7 +193,7 @@ class Rds:
                 return message
 
     def recv_now(self, size=1 << 20, control_size=4096, flags=0):
-        """Calls recvmsg() once without waiting; returns a dict, or None."""
+        """Calls recvmsg() once without waiting. Returns a dict, or None."""
         data = ctypes.create_string_buffer(max(1, size))
         control = ctypes.create_string_buffer(max(1, control_size))
         address = ctypes.create_string_buffer(128)
@@ -224,8 +225,8 @@ class Rds:
         return ready[0][1] if ready else 0
 
     def get_mr(self, address, length, flags, cookie_address=None, dest=None):
-        """Calls RDS_GET_MR, or RDS_GET_MR_FOR_DEST if `dest` is a (host, port); returns the cookie.
-        """
+        """Calls RDS_GET_MR, or RDS_GET_MR_FOR_DEST if `dest` is a (host, port). Returns the
+        cookie."""
         cookie = ctypes.c_uint64(0)
         where = ctypes.addressof(cookie) if cookie_address is None else cookie_address
         if dest:
@@ -535,7 +536,8 @@ class Node:
         return [done.returncode, done.stdout.decode(errors="replace")]
 
     def shell_later(self, command):
-        """Starts a command without waiting for it, for instance to cut a link and mend it."""
+        """Starts a command and does not wait for the end of the command. Such a command cuts a link
+        and mends it later, for example."""
         subprocess.Popen(["sh", "-c", command], stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -904,8 +906,8 @@ def blast(t):
 
 @test("basic", slow=True)
 def congestion(t):
-    """A receiver does not read. The sender gets an error, and can send again when the receiver has
-    room."""
+    """A receiver does not read. The sender gets an error. When the receiver has space, the sender
+    can send again."""
     t.pair(b={"rcvbuf": 32768})
     sent = error = None
     for sent in range(2000):
@@ -968,7 +970,8 @@ def ruled(name, value):
 
 @test("basic", slow=True)
 def to_itself(t):
-    """Both ends have the same address: congestion begins and ends as with any peer."""
+    """Both ends have the same address. A port at this address becomes congested, and stops being
+    congested, as with any other peer."""
     t.a.close_all()
     t.b.close_all()
     here = t.a_addr
@@ -1406,7 +1409,7 @@ def use_once(t):
 
 @test("RDS-24 RDS-27", slow=True)
 def use_once_at_ack(t):
-    """With INVALIDATE, the peer can no longer access the memory when the application has received
+    """With INVALIDATE, the peer can no longer access the memory after the application has received
     the ACK.
 
     The peer then tries at once to write with the same cookie. The memory must not change.
@@ -1663,8 +1666,8 @@ def link_cuts(t):
 
 @test("RDS-12 RDS-25", fault=True, slow=True)
 def kill_the_client(t):
-    """A process whose memory the server reads and writes is killed with kill -9. The server can no
-    longer access the pages."""
+    """The server reads and writes the memory of a process. The process is killed with kill -9. The
+    server can no longer access the pages."""
     for number in range(5):
         t.pair()
         victim = subprocess.Popen([sys.executable, "-B", __file__, "offer", "--local", t.a_addr,
@@ -1699,7 +1702,8 @@ def kill_the_client(t):
 
 @test("basic", fault=True)
 def simultaneous_connects(t):
-    """Both ends send their first message at the same time. Each attempt uses a new connection."""
+    """Both ends send their first message at the same time. The test does this several times, each
+    time with a new connection."""
     times, before = [], [events(t, node)["ib_connect_raced"] for node in (t.a, t.b)]
     for tos in range(150, 162):
         t.pair(warm=False, tos=tos)
@@ -1798,8 +1802,8 @@ def without_device(t, node):
 
 
 def goes_on(t, pumping):
-    """Ends the operations. Checks that each operation has a status, that some failed, and that
-    messages arrive again."""
+    """Ends the operations. Checks that each operation has a status, that some operations failed,
+    and that messages arrive again."""
     t.b.rest()
     told = pumping.wait()
     t.note(f"statuses: {told}")
@@ -1987,7 +1991,8 @@ def failing_registrations(t):
 
 @contextlib.contextmanager
 def unmappable(parameter):
-    """No memory can be mapped in this machine, which must have the debug kernel."""
+    """While the body of the `with` statement runs, no memory can be mapped in this machine, which
+    must have the debug kernel."""
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
     from lib import module  # noqa: PLC0415 - not everywhere
 

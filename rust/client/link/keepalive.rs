@@ -55,8 +55,8 @@ use xprtrdma_sunrpc::{
 const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {
-    /// Queues the next check of the connection, for the time of the state machine's next tick or
-    /// after the time `soon`, whichever is earlier.
+    /// Queues the next check of the connection. The check happens at the state machine's next tick
+    /// or after the time `soon`, whichever is earlier.
     pub(super) fn look_again(self: &Arc<Self>, soon: Option<Millis>) {
         let Some(span) = self.machine().until_tick() else {
             return;

@@ -4,8 +4,8 @@
 //! decides when the connection moves to another rail.
 //!
 //! The policy is in the protocol core ([`Rails`](xprtrdma_proto::rail::Rails)), and all transports
-//! of a server share its state. This module reports attempts, ends of connections and port events
-//! to the policy.
+//! of a server share the state of the policy. This module reports attempts, ends of connections and
+//! port events to the policy.
 
 use crate::{
     connection::Connection,
@@ -191,8 +191,8 @@ impl Link {
     }
 
     /// Reports that the connection ended, perhaps because of its rail. The next attempt waits for
-    /// the usual pause. Without the pause, a peer that accepts each connection and then closes it
-    /// would receive one request after the other, over one rail after the other.
+    /// the usual pause. Without the pause, a peer that accepts each connection and then closes the
+    /// connection would receive connection requests without end, over one rail after the other.
     fn doubt_rail(&self) {
         if let Some(place) = &mut *self.place.lock() {
             place.with(|rails, seat| rails.doubted(seat, now()));
@@ -222,9 +222,9 @@ impl Link {
         }
     }
 
-    /// Reports to the policy how the connection ended. `busy` says that calls were in flight. If
-    /// the connection ended because the mount moves to another rail, the new rail stays assigned.
-    /// Otherwise releases the rail.
+    /// Reports to the policy how the connection ended. `busy` says that calls were in flight.
+    /// Releases the rail. But if the connection ended because the mount moves to another rail, that
+    /// rail stays assigned.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
         // If the port is down, an event of the port has already told the policy so.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {

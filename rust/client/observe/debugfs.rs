@@ -151,7 +151,7 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             params::number_of(conn.version_policy())
         )?;
         // `refused`: the server lacks version 2. `doubtful`: the server's answer did not show
-        // whether the server has version 2; after ten minutes the client asks the server again.
+        // whether the server has version 2. After ten minutes the client asks the server again.
         match conn.version_known() {
             Known::Nothing => writeln!(f, "peer's version 2: unknown")?,
             Known::Doubtful(since) => {
@@ -307,7 +307,7 @@ fn show_counters(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         writeln!(f, "{}: {value}", counter.name())?;
     }
     let ordinary = |what| counters.ordinary(what);
-    // Requests that the server sent to this host. They are not a fault.
+    // Requests that the server sent to this host. Such requests are not a fault.
     writeln!(f, "callbacks: {}", ordinary(Ordinary::Callbacks))?;
     // Replies to requests that were given up, or that are about to be sent again. Such replies are
     // not a fault.

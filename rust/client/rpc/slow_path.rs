@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The slow path for sending. It can send every kind of call: inline, and with any combination of
-//! chunks.
+//! The slow path for sending. This path can send every kind of call: inline, and with any
+//! combination of chunks.
 
 use crate::{
     connection::{

@@ -92,7 +92,7 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// Makes the state machine of a transport without a connection; `seed` decides the jitter of
+    /// Makes the state machine of a transport without a connection. `seed` decides the jitter of
     /// the back-off.
     pub fn new(config: Config, seed: u64) -> Self {
         Self {
@@ -209,8 +209,8 @@ impl Conn {
         self.machine.peer().version.known()
     }
 
-    /// Returns the idle time after which a connection without a backchannel is closed; `None` means
-    /// never.
+    /// Returns the idle time after which a connection without a backchannel is closed. `None` means
+    /// that such a connection is never closed.
     pub const fn idle_timeout(&self) -> Option<Millis> {
         self.machine.config().idle_timeout
     }

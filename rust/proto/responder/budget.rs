@@ -25,7 +25,7 @@ pub struct Share {
     most_reads: u32,
 }
 
-/// Pages that are counted for a Call. They must be returned with [`Budget::give_back`].
+/// Pages that are counted for a Call. The pages must be returned with [`Budget::give_back`].
 #[derive(Debug)]
 #[must_use = "pages that are not given back are lost to the connection"]
 pub struct Pages(u32);
@@ -56,8 +56,8 @@ impl Pages {
 /// completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// The connection holds pages, and more pages would exceed its share or leave too few pages
-    /// free. The connection tries again when it has returned pages.
+    /// The connection holds pages, and more pages would exceed the connection's share or leave too
+    /// few pages free. The connection tries again when it has returned pages.
     Share,
     /// The server has too few free pages. Calls of other connections may return the next pages.
     Budget,
@@ -155,9 +155,10 @@ impl Share {
         self.pages
     }
 
-    /// Returns true if `count` RDMA Reads may be posted now: the Reads in flight then stay within
-    /// the limit, or no other Read is in flight and the limit is not zero. A Read above the limit
-    /// would delay the replies that are posted behind it.
+    /// Returns true if `count` RDMA Reads may be posted now. This is the case if the Reads in
+    /// flight stay within the limit. It is also the case if no other Read is in flight and the
+    /// limit is not zero. A Read above the limit would delay the replies that are posted after the
+    /// Read.
     #[inline]
     pub const fn may_read(&self, count: u32) -> bool {
         self.most_reads != 0

@@ -25,7 +25,7 @@ pub struct Span {
     pub length: u32,
 }
 
-/// An RDMA Write. It is never empty and never goes beyond the end of a segment.
+/// An RDMA Write of at least one byte. It does not go beyond the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The handle of the client's memory region.

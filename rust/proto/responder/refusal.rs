@@ -52,7 +52,7 @@ pub enum Fault {
     Position,
     /// The Position of a Read chunk is inside the RPC header.
     InsideHeader,
-    /// The Position of a Read chunk is behind the end of the message.
+    /// The Position of a Read chunk is beyond the end of the message.
     Outside,
     /// Two Read chunks overlap.
     Overlap,

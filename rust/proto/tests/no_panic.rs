@@ -128,9 +128,9 @@ fn the_object_refers_to_no_panicking_function() {
 
 #[test]
 fn nor_does_any_function_that_is_inlined_elsewhere() {
-    // Functions marked inline leave no code in an ordinary object. The option `link-dead-code`
-    // keeps all these functions. It also keeps methods of the standard library's traits that are
-    // never called and may panic, so those are left out below.
+    // Functions marked inline leave no code in an ordinary object file. The compiler option
+    // `link-dead-code` keeps these functions. The option also keeps methods of the standard
+    // library's traits that are never called and may panic, so the test ignores those methods.
     let elf = compile(&core_root(), "all", &["-C", "link-dead-code"]);
     let mut found = panics(&elf);
     found.retain(|(section, _)| belongs_to_the_core(section));

@@ -106,7 +106,7 @@ impl<'a> Filling<'a> {
     }
 
     /// Records that `nents` entries with `bytes` bytes were added, which fill `used` bytes of whole
-    /// pages. `behind` is the offset, in the last page, of the byte behind the last byte.
+    /// pages. `behind` is the offset of the end of these bytes in the last page.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: All sums are limited by the bytes that a region can hold.
@@ -118,9 +118,10 @@ impl<'a> Filling<'a> {
 }
 
 /// Describes `len` bytes by entries of at most `max` bytes each. The bytes begin at the offset
-/// `first` of `page`, and continue in the pages of `others`. If more bytes follow the last of these
-/// pages, they are in the physically next pages. Returns the number of entries used, or `None` if
-/// `sg` is too short: it needs one entry for `page` and one for each page of `others`.
+/// `first` of `page`, and continue in the pages of `others`. Bytes beyond the last of these pages
+/// are in the pages that physically follow the last page. Returns the number of entries used, or
+/// `None` if `sg` is too short. The scatterlist `sg` needs one entry for `page` and one for each
+/// page of `others`.
 #[inline]
 fn fill(
     sg: &mut [scatterlist],

@@ -40,7 +40,7 @@ use xprtrdma_bindings as bindings;
 /// The reasons why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// The send queue has no space now; [`QpHandler::send_space`] will be called.
+    /// The send queue has no space now. When there is space, [`QpHandler::send_space`] is called.
     Full,
     /// The queue pair is dead or being shut down.
     Closed,
@@ -85,7 +85,7 @@ impl<H: QpHandler> Qp<H> {
         batch.post_retirement().map_err(|_| SendError::Closed)
     }
 
-    /// Returns true if [`Qp::begin`] would find space now. If it returns false,
+    /// Returns true if [`Qp::begin`] would find space now. If this method returns false,
     /// [`QpHandler::send_space`] will be called when there is space, even if another message is
     /// already waiting for that call.
     pub fn has_room(&self, max_len: usize, max_wrs: u32) -> bool {
@@ -144,8 +144,8 @@ impl Message {
 /// A post in preparation. The object has reserved space for one message, and holds the send queue's
 /// lock.
 ///
-/// A thread may start a batch while it holds locks that completion handlers take. It must not take
-/// such a lock while it holds a batch.
+/// A thread may start a batch while it holds locks that completion handlers take. A thread that
+/// holds a batch must not take such a lock.
 pub struct SendBatch<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     sq: Guard<'a, SendQueue, Spin>,
@@ -223,8 +223,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         self.post_now(len, regions, false)
     }
 
-    /// Does the same as [`SendBatch::post`]. In addition [`QpHandler::confirmed`] is called when
-    /// the peer's device has received the message, which costs a completion.
+    /// Does the same as [`SendBatch::post`]. When the peer's device has received the message, also
+    /// calls [`QpHandler::confirmed`]. This call costs a completion.
     #[cold]
     pub fn post_confirmed<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.post_now(len, regions, true)
@@ -397,9 +397,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         Ok(())
     }
 
-    /// Posts an RDMA Write of zero bytes. The peer's device acknowledges it without a key, without
-    /// a credit and without the peer's software. Then [`QpHandler::probed`] is called. After an
-    /// error the connection has failed.
+    /// Posts an RDMA Write of zero bytes. The peer's device acknowledges the Write. The Write needs
+    /// no key, no credit and no software of the peer. Then [`QpHandler::probed`] is called. After
+    /// an error the connection has failed.
     pub fn post_probe(self) -> Result {
         let Self {
             qp,

@@ -91,8 +91,8 @@ impl<T: Transport> Xprt<T> {
             if cfg!(xprtrdma_upstream) || self.sender_may_wait() {
                 return bindings::xprt_release_rqst_cong(task);
             }
-            // This code does what `xprt_release_rqst_cong` does when no task waits. It needs no
-            // atomic instructions, while `xprt_release_rqst_cong` needs four.
+            // This code has the effect of `xprt_release_rqst_cong` if no task waits. It needs no
+            // atomic instructions, but `xprt_release_rqst_cong` needs four.
             (*(*task).tk_rqstp).rq_cong = 0;
             let cong = &mut (*self.as_raw()).cong;
             // CAST: `usize` is wider than `u32`.

@@ -106,7 +106,7 @@ class Listener:
 
 
 class Connection:
-    """A connection. This class is for a connection that a client requested."""
+    """A connection that a client has requested."""
 
     stage_bytes, outgoing_bytes, buffer_bytes = STAGE, OUTGOING, BUFFER
 

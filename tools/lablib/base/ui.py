@@ -10,8 +10,8 @@ HEARTBEAT_SECONDS = 15
 
 
 class LabError(Exception):
-    """Raised for an error that the user can correct. It is shown as one line, without a traceback.
-    """
+    """Raised for an error that the user can correct. The error is shown as one line, without a
+    traceback."""
 
 
 def say(text):

@@ -47,8 +47,7 @@ def check(spec, rounds, faults, clients, write):
 
 
 def survive(spec, client, rounds, fault):
-    """Runs one fault again and again. Returns the row of the record, and a description of the
-    problems."""
+    """Repeats one fault. Returns the row of the record, and a description of the problems."""
     found, problems = [], []
     for _ in range(MACHINES):
         more, problem, release = run(spec, client, rounds - len(found), fault)

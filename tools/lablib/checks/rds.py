@@ -29,8 +29,8 @@ SHORT = ("ping", "datagrams", "tables", "map-and-transfer", "local-vectors", "ge
 FAULTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts", "loss",
           "kill-in-transfer", "kill-the-client", "kill-the-server", "device-leaves",
           "device-of-the-server-leaves", "simultaneous-connects", "full-both-ways")
-# Tests that do not run on the debug kernel. There no command can drop the packets of RDMA without
-# dropping other packets.
+# Tests that do not run on the debug kernel. On the debug kernel no command can drop the packets of
+# RDMA without dropping other packets.
 CUTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts")
 # The kernel's own test of RDS runs in one machine. The constants are the files of the kernel's
 # source that the test needs, and the directory of these files in the machine.

@@ -38,8 +38,8 @@ class Probe:
     """Runs bpftrace with count.bt during the body of the `with` statement."""
 
     def __enter__(self):
-        # The output goes to a pipe. It must be line-buffered, because otherwise lines would arrive
-        # too late.
+        # The output goes to a pipe. The output must be line-buffered, because otherwise the lines
+        # would arrive too late.
         self.process = subprocess.Popen(["bpftrace", "-B", "line", "-e", script()],
                                         stdout=subprocess.PIPE, text=True)
         self.expect("ready")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A run of the lab. It consists of both machines, a transport module, a mount if requested, a
-command, and a verdict."""
+"""A run of the lab: two machines, a transport module, a mount if requested, a command, and a
+verdict."""
 
 import contextlib
 import dataclasses
@@ -19,8 +19,8 @@ NAMES = {"ours": "ours", "intree": "in-tree"}
 # later.
 SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
-# Kernel parameter for runs with the KUnit suites, whose device needs bounce buffers. Other devices
-# work as before.
+# Kernel parameter for runs with the KUnit suites, whose device needs bounce buffers. The other
+# devices also work with this parameter.
 BOUNCE = ("swiotlb=force",)
 # Kernel parameter for machines whose instructions are counted. Without it, a kernel on a single
 # processor replaces its atomic instructions.
@@ -51,11 +51,11 @@ class Plan:
     serving_words: str = ""     # parameters of our server's module
     load: bool = True           # whether the lab loads the module; otherwise the command loads it
     spec: str | None = None     # name of the client's kernel, see packages.resolve
-    # name of the server's kernel; None means the client's kernel if the client has a stock kernel
+    # name of the server's kernel; None means the client's kernel, if that is a stock kernel
     server: str | None = None
     # whether the client, and a server with our module, have the debug kernel
     debug: bool = False
-    # whether both machines have the same kernel, whatever the server's module
+    # whether both machines have the same kernel, for either module of the server
     alike: bool = False
     # whether to build the KUnit suites, which only a debug kernel can run
     suites: bool = False

@@ -115,8 +115,7 @@ fn calls_that_the_client_lost_end_the_connection() {
     assert!((0..100).all(|_| !reverse.tick(2)));
     assert_eq!(sent(&mut reverse, XIDS[1]), Err(NotSent::Busy));
     assert!(!reverse.tick(2) && !reverse.tick(2) && reverse.tick(2));
-    // When a Call ends, the time for which other Calls have waited for a credit starts again from
-    // zero.
+    // When a Call ends, the waiting time of the other Calls starts again from zero.
     reverse.ended();
     assert!((0..100).all(|_| !reverse.tick(2)));
     assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));

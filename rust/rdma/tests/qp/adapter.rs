@@ -279,8 +279,8 @@ mod suite {
     }
 
     // This device executes registrations again, and takes the length from the registration. This
-    // crate does not know that about the device. So after the second execution a key gives access
-    // to memory that is no longer lent.
+    // crate does not know that this device does so. So after the second execution a key gives
+    // access to memory that is no longer lent.
     #[test]
     fn another_device_that_does_so_finds_a_breach() -> Test {
         let back = executes_again(&on(&NARROW, &CONFIG)?)?;
