@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Settings of a network namespace whose values are texts. Each has a module
- * parameter, which provides the initial value, and a file in /proc/sys/sunrpc
- * of each namespace. Rust decides which texts are valid.
+ * Text settings of a network namespace. Each setting has a module parameter,
+ * which provides the initial value, and a file in /proc/sys/sunrpc of each
+ * namespace. The Rust code decides which texts are valid.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -44,7 +44,7 @@ struct space {
 	} settings[XPRTRDMA_SETTINGS];
 	/* Number of changes of these settings. */
 	unsigned int changes;
-	/* A copy of the table. The interface of 7.2 needs a writable table. */
+	/* A writable copy of the sysctl table, which Linux 7.2 requires. */
 	void *table;
 	struct ctl_table_header *header;
 };
@@ -135,7 +135,7 @@ static int make_files(struct net *net, struct space *space)
 	space->table = kmemdup(table, sizeof(table), GFP_KERNEL_ACCOUNT);
 	if (!space->table)
 		return -ENOMEM;
-	/* If this fails, the module parameters stay in force. */
+	/* If the registration fails, the module parameters stay in force. */
 	space->header = register_net_sysctl_sz(net, "sunrpc", space->table,
 					       ARRAY_SIZE(table));
 	return 0;

@@ -17,8 +17,8 @@
 //! the work item when it leaves. The drain of a queue pair relies on the work item being queued in
 //! this case.
 
-// A kernel with patch 0002 (`Documentation/upstream`) has the function of `events` built in. For
-// such a kernel the module is `cq/claim.rs`.
+// A kernel with patch 0002 (`Documentation/upstream`) provides what `events` does, so `cq/claim.rs`
+// is the module `events` for such a kernel.
 #[cfg_attr(xprtrdma_upstream, path = "cq/claim.rs")]
 mod events;
 mod poller;
@@ -103,7 +103,7 @@ impl Cq {
             )
         })?;
         let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        // INVARIANT: The context is this object, which stays where it is.
+        // INVARIANT: The context is this object, which does not move.
         let cq = KBox::into_pin(cq.write(Self {
             raw,
             poller: Atomic::new(poller::NOBODY),
@@ -114,7 +114,7 @@ impl Cq {
             usual: unsafe { Usual::of(raw.as_ptr()) },
         }));
         // SAFETY: The queue is not used yet, because no queue pair exists whose work could
-        // complete. By the caller's contract the work queue outlives it.
+        // complete. By the caller's contract the work queue outlives the completion queue.
         unsafe { cq.watch(queue)? };
         Ok(cq)
     }
@@ -168,8 +168,8 @@ impl Cq {
         outcome
     }
 
-    /// Called after the polling thread has left: queues the work item, and wakes a waiting
-    /// [`Cq::stop`].
+    /// Queues the work item, and wakes the thread that waits in [`Cq::stop`], if any. Called after
+    /// the polling thread has left.
     #[cold]
     fn leave_work(&self) {
         self.wake_worker();
@@ -246,7 +246,7 @@ impl Cq {
             }
             let mut budget = BUDGET;
             loop {
-                // SAFETY: Only this thread polls, and the item does not run.
+                // SAFETY: Only this thread polls, and the work item does not run.
                 let count = unsafe { self.handle_some(budget) };
                 // NO-OVERFLOW: The number of handled completions never exceeds the budget.
                 budget = budget.wrapping_sub(count);
@@ -315,8 +315,9 @@ impl Cq {
         let was = self.advance(|is| match is {
             poller::WAITS => Some(poller::CALLED),
             poller::POLLS => Some(poller::POLLS_CALLED),
-            // ORDERING: With a full barrier, a polling thread sees the completion or leaves it to
-            // the item. If no thread polls, the caller sees what the last polling thread did.
+            // ORDERING: The state does not change, but its write is a full barrier. So a polling
+            // thread sees the completion or leaves it to the work item. If no thread polls, the
+            // caller sees the effects of the last polling thread.
             other => Some(other),
         });
         if was == poller::WAITS {
@@ -328,9 +329,10 @@ impl Cq {
     /// Stops the thread that polls, if there is one. A thread that begins to poll later stops at
     /// once, unless its `may` returns true. May be called in any context.
     ///
-    /// ORDERING: The caller wrote the value that makes `may` false before this call; a barrier and
-    /// the read of the thread's state follow. A thread that begins to poll writes its state, and
-    /// calls `may` after a barrier. So this call finds the thread, or `may` tells it to stop.
+    /// ORDERING: Before this call, the caller wrote the value that makes `may` false. This function
+    /// executes a barrier, and then reads the thread's state. A thread that begins to poll writes
+    /// its state, and calls `may` after a barrier. So this call finds the thread, or `may` tells it
+    /// to stop.
     #[inline]
     pub(crate) fn stop_polling(&self) {
         // SAFETY: A memory barrier has no requirements.
@@ -359,7 +361,7 @@ impl Cq {
     /// Forbids polling by threads. A thread that already polls may continue for a short time.
     pub(crate) fn close(&self) {
         // ORDERING: The flag is written before the barrier in `stop_polling`. A polling thread
-        // reads the flag after a barrier, as it calls `may` after a barrier.
+        // executes a barrier before it reads the flag, as it does before it calls `may`.
         self.closed.store(true, Relaxed);
         self.stop_polling();
     }

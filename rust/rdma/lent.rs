@@ -42,7 +42,7 @@ pub(crate) struct MappedLoan {
 }
 
 impl MappedLoan {
-    /// Makes an object without memory.
+    /// Makes an object that maps no memory.
     pub(crate) fn none(pd: &Arc<Pd>) -> Self {
         // INVARIANT: There is no lender, and there are no elements.
         Self {
@@ -216,7 +216,7 @@ fn join(sges: &mut KVVec<bindings::ib_sge>, table: &[scatterlist], mapped: usize
     unsafe { sges.inc_len(written) };
 }
 
-/// Returns the number of bytes of an entry of a mapped table.
+/// Returns the number of bytes of an entry of a scatter/gather table that is mapped for DMA.
 fn mapped_bytes(entry: &scatterlist) -> u32 {
     #[cfg(CONFIG_NEED_SG_DMA_LENGTH)]
     let bytes = entry.dma_length;

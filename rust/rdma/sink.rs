@@ -91,10 +91,10 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// Makes the object for regions of `pages` pages each. The regions are allocated when a
-    /// transfer needs them, and `count` of them are kept for later transfers. Returns `EINVAL` if
-    /// `pages` is zero, and `EOPNOTSUPP` if the device is not for iWARP, because such a device may
-    /// lack a Read that invalidates a region. May sleep.
+    /// Makes the object for regions of `pages` pages each. A region is allocated when a transfer
+    /// needs one. At most `count` idle regions are kept. Returns `EINVAL` if `pages` is zero.
+    /// Returns `EOPNOTSUPP` if the device is not an iWARP device: other devices may have no RDMA
+    /// Read that invalidates a region. May sleep.
     pub fn new(pd: &Arc<Pd>, pages: u32, count: usize) -> Result<Self> {
         if pages == 0 {
             return Err(EINVAL);
@@ -112,12 +112,12 @@ impl Sinks {
         })
     }
 
-    /// Returns how many regions were registered for Reads that were posted.
+    /// Returns how many regions were registered for posted RDMA Reads.
     pub fn registered(&self) -> usize {
         self.registered.load(Relaxed)
     }
 
-    /// Returns how many regions were invalidated so that their pages were returned.
+    /// Returns how many regions were given back because RDMA Reads had invalidated them.
     pub fn invalidated(&self) -> usize {
         self.invalidated.load(Relaxed)
     }
@@ -125,7 +125,7 @@ impl Sinks {
     /// Deregisters all idle regions. Regions that are put back later are not kept. May sleep.
     pub fn close(&self) {
         let idle = core::mem::take(&mut *self.idle.lock());
-        // The regions are dropped without the lock.
+        // The regions are dropped after the lock is released, because a deregistration may sleep.
         drop(idle);
     }
 
@@ -141,7 +141,7 @@ impl Sinks {
     /// Keeps a region, or deregisters it if enough idle regions are kept already. May sleep.
     fn put(&self, region: IdleMr) {
         let pushed = self.idle.lock().push_within_capacity(region);
-        // The region is dropped without the lock.
+        // The region is dropped after the lock is released, because a deregistration may sleep.
         drop(pushed);
     }
 
@@ -159,7 +159,7 @@ struct Lent(Arc<Pages>);
 impl Lender for Lent {}
 
 // SAFETY: The object keeps the pages. Their bytes are only accessed through a `&mut Pages`, which
-// cannot exist before all of these objects are dropped.
+// cannot exist before all `Lent` objects of the pages are dropped.
 unsafe impl Loan for Lent {
     type Lender = Self;
 
@@ -189,8 +189,8 @@ unsafe impl Loan for Lent {
 /// A region of a [`Sink`].
 struct Region {
     mr: ExposedMr<Lent>,
-    /// Number of the region. A region covers [`Sinks::span`] bytes, behind those of the regions
-    /// with lower numbers.
+    /// Number of the region. The region begins [`Sinks::span`] times this number of bytes after the
+    /// start of the pages.
     number: usize,
     /// Index of the last work request that reads into the region.
     last: usize,
@@ -207,13 +207,13 @@ pub(crate) struct Sink {
     regions: KVec<Region>,
     pages: Arc<Pages>,
     sinks: Arc<Sinks>,
-    /// The number that the invalidations of the regions by the Reads have on the send queue.
+    /// The sequence number, on the send queue, with which the Reads invalidate the regions.
     seq: u64,
     has_completed: bool,
 }
 
 impl Sink {
-    /// Makes the object for pages, without regions. May sleep.
+    /// Makes the object for these pages. No regions are mapped yet. May sleep.
     pub(crate) fn new(sinks: &Arc<Sinks>, pages: Pages) -> Result<Self> {
         // INVARIANT: There are no regions, and nothing has completed.
         Ok(Self {
@@ -264,7 +264,7 @@ impl Sink {
                 };
                 wr.wr.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_READ;
                 wr.wr.num_sge = 1;
-                // NO-OVERFLOW: An element is not longer than the remaining bytes, and these are
+                // NO-OVERFLOW: An element has at most `left` bytes, and the next `left` bytes are
                 // inside the pages.
                 at = at.wrapping_add(sge.length as usize);
                 left = left.wrapping_sub(sge.length as usize);
@@ -283,8 +283,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Returns an element for up to `left` bytes at `at`, all in one region, for the work request
-    /// with this index.
+    /// Returns a scatter/gather element for the work request number `index`. The element begins at
+    /// the offset `at`, has at most `left` bytes, and is inside one region.
     fn element(&mut self, at: usize, left: usize, index: usize) -> Result<bindings::ib_sge> {
         let span = self.sinks.span();
         let number = at.checked_div(span).ok_or(EINVAL)?;
@@ -340,9 +340,10 @@ impl Sink {
         self.regions.iter().all(|of| of.mr.may_be_posted(pd))
     }
 
-    /// Links the registrations of the regions before `next`, the first Read, all with this
-    /// completion entry. Returns the first registration. `seq` is the number of the last
-    /// invalidation on the send queue, and becomes that of the invalidations by the Reads.
+    /// Links the registrations of the regions in front of `next`, which is the first Read. All
+    /// registrations use the completion entry `cqe`. Returns the first registration. `seq` contains
+    /// the number of the last invalidation on the send queue. This function replaces it by the
+    /// number of the Reads' invalidations.
     pub(crate) fn link(
         &mut self,
         seq: &mut u64,

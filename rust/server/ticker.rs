@@ -214,9 +214,9 @@ impl Watch {
         self.life.lock().option_refused();
     }
 
-    /// Records that a periodic check (tick) takes place. `in_flight` returns the number of work
-    /// requests in flight of the send queue, and the number of the signalled ones. `has_calls` says
-    /// whether calls are in flight, and `holds_memory` whether calls hold memory that counts
+    /// Records that a periodic check (tick) takes place. `in_flight` returns two numbers of work
+    /// requests in flight on the send queue: all work requests, and the signalled ones. `has_calls`
+    /// says whether calls are in flight, and `holds_memory` whether calls hold memory that counts
     /// towards the limits. Returns the required actions.
     pub(crate) fn tick(
         &self,

@@ -80,8 +80,8 @@ impl Drop for TaskBuf {
 /// slot is free, only the pool accesses them.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
-    /// The memory for the next encoding of a call whose head may be lent; see
-    /// [`part_encodings`](crate::call::part_encodings).
+    /// The memory for the next encoding of a call, if the memory of the previous encoding may still
+    /// be lent. See [`part_encodings`](crate::call::part_encodings).
     pub(crate) next_call: TaskBuf,
     pub(crate) reply: TaskBuf,
     /// Two pages for a reply. The reply's head ends at the boundary between the two pages, and the
@@ -288,7 +288,7 @@ impl<T: Transport> Pool<T> {
         unsafe { bindings::xprtrdma_put_bit(self.bits(), slot.index.into()) }
     }
 
-    /// Adds `bytes`, by which the buffers of a slot have grown, to the total.
+    /// Adds `bytes` to the total size of all slots' buffers, because a slot's buffers have grown.
     pub(crate) fn count_buffered(&self, bytes: usize) {
         self.buffered.add(bytes, Relaxed);
     }

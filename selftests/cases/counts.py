@@ -16,8 +16,8 @@ KIB, MIB = 1 << 10, 1 << 20
 # old registrations. The fence is posted once in half a minute (`Qp::retire_registrations`).
 SLACK = 1.04
 COMPLETIONS = 1.04
-# Number of regions of a mount's first calls with a Read chunk. Each procedure that sends data has
-# one such first call.
+# Maximum number of regions that the client may invalidate in this test. These regions belong to the
+# first calls with a Read chunk: one call for each NFS procedure that sends data.
 FIRST = 4
 # Lengths of transfers, and offsets in a page at which their memory begins. Some lengths are odd,
 # some memory crosses page borders, and one length is the largest possible.
@@ -108,7 +108,7 @@ def per_call(mount, probe, call):
 # covers: CM-15, CM-16, MAL-013: The client accepts an invalidation by the server if the reply
 # repeats a secret that only the Send of its call contained. For a WRITE this secret is an xid drawn
 # at random. The first WRITE of a mount does not have such an xid yet. On siw no reply proves an
-# invalidation. There the client does not ask the server to invalidate, and does it itself.
+# invalidation. So the client invalidates its regions there, and does not ask the server to do so.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def regions_are_invalidated_where_it_is_proven(t):
     mount = t.mount()
@@ -177,8 +177,8 @@ def a_reply_that_fits_takes_one_work_request(t):
 
 
 # covers: V1-108, ULB-26, X-08: A transfer of odd length, or of memory that begins inside a page,
-# takes no more work requests than an aligned one. Neither does a Reply chunk whose parts meet at
-# page borders.
+# needs no more work requests than an aligned transfer. The same holds for a Reply chunk whose parts
+# meet at page borders.
 @case(versions=("3", "4.2"), clients=("ours",), stock_only=True, seconds=180)
 def odd_shapes_cost_no_more(t):
     mount = t.mount()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tutorial: each command is typed as the page shows it."""
+"""Tests that each command of the tutorial works as the page shows it."""
 
 import re
 import subprocess

@@ -30,8 +30,9 @@ ANSWER_SECONDS, END_SECONDS = 10, 20
 # Time limit in seconds in which a server with a free thread answers a call over TCP.
 TCP_SECONDS = 2
 TCP_PORT = 2049
-# The first constant is the file with the maximum number of bytes of data in a READ or WRITE. The
-# second constant is the size of a page: a whole call may be one page longer than its data.
+# The first constant is the path of a file that contains the maximum number of data bytes of a READ
+# or WRITE. The second constant is the size of a page: a whole call may be one page longer than its
+# data.
 MOST_DATA, PAGE = "/proc/fs/nfsd/max_block_size", 4096
 LAST = 0x80000000  # bit that marks the last fragment of a record
 # An endless sequence of random first xids. Each client takes its xids from a separate range that
@@ -129,8 +130,8 @@ class Client:
 
 
 class Stage:
-    """The environment of a test: an honest mount beside the requester, a file for the mount, a file
-    for the requester, and the state of the server."""
+    """The environment of a test: a mount of a correct client beside the requester (the honest
+    mount), a file for the mount, a file for the requester, and the state of the server."""
 
     def __init__(self, t):
         if not t.server.run("sh", "-c", f"[ ! -d {OURS} ] || echo ours").strip():
@@ -170,7 +171,7 @@ class Stage:
         self.t.server.write(self.mine, self.original)
 
     def link(self, path, text):
-        """Makes a symbolic link with this text."""
+        """Makes the symbolic link `path`, which points to `text`."""
         self.t.server.run("ln", "-sfn", text, path)
 
     def grow(self, path, size):
@@ -232,8 +233,8 @@ class Stage:
     # The next methods run the rows of a table.
 
     def play(self, one):
-        """Violates the protocol on a connection as one row of a table describes. Raises an error
-        unless the server reacts as it must."""
+        """Violates the protocol on a new connection in the way that a table row describes. Raises
+        an error unless the server reacts as the row requires."""
         with self.client(private=one.private) as client:
             sent = one.deed(client)
             for message in sent if isinstance(sent, list) else [sent]:

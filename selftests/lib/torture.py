@@ -60,7 +60,8 @@ MOST_TEXT = 4000  # maximum number of characters of a failure's text in the reco
 # Types of RDMA objects. After a fault there must be as many objects of each type as before the
 # fault.
 KEPT = ("pd", "cq", "qp", "cm_id")
-# A time in seconds that is a little longer than a check of a dead rail may take.
+# A time in seconds, which is a little longer than the longest test whether a dead rail (a local
+# address with an address of the server) works again.
 PROBE_SECONDS = 5
 
 
@@ -157,7 +158,7 @@ class World:
         self.more_helpers = []
 
     def call_helpers(self):
-        """Starts the helpers again that always run."""
+        """Restarts the helpers that every run needs."""
         self.server.start()
         if self.responder:
             self.responder.start()
@@ -198,7 +199,8 @@ class World:
 
     @contextlib.contextmanager
     def bystander(self, mount):
-        """Starts a writer on a mount, and yields the writer. The writer ends after the block."""
+        """Starts a writer on a mount, and yields the writer. Stops the writer when the block
+        ends."""
         self.bystanders += 1
         found = bystanders.Bystander(self.server, mount, FIRST_BYSTANDER + self.bystanders)
         try:
@@ -230,8 +232,8 @@ class World:
         return {kind: len(module.objects(kind)) for kind in KEPT}
 
     def steady_objects(self):
-        """Waits until the number of RDMA objects of each type has not changed for longer than a
-        check of a rail may take. Returns these numbers by type."""
+        """Waits until the number of RDMA objects of each type has been constant for PROBE_SECONDS.
+        Returns these numbers by type."""
         found, clock = self.count_objects(), wait.Clock()
 
         def stayed():
@@ -319,8 +321,9 @@ class World:
         self.loads, self.mounts = {}, {}
 
     def give_up(self):
-        """Ends the load, unmounts and replaces the RDMA devices after a failure, in whatever state
-        the machine is. Returns True, or raises an exception if this kernel cannot be repaired."""
+        """Cleans up after a failure, whatever the state of the machine is: ends the load, unmounts,
+        and replaces the RDMA devices. Returns True, or raises an exception if this kernel cannot be
+        repaired."""
         for load in self.loads.values():
             for worker in load.crew.workers:
                 with contextlib.suppress(OSError):

@@ -38,8 +38,8 @@ def lines(where):
 
 
 def statistics(where):
-    """Returns a dictionary for each transport of a mount: the values by the names of the columns.
-    TCP has fewer columns."""
+    """Returns a dictionary for each transport of a mount, from the names in COLUMNS to the
+    transport's numbers. The dictionary of a TCP transport has fewer entries."""
     return [dict(zip(COLUMNS, map(int, words[1:]), strict=False)) for words in lines(where)]
 
 
@@ -128,9 +128,8 @@ def fenced():
 
 
 def repeated(port):
-    """Returns a number for each transport to a port: how many connections ended because rxe
-    executed a registration again.
-    """
+    """Returns a number for each transport that is connected to this port: the number of connections
+    that ended because rxe executed a registration again."""
     found = []
     for directory in sorted(transports(), key=lambda directory: int(directory.name)):
         if f":{port}\n" in (directory / "state").read_text():
@@ -141,8 +140,8 @@ def repeated(port):
 def force_disconnect():
     """Breaks every connection from this side.
 
-    This project's client has a debugfs file that breaks a connection. The in-tree client, like any
-    client, drops a connection if the server's address is written to its file in sysfs again.
+    This project's client has a debugfs file that breaks a connection. The in-tree client drops a
+    connection if the same address of the server is written again to the transport's file in sysfs.
     """
     if ENV.ours:
         switches = sorted(DEBUGFS.glob("*/disconnect"))

@@ -80,7 +80,8 @@ mod suite {
     #[test]
     fn the_last_holder_ends_the_wait() -> Test {
         let queue = WorkQueue::new(c"kunit-holders")?;
-        // Two rounds, because the owner must be able to wait again after the first wait.
+        // The test has two rounds, because the owner must be able to wait again after the first
+        // wait.
         let held = Held::new(0)?;
         for _ in 0..2 {
             held.over.store(false, Release);

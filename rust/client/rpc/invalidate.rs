@@ -187,7 +187,7 @@ impl Connection {
                     .post_invalidate(u64::from(index), &mut state.regions)
                     .inspect_err(|e| {
                         // LOG: The device refused to revoke the server's access to memory. The
-                        // connection ends, which revokes it.
+                        // connection ends. Its end revokes the access.
                         pr_warn!("cannot invalidate {count} regions of slot {index}: {e:?}\n")
                     })
                     .is_ok()

@@ -198,7 +198,8 @@ impl Connection {
         self.unpredicted(qp, message.anew(), found);
     }
 
-    /// Does the work that remains after a message was handled.
+    /// Keeps the reply and invalidates the call's regions, if the handling of a message left this
+    /// work.
     #[inline(never)]
     fn finish(&self, qp: &Qp<Connection>, message: Received<'_, Self>, remaining: Remaining) {
         let Remaining::Invalidation(index) = remaining else {
@@ -230,8 +231,8 @@ impl Connection {
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
-        // Each form of a reply has separate compiled code, which tests only the message, not the
-        // form.
+        // Each form of a reply has separate compiled code. That code tests only the message,
+        // because the form is known.
         match state.offer.result {
             form @ ResultChunk::None => self.accept(pinned, slot, state, form, message, version),
             form @ ResultChunk::Write => self.accept(pinned, slot, state, form, message, version),

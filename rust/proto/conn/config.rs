@@ -36,9 +36,9 @@ pub struct Config {
     /// Settings for the probes of silent peers when there are other rails. The probes must detect
     /// silence before users notice a delay.
     pub rail_keepalive: KeepaliveConfig,
-    /// The longest delay between the first failed attempts in a row while there are several rails.
-    /// The delay is short because a failed rail may work again. The RPC client itself waits three
-    /// seconds after most failures.
+    /// Maximum delay after a failed attempt if there are several rails. The delay is short, because
+    /// a failed rail may work again. In addition, the RPC client waits three seconds after most
+    /// failures.
     pub rail_back_off: Millis,
     /// Idle time after which the connection is closed; `None` means never.
     pub idle_timeout: Option<Millis>,
@@ -86,7 +86,7 @@ pub struct RailFacts {
     pub watched: bool,
 }
 
-/// The shortest time limit of a whole attempt that a caller can ask for.
+/// The shortest time limit of a whole attempt that a caller can set.
 pub const MIN_CONNECT_TIMEOUT: Millis = Millis::new(100);
 
 /// The shortest time limit of an attempt that [`Conn::limit_timeouts`](super::Conn::limit_timeouts)

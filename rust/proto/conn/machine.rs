@@ -2,8 +2,8 @@
 
 //! The states of a transport, and the events that change them.
 //!
-//! [`Conn`](super::Conn) calls one method for each event, and drops events of other epochs. The
-//! events of an established connection are handled in [`connection`].
+//! [`Conn`](super::Conn) calls one method for each event, and drops events of other connections
+//! (epochs). The events of an established connection are handled in [`connection`].
 
 mod connection;
 
@@ -343,8 +343,8 @@ impl Machine {
         self.actions.push(Action::TearDown { epoch });
     }
 
-    /// Releases the objects of the attempt and starts the attempt again soon, with `left` as its
-    /// time limit.
+    /// Releases the objects of the attempt, and repeats the attempt after a short delay. `left` is
+    /// the time limit of the repetition.
     fn again(&mut self, left: Millis, now: Time) {
         self.peer.version.lost(EndedBy::Us, now);
         self.peer.pause(now);

@@ -37,7 +37,7 @@ pub struct Report {
 pub struct Outage {
     attempts: u32,
     begin: Time,
-    /// Time at which the pause ends. `pause` is the length of the pause.
+    /// Time at which the pause between two log messages ends. `pause` is the length of this pause.
     next: Time,
     pause: Millis,
     /// The failure reasons that were reported in this pause, one bit for each reason.

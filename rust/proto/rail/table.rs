@@ -90,7 +90,7 @@ impl Locals {
         list: [const { None }; MAX_LOCALS],
     };
 
-    /// Parses the text. The error names the first entry that is wrong.
+    /// Parses the text of this table. An error names the first wrong entry.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut locals = Self::OFF;
         let mut entries = entries(text);
@@ -171,7 +171,7 @@ impl Servers {
         members: [None; MAX_SERVERS],
     };
 
-    /// Parses the text. The error names the first group or address that is wrong.
+    /// Parses the text of this table. An error names the first wrong group or address.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut servers = Self::NONE;
         let mut group = 0u8;
@@ -214,7 +214,7 @@ impl Servers {
     }
 }
 
-/// Returns the entries of a text.
+/// Returns the nonempty parts of the text between commas and white space.
 fn entries(text: &str) -> impl Iterator<Item = &str> {
     let is_between = |byte: u8| byte == b',' || byte.is_ascii_whitespace();
     parts(text, is_between).filter(|entry| !entry.is_empty())
@@ -265,7 +265,7 @@ fn number(text: &str) -> Option<u32> {
     })
 }
 
-/// Returns the address if it can be the address of one host, and needs no scope to name its link.
+/// Returns the address if it can be the address of one host and is not a link-local IPv6 address.
 fn host(addr: IpAddr) -> Result<IpAddr, Why> {
     let (is_link_local, is_mapped) = match addr {
         IpAddr::V4(addr) => (false, addr.is_broadcast()),

@@ -73,7 +73,7 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Returns the maximum length of a message to the client in this version, in bytes.
+    /// Returns the maximum length of a message to the client in this protocol version, in bytes.
     #[inline]
     pub const fn longest_message(&self, version: Version) -> u32 {
         match version {
@@ -182,7 +182,8 @@ impl<'a> Call<'a, Admitted> {
     }
 }
 
-// This function and the next ones are inlined, so that the Call need not be in memory.
+// This function and the next functions are inlined, so that the compiler can keep the fields of the
+// Call in registers.
 #[inline(always)]
 fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     check_complexity(&call.lists)?;
@@ -245,8 +246,8 @@ fn write_segments(list: &WriteList<'_>) -> usize {
     list.bytes.len().saturating_sub(chunks) / SEGMENT_LEN
 }
 
-/// Checks that each Read chunk belongs inside the message, and returns the length of the unreduced
-/// message.
+/// Checks that each Read chunk has a Position inside the message. Also returns the length of the
+/// unreduced message.
 ///
 /// A Position is an offset in the unreduced message. To get the offset in the reduced message at
 /// which a chunk is inserted, the lengths of the chunks before it, with their pads, are subtracted
@@ -294,7 +295,8 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u
 pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
     let reply = lists.reply.as_ref();
     let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
-    // One word each for the empty Read list and the end of the Write list.
+    // The first `ABSENT_LEN` is the length of the empty Read list. The second is the length of the
+    // end of the Write list.
     version
         .fixed_len()
         .saturating_add(ABSENT_LEN)

@@ -80,7 +80,7 @@ pub enum Dropped {
     OptionReply,
 }
 
-/// A Reply to a backchannel Call: one that the server sent to the client.
+/// The client's Reply to a backchannel Call of this server.
 #[derive(Clone, Copy, Debug)]
 pub struct ReverseReply<'a> {
     /// The xid of the backchannel Call that this Reply answers.
@@ -92,7 +92,7 @@ pub struct ReverseReply<'a> {
 }
 
 /// Classifies a message from a client. `spoken` says which versions this connection accepts.
-// This function and those that make a Call are inlined, so that the Call is not moved.
+// This function and the functions that make a Call are inlined, so that the Call is not copied.
 #[inline]
 pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
     let mut input = Reader::new(message);

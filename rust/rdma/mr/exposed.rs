@@ -193,11 +193,12 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Returns whether the region may be registered on the queue pair of the domain `pd`. Each
-    /// mapping may be registered only once: a second registration of the same key would still be
+    /// Returns whether the region may be registered on the queue pair of the domain `pd`.
+    ///
+    /// A mapping may be registered only once: a second registration of the same key would still be
     /// valid after the proof that the first registration has ended. `pd` must be the region's own
-    /// domain: the queue pair of another domain may still work when the queue pair of the region's
-    /// domain is drained.
+    /// domain: the queue pair of another domain may still work after the queue pair of the region's
+    /// domain was drained.
     #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
@@ -280,8 +281,9 @@ impl<L: Lender> ExposedMr<L> {
         copy
     }
 
-    /// Records that an RDMA Read is posted behind the registration, and invalidates the region when
-    /// its data have arrived. `seq` is the number of this invalidation on the send queue.
+    /// Records that an RDMA Read is posted after the registration. The Read invalidates the region
+    /// as soon as all data of the Read have arrived. `seq` is the number of this invalidation on
+    /// the send queue.
     #[cfg(xprtrdma_server)]
     pub(crate) fn invalidated_by_read(&mut self, seq: u64) {
         self.invalidate_seq = seq;

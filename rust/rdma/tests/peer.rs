@@ -143,8 +143,8 @@ impl Peer {
             last: message.last.into(),
             late: message.late.into(),
         };
-        // SAFETY: The tests keep the queue pair while they use its peer. The message has this
-        // length.
+        // SAFETY: The tests keep the queue pair while they use its peer. `data` points to `len`
+        // bytes.
         to_result(unsafe { bindings::fake_receive(self.0, &raw) })
     }
 

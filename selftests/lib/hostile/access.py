@@ -180,7 +180,7 @@ def read_under_way(exchange):
     try:
         number = client.begin_read(segment.handle, segment.offset, segment.length)
         message, _ = exchange.answer()
-        # After this time the client has begun to send the data.
+        # During this pause the client begins to send the data.
         time.sleep(SLOW_SECONDS / 4)
         exchange.send(message, invalidate=segment.handle)
         time.sleep(SLOW_SECONDS)
@@ -192,8 +192,8 @@ def read_under_way(exchange):
 
 
 def following(xid):
-    """Returns the xid of the next call, for a client that counts its xids in the byte order of a
-    little-endian host."""
+    """Returns the xid of the next call of a client that increments its xids as little-endian
+    numbers."""
     return int.from_bytes(((int.from_bytes(xid.to_bytes(4, "little")) + 1) % (1 << 32))
                           .to_bytes(4, "little"))
 

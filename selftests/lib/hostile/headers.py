@@ -92,8 +92,8 @@ def one_credit(exchange):
 
 
 def guess(exchange):
-    """Answers some calls before the client sends these calls. They wait in the client, because the
-    client has only one credit and another call is in flight."""
+    """Answers some calls before the client sends these calls. The calls wait in the client, because
+    the client has only one credit and another call is in flight."""
     message, _ = exchange.answer()
     if exchange.turn == 9:
         for xid in (message.xid + n for n in range(-6, 7) if n):

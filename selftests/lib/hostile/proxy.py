@@ -43,10 +43,10 @@ MAGIC = b"\xf6\xab\x0e\x18"
 # directions.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
 # The first constant is the maximum size in bytes of a message if the private data announce no size.
-# The second constant contains the minimum of this maximum size for each version.
+# The second constant contains, for each version, the size that every receiver must accept.
 INLINE, INLINE_FLOOR = 1024, {1: 1024, 2: 4096}
-# Numbers of the procedures. The first constant contains the procedures with an RPC message, the
-# second is the procedure of errors, the third that of options.
+# Numbers of RPC-over-RDMA procedures. The first constant contains the procedures that carry an RPC
+# message, the second is the procedure of errors, the third is the procedure of options.
 MESSAGES, ERROR, OPTIONAL = (0, 1), 4, 5
 SHOWN = 160  # number of bytes of a message that the log shows
 
@@ -196,8 +196,9 @@ class Client(Connection):
         theirs, ours = private(announced), private(own)
         takes, sends = announced_size(theirs, 3), announced_size(ours, 2)
         self.inline = {wire: max(takes, floor) for wire, floor in INLINE_FLOOR.items()}
-        # In version two the client may accept longer messages than this responder has announced to
-        # send. The responder then keeps to the length that it has announced.
+        # In version two the client may accept longer messages than this responder has announced as
+        # its maximum. The responder then sends no message that is longer than the announced
+        # maximum.
         self.inline[2] = min(self.inline[2], max(sends, INLINE_FLOOR[2]))
         # The version of the client's last call, and whether an answer has already granted credits
         # to the client.
@@ -367,7 +368,7 @@ class Proxy:
                 sources[fd]()
 
     def serve(self, client, work):
-        """Does some work for a client. An error ends only the client's connection."""
+        """Calls `work` for a client. An error ends only this client's connection."""
         if client not in self.clients:
             return
         if client.short_lived:
@@ -421,7 +422,7 @@ class Proxy:
                     self.clients[0])
 
     def request(self, cm_id, announced, plan):
-        """Handles a connection request as its plan says."""
+        """Handles a connection request in the way that the dictionary `plan` describes."""
         try:
             if plan.get("reject"):
                 raise ConnectionError("as planned")
@@ -440,8 +441,8 @@ class Proxy:
         self.note(f"accepted {plan}")
 
     def misbehave(self, stage, exchange):
-        """Applies the misbehaviour of the current row to a call if the row is for that call.
-        Returns whether it was applied."""
+        """Applies the misbehaviour of the current table row to a call if the row is for that call.
+        Returns whether the misbehaviour was applied."""
         if not self.left or self.row.stage != stage or not self.row.matches(exchange):
             return False
         exchange.turn = self.row.times - self.left
@@ -468,7 +469,8 @@ class Proxy:
             print(json.dumps(answer), flush=True)
 
     def do_arm(self, name):
-        """Misbehaves from now on as this row says, for the number of calls that the row says."""
+        """Selects the table row with this name. From now on, the responder applies the row's
+        misbehaviour to as many calls as the row says."""
         self.row, self.log = tables.find(name), []
         self.left = self.row.times
 
@@ -478,7 +480,8 @@ class Proxy:
         self.speaks, self.log = (low, high, wire), []
 
     def do_log(self):
-        """Returns the number of calls to which the row must still be applied, and the log."""
+        """Returns the number of further calls to which the current table row applies, and the
+        log."""
         return [self.left, self.log]
 
     def do_plan(self, plans):
@@ -526,13 +529,13 @@ class Proxy:
         self.drop(self.clients[-1])
 
     def do_release(self):
-        """Answers the last kept call, and does not keep it any longer."""
+        """Answers the last kept call, and removes it from the kept calls."""
         exchange = self.kept.pop()
         self.serve(exchange.client, exchange.honest)
 
     def do_probe(self):
-        """Accesses the memory of the last call to which the row was applied. Returns the status of
-        the access."""
+        """Accesses the memory of the last call to which a table row was applied. Returns the status
+        of the access."""
         segment = next((s for s in self.exchange.call.segments() if s.length), None)
         if segment is None:
             return ""

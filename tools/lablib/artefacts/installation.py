@@ -84,8 +84,8 @@ class Installation:
     """A copy of the installation, in which commands run."""
 
     def __init__(self, tree, debs, log):
-        """Makes the copy. `tree` is its directory; `debs` contains the packages that can be
-        installed."""
+        """Copies the installation to the directory `tree`. The directory `debs` contains the
+        packages that can be installed in the copy."""
         self.tree, self.debs, self.log = tree, debs, log
         proc.run_logged("copying the installation", ["cp", "-a", plain(), self.tree], self.log,
                         SECONDS)
@@ -123,7 +123,8 @@ class Installation:
         return found
 
     def image(self, base, target):
-        """Writes a disk with the whole copy into a directory, and the kernels beside the disk."""
+        """Writes a disk image of the copy, and the kernels with their initramfs images, to the
+        directory `target`."""
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         with open(target / "disk", "wb") as disk:
@@ -136,7 +137,7 @@ class Installation:
                 shutil.copyfile(file, target / file.name)
 
     def boot_files(self, target, release):
-        """Writes the files that a firmware and its boot loaders read into a directory."""
+        """Copies the files that a firmware and its boot loaders need to the directory `target`."""
         found = LOADERS | {f"boot/{name}-{release}": f"{name}-{release}"
                            for name in ("vmlinuz", "initrd.img")}
         for source, name in found.items():

@@ -33,7 +33,7 @@ def key(*inputs):
 @contextlib.contextmanager
 def locked(path):
     """Holds an exclusive lock on the file `path`.lock during the `with` block. Prints a message if
-    another lab holds the lock."""
+    another tools/lab process holds the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{path}.lock", "w") as handle:
         try:
@@ -47,8 +47,8 @@ def locked(path):
 def entry(kind, name, make):
     """Returns the directory `kind`/`name`. If it is missing, `make(temporary)` creates it.
 
-    The directory gets its final name only when it is complete. Only one lab creates it at a time.
-    If a lab was killed, the next lab removes the incomplete directory.
+    The directory gets its final name only when it is complete. Only one tools/lab process creates
+    it at a time. If that process is killed, the next such process removes the incomplete directory.
     """
     final = directory() / kind / name
     if final.is_dir():

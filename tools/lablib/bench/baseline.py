@@ -41,8 +41,9 @@ SHARED_POSTS = 1.01
 # in-tree client.
 SHARED = TOLERANCE | {"transport": (0.035, 5), "code": (0.25, 5)}
 # Limits for an RPC, which do not depend on recorded counts. The limits on work requests and
-# completions are numbers. The limits on the columns service, transport and kernel are parts of the
-# in-tree client's numbers. All limits are for runs without fences, see SHARED_POSTS.
+# completions are absolute numbers. The limits on the columns service, transport and kernel are
+# fractions of the in-tree client's numbers. All limits are for runs without fences (see
+# SHARED_POSTS).
 GOALS = {
     "GETATTR": ((2, 1.04), (1, 1, 0.97)),
     "READ 4 KiB": ((2, 1.04), (0.6, 0.85, 0.97)), "WRITE 4 KiB": ((2, 1.04), (0.67, 0.9, 0.97)),
@@ -52,8 +53,8 @@ GOALS = {
      for what in ("READ", "WRITE") for depth in (16, 64)}
 LIMITED, BESIDE = ("work_requests", "completions"), ("service", "transport", "kernel")
 
-# Counts with several processors, which have a separate table. How often a processor becomes idle
-# depends on the host.
+# Counts of machines with several processors, which are recorded in a separate table. How often a
+# processor becomes idle depends on the host.
 PROCESSORS = "processors"
 HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
@@ -78,8 +79,8 @@ SERVED = {
 # of the machine. Each piece costs about 30 instructions: one module needed 28 000 and 35 000 for a
 # READ.
 PIECES = SERVED | {"transport": (0.35, 10), "service": (0.35, 20)}
-# Limits for the instructions of the whole kernel with our server, as a part of those with the
-# in-tree server in the same run. Small operations vary by 5 %.
+# Limit for the instructions of the whole kernel with our server, as a fraction of the instructions
+# with the in-tree server in the same run. The counts of small operations vary by 5 %.
 SERVED_PART = 0.97
 
 
@@ -131,7 +132,7 @@ def beyond(load, name, part, ours, intree):
 
 
 def missed_by_many(ours, intree):
-    """Yields lines about loads of many threads that exceed their limits."""
+    """Yields a line for each load of many threads that exceeds its limit."""
     for load in filter(MANY.search, ours):
         yield from beyond(load, "kernel", MANY_PART, ours, intree)
 
@@ -160,8 +161,8 @@ def measure(spec, rounds):
 
 
 def check(spec, rounds, measured, write):
-    """Compares the counts with the recorded counts, or records them. If `measured` is given, takes
-    them from this file of `make bench`."""
+    """Compares the counts with the recorded counts, or records them. If `measured` is given, reads
+    the counts from this file, which `make bench` has written."""
     if measured:
         found = json.loads(pathlib.Path(measured).read_text())
         counts, release = found["counts"], found["kernel"]
@@ -176,8 +177,8 @@ def check(spec, rounds, measured, write):
 
 
 def check_processors(spec, rounds, measured, write):
-    """Compares or records counts of machines with several processors. If `measured` is given, takes
-    them from this file of `tools/lab count --processors`."""
+    """Compares or records counts of machines with several processors. If `measured` is given, reads
+    the counts from this file, which `tools/lab count --processors` has written."""
     if measured:
         counts = json.loads(pathlib.Path(measured).read_text())[PROCESSORS]
     else:
@@ -211,8 +212,8 @@ def missed_by_server(ours, intree):
 
 
 def check_server(spec, rounds, measured, write):
-    """Compares the counts of the server with the recorded counts. If `measured` is given, takes
-    them from this file of `tools/lab count --server --json`."""
+    """Compares the counts of the server with the recorded counts. If `measured` is given, reads the
+    counts from this file, which `tools/lab count --server --json` has written."""
     if write:
         raise LabError("the server's counts are recorded by tools/lab count --server --write")
     if measured:
@@ -228,9 +229,8 @@ def check_server(spec, rounds, measured, write):
 
 
 def comparable(found, release):
-    """Returns the recorded counts. Raises an error if they were recorded with another kernel than
-    the measured kernel.
-    """
+    """Returns the recorded counts. Raises an error if the counts were recorded with another kernel
+    release than `release`."""
     before, with_kernel = found
     if with_kernel != release:
         raise LabError(f"recorded with kernel {with_kernel}, measured with {release}: "

@@ -26,9 +26,11 @@ GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "tra
           "rdma_cm": "ib_core", "ib_cm": "ib_core", "ib_uverbs": "ib_core", "rdma_rxe": "rxe"}
 # The columns of the tables. "kernel" counts all instructions except idle time, waiting for spin
 # locks, and timer interrupts. "service" counts the transport and the code that it calls, without
-# rxe. "copies" is the part of "service" that copies or fills memory. The next columns are the parts
-# of the kernel by address, and numbers of calls. The last columns count atomic instructions and
-# fences in "service" and in the transport, and atomic instructions in the kernel without rxe.
+# rxe. "copies" is the part of "service" that copies or fills memory. The columns from "transport"
+# to "rest" are the parts of "kernel" by the address of the code. "timer" and "spinning" count timer
+# interrupts and waiting for spin locks. The columns from "switches" to "allocations" are numbers of
+# calls. The last columns count atomic instructions and fences in "service" and in the transport,
+# and atomic instructions in the kernel without rxe.
 COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
            "timer", "spinning", "switches", "wakeups", "works", "allocations", "atomics", "fences",
            "own-atomics", "own-fences", "all-atomics")
@@ -55,7 +57,8 @@ class Symbols:
         for line in path.read_text().splitlines():
             address, kind, rest = line.split(" ", 2)
             name, _, module = rest.partition("\t")
-            # Data and section markers are not the beginning of a function.
+            # Only symbols of code begin a function, except those with the prefixes `__pfx_` and
+            # `__cfi_`.
             if kind in "tTwW" and not name.startswith(("__pfx_", "__cfi_")):
                 self.entries.append((int(address, 16), name, module.strip("[]")))
         self.entries.sort(key=lambda entry: entry[0])
@@ -149,7 +152,7 @@ class Counts:
 
     def served(self):
         """Returns the columns of a server. `pages` counts the pages that the transport allocates,
-        and the pages that replace pages that a thread has given away."""
+        and the pages with which a thread of the server replaces pages that it has given away."""
         row = self.row()
         return {name: row[name] for name in ("transport", "service", "kernel", "switches")} | {
             "passes": sum(times for (name, _), times in self.calls.items() if name == "svc_recv"),
@@ -199,7 +202,7 @@ def readable(root, names):
 
 
 def table(rows, columns=COLUMNS):
-    """Returns the clients side by side, one line for each operation and client."""
+    """Returns the counts of all clients as text, one line for each operation and client."""
     clients = list(rows)
     width = 13
     lines = ["per RPC".ljust(36) + "".join(column.rjust(width) for column in columns)]
@@ -213,14 +216,14 @@ def table(rows, columns=COLUMNS):
 
 
 def top(root, counts, kinds, number, of="functions"):
-    """Returns the functions with most instructions: [name, module, instructions]."""
+    """Returns the functions with the most instructions: [name, module, instructions]."""
     chosen = counts.profile(kinds, of).most_common(number)
     names = readable(root, {name for (name, _), _ in chosen})
     return [[names[name][:NAME], module, count] for (name, module), count in chosen]
 
 
 def listing(functions, total):
-    """Returns the functions with most instructions as text, one in a line."""
+    """Returns the functions with the most instructions as text, one function per line."""
     return "\n".join(f"{count:12,.1f} {100 * count / total:5.1f} %  "
                      f"{name}{f' [{module}]' if module else ''}"
                      for name, module, count in functions)

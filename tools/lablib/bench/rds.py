@@ -7,7 +7,7 @@ from . import figures, instructions, report
 
 TRANSPORTS = ("ours", "intree")
 RECORD = "rds-counts"
-# The counts of the device are in the first columns, those of the plugin in the others.
+# The RDMA device counts the first columns. The emulator's plugin counts the other columns.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
 EXECUTED = ("transport", "service", "copies", "own-atomics", "switches", "wakeups", "kernel")
 COLUMNS = (*PROVIDER, *EXECUTED)
@@ -31,7 +31,7 @@ def measure(spec, rounds):
 
 
 def table(rows):
-    """Returns both transports as text, one line for each operation and transport."""
+    """Returns the counts of both transports as text, one line for each operation and transport."""
     lines = ["each".ljust(36) + "".join(column.rjust(14) for column in COLUMNS)]
     for operation in rows["ours"]:
         lines.extend(report.each_way(rows, operation, COLUMNS))
@@ -39,7 +39,7 @@ def table(rows):
 
 
 def record(rows, release):
-    """Writes the table of both transports to the records."""
+    """Records the counts of both transports."""
     records.write(RECORD, ("release", "module", "load", *COLUMNS), [
         (release, transport, load, *(figures.number(row[key]) for key in COLUMNS))
         for transport in TRANSPORTS for load, row in rows[transport].items()])

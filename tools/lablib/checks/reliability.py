@@ -13,8 +13,8 @@ from ..base import records
 RUNS, ROWS, FAILURES, FAULTS = ("torture-runs", "torture-rows", "torture-failures",
                                 "torture-faults")
 MIB = 1 << 20
-# Pattern of the console's path in a kernel report of `judge`. The path is useless on another
-# machine, so it is not recorded.
+# Pattern of the path of the console file in a kernel report that `judge` returns. The path is
+# useless on another machine, so it is not recorded.
 CONSOLE = re.compile(r" \(all in [^)]*\)")
 VERSIONS = ("3", "4.2")
 
@@ -33,7 +33,7 @@ def name_of(run, taken):
 
 
 def save(runs):
-    """Writes the record."""
+    """Replaces the record by the record of these runs."""
     named, faults = {}, {}
     for run in runs:
         named[name_of(run, named)] = run

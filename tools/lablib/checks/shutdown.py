@@ -54,8 +54,8 @@ def run(spec, client="ours", debug=False, rounds=1, write=False, upstream=False)
 
 
 def row(restarts, version):
-    """Returns the results of the restarts for the page, in the form of a row of selftests/torture.
-    """
+    """Returns the results of the restarts with one NFS version, in the format of a result row of
+    selftests/torture."""
     good = [one for one in restarts if not one.problem]
     bad = [one.problem for one in restarts if one.problem]
     return {"recovery": [round(one.seconds, 2) for one in good],
@@ -81,7 +81,7 @@ def restart(session, way):
         said.extend(data)
         if b"going down" in said and not began:
             # The last output of a machine may be lost. So the machine prints "going down", and
-            # restarts only after this answer has arrived.
+            # restarts only after it has received this answer.
             began.append(time.monotonic())
             commands[0].write(b"\n")
 
@@ -114,7 +114,7 @@ def restart(session, way):
 
 
 def compared(session, said):
-    """Returns how many bytes of each version's file the server compared."""
+    """Returns for each NFS version how many bytes of its file the server compared."""
     last = {version.decode(): generation.decode()
             for version, generation in ACKNOWLEDGED.findall(said)}
     if set(last) != set(VERSIONS):

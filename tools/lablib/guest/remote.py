@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs commands in the other machine, for programs inside a machine.
+"""Runs commands in another virtual machine. Programs inside a virtual machine use this module.
 
-Python tests import this module, so that a command needs no process:
+A Python test imports this module, so it needs no process to run a command:
 
     sys.path.insert(0, "/repo/tools")
     status, output = Remote("server").call(["sha256sum", "/srv/mem/file"])

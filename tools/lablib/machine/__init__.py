@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Machines: one (qemu), both (pair), a run of both (session), and their control line (channel,
-wire)."""
+"""Virtual machines: a single machine (qemu), a client and a server (pair), one run of both
+(session), and the control line to a machine (channel, wire)."""

@@ -10,15 +10,16 @@ import time
 from ..artefacts import native
 from ..base import arch
 
-# When a kernel boots, it compares the counter with a timer of the board. On a busy host the
-# emulator may pause during the comparison. The machine's clock is then many times too fast or too
-# slow until the machine is switched off.
+# When a kernel boots, it measures the frequency of the processor's time stamp counter with a timer
+# of the board. On a busy host the emulator may pause during the measurement. The emulated machine's
+# clock is then many times too fast or too slow until the machine is switched off.
 SECONDS = 0.05
 TRIES = 20
 
 
 def read(counter):
-    """Returns the counter and the time in nanoseconds, read as closely together as possible."""
+    """Returns the value of the counter and the time in nanoseconds. Reads both as closely together
+    as possible."""
     found = []
     for _ in range(TRIES):
         before = time.perf_counter_ns()
@@ -30,7 +31,7 @@ def read(counter):
 
 @functools.cache
 def kilohertz(root):
-    """Returns the frequency of this machine's counter in kHz."""
+    """Returns the frequency of this machine's time stamp counter in kHz."""
     counter = ctypes.CDLL(str(native.build(root, "tsc", arch.of_host()))).tsc_read
     counter.restype = ctypes.c_ulonglong
     ticks, began = read(counter)

@@ -13,7 +13,8 @@ from lib.env import ENV
 
 
 def names(transport, serving="intree", over_rails=False):
-    """Returns the faults of runs in this version of RPC-over-RDMA with a server."""
+    """Returns the names of the faults that belong to a run with this version of RPC-over-RDMA and
+    this kind of server."""
     world = types.SimpleNamespace(transport=transport, over_rails=over_rails)
     with unittest.mock.patch.object(ENV, "serving", serving):
         return {fault.name for fault in matrix.FAULTS if fault.belongs(world)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The tables of the pages contain the data of the records."""
+"""Tests that the tables in the documentation contain the recorded data."""
 
 import csv
 import pathlib
@@ -20,13 +20,13 @@ USED = re.compile(r"^ *\.\. results:: (\S+)$", re.MULTILINE)
 
 
 def rows_of(module, name):
-    """Returns the cells of a table as docutils reads them, its heading first."""
+    """Returns the rows of a table as docutils reads them. The first row is the heading."""
     return list(csv.reader((line.strip() for line in module.lines(name)[3:]),
                            skipinitialspace=True, strict=True))
 
 
 class AsTheyAre(unittest.TestCase):
-    """Tests of the tables of the records in the tree."""
+    """Tests of the tables that are made from the records in the source tree."""
 
     def test_each_table_is_on_one_page(self):
         used = [name for page in PAGES.glob("*.rst") for name in USED.findall(page.read_text())]
@@ -118,7 +118,7 @@ class AsTheyAre(unittest.TestCase):
 
 
 class Made(unittest.TestCase):
-    """Tests of the tables of records that a test writes."""
+    """Tests of tables that are made from the test's own records."""
 
     def setUp(self):
         top = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

@@ -362,7 +362,8 @@ class Command(unittest.TestCase):
                 (0, self.status_of()),
                 # A connection that has ended is only a note, so the exit status is 0.
                 (0, self.status_of(more="disconnect: epoch 1, idle, after 90 ms\n")),
-                # A dead rail is a warning. A mount without a connection is an error.
+                # A dead rail (a local address with an address of the server) is a warning. A mount
+                # without a connection is an error.
                 (1, self.status_of(more="rail: a (rxe0/1) to b: dead for 1.0 s, 0 connections\n")),
                 (2, self.status_of(**down)),
                 # It is an error if a mount that was named on the command line does not exist.
@@ -392,7 +393,7 @@ class Command(unittest.TestCase):
 
 
 class Prometheus(unittest.TestCase):
-    """The output of --prometheus keeps the rules of the text format, and of `promtool check`."""
+    """The output of --prometheus follows the rules of the text format and of `promtool check`."""
 
     HELP = re.compile(r"# HELP ([a-z][a-z0-9_]*) (\S.*\.)")
     TYPE = re.compile(r"# TYPE ([a-z][a-z0-9_]*) (gauge|counter)")
@@ -400,8 +401,8 @@ class Prometheus(unittest.TestCase):
     SAMPLE = re.compile(rf"([a-z][a-z0-9_]*)(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\d+)")
 
     def samples(self, text):
-        """Returns the values of a text of metrics, by (name, labels), and checks that the text
-        keeps the rules."""
+        """Returns the values in a text of metrics, by (name, labels). Checks that the text follows
+        the rules of the format."""
         self.assertTrue(text.endswith("\n"))
         found, families, name = {}, set(), ""
         lines = iter(text[:-1].split("\n"))

@@ -51,7 +51,7 @@ pub fn failed(opcode: Opcode, status: u32) -> FailedWork {
     }
 }
 
-/// A byte vector, and its description.
+/// A test vector: the bytes of a message, and their description.
 pub struct Vector {
     pub id: String,
     pub bytes: Vec<u8>,
@@ -80,7 +80,7 @@ fn vector(value: &Value) -> Vector {
     }
 }
 
-/// Returns the vector with this name.
+/// Returns the test vector with this name.
 pub fn named(id: &str) -> Vector {
     vectors().into_iter().find(|v| v.id == id).unwrap()
 }
@@ -105,7 +105,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Builds an `RDMA_MSG` Reply without chunks and with 24 bytes of RPC.
+    /// Builds an `RDMA_MSG` Reply without chunks, with an RPC message of 24 bytes.
     pub fn reply(version: Version) -> Self {
         Self {
             xid: XID,
@@ -127,7 +127,7 @@ impl Message {
         }
     }
 
-    /// Builds a reverse Call without chunks and with 40 bytes of RPC.
+    /// Builds a reverse Call without chunks, with an RPC message of 40 bytes.
     pub fn reverse_call(version: Version) -> Self {
         Self {
             direction: (version == Version::V2).then_some(CALL),

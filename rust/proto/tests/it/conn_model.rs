@@ -103,7 +103,8 @@ fn random_events_never_break_a_promise() {
 
 #[test]
 fn every_attempt_ends_in_time_whatever_the_peer_does() {
-    // This driver is correct. Its peer answers or refuses each step, or stays silent.
+    // The simulated driver follows the rules for drivers. The peer answers or refuses each step, or
+    // stays silent.
     let answers = prop::collection::vec((0..3u8, 0..4_000u64), 0..12);
     let outcome = runner(2000).run(
         &(policy(), answers, 0..40_000u64),

@@ -161,7 +161,8 @@ fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     }
 }
 
-// A server that answers one call on each connection and then closes it does not get rapid attempts.
+// A server that answers one call on each connection and then closes the connection does not get
+// rapid attempts.
 #[test]
 fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     let mut rig = endless();
@@ -353,7 +354,8 @@ fn only_the_first_large_send_counts_and_the_verdict_expires() {
         assert_eq!(rig.connect(), None);
         lose(&mut rig);
     }
-    // A later large Send does not restart the time that began with the first large Send.
+    // The time between a large Send and a loss is measured from the first large Send of the
+    // connection, not from a later one.
     for _ in 0..2 {
         assert_eq!(rig.connect(), None);
         rig.event(Event::LargeSend(rig.epoch()));
@@ -415,8 +417,8 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     other.connect();
     other.event(Event::Backchannel { bound: true });
     assert_eq!(other.event(Event::Close(Cause::Closed)).len(), 1);
-    // When the backchannel is unbound, the connection is closed at once, because the time for which
-    // it was idle before counts.
+    // The time for which the connection was idle while the backchannel was bound counts as idle
+    // time. So the connection is closed as soon as the backchannel is unbound.
     rig.event(Event::Backchannel { bound: false });
     assert_eq!(rig.look(rig.now, start, false).len(), 1);
     assert_eq!(rig.conn.phase(), Phase::Closing);
@@ -660,7 +662,7 @@ fn a_default_activity_proves_nothing() {
     assert_eq!(rig.event(Event::Tick(Activity::default())).len(), 1);
 }
 
-// Property of the connection's life: other events never displace the request to disconnect.
+// Other events never remove the request to disconnect from the queue of actions.
 #[test]
 fn a_driver_that_takes_no_actions_loses_none() {
     let mut rig = Rig::new(Config::default());
@@ -713,7 +715,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
         newest(&rig).map(|lost| (lost.cm, lost.seen)),
         Some((None, Seen::default()))
     );
-    // The first event of the connection manager that ends a connection counts.
+    // Only the first event of the connection manager that ends a connection is recorded.
     for event in [
         CmEvent::RouteResolved,
         CmEvent::Disconnected,

@@ -51,7 +51,7 @@ fn parts(count: usize) -> Vec<Segment> {
     vec![part(64); count]
 }
 
-/// Returns the fault of an inline WRITE of 100 bytes with these Read segments.
+/// Returns the fault in an inline WRITE of 100 bytes with these Read segments, if any.
 fn of_reads(reads: &[Entry]) -> Option<Fault> {
     fault(&message(reads, &[], None).bytes(), &TERMS)
 }
@@ -455,7 +455,7 @@ fn nothing_of_a_protected_call_may_be_in_a_chunk() {
         let fetched = admitted(&long).fetched(&header).err().map(|r| r.fault);
         assert_eq!(fetched, wrong);
     }
-    // A credential that is too short to contain the service counts as protected.
+    // A credential that is too short to contain the RPCSEC_GSS service counts as protected.
     let header = rpc_call(3, 7, &[6, 12, 1, 0, 7], 100);
     let call = message(&[(80, part(64))], &[], None).payload(header);
     assert_eq!(fault(&call.bytes(), &TERMS), Some(Fault::Protected));

@@ -41,7 +41,7 @@ fn at(seconds: u64) -> Time {
     Time::from_millis(1000 * seconds)
 }
 
-/// Returns the decision about the Call at this time.
+/// Returns the fault for which the Call with this xid is refused at the time `now`, if any.
 fn found(breakers: &Breakers, xid: u32, now: Time) -> Option<Fault> {
     verdict(xid, |call| breakers.check(call, now))
 }
@@ -103,8 +103,8 @@ fn the_calls_seen_last_are_remembered() {
         (0..many + 1).filter(refused).collect::<Vec<u32>>()
     };
     assert_eq!(refused(&breakers), (0..many).collect::<Vec<u32>>());
-    // The first Call fails again. So the failure of the second Call is now the oldest, and this
-    // Call is forgotten when another Call fails.
+    // The first Call fails again, so the failure of the second Call becomes the oldest failure. So
+    // the responder forgets the second Call when another Call fails.
     breakers.broke(Xid(0), at(50));
     breakers.broke(Xid(many), at(60));
     breakers.broke(Xid(many), at(60));
@@ -117,7 +117,7 @@ fn client(number: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, number).into()
 }
 
-/// Returns the decision about a Call of this client.
+/// Returns the fault for which a Call of this client is refused at the time `now`, if any.
 fn of(clients: &[Option<OfClient>], number: u8, xid: u32, now: Time) -> Option<Fault> {
     verdict(xid, |call| {
         breakers::check(clients, client(number), call, now)

@@ -14,8 +14,7 @@ fn unacknowledged() -> Result<Pair> {
     Ok(pair)
 }
 
-/// Exposes a region behind a message that is not acknowledged. The device has started all work
-/// requests.
+/// Exposes a region while the peer does not acknowledge an earlier message.
 fn exposes(pair: &Pair, mut region: ExposedMr<Lent>, later: bool) -> Test<Window> {
     let window = region.window();
     let before = pair.peer().sends();
@@ -48,8 +47,9 @@ fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
     Ok(())
 }
 
-/// Takes a region back while its registration is in the queue, and maps it again. The device
-/// executes the registration again before (`before`) or after the region is mapped again.
+/// Takes a region back while its registration is still queued, and maps the region again. The
+/// device repeats the old registration before the region is mapped again if `before` is true, and
+/// otherwise afterwards.
 fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
     let pair = unacknowledged()?;
     let peer = pair.peer();
@@ -110,8 +110,8 @@ mod suite {
         Ok(())
     }
 
-    // If the region got other rights, an old key that becomes valid again would have these rights
-    // to the memory of the next call.
+    // If the region were mapped with other rights, an old key that becomes valid again would give
+    // these rights to the memory of the next call.
     #[test]
     fn a_region_keeps_its_rights_while_it_may_be_queued() -> Test {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
@@ -148,7 +148,8 @@ mod suite {
             peer.complete(9, SUCCESS);
             wait_until(|| mr.is_retired())?;
             ensure!(mr.allows(other));
-            // A registration is also retired when the queue is drained.
+            // The drain of the queue also retires the registration: the device will not execute it
+            // again.
             let mut region = mr.map(lent, 0, other).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.complete(9, SUCCESS);
@@ -188,7 +189,7 @@ mod suite {
         ensure!(pair.owner.failure().repeated);
         ensure!(pair.pd.fences() && other.pd.fences());
         pair.ends_exposed()?;
-        // A queue pair that exists already uses the fence after its next completion.
+        // An older queue pair uses the fence only after its next completion.
         let peer = other.peer();
         for _ in 0..CONFIG.signal_every {
             other.send(10, 1)?;

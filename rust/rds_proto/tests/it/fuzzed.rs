@@ -174,7 +174,7 @@ fn hello(bytes: &[u8]) {
     }
 }
 
-/// Runs the target on these bytes.
+/// Runs the fuzz target `rds` on these bytes.
 pub fn run(data: &[u8]) {
     hello(data);
     let mut source = Source(data);
