@@ -680,7 +680,7 @@ def until(condition, seconds):
 # Tests. Each of them checks a promise of the interface. With every transport, the socket layer
 # deviates from the promises in three points. Each of these deviations has a number. D11 is the
 # error for memory that is too large. D12 is an operation whose local memory is longer than its
-# remote memory. D13 are unknown flags.
+# remote memory. D13 is a set of unknown flags.
 
 TESTS = []
 CORE = {"D11", "D12", "D13"}
@@ -1042,8 +1042,8 @@ def second_address(t):
 
 @test("basic", slow=True)
 def to_another_address(t):
-    """Both ends are addresses of this machine: a port that is congested very often, and only for a
-    short time, does not stay congested."""
+    """Both ends are addresses of this machine. A port becomes congested very often, each time only
+    for a short time. The port does not stay congested."""
     t.a.close_all()
     t.b.close_all()
     with second_address(t) as other:
@@ -1581,7 +1581,8 @@ def link_cut(t):
 
 @test("RDS-43", fault=True, slow=True)
 def link_cut_in_transfer(t):
-    """If the link goes down during an RDMA operation, the operation is reported as DROPPED once."""
+    """If the link goes down during an RDMA operation, the operation is reported as DROPPED, and
+    only once."""
     t.pair()
     cookie = t.offer(0, 1 << 20, 0)
     t.b.buffer("l", 1 << 20, 1)
@@ -1871,7 +1872,7 @@ def kill_the_server(t):
         t.want("kill -9", t.b.shell("pkill -KILL -f 'rds.py [t]ake'")[0], 0)
         until(lambda: t.b.shell("pgrep -f 'rds.py [t]ake'")[0] != 0, 60)
         t.want("it wrote", t.a.digest("m", 0, 1 << 20) == offered, False)
-        # This pause is long enough for operations that the device is executing to complete.
+        # During this pause the device completes the operations that it is executing.
         time.sleep(5)
         t.a.poke("m", 0, pattern(3, 1 << 20).hex())
         time.sleep(1)

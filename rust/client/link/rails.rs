@@ -257,7 +257,7 @@ impl Link {
         let Some(shared) = server.as_deref().and_then(Server::shared) else {
             return Ok(());
         };
-        // Each entry is copied, because `show` may sleep.
+        // `show` may sleep, so it is called with a copy of each entry and without the lock.
         for index in 0..2 * MAX_RAILS {
             let view = shared.with_rails(|rails| rails.views(now()).nth(index));
             match view {

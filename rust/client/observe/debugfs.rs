@@ -320,7 +320,7 @@ fn show_counters(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     // How often a sender found no free region and waited. A few such waits are normal when the load
     // rises.
     writeln!(f, "no_region: {}", ordinary(Ordinary::NoRegion))?;
-    // How often a sender found the send queue full and waited.
+    // Number of times that a sender found the send queue full and waited.
     writeln!(f, "send_queue_full: {}", ordinary(Ordinary::SendQueueFull))
 }
 

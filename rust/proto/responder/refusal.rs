@@ -46,7 +46,8 @@ pub enum Fault {
     TwoMessages,
     /// The RPC message and the transport header have different xids.
     RpcXid,
-    /// The RPC message is neither a Call nor a Reply, or it is a Reply in a Read chunk.
+    /// The RPC message is neither a Call nor a Reply, or it is a Reply but was sent in a Read
+    /// chunk.
     RpcType,
     /// The Position of a Read chunk is not a multiple of four.
     Position,
@@ -77,7 +78,7 @@ pub enum Fault {
     Breaks,
     /// The direction word is neither CALL nor REPLY, or it is CALL and the RPC message is a Reply.
     Direction,
-    /// The message is an option, and this server supports no options.
+    /// The message is a version 2 option, and this server supports no options.
     Option,
     /// The message is a version 2 option, and the length in its header exceeds the message.
     CutOption,

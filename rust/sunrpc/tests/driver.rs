@@ -68,7 +68,7 @@ pub(super) enum Step {
     Start,
 }
 
-/// What the driver does with a call that it has to send.
+/// The ways in which the driver treats a call that it must send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The reply arrives before `send` returns.

@@ -205,7 +205,8 @@ fn unknown_procedures_are_dropped() {
     }
 }
 
-// covers: V1-084, MAL-035: an RDMA_DONE message is complete with 16 bytes, and answers no call.
+// covers: V1-084, MAL-035: an RDMA_DONE message is complete if it has only 16 bytes. The message
+// answers no call.
 #[test]
 fn done_says_nothing_about_a_call() {
     let mut message = Message::reply(Version::V1);
