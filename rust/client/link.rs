@@ -156,7 +156,8 @@ pub(crate) struct Link {
     peer: SpinLock<Option<PrivateData>>,
     #[pin]
     job: SpinLock<Option<ConnectLock<Rdma>>>,
-    /// Record of the failed attempts since the last connection, which limits how many are logged.
+    /// Record of the failed attempts since the last connection. The record limits the number of log
+    /// lines about such attempts.
     #[pin]
     outage: SpinLock<Outage>,
     #[pin]

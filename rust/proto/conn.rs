@@ -10,11 +10,11 @@
 //! | --- | --- |
 //! | `mailbox` | where the driver delivers events |
 //! | `api` | the state machine as the driver sees it |
-//! | `machine` | what leads from one state to the next |
+//! | `machine` | the transitions between the states |
 //! | `state`, `attempt`, `established` | the states |
 //! | `peer` | what is known of the peer from one connection to the next |
 //! | `backoff`, `inline_fallback`, `history` | parts of the knowledge in `peer` |
-//! | `keepalive`, `unserved` | detection of a dead peer, and of a hung server whose host lives |
+//! | `keepalive`, `unserved` | detection of a dead peer, and of a hung server on a live host |
 //! | `outage` | log messages about failed attempts |
 //! | `event`, `action`, `config` | input, output and settings of the state machine |
 //! | `sizes` | sizes of a connection's queues |
@@ -31,7 +31,7 @@
 //! * After two quick losses, each after the first large Send, the next connections send at most
 //!   1024 bytes in a message (CM-24).
 //! * While a backchannel is bound, an idle connection is not closed (BC-16).
-//! * A silent peer is probed, a dead peer is disconnected, a slow peer keeps its connection.
+//! * A silent peer is probed. A dead peer is disconnected. A slow peer keeps its connection.
 //! * A connection ends if several RPC timers fire and the server sends no message in this time.
 //!   Each such end doubles the number of timers that must fire on the next connection.
 //! * With several rails, silence is noticed sooner and delays stay short. After one rail fails, the
@@ -49,15 +49,14 @@
 //! | was healthy and closed ([`Cause::is_clean`])    | at once                                 |
 //! | had carried a reply and lasted for five seconds | at once, or within a quarter of a       |
 //! |                                                 | second if the peer closed it            |
-//! | had carried a reply, and an act of ours ended   | at once: peer and fabric are well, and  |
-//! | it                                              | each such end needs another act of ours |
+//! | had carried a reply, and an action of this host | at once: peer and fabric work, and each |
+//! | ended it (see below)                            | such end needs another action           |
 //! | had carried a reply                             | after the first delay of the back-off   |
 //! | never carried a reply                           | after the back-off, which keeps growing |
 //!
 //! A peer that ends a young connection has a reason to do so, and a delay of half a second costs
-//! little. For example,
-//! knfsd accepts connections on a device that is being removed, and the removal then waits for them
-//! for ever.
+//! little. For example, knfsd accepts connections on a device that is being removed. The removal
+//! then waits for these connections for ever.
 //!
 //! Three actions of this host end connections: it retransmits a call; it sends a call that leaves
 //! the number of credits unknown; or it revokes memory, because the process that made the call was

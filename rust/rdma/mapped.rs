@@ -191,7 +191,7 @@ impl MappedPages {
 
 /// Maps pages for the device of `pd` in one piece. If the device or its bounce buffers have no
 /// space for such a long piece, maps the pages in shorter pieces. Adds the mappings to `to`, even
-/// if a later one fails. Returns `EIO` if not even one page can be mapped.
+/// if a later mapping fails. Returns `EIO` if not even one page can be mapped.
 ///
 /// # Safety
 ///
@@ -239,8 +239,8 @@ fn shorter(len: usize) -> Result<usize> {
 ///
 /// # Safety
 ///
-/// `pages` contains addresses of valid pages, which exist until the mapping is undone. It is not
-/// empty.
+/// `pages` contains addresses of valid pages, which exist until the mapping is undone. `pages` is
+/// not empty.
 #[inline]
 unsafe fn map_first(pd: &Pd, dir: Direction, pages: &[*mut bindings::page]) -> (u64, usize) {
     let most = (pd.max_entry() as usize / PAGE_SIZE).max(1);
@@ -254,10 +254,10 @@ unsafe fn map_first(pd: &Pd, dir: Direction, pages: &[*mut bindings::page]) -> (
     (addr, count as usize)
 }
 
-/// Maps the first of these pages, as many as are physically contiguous, in pieces that are shorter
-/// than the piece that [`map_first`] could not map. Adds the mappings to `to`, even if a later one
-/// fails. Returns the pages that are not mapped yet. Returns
-/// `EIO` if not even one page can be mapped.
+/// Maps the physically contiguous pages at the start of `pages`. Called if [`map_first`] failed:
+/// each piece is shorter than the piece that it could not map. Adds the mappings to `to`, even if a
+/// later mapping fails. Returns the pages that are not mapped yet. Returns `EIO` if not even one
+/// page can be mapped.
 ///
 /// # Safety
 ///
@@ -359,8 +359,8 @@ impl Elements<'_> {
         Some(())
     }
 
-    /// Returns a scatter/gather element for the next bytes: at most `most` bytes, as far as their
-    /// device addresses are contiguous. Returns `None` if no bytes are left.
+    /// Returns a scatter/gather element for the next bytes. The bytes of an element have contiguous
+    /// device addresses, and are at most `most` bytes. Returns `None` if no bytes are left.
     #[inline]
     pub(crate) fn next(&mut self, most: usize) -> Option<bindings::ib_sge> {
         // NO-OVERFLOW: A mapping does not wrap around the address space, and the lengths are those

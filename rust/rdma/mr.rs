@@ -212,8 +212,8 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.may_be_queued() {
-            // If the region were freed, the device might still use it. So it is leaked. The leaked
-            // object holds a reference that keeps the protection domain.
+            // If the region were freed, the device might still use its memory. So the region is
+            // leaked. The leaked object holds a reference that keeps the protection domain.
             // LOG: A fault of this module: the region is never freed. Report it.
             pr_err!("a region was dropped while a send queue may have its registration\n");
             self.cover_nothing();

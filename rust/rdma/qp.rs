@@ -107,16 +107,16 @@ use xprtrdma_bindings as bindings;
 /// `qp` is valid until `gone` is set. Its context is `reports`, which does not move.
 struct RawQp {
     qp: NonNull<bindings::ib_qp>,
-    /// The context of the queue pair. Fields are dropped after `drop`, so it outlives the queue
-    /// pair.
+    /// The context of the queue pair. Rust drops the fields after `drop`, so the context outlives
+    /// the queue pair.
     reports: Pin<KBox<Reports>>,
     gone: Atomic<bool>,
     pd: Arc<Pd>,
 }
 
 impl RawQp {
-    /// Moves the queue pair to the error state. It must not be destroyed yet. Returns an error if
-    /// the device has not changed the state. May sleep.
+    /// Moves the queue pair to the error state. The queue pair must not be destroyed yet. Returns
+    /// an error if the device has not changed the state. May sleep.
     fn stop(&self) -> Result {
         let mut attr = bindings::ib_qp_attr {
             qp_state: bindings::ib_qp_state_IB_QPS_ERR,
@@ -253,8 +253,8 @@ pub struct Qp<H: QpHandler> {
     rq: SpinLock<RecvQueue<Self>>,
     /// Number of the next doorbell for waiting messages. Written under the lock of `sq`.
     doorbell: Atomic<u32>,
-    /// The work item that rings the doorbell for waiting messages. It is no longer queued after
-    /// `sq` was closed and the work item was cancelled.
+    /// The work item that rings the doorbell for waiting messages. The work item is no longer
+    /// queued after `sq` was closed and the work item was cancelled.
     #[pin]
     doorbell_work: Work<Qp<H>>,
     /// The free buffers of messages whose handlers have returned.

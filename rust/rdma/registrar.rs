@@ -183,8 +183,8 @@ impl Loop {
         wr.wr.__bindgen_anon_1.bindgen_union_field = entry as u64;
         self.entry.status.store(PENDING, Relaxed);
         let mut failed = ptr::null();
-        // SAFETY: The queue pair is valid, and has space because nothing else is posted. What the
-        // work request refers to outlives it: `entry` belongs to `self`, and if this function
+        // SAFETY: The queue pair is valid, and has space because nothing else is posted. `entry`
+        // and the region outlive the work request: `entry` belongs to `self`. If this function
         // fails, the caller destroys the queue pair before the region.
         let errno =
             unsafe { bindings::xprtrdma_post_send(self.qp.0.as_ptr(), &wr.wr, &mut failed) };

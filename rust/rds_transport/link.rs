@@ -36,8 +36,8 @@ pub(crate) struct Posted {
     pub(crate) operation: Operation,
     pub(crate) wishes: Wishes,
     pub(crate) bytes: u32,
-    /// Whether the message of the operation may be sent only after the operation has completed, and
-    /// the device cannot ensure this order.
+    /// Whether the operation's message waits until the operation has completed. The message waits
+    /// if this order is necessary and the device cannot ensure the order.
     pub(crate) holds_message: bool,
 }
 

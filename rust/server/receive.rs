@@ -164,7 +164,7 @@ impl Handler {
     }
 
     /// Records a completed Receive, whose message needs a response. Adds Receives if the client
-    /// needs a larger grant. Completion handlers call this, one at a time.
+    /// needs a larger grant. Completion handlers call this function, one at a time.
     #[inline(always)]
     fn begin(qp: ArcBorrow<'_, Qp<Self>>, requested: Option<Credits>) -> Result<Ticket, Overdrawn> {
         let this = qp.handler();
@@ -192,7 +192,7 @@ impl Handler {
         }
     }
 
-    /// Passes a call whose data have all arrived to the RPC server.
+    /// Passes a call to the RPC server. All data of the call have arrived.
     #[inline]
     fn push(&self, fetched: Fetched<Self>) -> Result {
         let since = fetched.since.end(Stage::Read);
@@ -210,7 +210,7 @@ impl Handler {
                     this.ticker.retry();
                     return Ok(());
                 }
-                // Calls behind the refused call may still be processed.
+                // The calls that wait behind the refused call may still be processed.
                 Err(Failed::Refused(ticket, refusal)) => Self::refused(qp, ticket, refusal)?,
                 Err(failed) => return Err(failed),
             }

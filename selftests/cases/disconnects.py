@@ -102,8 +102,8 @@ def server_restarts_under_load(t):
     restart_again_and_again(t, ENV.disk, 32 * KIB, ENV.pick(small=2, full=20, debug=1))
 
 
-# covers: V1-095, V1-100: The server closes the connection in the middle of small calls. The client
-# reconnects.
+# covers: V1-095, V1-100: The server closes the connection while small calls are in flight. The
+# client reconnects.
 @case(seconds=150, full_seconds=3600)
 def server_ends_connections_under_inline_load(t):
     restart_again_and_again(t, ENV.mem, INLINE, ENV.pick(small=5, full=250, debug=3))
@@ -217,8 +217,8 @@ def what_happened_to_the_port_is_named(t):
 
 
 # covers: peer.md 1.19: The device is removed before the mount has made all of its connections.
-# Without a device they cannot be made. Such a failure ends a first mount, but no I/O of a hard
-# mount.
+# Without a device the other connections cannot be made. Such a failure ends a first mount, but does
+# not end the I/O of a hard mount.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def device_goes_before_every_connection_was_made(t):
     mount = t.mount("nconnect=16")
@@ -329,8 +329,8 @@ def neighbour(*addresses, state="reachable"):
     """Sets these hardware addresses in the server's entry of the neighbour table, one after the
     other.
 
-    One process sets all of them, because two processes take seconds on a busy machine. An ARP
-    request of the server repairs an entry that is not permanent.
+    One process sets all addresses, because the start of a second process can take seconds on a busy
+    machine. An ARP request of the server repairs an entry that is not permanent.
     """
     lines = [f"neigh replace {ENV.server} lladdr {address} dev {faults.interface()} nud {state}"
              for address in addresses]
@@ -344,7 +344,7 @@ def hardware_address():
     return json.loads(show.stdout)[0]["lladdr"]
 
 
-# covers: V1-095: A neighbour entry that is wrong for a moment costs no connection. If the entry
+# covers: V1-095: A neighbour entry that is wrong for a moment ends no connection. If the entry
 # stays wrong, the connection ends within two seconds.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=40)
 def a_neighbour_that_flips_keeps_its_connection(t):

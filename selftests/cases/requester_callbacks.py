@@ -12,8 +12,8 @@ from lib.served import counters
 
 CLIENTS = "ours", "intree"
 PATH = "/srv/mem/requester"
-# The first constant is the time in seconds within which a delegation is recalled. The second
-# constant is the time in seconds after which nfsd gives up a callback.
+# `RECALL_SECONDS` is the time in seconds within which a delegation is recalled. `GIVEN_UP` is the
+# time in seconds after which nfsd gives up a callback.
 RECALL_SECONDS, GIVEN_UP = 10, 3
 SEGMENT = Segment((1, 64, 0))
 

@@ -14,8 +14,8 @@ from lib.served import counters
 
 MIB = 1 << 20
 CLIENTS = "ours", "intree"
-# The first constant is a number of calls that is larger than the number of a connection's Receives.
-# The second constant is half of that number: this number of calls gets no answer.
+# `CALLS` is a number of calls that exceeds the number of a connection's Receives. `LOST` is half of
+# `CALLS`: the number of calls that get no answer.
 CALLS, LOST = 64, 32
 # A number of connection requests that is larger than the number of requests that may wait for a
 # thread at a time.
@@ -216,7 +216,8 @@ class Slow(Client):
         self.connection.connect()
 
     def ask(self, memory):
-        """Makes the READs, and then the WRITEs, whose data are in this memory."""
+        """Sends the READs, and then the WRITEs. The server reads the data of the WRITEs from
+        `memory`."""
         _, chunk = self.memory(tables.BLOCK, row.WRITE)
         for _ in range(SHORT_READS):
             rpc = calls.compound(self.next(), tables.PATH, calls.read(0, tables.BLOCK))
@@ -241,7 +242,7 @@ def slow_connections_that_hold_needed_memory(t):
             slow.append(Slow(stage, address))
             t.defer(slow[-1].connection.close)
     _, memory = slow[0].memory(MIB)
-    # Memory becomes short while the clients ask.
+    # While the clients send their calls, the server runs short of memory.
     begun, seconds = wait.Clock(), 0.0
     for client in slow:
         client.ask(memory)

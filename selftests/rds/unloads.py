@@ -42,9 +42,8 @@ REFERENCES = f"cat /sys/module/{NAME}/refcnt"
 SECONDS = 60
 # The maximum number of seconds until a program starts. A debug kernel on a busy machine needed 40.
 START_SECONDS = 150
-# The first constant is a number of rounds, after which the kernel's caches do not grow any more.
-# The second constant is the number of KiB by which the memory in use may still grow after these
-# rounds.
+# `SETTLED` is the number of rounds after which the kernel's caches do not grow any more. `MORE_KIB`
+# is the number of KiB by which the used memory may still grow after these rounds.
 SETTLED, MORE_KIB = 10, 8 << 10
 
 
@@ -57,7 +56,8 @@ def done(node, command):
 
 
 def look(node):
-    """Returns the numbers of objects by kind, the number of pinned pages, and the KiB in use."""
+    """Returns three values: the number of RDMA objects of each kind, the number of pinned pages,
+    and the used memory in KiB."""
     *objects, pinned, used = map(int, done(node, LOOK).split())
     return dict(zip(KINDS, objects, strict=True)), pinned, used
 

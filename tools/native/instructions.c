@@ -13,11 +13,12 @@
  *                           the plugin's argument out= names
  *
  * An instruction belongs to the innermost region that is active on its stack.  So
- * a region gets its own code and all functions that it calls, except those that
- * enter another region.  A region becomes active with the stack pointer at the
- * return address, and ends when the stack pointer is above that.  Each kernel stack
- * has a list of its active regions.  So a task switch does not disturb it, and
- * neither does an interrupt, which has a stack and an entry region of its own.
+ * a region gets its own code and all functions that it calls, except functions that
+ * enter another region.  When a region becomes active, the stack pointer is at the
+ * return address.  The region ends when the stack pointer is above that address.
+ * Each kernel stack has its own list of active regions.  So neither a task switch nor
+ * an interrupt disturbs the list: an interrupt has its own stack and its own entry
+ * region.
  *
  * A string instruction with a repeat prefix counts once, as on a real processor,
  * although the emulator may execute it once per element.

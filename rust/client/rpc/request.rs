@@ -300,7 +300,7 @@ impl Request {
         }
     }
 
-    /// Returns the amounts of data that the calls of this slot have moved.
+    /// Returns the amounts of data that the calls of this slot have transferred.
     pub(crate) fn tally(&self) -> Tally {
         self.state.lock().tally
     }

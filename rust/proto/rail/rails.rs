@@ -96,7 +96,7 @@ pub struct Rails {
     entries: [Option<Entry>; REMEMBERED],
     random: Random,
     /// Before this time no connection leaves a live rail, neither for balance nor because the rail
-    /// is no longer in the tables.
+    /// is no longer in the administrator's tables.
     next_move: Time,
     /// Time at which the rails became unbalanced, or at which an idle connection last moved.
     waits_since: Option<Time>,
@@ -159,7 +159,8 @@ impl Rails {
             }
             return;
         }
-        // Picks a free entry, or else the oldest unused entry whose rail left the tables.
+        // Picks a free entry, or else the oldest unused entry whose rail left the administrator's
+        // tables.
         let age = |place: &&mut Option<Entry>| match place {
             None => Some(Time::default()),
             Some(entry) if entry.listed || entry.held > 0 => None,
@@ -167,7 +168,7 @@ impl Rails {
         };
         let places = entries.iter_mut();
         let usable = places.filter_map(|place| Some((age(&place)?, place)));
-        // If every entry is in the tables or in use, this rail is not added now.
+        // If every entry is in the administrator's tables or in use, this rail is not added now.
         if let Some((_, place)) = usable.min_by_key(|(age, _)| *age) {
             *place = Some(Entry {
                 rail,
@@ -202,7 +203,8 @@ impl Rails {
             Some(on) => on,
             None => self.best(now)?,
         };
-        // Count all remembered rails: a rail that is unlisted because its port is down may return.
+        // `known` counts all remembered rails: a rail that is unlisted because its port is down may
+        // return.
         let known = number(self.entries.iter().flatten());
         let mut seat = Seat::new(on);
         seat.hasty = self.others_are(on, Health::is_trusted);

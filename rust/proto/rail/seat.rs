@@ -18,8 +18,8 @@ pub struct Seat {
     pub(super) on: u8,
     /// The rail to which the connection is about to move. The connection is already counted there.
     pub(super) to: Option<u8>,
-    /// Time at which the connection was first checked for a move. The connection is at least as old
-    /// as this time says.
+    /// Time at which the connection was first checked for a move. The connection was made at this
+    /// time or earlier.
     pub(super) carries: Option<Time>,
     /// Whether the attempt is limited to less than the time after which the connection manager
     /// repeats the connection request.
@@ -71,7 +71,7 @@ pub enum Probed {
     Connected,
     /// The probe established no connection.
     Failed,
-    /// The probe was cancelled, which says nothing about the rail.
+    /// The probe was cancelled. This outcome says nothing about the rail.
     NotTried,
 }
 
@@ -101,7 +101,7 @@ pub struct Choice {
 pub enum Standing {
     /// The rail works, as far as is known.
     Live,
-    /// The rail works again, but has not been live for the hold-down.
+    /// The rail works again, but has not worked for the whole hold-down time.
     Returning,
     /// The rail may be dead and is being probed. A connection over it ended without a known reason,
     /// an attempt was refused or not answered in time, or the server is silent.

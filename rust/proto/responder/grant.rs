@@ -63,7 +63,8 @@ pub enum Overdrawn {
     /// Too few Receives are posted: a Reply would have to grant zero credits, or an error could not
     /// repeat the last grant.
     Starved,
-    /// The RPC layer dropped Calls, and these hold at least half of the granted credits.
+    /// The RPC layer dropped Calls, and the dropped Calls hold at least half of the granted
+    /// credits.
     Lost,
 }
 
@@ -200,8 +201,9 @@ impl Grant {
         self.target.saturating_add(extra)
     }
 
-    /// Begins a new interval for the number of Calls that let the grant grow. Called every few
-    /// seconds, so that a client that makes few Calls does not get a large grant in the end.
+    /// Begins a new interval for the number of Calls that makes the grant grow. Called every few
+    /// seconds. Otherwise the grant of a client that makes few Calls would become large after some
+    /// time.
     #[inline]
     pub fn pause(&mut self) {
         self.recent = 0;

@@ -22,7 +22,7 @@ pub(super) const START_LEN: usize = 8;
 /// # Safety
 ///
 /// The slot's request has been encoded, its own task is queueing it, and none of the request's
-/// memory is lent.
+/// memory is lent to a region.
 #[inline]
 pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     // SAFETY: By the caller's contract no other thread touches the request now.
@@ -39,8 +39,8 @@ pub(crate) unsafe fn prepare_reply<T: Transport>(slot: &Slot<T>) -> Result {
     if buf.head[0].iov_len >= START_LEN {
         // The bytes are zeroed, so that old bytes cannot be mistaken for a reply; see
         // [`Pinned::placed_start`] (V1-070).
-        // SAFETY: The head has at least `START_LEN` bytes, which are not lent by the caller's
-        // contract.
+        // SAFETY: The head has at least `START_LEN` bytes, and by the caller's contract these bytes
+        // are not lent to a region.
         unsafe { clear_start(buf) };
     }
     Ok(())

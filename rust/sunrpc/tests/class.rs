@@ -306,8 +306,9 @@ mod suite {
         Ok(())
     }
 
-    // covers: the handler that delivers a callback does not drop the last reference. The thread
-    // that closes the connection holds the send lock and waits for that handler.
+    // covers: the handler that delivers a callback does not drop the last reference to the
+    // transport. The thread that closes the connection holds the send lock and waits for that
+    // handler.
     #[test]
     fn the_last_user_may_leave_amid_a_delivery() -> Test {
         calm();

@@ -97,7 +97,7 @@ impl Lone {
         unsafe { bindings::fake_set_port(self.0.as_ptr(), port) }
     }
 
-    /// Returns the local address as text, which is written to `room`.
+    /// Returns the local address as text. The buffer for the text has `room` bytes.
     pub(super) fn source(&self, room: usize) -> Result<KVec<u8>> {
         let mut buf = KVec::from_elem(0xffu8, room, GFP_KERNEL)?;
         // SAFETY: The buffer has `len` bytes.
@@ -328,7 +328,7 @@ impl Client {
         unsafe { bindings::fake_kill(self.0.as_ptr()) }
     }
 
-    /// Waits until the driver has kept this number of calls.
+    /// Waits until the driver has received at least `count` calls and keeps them without a reply.
     pub(super) fn wait_kept(&self, count: usize) -> Result {
         wait_until(|| self.xprt().data().kept() >= count)
     }

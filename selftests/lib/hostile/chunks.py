@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rows about the chunk lists and the payload of a reply: sections 5.4 and 5.5 of the requirements.
-"""
+"""Tests of the chunk lists and the payload of a reply: sections 5.4 and 5.5 of the requirements."""
 
 import errno
 

@@ -73,7 +73,7 @@ def build(root, kernel, clippy=False, show=False, tree=REPO, objects=None, varia
 
 
 def compiler(root):
-    """Returns the version of the root's compiler."""
+    """Returns the version of the compiler in the lab's root file system."""
     return proc.output(chroot.command(root, ["rustc", "--version"])).strip()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel packages in the archive, as apt in the root sees them."""
+"""The kernel packages in the archive, as apt in the lab's root file system sees them."""
 
 import json
 import re
@@ -20,8 +20,8 @@ class Archive:
     package lists of the root file system."""
 
     def __init__(self, root, of=None):
-        """Prepares the lists. `of` is the architecture of the packages. None means this machine's
-        architecture."""
+        """Prepares the package lists for the architecture `of`. If `of` is missing, the lists are
+        for this machine's architecture."""
         self.root = root
         self.foreign = None if of is None or of.is_host else of.debian
         self.state = state(of)

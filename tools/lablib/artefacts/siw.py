@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The software iWARP device, which Debian's kernels leave out.
 
-The module is built from the stock kernel's own source, for the server, and for the client unless
-the client has the debug kernel. siw is a second kind of RDMA device. Its limits and its connection
-manager differ from those of RoCE devices.
+The lab builds the module from the source of the stock kernel. The server uses this module, and so
+does a client without the debug kernel. siw is a second kind of RDMA device. Its limits and its
+connection manager differ from those of RoCE devices.
 """
 
 import shutil
@@ -17,7 +17,8 @@ RECIPE = 1
 
 
 def build(root, stock):
-    """Builds siw.ko for a stock kernel if it is missing. Returns the directory that contains it."""
+    """Builds siw.ko for a stock kernel, if siw.ko does not exist. Returns the directory that
+    contains siw.ko."""
     def make(target):
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)

@@ -29,11 +29,11 @@ PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
 # Patches that change only files in these directories are built into the modules of the patched
 # debug kernel.
 BUILT = (*PARTS, "include/")
-# A patch that changes only files in these directories changes the kernel crate, which is in the
-# kernel image. The image is not built again. Only the metadata of the crate are, from which our
-# module gets generic and inlined functions. A compiler that writes no object does not store all of
-# them. The recipe below makes functions inlined that our module calls and the image does not
-# export.
+# A patch that changes only files in these directories changes the kernel crate, which is part of
+# the kernel image. The lab does not build the image again. It builds only the crate's metadata,
+# which contain the generic and inlined functions that our module uses. The compiler does not store
+# all such functions if it writes no object. The recipe below marks functions as inlined if our
+# module calls them and the image does not export them.
 OF_CRATE = ("rust/", "samples/")
 ENTRY = "rust/kernel/debugfs/entry.rs"
 INLINED = ("    pub(crate) fn dynamic_dir(",)
@@ -49,7 +49,8 @@ $(obj)/libkernel.rmeta: FORCE
 		--sysroot=/dev/null -Zunstable-options $(objtree)/rust/kernel/lib.rs
 """
 PARTS_SECONDS = 3600
-# Replaces the modules of the release $3 in $2 by those that were built in $1.
+# In the directory $2, replaces the modules of the release $3 with the modules that were built in
+# the directory $1.
 INSTALL = """
 cd "$1"
 find . -name "*.ko" | while read -r file; do
@@ -107,8 +108,8 @@ def check(root, kernel):
 
 
 def build(root, kernel):
-    """Builds rdma_rxe.ko with our patches if it is missing. Returns the file. Its name contains the
-    release of the kernel."""
+    """Builds rdma_rxe.ko with our patches if it is missing. Returns the built file, whose name
+    contains the release of the kernel."""
     ours = [patch for patch in series() if any(name.startswith(RXE) for name in files(patch))]
 
     def make(target):

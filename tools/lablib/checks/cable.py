@@ -312,7 +312,8 @@ def callbacks_are_answered_once(capture):
     return f"{count} callbacks answered, {len(asked)} not"
 
 
-# covers: V1-048, V1-109, MAL-108: While a call is in flight, no other call advertises its handles.
+# covers: V1-048, V1-109, MAL-108: While a call is in flight, no other call advertises the handles
+# of this call.
 def no_handle_is_advertised_twice_at_a_time(capture):
     exposed, pending, count = {}, collections.defaultdict(list), 0
     for message in capture.messages:

@@ -89,8 +89,8 @@ def tables():
 
 
 def guide():
-    """Returns the text of the guide with its tables. In the tables quotation marks are doubled, so
-    they are replaced by single ones."""
+    """Returns the text of the administrator's pages with their tables. Quotation marks in tables
+    are doubled. This function replaces doubled quotation marks by single quotation marks."""
     made = tables()
     return "".join(made.expanded(page.read_text()) for page in GUIDE).replace('""', '"')
 
@@ -185,8 +185,8 @@ def declared(path, files):
 
 
 def of_kernel(path):
-    """Returns whether the path names an item of a kernel type. This is assumed if a file of the
-    source contains both names."""
+    """Returns whether the path names an item of a kernel type. The answer is yes if a file of the
+    source contains all names of the path, and the first name with the prefix `bindings::`."""
     return any(words.issuperset(path) and f"bindings::{path[0]}" in (RUST / file).read_text()
                for file, words in source().items())
 

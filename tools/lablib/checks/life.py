@@ -37,7 +37,7 @@ BUILD = REPO / "build/life"
 NAME, SERVER = "xprtrdma_rs", "svcrdma_rs"
 # The name in the certificate that dkms generate_mok makes.
 SIGNER = "DKMS module signing key"
-# The aliases that rpcrdma.ko itself contains.
+# The module aliases that rpcrdma.ko itself contains.
 INTREE_NAMES = ("rpcrdma6", "svcrdma", "xprtrdma")
 FALL_BACK = "xprtrdma_rs: not loaded, NFS over RDMA uses the in-tree rpcrdma"
 # Files that apt, dpkg and other programs change with every installation.
@@ -209,7 +209,7 @@ def prepare(life):
     system.apt("reading the package lists", "update")
     _, needs = system.ask("sh", "-c", f"dpkg-deb -f {DEBS}/*-dkms_*.deb Depends")
     needs = ",".join(need for need in needs.split(",") if "xprtrdma-rs" not in need)
-    # The compiler is not installed from backports, because the rustc there is newer than the one
+    # The compiler is not installed from backports: the rustc in backports is newer than the rustc
     # that built the kernel.
     system.apt("installing what DKMS needs to build it", "satisfy", "--no-install-recommends",
                needs)
@@ -297,7 +297,8 @@ def removed(life, plain):
 
 
 def of_transports(life):
-    """Returns modprobe's configuration for either transport."""
+    """Returns the lines of modprobe's configuration that name our transport or the in-tree
+    transport."""
     _, text = life.system.ask("modprobe", "-S", life.stock.release, "-c")
     return [line for line in text.splitlines()
             if "rpcrdma" in line or "svcrdma" in line or "xprtrdma" in line]

@@ -38,7 +38,7 @@ class Axis:
     loads: typing.Callable = lambda bed: []  # function that returns the loads for a loads.Bed
     options: str = "vers=4.2"
     mounts: int = 1
-    # whether the axis is measured in fewer rounds, because it takes long
+    # whether fewer rounds are measured, because each round takes long
     long: bool = False
     slots: int = 0              # number of outstanding calls; 0 means the default number
 
@@ -61,7 +61,7 @@ def address(number):
 
 
 def prepare():
-    """Prepares the server for every axis."""
+    """Prepares the server for all measurements: makes files and adds addresses."""
     on_server("python3", "-c", MAKE_FILES, f"{os.environ['NFS_EXPORT_MEM']}/{DIRECTORY}",
               loads.DIRECTORY_ENTRIES)
     for number in range(1, MOST_MOUNTS):

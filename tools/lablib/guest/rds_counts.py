@@ -43,12 +43,12 @@ COUNT, COUNT_LARGE = 128, 32
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Operations of one kind, which are made one at a time. `write` determines whether the server
-    of the manual page writes to the memory."""
+    """Operations of one kind, which are made one at a time. `write` determines whether the manual
+    page's server program writes to the memory."""
 
     name: str
-    # "message"; "offer": this machine is the manual page's client; "fetch": this machine is the
-    # manual page's server
+    # `message`: both machines send messages. `offer`: this machine is the manual page's client.
+    # `fetch`: this machine is the manual page's server.
     kind: str
     size: int
     write: bool = False
@@ -93,8 +93,8 @@ class End:
         self.socket.send(*self.peer, bytes(size), [self.node.cmsg(spec) for spec in cmsgs])
 
     def message(self, load, first):
-        """With `first`, sends messages and waits until each of them comes back. Otherwise sends
-        each received message back."""
+        """If `first` is true, sends messages and waits until each of them comes back. Otherwise
+        sends each received message back."""
         for _ in range(load.count):
             if first:
                 self.say(load.size)
@@ -167,8 +167,8 @@ def operate(far, end, tos, load):
 
 
 def measure(far, end, name, rounds):
-    """Measures one transport. Returns an entry for each round and operation, and the numbers for
-    each operation by counter."""
+    """Measures one transport. Returns a list with an entry for each round and operation, and a
+    dictionary from each operation to the device's counters for one execution of the operation."""
     symbols, plugin = instructions.Symbols(f"{name}.symbols"), instructions.Plugin("instructions")
     instructions.tell_regions(plugin, symbols, NAMES[name])
     entries, provider = [], {}

@@ -59,8 +59,8 @@ FOREIGN = (
 
 
 def another(lines):
-    """Returns whether another report begins within the lines of a report. The line that lists the
-    modules must be part of the first report."""
+    """Returns whether another report begins within `lines`, which are the lines of a report. Each
+    report contains one line that lists the modules, which does not count as another report."""
     found = [line for line in lines if SPLAT.search(line)]
     return len(found) > 1 or (found and MODULES not in found[0])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The load of the fault matrix notices lost, torn and stale writes."""
+"""Tests that the load of the fault tests detects lost, torn and stale writes."""
 
 import contextlib
 import os

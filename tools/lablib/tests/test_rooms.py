@@ -6,7 +6,7 @@ import pathlib
 import unittest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
-# The rooms that each room may use, besides itself.
+# The rooms (packages of lablib) that each room may use, besides itself.
 BELOW = {"base": (), "artefacts": ("base",), "machine": ("base", "artefacts"),
          "guest": ("machine",), "bench": ("base", "artefacts", "machine"),
          "checks": ("base", "artefacts", "machine")}

@@ -56,7 +56,7 @@ mod suite {
         Ok(())
     }
 
-    // The registrations of the second message also precede the Send of the first one.
+    // The registrations of the second message also precede the Send of the first message.
     #[test]
     fn messages_in_a_chain_share_a_fence() -> Test {
         for _ in 0..20 {

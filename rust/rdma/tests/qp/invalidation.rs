@@ -286,7 +286,7 @@ mod suite {
         pair.post_invalidate(1, &mut first)?;
         pair.post_invalidate(2, &mut second)?;
         pair.keeper.kept.lock().exposed = Some(second);
-        // The proof of the first completion is tried on the second region.
+        // The proof from the completion of the first invalidation is applied to the second region.
         peer.complete(1, SUCCESS);
         pair.told(Told::Invalidated(1))?;
         ensure!(pair.keeper.kept.lock().back.is_none());
