@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs the make targets that continuous integration needs, within a time limit.
 
-If the limit is exceeded, the program stops and fails. The last line is the sum of all tests.
+If the limit is exceeded, the program stops and fails. The last line contains the numbers of passed,
+failed and skipped tests.
 """
 
 import os
@@ -53,7 +54,8 @@ def start_ahead():
 
 
 def end(child):
-    """Ends a child and the processes that it started, first with SIGTERM."""
+    """Ends a child process and the processes that it started. Sends SIGTERM first, and later
+    SIGKILL if the child process still runs."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if child is None or child.poll() is not None:
             return

@@ -62,11 +62,11 @@ pub unsafe trait Buffer: Send {
 ///
 /// [`PageArray::array`] is the address of an array of page pointers. These pages together hold
 /// [`PageArray::len`] initialised bytes, at least one. Behind the pointers to these pages the array
-/// has one more element. It points to another page of the value, or to the last of these pages
-/// again. Some readers load the next element before they know whether they need it. The array and
-/// the pages stay where they are until the value is dropped, even if the value is moved. The bytes
-/// may be read and written. No method of this trait makes a reference to them, and only the value's
-/// owner uses them.
+/// has one more element. This element points to another page of the value, or again to the last of
+/// these pages. Some readers load the next element before they know whether they need that element.
+/// The array and the pages stay where they are until the value is dropped, even if the value is
+/// moved. The bytes may be read and written. No method of this trait makes a reference to them, and
+/// only the value's owner uses them.
 pub unsafe trait PageArray: Send {
     /// Returns the address of the array.
     fn array(&self) -> NonNull<*mut page>;
@@ -136,9 +136,9 @@ unsafe impl Send for PageList {}
 impl PageRefs {
     /// Takes over the references to the pages that hold `len` bytes, beginning at byte `offset` of
     /// the array. Stores the addresses of these pages in `list`, if there is a list, or else in a
-    /// new one. After an error the caller still owns all references. A reference to a page keeps
+    /// new list. After an error the caller still owns all references. A reference to a page keeps
     /// the memory of its whole folio, so the function returns `E2BIG` if the folios together have
-    /// more than eight times as many pages as it takes. May sleep for memory.
+    /// more than eight times as many pages as the function takes. May sleep for memory.
     ///
     /// # Safety
     ///
@@ -182,8 +182,8 @@ impl PageRefs {
 
     /// Drops the references to the pages, and returns the list, which is now empty.
     pub fn into_list(self) -> PageList {
-        // Dropping a list costs a call of the allocator, even if it has no memory. So the empty
-        // list that replaces the returned list is not dropped.
+        // Dropping a list costs a call of the allocator, even if the list has no memory. So the
+        // empty list that replaces the returned list is not dropped.
         let mut this = ManuallyDrop::new(self);
         this.put();
         core::mem::take(&mut this.list)

@@ -165,7 +165,8 @@ pub(crate) fn slots() -> u16 {
 }
 
 /// Returns the sizes of the largest messages that a new connection sends and receives without RDMA,
-/// in bytes. Both are multiples of 1024. The default is larger if the transport may use version 2.
+/// in bytes. Both sizes are multiples of 1024. The default is larger if the transport may use
+/// version 2.
 pub(crate) fn inline_sizes(policy: VersionPolicy) -> (u32, u32) {
     let size = |knob: Sysctl| {
         let size = knob.get().clamp(*INLINE.start(), *INLINE.end());

@@ -1288,8 +1288,8 @@ u32 fake_send_again(struct ib_qp *base)
 			if (execute(wqe))
 				continue;
 			/*
-			 * Like rxe, the device only flushes: it reports no
-			 * other error.
+			 * Like rxe, the device flushes all work requests, and
+			 * reports no other error for the refused work request.
 			 */
 			bell = flush(to_qp(base));
 			break;

@@ -202,8 +202,8 @@ def the_version_is_told_everywhere(t):
 
 # The modules of the RDMA stack. Each module is listed before the modules that use it.
 STACK = ("ib_core", "rdma_cm")
-# The first constant is a field that modpost writes only into the kernel's own modules. The second
-# constant is the text with which the file of a signed module ends.
+# OWN is a field that modpost writes only into the kernel's own modules. SIGNED is the text with
+# which the file of a signed module ends.
 OWN, SIGNED = b"\0intree=Y\0", b"~Module signature appended~\n"
 
 

@@ -213,8 +213,8 @@ def killed_listings_cost_the_others_nothing(t):
     check(pause < ENV.patience(2), f"the others had to wait for {pause:.1f} s")
 
 
-# Kills processes that list a directory, with the in-tree client, to compare this client with ours.
-# The result is recorded. The test can crash the machine.
+# Kills processes that list a directory with the in-tree client, to compare the in-tree client with
+# our client. The result is recorded. The test can crash the machine.
 @case(clients=("intree",), full_only=True, full_seconds=400)
 def killed_listings_of_the_other_client(t):
     mount = t.mount("noac", export=ENV.disk)
@@ -466,8 +466,8 @@ def force(mount):
         check(error.errno in (errno.EBUSY, errno.EINVAL), f"umount -f: {error}")
 
 
-# covers: The case tests the virtual machine: a signal ends a program. nfstest relies on this when
-# it stops its packet capture.
+# covers: The case tests the virtual machine: a signal ends a program. nfstest ends its packet
+# capture with a signal.
 @case(versions=None)
 def programs_can_be_told_to_end(_):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

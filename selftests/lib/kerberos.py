@@ -215,7 +215,8 @@ class Realm:
 
 
 def with_user(read, write, uid):
-    """Adds the user to a list of users."""
+    """Adds the user to /etc/passwd on one machine, unless that file contains the user. `read`
+    returns the text of the file, and `write` replaces the text."""
     text = read()
     if f"\n{USER}:" not in text:
         write(f"{text}{USER}:x:{uid}:{uid}::/tmp:/bin/sh\n")

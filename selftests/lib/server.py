@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Requests to a helper process in the server machine. They are sent over the lab's control line.
+"""Sends requests to a helper process in the server machine, over the lab's control line.
 
 One process serves many requests: in these machines the start of a process takes longer than most
 requests.

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: GPL-2.0
-"""Compares the Rust codec with a second one, written from the XDR of the documents.
+"""Compares the Rust codec with a second codec, which was written from the XDR of the
+specifications.
 
 The types below are the XDR of RFC 8166 section 4.1.2 and of the version two
 draft section 4.2, in the same order and with the same names, interpreted by a
@@ -224,9 +225,9 @@ def describe(value, header, rest):
         low, high = versions.values() if versions else (0, 0)
         return ["error", xid, number, low, high, rest > 0]
     if arm == "RDMA2_OPTIONAL":
-        # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. An
-        # option with direction 1 should answer an option of the receiver. The Rust codec sends no
-        # options.
+        # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. The
+        # module sends no options, so no option with direction 1 can be the answer to an option of
+        # the module.
         return ["option reply"] if body["rdma_optdir"] else ["option", xid]
     reads = [[c["position"], *c["target"].values()] for c in body["rdma_reads"]]
     writes = [chunk(c) for c in body["rdma_writes"]]

@@ -20,7 +20,7 @@ use xprtrdma_proto::{
     time::Millis,
 };
 
-/// Events of the devices that this connection and earlier ones have used.
+/// Events of the devices that this connection and earlier connections have used.
 #[pin_data]
 pub(crate) struct DeviceHistory {
     #[pin]

@@ -128,7 +128,8 @@ impl<'a> Setup<'a> {
     /// Returns the private data that announce the connection to the server.
     pub(crate) fn private_data(&self) -> PrivateData {
         PrivateData {
-            // Remote invalidation is not announced if the client would not trust it.
+            // The private data do not announce remote invalidation if the client would not trust an
+            // invalidation by the server.
             remote_invalidation: self.disbelief.is_none(),
             send_size: self.inline_sizes.0,
             receive_size: self.inline_sizes.1,

@@ -32,8 +32,8 @@ const ROUNDS: u32 = 3;
 /// grows up to this limit.
 const MOST_ROUNDS: u32 = 8 * ROUNDS;
 
-/// Minimum time between two timers that count. With `timeo=1` timers fire every tenth of a second,
-/// and a healthy server might need longer than that to send its next message.
+/// Minimum time between two timers that are counted. With `timeo=1` timers fire every tenth of a
+/// second, and a healthy server might need longer than that to send its next message.
 const LEAST: Millis = Millis::from_secs(1);
 
 /// An RPC timer that fired.
@@ -49,13 +49,13 @@ pub struct RpcTimer {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     rounds: u32,
-    /// When the last timer that counts fired.
+    /// When the last counted timer fired.
     counted: Time,
 }
 
 impl Timers {
-    /// Records a timer that fired. Returns the number of counted timers since the last message from
-    /// the server.
+    /// Records a timer that fired. Returns the number of timers that were counted since the last
+    /// message from the server.
     pub(super) fn fired(&mut self, timer: RpcTimer, now: Time) -> u32 {
         if timer.heard >= self.counted {
             self.rounds = 0;
@@ -76,8 +76,8 @@ impl Timers {
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// Returns the initial number of RPC timers that must fire before a connection ends. It applies
-    /// to a server of which nothing is known.
+    /// Returns the initial number of RPC timers that must fire before a connection ends. This
+    /// number applies to a server of which nothing is known.
     pub(super) const fn new() -> Self {
         Self(ROUNDS)
     }

@@ -25,7 +25,7 @@ pub struct Oddities {
     pub odd_length: bool,
     /// Bytes follow the header of an `RDMA_NOMSG`; they are ignored.
     pub trailing: bool,
-    /// The client requests zero credits, which is read as one.
+    /// The client requests zero credits. The responder treats this as a request for one credit.
     pub no_credit: bool,
 }
 

@@ -457,8 +457,8 @@ impl RegionLimits {
 
     /// Returns how many segments a chunk needs that covers one run; see
     /// [`segments`](Self::segments).
-    // This function is inlined, so that the usual case stays in registers. A slice of runs would
-    // have to be in memory.
+    // This function is inlined, so that its arguments stay in registers in the usual case. If the
+    // argument were a slice of runs, the runs would have to be in memory.
     #[inline(always)]
     pub fn segments_of_one(self, run: Run) -> usize {
         let mask = u64::from(self.page_size.wrapping_sub(1));

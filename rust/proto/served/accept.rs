@@ -34,7 +34,8 @@ pub struct Own {
 /// A connection request, as the connection manager reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// All private data. On InfiniBand, zeroes follow the bytes that the client sent.
+    /// All private data of the request. On InfiniBand, zeroes follow the bytes that the client
+    /// sent.
     pub private_data: &'a [u8],
     /// Maximum number of RDMA Reads that the client can serve at a time.
     pub reads: u8,

@@ -56,12 +56,12 @@ pub struct Discard {
     pub xid: Option<Xid>,
 }
 
-/// The header of a Reply, whose structure has been checked.
+/// The header of a Reply. The structure of this header has been checked.
 #[derive(Clone, Debug)]
 pub struct Reply<'a> {
     /// The xid of the call that this Reply answers.
     pub xid: Xid,
-    /// The unchecked grant of the server.
+    /// The number of credits that the server grants. This number has not been checked.
     pub credits: Credits,
     /// Whether the message is an `RDMA_MSG`, whose RPC message is in [`payload`](Self::payload).
     pub inline: bool,

@@ -15,7 +15,8 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// A request that was sent, while its task is still awake and this code runs in the task's context.
+/// A request that was sent and whose task is still awake. The code that uses this value runs in the
+/// context of the task.
 pub struct Waiting<'a, T: Transport> {
     xprt: &'a Xprt<T>,
     task: *mut bindings::rpc_task,

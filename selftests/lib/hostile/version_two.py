@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rows about features that only version two has: negotiation, direction and options. See section
-5.9 of the requirements.
+"""Tables of misbehaviours in features that only version two has: negotiation, direction and
+options. Each row describes one misbehaviour. See section 5.9 of the requirements.
 """
 
 import errno
@@ -169,7 +169,7 @@ VERSION_TWO = [
         ended("any", "err_vers")),
 ]
 
-# The next rows need a backchannel.
+# The misbehaviours in the next rows need a backchannel.
 REVERSE_TWO = [
     Row("call with the direction of a Reply", "MAL-168", SMALL, before(call(direction=REPLY)),
         ignored("bad_direction")),
@@ -190,7 +190,7 @@ REVERSE_TWO = [
 ]
 
 
-# The next functions and rows are about answers to the probe.
+# The next functions and rows are about answers to the client's version probe.
 
 def swallow(exchange):
     """Leaves the version probe without an answer."""
@@ -205,7 +205,8 @@ def drop(exchange):
 
 
 def refuse_and_drop(exchange):
-    """Answers that only version one is supported, and then ends the connection."""
+    """Answers the version probe with an error which says that only version one is supported. Then
+    ends the connection."""
     exchange.send(Message(exchange.call.xid, kind="RDMA_ERROR", error=("ERR_VERS", *OLD_RANGE)))
     exchange.client.wait(exchange.client.number)
     exchange.drop()

@@ -38,15 +38,15 @@ WORKING = ("vm-work", "debug-work")
 ALL = PARTS[:8]
 HOST_SECONDS = 20 * 60
 # Time limits in seconds for the tests of each part on a machine that runs nothing else. The time
-# for booting and judging the machines is not included. Each case has its own limit, which ends the
+# for booting and checking the machines is not included. Each case has its own limit, which ends the
 # case if it hangs.
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
               "server": 20 * 60, "debug-server": 30 * 60, "arm64": 30 * 60, "endurance": 3 * 3600,
               "server-endurance": 3 * 3600}
-# On a busy machine all time limits are multiplied by this factor, including the limits of single
-# cases.
+# All time limits, including the limits of single cases, are multiplied by this factor, because a
+# busy machine needs more time.
 BUSY = 3
 FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
 DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance",

@@ -91,7 +91,7 @@ class Fault:
                 self.server, self.siw)
 
     def applied(self, text):
-        """Returns the source with the fault."""
+        """Returns the text of the source file with the fault."""
         count = text.count(self.find)
         if count != 1:
             raise LabError(f"fault {self.name}: its text is {count} times in {self.file}, "
@@ -100,7 +100,7 @@ class Fault:
 
 
 def table():
-    """Returns all faults, in the order of the file."""
+    """Returns all faults, in the order of mutants.toml."""
     entries = tomllib.loads(TABLE.read_text())["fault"]
     faults = [Fault(**entry | {"tests": tuple(entry.get("tests", ()))}) for entry in entries]
     for fault in faults:
@@ -148,7 +148,8 @@ class Builder:
                 copy.write_bytes(content)
 
     def module(self):
-        """Builds the copy. Returns the path of the module's file relative to the repository."""
+        """Builds the module from the copy of the source. Returns the path of the module's file
+        relative to the repository."""
         return module.build(self.base, self.target, tree=self.tree, objects=self.objects,
                             variant=self.variant)
 
@@ -165,8 +166,8 @@ class Builder:
             shutil.copy(REPO / self.module(), file)
             yield file.relative_to(REPO)
         finally:
-            # This removes the fault. The source and the object files get their earlier modification
-            # times again, so that the next build compiles no file again.
+            # The fault is removed here. The source and the object files get their earlier
+            # modification times again, so that the next build compiles no file again.
             source.write_bytes(original)
             os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
             replace(self.clean, self.objects)
@@ -369,7 +370,7 @@ def rds_results(output):
 
 
 class HostCampaign:
-    """Plants faults in a copy of the protocol core. This needs cargo but no machine."""
+    """Plants faults in a copy of the protocol core. This needs cargo, but no virtual machine."""
 
     top = WHERE / "host"
 

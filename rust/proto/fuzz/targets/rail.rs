@@ -369,7 +369,8 @@ impl World {
             // If all rails failed before, a message may have arrived over this rail since then. In
             // this case the rail need not be doubted.
             _ if kind == 0 && self.all_failed.is_some() => {}
-            // If no other rail was trusted, the attempt had enough time, so the rail is dead.
+            // If no other rail was trusted, the attempt had no short time limit. So an unanswered
+            // attempt means that the rail is dead.
             _ if kind == 2 && after == Standing::Dead => {}
             _ => assert_eq!(after, Standing::Doubted),
         }

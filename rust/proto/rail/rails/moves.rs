@@ -27,17 +27,18 @@ const ALL_MOVES: Millis = Millis::from_secs(10);
 /// ask every connection whether it is idle.
 const IDLE_FIRST: Millis = Millis::from_secs(3);
 
-/// A busy connection moves only after its calls have completed. If they take too long, the
+/// A busy connection moves only after its calls have completed. If the calls take too long, the
 /// connection stays on its rail for this time. The time doubles with each further failure to move,
 /// up to `LONGEST_STAY`.
 const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
 impl Rails {
-    /// Returns whether this connection must move now, and how. `busy` says that calls are in flight
-    /// on the connection. `heard` is the time of the last message from the server. A connection
-    /// that must move is counted as a user of its new rail from now on. The next connection attempt
-    /// uses that rail, unless [`Rails::stay`] is called before the attempt.
+    /// Returns whether this connection must move to another rail, and whether it moves at once or
+    /// only when no call is in flight. `busy` says that calls are in flight on the connection.
+    /// `heard` is the time of the last message from the server. A connection that must move is
+    /// counted as a user of its new rail from now on. The next connection attempt uses that rail,
+    /// unless [`Rails::stay`] is called before the attempt.
     pub fn moves(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Move> {
         if self.get(seat.on)?.health.is_belied(heard) {
             self.worked(seat.on, now);

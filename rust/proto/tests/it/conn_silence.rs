@@ -117,8 +117,8 @@ fn timers_that_run_for_moments_count_once_a_second() {
     }
 }
 
-// If the RPC timers of several calls fire within the duration of one timer, they count as one
-// timer.
+// If the RPC timers of several calls fire within the duration of one timer, these timers count as
+// one timer.
 #[test]
 fn timers_of_calls_side_by_side_count_once() {
     let mut rig = useful(Config::default());
@@ -439,8 +439,8 @@ fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     rig.event(Event::TornDown(epoch));
     rig.connect();
     rig.event(Event::Replied(rig.epoch()));
-    // A bound backchannel prevents that the idle connection is closed. The driver still checks the
-    // connection at intervals.
+    // A bound backchannel prevents the idle connection from being closed. The driver still checks
+    // the connection at intervals.
     rig.event(Event::Backchannel { bound: true });
     let soon = rig.now.after(Millis::from_secs(5));
     assert!(rig.conn.deadline().is_some_and(|at| at <= soon));

@@ -333,8 +333,8 @@ fn the_rest_of_a_reply_with_a_write_chunk_is_inline() {
                 write: segments,
                 ..ONE_EACH
             };
-            // The server copies the Write chunk into the header of its reply, so the header has
-            // this length.
+            // The header of the reply has this length, because the server copies the Write chunk
+            // into the header.
             let header = header_len(version, 0, Some(segments), None);
             let most = 1024 - u32::try_from(header).unwrap();
             for (head, tail, fits) in [

@@ -63,7 +63,7 @@ const REPEATS: u64 = 4608;
 enum Fault {
     /// The port goes down, and the device reports that.
     Port,
-    /// No packets pass.
+    /// No packets pass over the rail.
     Silent,
     /// Connections over the rail can be established, but each connection ends after this time.
     Kills(u64),
@@ -169,8 +169,8 @@ pub(crate) fn number(rail: IpAddr) -> usize {
 }
 
 impl World {
-    /// Creates rails and clients some seconds after the clients have connected. Every second client
-    /// is busy.
+    /// Creates a simulated world with rails and clients. The clients have connected some seconds
+    /// before. Every second client is busy.
     fn new(rails: usize, clients: usize, seed: u64) -> Self {
         let mut policy = Rails::new(seed);
         policy.update(&pairs(rails), Time::from_millis(0));
@@ -507,8 +507,8 @@ fn when_all_were_dead_the_first_that_works_is_found() {
             }
             world.run(40_000);
             world.mends(back);
-            // This time suffices for one failed attempt over each rail, for the pauses between
-            // attempts, and for one successful attempt.
+            // The simulated time suffices for one failed attempt over each rail, for the pauses
+            // between attempts, and for one successful attempt.
             world.run(2 * (10_000 + BACK_OFF) + BACK_OFF + 2 * CONNECT);
             assert!(world.all_up());
             assert_eq!(world.on(back), 6);
@@ -648,7 +648,8 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
         rails.probed(probe, Probed::Connected, at(3));
         let standing = |now| standing(&rails, rail, now);
         assert_eq!(standing(at(12)), Standing::Returning);
-        // The pause is the hold-down of ten seconds and up to twelve seconds more.
+        // Connections return to the rail after ten seconds and a random time of up to twelve
+        // seconds.
         assert_eq!(standing(at(25)) == Standing::Returning, rests);
         assert_eq!(standing(at(60)) == Standing::Returning, rests);
         assert_eq!(standing(at(73)), Standing::Live);
