@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A transport ([`Client`]). It implements the operations that the RPC client calls, and passes
-//! each of them to another module of this crate.
+//! each operation to another module of this crate.
 
 use crate::{
     connection::{
@@ -73,7 +73,7 @@ pub(crate) struct Client {
 
 impl Transport for Rdma {
     type Data = Client;
-    /// The connection, which the holder of the send lock uses. The connection may have ended: see
+    /// The connection that the holder of the send lock uses. This connection may have ended: see
     /// [`Link`].
     type Locked = Option<Arc<Qp<Connection>>>;
     type SlotData = Request;

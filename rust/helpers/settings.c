@@ -63,7 +63,7 @@ static int set(struct setting *setting, const char *text, size_t len)
 	char *copy;
 	int err;
 
-	/* echo appends a newline. */
+	/* The shell's echo command appends a newline. */
 	if (len && text[len - 1] == '\n')
 		len--;
 	err = check(setting->index, text, len);

@@ -133,7 +133,8 @@ impl Cq {
 
     #[cold]
     fn wake(&self) {
-        // SAFETY: The work item was initialised with the queue. It may be queued in any context.
+        // SAFETY: The work item was initialised with the queue. A work item may be queued in any
+        // context.
         unsafe { bindings::rcuwait_wake_up(self.bed.get()) };
     }
 
@@ -204,8 +205,9 @@ impl Cq {
         }
     }
 
-    /// Polls until `is_over` returns true. Returns the outcome, and a state. If the queue still has
-    /// this state when the thread leaves, the thread need not queue the work item.
+    /// Polls until `is_over` returns true. Returns the outcome, and the state that the queue should
+    /// have when the thread leaves. If the queue then has another state, the thread must queue the
+    /// work item.
     #[inline]
     fn poll(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         let item_is_busy = self.item_is_busy();
@@ -302,7 +304,8 @@ impl Cq {
     /// the thread has to freeze.
     #[inline]
     fn sleep(&self) {
-        // SAFETY: Only the polling thread sleeps on `bed`. The state outlives the call.
+        // SAFETY: Only the polling thread sleeps on `bed`. The state is part of `self`, which
+        // outlives the call.
         unsafe {
             bindings::xprtrdma_wait_poller(self.bed.get(), self.poller_ptr());
         }

@@ -73,7 +73,7 @@ impl MappedLoan {
         let nents = c_int::try_from(table.len())?;
         let dev = self.pd.raw_device();
         // SAFETY: The device exists as long as `pd`. The table is complete. By the contract of
-        // `Table` its bytes exist as long as `lender`.
+        // `Table` the bytes of the table exist as long as `lender`.
         let mapped =
             unsafe { bindings::xprtrdma_dma_map_sg(dev, table.as_mut_ptr(), nents, dir.raw()) };
         if mapped <= 0 {
@@ -127,7 +127,7 @@ impl MappedLoan {
             wr.wr.num_sge = own.len() as c_int;
             wr.wr.sg_list = own.as_mut_ptr();
             for sge in own.iter() {
-                // The address may wrap around. The peer then refuses it.
+                // The address may wrap around. The peer refuses such an address.
                 remote_addr = remote_addr.wrapping_add(u64::from(sge.length));
             }
         }
@@ -162,7 +162,7 @@ impl MappedLoan {
         self.table.capacity().max(self.sges.capacity())
     }
 
-    /// Returns the protection domain whose device the memory is mapped for.
+    /// Returns the protection domain on whose device the memory is mapped.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }

@@ -225,7 +225,7 @@ impl Sink {
         })
     }
 
-    /// Returns the domain of the regions.
+    /// Returns the protection domain of the regions.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.sinks.pd
     }
@@ -369,9 +369,9 @@ impl Sink {
         self.has_completed = true;
     }
 
-    /// Ends the use of the regions. Returns the pages if the Reads were not posted, or have
-    /// invalidated the regions. Otherwise the pages and the regions are kept until the queue pair
-    /// is drained. May sleep.
+    /// Ends the use of the regions. Returns the pages in two cases: the Reads were not posted, or
+    /// the Reads have invalidated the regions. In any other case, the pages and the regions are
+    /// kept until the queue pair is drained. May sleep.
     pub(crate) fn end(self) -> Option<Pages> {
         let Self {
             regions,

@@ -9,12 +9,11 @@ use xprtrdma_bindings as bindings;
 pub enum Event {
     /// Both ends have tried to connect at the same time.
     ConnectRaced,
-    /// A peer has requested a connection that this end still had. The peer had lost it.
+    /// A peer has requested a connection that this end still had and the peer had lost.
     StaleConnection,
     /// The send queue had no space for a message or an operation.
     SendQueueFull,
-    /// A received message did not fit into the memory for messages that wait until a program reads
-    /// them.
+    /// A received message did not fit into the memory for unread messages.
     NoRoom,
     /// A frame was sent that only acknowledges.
     AckSent,

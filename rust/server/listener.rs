@@ -72,7 +72,8 @@ pub(crate) fn listen(net: &Net, addr: &SocketAddr, bell: Bell) -> Result<Listene
     Listener::new(net, addr, REQUESTS, door)
 }
 
-/// Listens again if the hardware address of the listener's address has changed. May sleep.
+/// Listens again if the network device of the listener's IP address has got another hardware
+/// address. May sleep.
 pub(crate) fn follow_address(listener: &Listener) {
     let door = listener.handler();
     if !door.follower.is_due() {

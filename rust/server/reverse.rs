@@ -180,8 +180,8 @@ impl Callbacks {
         expected
     }
 
-    /// Completes a call that the client has refused, with a reply that cannot be decoded. Returns
-    /// false if no call has this xid.
+    /// Completes a call that the client has refused. The call gets a reply that cannot be decoded.
+    /// Returns false if no call has this xid.
     pub(crate) fn refused(&self, xid: Xid) -> bool {
         let expected = self.line.reply(xid.0, &xid.0.to_be_bytes(), || {
             let mut credits = self.credits.lock();

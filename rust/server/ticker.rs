@@ -166,8 +166,7 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
 pub(crate) struct Watch {
     /// Number of signalled work requests on the send queue that have completed.
     completed: AtomicU32,
-    /// The number of times that a call of any connection had waited for memory, as counted at the
-    /// last tick.
+    /// How often calls of all connections had waited for memory when the last tick took place.
     waits: AtomicU64,
     life: Pin<KBox<SpinLock<Life>>>,
 }
@@ -183,15 +182,15 @@ impl Watch {
         })
     }
 
-    /// Records that a signalled work request has completed. Completion handlers call this, one at a
-    /// time.
+    /// Records that a signalled work request has completed. Completion handlers call this method,
+    /// one handler at a time.
     #[inline]
     pub(crate) fn completed(&self) {
         let completed = self.completed.load(Relaxed);
         self.completed.store(completed.wrapping_add(1), Relaxed);
     }
 
-    /// Counts a malformed message, which may end the connection.
+    /// Counts a malformed message. Too many malformed messages end the connection.
     pub(crate) fn malformed(&self, events: &Events) {
         count::MALFORMED.add();
         let act = self.life.lock().malformed();

@@ -35,7 +35,7 @@ pub struct Listening<S: Service> {
 pub struct Accepted<S: Service> {
     /// The connection.
     pub connection: S::Connection,
-    /// The inbox for the calls of the connection.
+    /// The queue of the calls that arrive on the connection.
     pub inbox: InboxOwner<S>,
     /// The [`Line`] for the client's replies to calls of this server.
     pub line: Line<S>,

@@ -19,8 +19,8 @@ COMPLETIONS = 1.04
 # Maximum number of regions that the client may invalidate in this test. These regions belong to the
 # first calls with a Read chunk: one call for each NFS procedure that sends data.
 FIRST = 4
-# Lengths of transfers, and offsets in a page at which their memory begins. Some lengths are odd,
-# some memory crosses page borders, and one length is the largest possible.
+# Lengths of transfers, and offsets in a page at which the memory of a transfer begins. Some lengths
+# are odd. Some transfers cross page borders. One length is the largest possible length.
 SIZES = (4 * KIB + 1, 64 * KIB + 1, MIB - 1, MIB)
 SHIFTS = (0, 1, PAGE - 1)
 TIMES = 16
@@ -44,8 +44,8 @@ def at_the_floor(found):
     that this device allows."""
     floors = list(FLOORS.get(ENV.provider, FLOORS["rxe"]))
     if xprt.fenced():
-        # On this connection each registration needs an additional work request before it, a fence
-        # (rust/rdma/qp/fence.rs).
+        # On this connection each registration needs a fence, which is an additional work request
+        # before the registration (rust/rdma/qp/fence.rs).
         floors[0] += 1
     for operation in found:
         for counter, most in zip(("work_requests", "posts", "completions"), floors, strict=True):
@@ -156,8 +156,8 @@ def regions_are_invalidated_where_it_is_proven(t):
 
 
 # covers: V1-064: If the largest possible reply fits into a message, the call has no Reply chunk and
-# takes one work request. The reply of GETATTR fits with NFSv3. It fits with NFSv4.2 if both sides
-# accept messages of 8 KiB.
+# takes one work request. The reply of GETATTR fits with NFSv3. With NFSv4.2 this reply fits if both
+# sides accept messages of 8 KiB.
 @case(versions=("3", "4.2"), clients=("ours",), loaded=False, stock_only=True, seconds=120)
 def a_reply_that_fits_takes_one_work_request(t):
     if t.version == "3":

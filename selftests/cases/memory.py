@@ -77,7 +77,8 @@ def write_one(_, fd, number):
 
 
 def taken():
-    """Returns the only transport's number of regions and bytes of message buffers."""
+    """Returns two numbers of the only transport: the number of its regions, and the size of its
+    message buffers in bytes."""
     return (xprt.numbers_of("state", "regions")[0],
             xprt.numbers_of("state", "message buffers")[0])
 

@@ -23,8 +23,8 @@ CONFIRM, TICK = 10, 5
 ANSWERS, BURST = 1400, 16
 
 
-# covers: Our server drops or refuses malformed messages. It ends the connection only if too many
-# arrive within a given time.
+# covers: Our server drops or refuses malformed messages. The server ends the connection only if too
+# many malformed messages arrive within a given time.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def malformed_messages_end_a_connection(t):
     stage = Stage(t)

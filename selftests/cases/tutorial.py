@@ -47,7 +47,7 @@ def listens(server, port):
 
 
 def restored(server):
-    """Restores the state of the server from before the tutorial."""
+    """Restores the state that the server had before the tutorial."""
     faults.stop_nfsd(server)
     server.run("sh", "-c", UNDO)
     faults.start_nfsd(server)

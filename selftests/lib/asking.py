@@ -48,7 +48,7 @@ def record(octets):
 
 
 class Client:
-    """A connection of the requester, and the messages that it builds."""
+    """A connection of the requester. This class also builds the requester's messages."""
 
     def __init__(self, stage, private=None, port=PORT, **more):
         self.stage, self.xid = stage, next(XIDS)
@@ -179,7 +179,7 @@ class Stage:
         self.t.server.run("truncate", "-s", str(size), path)
 
     def longest_call(self):
-        """Returns the number of bytes of the longest call that the server takes."""
+        """Returns the number of bytes of the longest call that the server accepts."""
         return int(self.t.server.call("text", MOST_DATA)) + PAGE
 
     def unchanged(self):

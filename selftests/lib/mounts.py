@@ -24,8 +24,8 @@ class Refused(Exception):
 
 
 def table():
-    """Returns the source and the options of all NFS mounts of this machine, by their mount points.
-    """
+    """Returns a dictionary from the mount point of each NFS mount of this machine to the mount's
+    source and options."""
     found = {}
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         source, where, kind, options = line.split()[:4]

@@ -105,7 +105,7 @@ def schedule(seed, names, world):
 
 
 class World:
-    """This machine with its mounts under load. Every fault is called with this object."""
+    """This machine with its mounts under load. Each fault receives this object as its argument."""
 
     def __init__(self, transport, over_rails):
         self.log, self.server, self.transport = kmsg.Log(), server.Server(), transport

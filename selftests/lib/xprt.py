@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the kernel shows of RDMA transports, and how to break their connections."""
+"""Reads what the kernel shows about RDMA transports, and breaks connections of these transports."""
 
 import os
 import pathlib
@@ -155,7 +155,8 @@ def force_disconnect():
 
 
 def move(directory, address):
-    """Sets the address of a transport's server, which breaks its connection."""
+    """Sets the address of a transport's server. The kernel then breaks the transport's
+    connection."""
     wait.until(lambda: write_address(directory, address), ENV.patience(30),
                f"{address} written to {directory}/dstaddr")
 
@@ -188,8 +189,8 @@ def wait_reconnected(mount, before, seconds=30):
 
 
 def wait_reconnected_by(mount, before, action, seconds=30):
-    """Waits until a mount without load has made more than `before` connections. Until then,
-    `action` is repeated, which makes the mount connect."""
+    """Waits until a mount without load has made more than `before` connections. Until then, calls
+    `action` repeatedly, so that the mount connects."""
     def connected():
         action()
         return mount.connects() > before

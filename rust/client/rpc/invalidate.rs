@@ -63,9 +63,9 @@ fn handle(region: &Region) -> Handle {
     Handle(region.window().handle)
 }
 
-/// Searches the regions of a call for the region with this key, and takes it from the call. Handles
-/// the rare calls: calls without a region, with several regions, or without a known echo. An echo
-/// is a value that the reply must repeat.
+/// Searches the regions of a call for the region with this key, and removes that region from the
+/// call. Handles the rare calls: calls without a region, with several regions, or without a known
+/// echo. An echo is a value that the reply must repeat.
 #[inline(never)]
 fn one_of_many(
     state: &mut State,
@@ -155,8 +155,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a region in the slot for its next call, or returns it to the pool if a sender waits
-    /// for regions. If the slot has kept a region before, that region returns to the pool.
+    /// Keeps a region in the slot for the slot's next call, or returns it to the pool if a sender
+    /// waits for regions. If the slot has kept a region before, that region returns to the pool.
     #[inline(always)]
     fn keep(&self, state: &mut State, mr: IdleMr) {
         if self.regions().of(mr.access()).is_scarce() {
@@ -172,7 +172,7 @@ impl Connection {
     }
 
     /// Invalidates the regions of a slot. Returns `false` if the send queue has no space. If the
-    /// invalidation fails, the connection ends, which takes the regions back (V1-098).
+    /// invalidation fails, the connection ends, and its end takes the regions back (V1-098).
     fn try_invalidate(&self, qp: &Qp<Connection>, index: u16) -> bool {
         let Some(slot) = self.xprt().slot(index) else {
             return true;

@@ -11,7 +11,7 @@ use crate::{
     v2::negotiate::VersionPolicy, //
 };
 
-/// Settings of the administrator and the driver.
+/// Settings that the administrator and the driver choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Time limit of one whole attempt; the caller may ask for a shorter limit.

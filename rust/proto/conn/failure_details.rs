@@ -15,8 +15,8 @@ pub enum Opcode {
     Send,
     /// A registration, which gives the server access to the memory of a call.
     RegMr,
-    /// A local invalidation. It revokes the server's access to the memory of a call, or is the
-    /// fence that rxe may need in front of `REG_MR`.
+    /// A local invalidation. Its purpose is to revoke the server's access to the memory of a call,
+    /// or to be the fence that rxe may need in front of `REG_MR`.
     LocalInv,
     /// A keepalive probe of zero bytes.
     RdmaWrite,

@@ -40,7 +40,7 @@ pub struct Outage {
     /// Time at which the pause between two log messages ends. `pause` is the length of this pause.
     next: Time,
     pause: Millis,
-    /// The failure reasons that were reported in this pause, one bit for each reason.
+    /// The failure reasons that were reported in the current pause, one bit for each reason.
     told: u32,
     /// Number of attempts in a row that got no answer although the local port was active.
     silent: u32,
@@ -48,7 +48,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Makes the state before any failure.
+    /// Returns the initial state: no attempt has failed.
     pub const fn new() -> Self {
         Self {
             attempts: 0,

@@ -3,8 +3,8 @@
 //! The tables of rails that an administrator writes ([`Locals`], [`Servers`]), and why a text is
 //! refused ([`Refusal`]).
 //!
-//! Entries are separated by spaces, commas or line ends. An empty text is valid: it means no rails
-//! or no further addresses.
+//! Entries are separated by spaces, commas or line ends. An empty text is valid. Then there are no
+//! rails, or no further addresses.
 
 use super::place::{
     Local,

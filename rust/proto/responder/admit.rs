@@ -140,7 +140,7 @@ impl<'a> Call<'a, Admitted> {
 
     /// Returns how many bytes of results fit into the Call's Write chunks and Reply chunk, but at
     /// most [`Terms::longest_call`]. If the RPC layer limits replies to that length, the RDMA
-    /// Writes of the reply carry at most this number of bytes.
+    /// Writes of the reply carry at most as many bytes as this method returns.
     #[inline]
     pub fn results(&self, terms: &Terms) -> u32 {
         self.stage.results.min(terms.longest_call)
@@ -270,7 +270,7 @@ fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
 
 /// Checks the segments of the Write chunks and of the Reply chunk. Also checks that the header of
 /// every possible response fits into a Send, because a Reply repeats the chunk lists (RFC 8166
-/// 3.4.6, 4.3.3). Returns the length of all these chunks together.
+/// 3.4.6, 4.3.3). Returns the total length of the Write chunks and the Reply chunk.
 #[inline]
 fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u32, Fault> {
     let mut least = reply_header_len(lists, version);

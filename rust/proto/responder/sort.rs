@@ -52,10 +52,11 @@ pub enum Arrival<'a> {
     /// A message that gets this error as its response. The error needs a
     /// [`Ticket`](crate::responder::grant::Ticket), like a Reply.
     Refuse(Refusal),
-    /// A Reply to a backchannel Call. It must be dropped if no Call with its xid is waiting.
+    /// A Reply to a backchannel Call. If no Call with the same xid is waiting, the Reply must be
+    /// dropped.
     ReverseReply(ReverseReply<'a>),
-    /// An error, or an invalid Reply, that completes the backchannel Call with this xid. If such a
-    /// Call is waiting, it fails.
+    /// An error, or an invalid Reply, for the backchannel Call with this xid. If a Call with this
+    /// xid is waiting, that Call fails.
     ReverseError(Xid),
     /// A message to drop and count.
     Drop(Dropped),

@@ -14,7 +14,8 @@ pub(super) const POLLS: u32 = 3;
 pub(super) const POLLS_CALLED: u32 = 4;
 /// The polling thread was told to stop before it began to handle completions. It will not begin.
 pub(super) const STOPPED: u32 = 5;
-/// The polling thread was told to stop while it handled completions. It may still handle some.
+/// The polling thread was told to stop while it handled completions. The thread may still handle
+/// some completions.
 pub(super) const POLLS_STOPPED: u32 = 6;
 
 /// A value that no state has. A thread that leaves without having handled all completions and

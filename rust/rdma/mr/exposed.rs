@@ -92,7 +92,8 @@ impl<L: Lender> Drop for ExposedMr<L> {
             // Work requests may still refer to the region, so neither the region nor its memory is
             // freed. The RPC request that lent the memory then waits for ever, but no memory is
             // corrupted.
-            // LOG: A fault of this module: the region and its request are never freed. Report it.
+            // LOG: A fault of this module: the region and its request are never freed. Report this
+            // fault.
             pr_err!("a region was dropped while its queue pair is in use\n");
             return;
         }
@@ -170,9 +171,9 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Makes the region idle if a local invalidation of it has completed.
+    /// Makes the region idle if a local invalidation of the region has completed.
     ///
-    /// Returns the region unchanged if the proof does not cover it.
+    /// Returns the region unchanged if the proof is about another invalidation.
     pub fn locally_invalidated(self, proof: &LocalInvalidation) -> Result<(IdleMr, L), Self> {
         if self.invalidate_seq != 0
             && self.invalidate_seq <= proof.seq
@@ -184,7 +185,7 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Makes the region idle if its registration was not posted since the region was mapped.
+    /// Makes the region idle if no registration was posted since the region was mapped.
     pub fn unposted(self) -> Result<(IdleMr, L), Self> {
         if self.posted != UNPOSTED {
             Err(self)

@@ -118,7 +118,7 @@ impl Peer {
         unsafe { bindings::fake_run_ahead(self.0) }
     }
 
-    /// Executes again the work requests that have started and not completed. Returns their number.
+    /// Repeats the work requests that have started and not completed. Returns their number.
     pub(super) fn send_again(&self) -> u32 {
         // SAFETY: The tests keep the queue pair while they use its peer.
         unsafe { bindings::fake_send_again(self.0) }

@@ -160,8 +160,8 @@ def bad_and_invalidating(exchange):
 
 
 def moved(exchange):
-    """Answers and invalidates the call's key, but changes the offset in the returned Write chunk.
-    """
+    """Answers the call and invalidates the call's key, but changes the offset in the returned Write
+    chunk."""
     message, placed = exchange.answer()
     exchange.place(placed)
     chunk = [segment.but(offset=segment.offset ^ 1 << 40) for segment in message.writes[0]]
@@ -169,8 +169,8 @@ def moved(exchange):
 
 
 def read_under_way(exchange):
-    """Answers and invalidates the call's key while an RDMA Read of the chunk is in progress. Delays
-    the data of this RDMA Read.
+    """Answers the call and invalidates the call's key while an RDMA Read of the chunk is in
+    progress. Delays the data of this RDMA Read.
 
     Logs how many octets arrived that differ from the octets of the call.
     """

@@ -349,7 +349,7 @@ class Proxy:
     def note(self, text):
         self.log.append(text)
 
-    # The next methods are the loop that handles all connections and requests.
+    # The next methods implement the loop that handles all connections and requests.
 
     def run(self):
         print("ready", flush=True)

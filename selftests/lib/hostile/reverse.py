@@ -61,8 +61,8 @@ def referring(number, ours):
     """Returns a callback in a separate slot of the session. The callback refers to a call of the
     client.
 
-    The client's callback service has a single thread. It waits up to half a second for the end of
-    that call, and then serves the callback even if the call has not ended.
+    The client's callback service has a single thread. The thread waits up to half a second for the
+    end of the client's call, and then serves the callback even if the call has not ended.
     """
     minor, session, *refers = calls.sequence(ours)
     body = word(0, minor, 0, 2, SEQUENCE) + session + word(1, number, CREDITS - 1, 0, 1) \

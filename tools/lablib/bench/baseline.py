@@ -20,7 +20,7 @@ RECORD = "counts"
 # depends on the server.
 TOLERANCE = {
     "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
-    # The shortest load has 32 calls. 16 Receives are posted at a time, so this load has 2 or 3
+    # The shortest load has 32 calls. Receives are posted in groups of 16, so this load has 2 or 3
     # posts.
     "recv_posts": (0.02, 0.035), "transport": (0.01, 5), "service": (0.06, 20),
     # memcpy copies forwards or backwards, depending on the lowest byte of both addresses. The
@@ -59,16 +59,16 @@ PROCESSORS = "processors"
 HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
         "contended": (0.5, 0.5)}
-# The first constant is a pattern of the names of loads. With these loads the whole kernel may
-# execute at most a part of the instructions that it executes with the in-tree client. The second
-# constant is this part.
+# The first constant is a pattern of the names of loads. With these loads, the whole kernel may
+# execute at most a fraction of the instructions that it executes with the in-tree client. The
+# second constant is this fraction.
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 
-# Tolerances for the counts of the server, which `tools/lab count --server --write` records. They
-# have the same form as those for the client. The counts vary, because a thread sometimes wakes up
-# and finds no work. In addition, the first and the last calls of a load may be counted only in
-# part.
+# Tolerances for the counts of the server, which `tools/lab count --server --write` records. These
+# tolerances have the same form as the tolerances for the client's counts. The counts vary, because
+# a thread sometimes wakes up and finds no work. In addition, the first and the last calls of a load
+# may be counted only in part.
 SERVED = {
     "passes": (0.05, 0.05), "work_requests": (0.03, 0.02), "posts": (0.03, 0.02),
     "completions": (0.03, 0.02), "recv_posts": (0.1, 0.02), "pages": (0.01, 0.1),

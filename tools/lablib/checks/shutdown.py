@@ -20,7 +20,7 @@ GO_DOWN = "/repo/tools/lablib/guest/go-down"
 WAYS = ("live", "cut")
 VERSIONS = ("3", "4.2")
 SECONDS = 180
-# Maximum number of seconds from the system call to the end of the machine.
+# Maximum number of seconds between the system call for the restart and the shutdown of the machine.
 DOWN_SECONDS = 20
 RESTART = "reboot: Restarting system"
 ACKNOWLEDGED = re.compile(rb"^acknowledged (\S+) (\d+)$", re.MULTILINE)

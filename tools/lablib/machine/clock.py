@@ -42,7 +42,7 @@ def kilohertz(root):
 
 def words(root, of):
     """Returns the kernel parameters for an emulated machine of this architecture."""
-    # If this machine has another type of processor, the emulator computes the counter, so the
+    # On a host with another type of processor, the emulator computes the time stamp counter, so the
     # kernel needs no parameter.
     if of is not arch.AMD64 or not of.is_host:
         return ()

@@ -6,7 +6,7 @@ import functools
 from .pair import Pair
 from .qemu import Machine
 
-# Time limit for booting. It is long, because systemd's units take longer on a busy host.
+# Time limit for booting. The limit is long, because systemd's units take longer on a busy host.
 WORDS = ("root=/dev/vda", "rw", "systemd.log_color=0", "systemd.default_device_timeout_sec=600",
          "systemd.default_timeout_start_sec=600")
 # The path under which QEMU sees the directory with the machine's disk and the other files of

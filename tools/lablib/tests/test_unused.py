@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The compiler's warnings about unused items are read. If there are no warnings at all, this counts
-as an error."""
+"""Tests the check that reads the compiler's warnings about unused items. If the compiler gives no
+warnings at all, the check must fail."""
 
 import pathlib
 import tempfile

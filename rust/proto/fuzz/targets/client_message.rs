@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Passes arbitrary bytes to the responder as a message from a client. Checks that the responder
-//! accesses only memory that the message offers, and that it admits exactly the Calls that a second
-//! implementation of the rules admits. If a Call is admitted, the reply is checked as well.
+//! accesses only memory that the message offers, and that the responder admits exactly the Calls
+//! that a second implementation of the rules admits. If a Call is admitted, the reply is checked as
+//! well.
 
 use super::source::Source;
 use std::collections::BTreeMap;

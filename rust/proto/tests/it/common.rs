@@ -180,7 +180,7 @@ impl Message {
     }
 }
 
-/// Builds a Write chunk or Reply chunk that is present.
+/// Builds a Write chunk or a Reply chunk that has these segments and is not absent.
 pub fn chunk_words(segments: &[Segment]) -> Vec<u32> {
     let mut words = vec![1, segments.len() as u32];
     for segment in segments {

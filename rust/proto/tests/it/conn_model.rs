@@ -307,7 +307,7 @@ struct Step {
     to_deadline: bool,
     /// Number of actions that the driver takes before the next event.
     polls: u8,
-    /// The epoch of the event is this number less than the current epoch. An epoch identifies a
+    /// The epoch of the event is the current epoch minus this number. An epoch identifies a
     /// connection attempt and the resulting connection.
     age: u32,
     what: What,

@@ -174,7 +174,8 @@ fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     }
 }
 
-// If this host ends connections, that is no evidence against the peer, however often it happens.
+// The ends of connections that this host ends are no evidence against the peer, even if they are
+// many.
 #[test]
 fn what_we_did_ourselves_costs_no_delay() {
     for (cause, ours) in [
@@ -301,8 +302,9 @@ fn events_of_another_epoch_change_nothing() {
 #[test]
 fn two_losses_after_a_large_send_make_the_next_connection_small() {
     let fatal = Cause::Completion(WcStatus::RemoteInvalidRequest);
-    // Cases: the causes of two losses, the time between each loss and the large Send before it, and
-    // whether the peer received a large Send between the losses.
+    // Each case contains the causes of two losses, the time between each loss and the large Send
+    // before it, whether the peer received a large Send between the losses, and the expected
+    // result.
     for (causes, wait, taken, expected) in [
         ([fatal, fatal], 100, false, Some(1024)),
         (
@@ -554,7 +556,7 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
     rig.connect();
     let first = rig.conn.cookie();
     let epoch = rig.epoch();
-    // No reply has ever arrived on this connection, so it ends at once.
+    // No reply has ever arrived on this connection, so the connection ends at once.
     assert_eq!(
         causes(&rig.event(Event::RpcTimeout {
             cookie: first,
@@ -768,7 +770,7 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     assert_eq!(newest(&rig).map(|lost| (lost.epoch, lost.cm)), expected);
 }
 
-// Observability: an administrator can distinguish the causes of ends.
+// Observability: an administrator can distinguish the causes for which connections end.
 #[test]
 fn every_cause_has_its_own_name() {
     let mut names: Vec<_> = ALL_CAUSES.iter().map(|cause| cause.name()).collect();

@@ -221,8 +221,8 @@ fn a_chunk_is_behind_the_header_of_the_rpc() {
         let call = message(&[(100, part(64))], &[], None).payload(words(&header));
         assert_eq!(fault(&call.bytes(), &TERMS), Some(Fault::InsideHeader));
     }
-    // In a long Call the RPC header is checked after it was fetched. Before that only the minimum
-    // length of the header is known.
+    // The RPC header of a long Call is checked after the header was fetched. Before that, only the
+    // minimum length of the header is known.
     let long = |position| {
         let reads = [(0, part(160)), (position, part(64))];
         message(&reads, &[], None).bytes()

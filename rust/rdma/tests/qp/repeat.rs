@@ -226,7 +226,8 @@ mod suite {
         Ok(())
     }
 
-    // A connection that ends for another reason is not counted as a repeated registration.
+    // A connection that ends for a reason other than a repeated registration does not count as one
+    // that ended because of a repeated registration.
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;

@@ -124,8 +124,8 @@ fn a_congestion_map_has_one_length() {
     }
 }
 
-// A message behind a lost message must not be received, because its acknowledgement would also
-// acknowledge the lost message.
+// A message after a lost message must not be received, because the acknowledgement of the later
+// message would also acknowledge the lost message.
 #[test]
 fn nothing_is_taken_behind_a_fault() {
     let mut assembly = Assembly::default();
