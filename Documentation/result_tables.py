@@ -62,7 +62,7 @@ WHERE = {"suites": "KUnit", "debug": "debug kernel", "full": "full size", "host"
 
 
 def read(name):
-    """Returns the records of a table as dictionaries of texts."""
+    """Returns the records of a table in tools/results, each as a dictionary of texts."""
     with open(TOOLS / f"results/{name}.csv", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -115,8 +115,8 @@ class Torture:
         return found
 
     def summary(self):
-        """Yields a row for each client: its runs, and the complaints about what they left behind.
-        """
+        """Yields a row for each client: its runs, and the complaints about what the runs left
+        behind."""
         rounds = self.rounds()
         for client in self.clients():
             runs = {name: run for name, run in self.runs.items() if run["client"] == client}
@@ -153,7 +153,8 @@ class Torture:
                 sum(int(row["bytes"]) for row in rows) >> 20]
 
     def table(self):
-        """Returns the faults with both clients side by side, in the order of the record."""
+        """Returns a table with one line for each fault, in the order of the record. A line contains
+        the results of both clients."""
         clients = self.clients()
         head = [f"{CLIENTS[client]}: {words}" for client in clients
                 for words in ("rounds", *(f"NFSv{version}" for version in VERSIONS),

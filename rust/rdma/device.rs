@@ -136,7 +136,7 @@ pub(crate) struct Repetitions(&'static Atomic<bool>);
 /// Counters that rxe keeps for one port (`rxe_hw_counters.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sendings {
-    /// Number of times that the device sent the work requests of a send queue again.
+    /// Number of times that the device repeated the work requests of a send queue.
     again: u64,
     /// Number of packets that could not be sent. Such a packet also makes its queue pair fail
     /// without a status.
@@ -175,8 +175,8 @@ impl Repetitions {
         REPEATED.get(index as usize % DEVICES).map(Self)
     }
 
-    /// Returns two counters of the device for this port: how often it sent a send queue again, and
-    /// how many packets it failed to send. May sleep.
+    /// Returns two counters of the device for this port: how often the device repeated the work
+    /// requests of a send queue, and how many packets it failed to send. May sleep.
     pub(crate) fn sendings(self, device: NonNull<bindings::ib_device>, port: u32) -> Sendings {
         let counter = |name: &CStr| {
             // SAFETY: The device is the one that was passed to `of`, and the caller keeps it. The
@@ -194,7 +194,8 @@ impl Repetitions {
         self.0.load(Relaxed)
     }
 
-    /// Records a repeated registration. Returns true if it is the first.
+    /// Records a repeated registration. Returns true if no repeated registration was recorded
+    /// before.
     pub(crate) fn note(self) -> bool {
         !self.0.xchg(true, Relaxed)
     }

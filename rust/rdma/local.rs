@@ -31,7 +31,7 @@ use xprtrdma_bindings::{
 
 /// Maximum number of addresses of a namespace that are tested.
 ///
-/// Each test creates an id. A host that runs containers may have thousands of addresses on
+/// Each test creates an rdma_cm id. A host that runs containers may have thousands of addresses on
 /// interfaces without an RDMA device.
 const MOST: usize = 1024;
 
@@ -146,7 +146,7 @@ fn address(raw: &xprtrdma_address) -> IpAddr {
 }
 
 /// A handler that ignores all events. An id that is only bound gets no event except the removal of
-/// its device, which waits until the id is destroyed.
+/// its device. The removal waits until the id is destroyed.
 struct Ignore;
 
 impl CmHandler for Ignore {

@@ -135,7 +135,7 @@ impl<T: Transport> Connection<T> {
         })
     }
 
-    /// Stores what tools show of the connection while it is up. Does not sleep.
+    /// Stores the details that tools show of a connection that is up. Does not sleep.
     pub fn show(&self, details: &Details) {
         let raw = bindings::rdsrdma_details {
             own_gid: details.gids.0,
@@ -169,7 +169,7 @@ pub struct Details {
     pub send_wrs: u32,
     /// Number of Receives that are kept posted.
     pub receives: u32,
-    /// Maximum number of elements of a work request.
+    /// Maximum number of scatter/gather elements in a work request.
     pub sges: u32,
     /// Maximum number of regions of all programs together.
     pub regions: u32,
@@ -222,7 +222,7 @@ impl Entered<'_> {
     }
 
     /// Tells RDS that the connection is up and uses this protocol version. If the connection was
-    /// dropped while it was being set up, it is dropped again.
+    /// dropped during its set-up, drops the connection again.
     pub fn connected(&self, version: u32) {
         let conn = self.conn.as_ptr();
         if self.state() != State::Connecting {

@@ -76,7 +76,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// try again soon.
     fn operate(connection: &Arc<Connection<Self>>, message: &Message<'_>) -> bool;
 
-    /// Called when RDS stops sending on the connection for now.
+    /// Called when RDS temporarily stops sending on the connection.
     fn sent(connection: &Arc<Connection<Self>>);
 
     /// Makes memory of a program accessible to peers, for a socket whose local address is `local`.

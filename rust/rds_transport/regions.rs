@@ -245,7 +245,7 @@ impl Rds {
             Slot::new(region, device.clone(), life)
         };
         let opened = table.open(&device, make);
-        // The lock is released before `device` is dropped, which may destroy the device.
+        // The lock is released before `device` is dropped, because the drop may destroy the device.
         drop(table);
         let slot = opened?;
         Event::RegionMade.count();

@@ -277,7 +277,8 @@ impl<H: QpHandler> Reads<H> {
             }
             Err(SendError::Closed) => return Err(EPIPE),
         };
-        // The call is stored before the post, so that the completion handler finds it.
+        // The call is stored before its Reads are posted, so that the completion handler finds the
+        // call.
         if queues.posted.push_within_capacity(reading).is_err() {
             return Err(ENOSPC);
         }

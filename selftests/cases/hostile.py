@@ -131,9 +131,9 @@ def invalidations(stage, deed, call):
 
 
 # covers: MAL-013, CM-19: The server invalidates a region without being asked. The client accepts
-# that if the reply repeats a secret that only the Send of its call contained. Otherwise the client
-# invalidates the region itself. A reply to a call that was sent again proves nothing, because the
-# server already knew the secret. On siw no reply is a proof.
+# the invalidation if the reply repeats a secret that only the Send of its call contained. Otherwise
+# the client invalidates the region itself. A reply to a call that was sent again proves nothing,
+# because the server already knew the secret. On siw no reply is a proof.
 @case(versions=(), clients=("ours",), seconds=60)
 def an_invalidation_that_nobody_asked_for(t):
     stage, proof = Stage(t), [int(ENV.provider == "siw"), 1]
@@ -187,9 +187,9 @@ def a_read_does_not_outlive_its_call(t):
     stage.undisturbed()
 
 
-# covers: MAL-015: A server guesses the next call and its region. Each wrong guess costs it the
-# connection. After the third guess the client no longer accepts its invalidations. On siw the
-# client never accepts them.
+# covers: MAL-015: A server guesses the next call and its region. After each wrong guess the client
+# ends the connection. After the third wrong guess the client no longer accepts invalidations from
+# this server. On siw the client never accepts invalidations.
 @case(versions=(), clients=("ours",), provider="rxe", seconds=60)
 def a_server_that_guesses_is_not_believed(t):
     stage = Stage(t)

@@ -24,8 +24,8 @@ def try_lock(fd, kind, length=0, start=0):
     return True
 
 
-# covers: ULB-06, ULB-30: A lock of the client excludes processes on the server, and the reverse.
-# NFSv3 uses a side protocol over TCP for locks.
+# covers: ULB-06, ULB-30: A lock of the client excludes processes on the server. A lock of a process
+# on the server excludes the client. NFSv3 uses a side protocol over TCP for locks.
 @case(seconds=90)
 def locks_exclude_processes_of_the_server(t):
     here, there = t.directory(t.mount()).path("file")
@@ -73,8 +73,8 @@ def wait_for_lock(_, path):
     return clock.seconds()
 
 
-# covers: BC-21, V1-113: The server tells a waiting client when a lock is free. With NFSv3 it does
-# so by an NLM call over TCP. A v4.0 client polls, so it is not tested.
+# covers: BC-21, V1-113: The server tells a waiting client when a lock is free. With NFSv3 the
+# server does so by an NLM call over TCP. NFSv4.0 is not tested, because its clients poll for locks.
 @case(versions=("3", "4.1", "4.2"), seconds=90)
 def a_waiting_process_gets_the_lock_promptly(t):
     here, there = t.directory(t.mount()).path("file")

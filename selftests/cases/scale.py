@@ -15,7 +15,7 @@ OTHER = "192.0.2.3"
 
 
 def other_address(t):
-    """Adds a second address to the server until the end of the case."""
+    """Adds a second address to the server until the end of the test case."""
     t.server.run("ip", "addr", "add", f"{OTHER}/24", "dev", "eth0")
     t.defer(t.server.run, "ip", "addr", "del", f"{OTHER}/24", "dev", "eth0")
 
@@ -55,8 +55,8 @@ def sixteen_connections(t):
     equal(idle, [], "connections that carried nothing")
 
 
-# covers: A second address looks like a second server to the client. When its mount is removed, the
-# mount of the first address is not affected.
+# covers: A second address looks like a second server to the client. When the mount of the second
+# address is removed, the mount of the first address is not affected.
 @case(versions=("3",), seconds=60)
 def two_servers_stay_apart(t):
     other_address(t)

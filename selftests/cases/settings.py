@@ -124,8 +124,9 @@ def parameters_are_the_first_texts(t):
     module.unload()
 
 
-# Each network namespace has its own settings, which end with it. A new namespace starts with the
-# module parameters. The module can be unloaded while a file in a namespace is open.
+# Each network namespace has its own settings, which end together with the namespace. A new
+# namespace starts with the module parameters. The module can be unloaded while a file in a
+# namespace is open.
 @case(versions=None, clients=("ours",), loaded=False)
 def namespaces_have_texts_of_their_own(t):
     if not pathlib.Path("/proc/self/ns/net").exists():
@@ -168,7 +169,7 @@ def asked(*groups):
 
 
 def serve(t):
-    """Prepares this machine as a server, without threads, until the end of the case."""
+    """Prepares this machine as a server, without threads, until the end of the test case."""
     run("modprobe", "nfsd")
     t.defer(EXPORTS.unlink, missing_ok=True)
     t.defer(run, "sh", "-c", f"exportfs -ua; umount /proc/fs/nfsd {PIPES}")

@@ -34,7 +34,7 @@ CALLERS = version_two.CALLERS
 OPTIONS = 12
 ROUND_TRIP_MS = 300
 MOST_TRIPS, MOST_MOUNTS = 1.7, 5
-# The directory of tracing, and the event with which the kernel's own server reports a message of an
+# The tracefs directory, and the event with which the kernel's own server reports a message of an
 # unknown version.
 TRACING, BAD_VERSION = "/sys/kernel/tracing", "svcrdma_decode_badvers_err"
 # In a run of small size, the tests of version two use only every third row of the tables that the
@@ -77,8 +77,7 @@ class Peer:
 
     @staticmethod
     def unmount(mount):
-        """Unmounts the only mount. With the mount, the client's knowledge about the server is
-        removed."""
+        """Unmounts the only mount. The client then forgets what it knows about the server."""
         mount.remove()
         forgotten()
 
@@ -544,8 +543,8 @@ def memory_and_ends_in_version_two(t):
     stage.play_all(access.INVALIDATION)
 
 
-# covers: X-19, CM-16, CM-21: In version two the private data still decide about remote
-# invalidation.
+# covers: X-19, CM-16, CM-21: In version two, the private data still determine whether remote
+# invalidation is used.
 @case(versions=(), clients=("ours",), seconds=60)
 def remote_invalidation_in_version_two(t):
     stage = Stage(t, protocol=TWO)

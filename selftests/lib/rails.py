@@ -201,8 +201,8 @@ def flapping(server, number):
 
 @contextlib.contextmanager
 def both_gone(server, number, seconds):
-    """Removes both RDMA devices of this machine. Device `number` is created again after this time,
-    and the other device is created again after the block."""
+    """Removes both RDMA devices of this machine. Creates device `number` again after `seconds`, and
+    the other device after the block."""
     with device_gone(server, 1 - number):
         with device_gone(server, number):
             pass_by(seconds)
@@ -274,7 +274,7 @@ class Pulses:
         return max(spans)
 
     def late(self):
-        """Returns the number of calls that took longer than a second since `reset`."""
+        """Returns the number of calls since `reset` that took longer than a second."""
         return int(sum(self.get(number, self.LATE) for number in range(self.count)))
 
     def reset(self):

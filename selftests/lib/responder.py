@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile responder from the client's point of view: the test requests its actions, and checks
-the result.
+"""The hostile responder from the client's point of view: the test requests the responder's actions,
+and checks the result.
 """
 
 import contextlib
@@ -197,7 +197,7 @@ class Stage:
         return [int(number) for number in re.findall(r"\d+", line[1])]
 
     def directory(self):
-        """Returns the transport's directory of sunrpc in sysfs."""
+        """Returns the directory of the transport in the sysfs directory of sunrpc."""
         return next(d for d in xprt.directories() if d.name.split("-")[1] == self.debugfs.name)
 
     def wait_senders(self, count, what):

@@ -71,7 +71,7 @@ def local(script):
 
 
 def begin(t):
-    """Makes this machine a server until the end of the case."""
+    """Makes this machine a server until the end of the test case."""
     check(MODULE, "needs a lab with our module in the server")
     t.defer(leave)
     local(SERVE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel stacks of tasks that hang, for the diagnostics of a case that did not end."""
+"""The kernel stacks of tasks that hang, for the diagnostics of a test case that did not end."""
 
 import contextlib
 import pathlib

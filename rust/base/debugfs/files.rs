@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Directories and files with an owner, made by C code of this module.
+//! Owned directories and files of debugfs. C code of this module creates them.
 
 use super::{
     Show,

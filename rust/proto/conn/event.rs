@@ -229,7 +229,7 @@ pub enum Event {
     ///
     /// [`Cause::Idle`] is refused, without any action, while a backchannel is bound (BC-16).
     Close(Cause),
-    /// A backchannel was bound or unbound: callbacks may arrive while one is bound.
+    /// A backchannel was bound or unbound. Callbacks may arrive while a backchannel is bound.
     Backchannel {
         /// Whether a backchannel is bound.
         bound: bool,

@@ -18,8 +18,8 @@ impl<T: Copy + PartialEq, const ROOM: usize> Queue<T, ROOM> {
     /// Appends `item` unless an equal item is in the queue. The queue must have space for the item.
     pub(super) fn push(&mut self, item: T) {
         let fits = self.offer(item);
-        // The assertion is checked only in tests on the host. In the kernel it would be a panic,
-        // which the object file must not contain.
+        // The assertion is checked only in tests on the host. In the kernel the assertion would be
+        // a panic, and the object file must not contain panics.
         debug_assert!(fits || cfg!(CONFIG_RUST));
     }
 

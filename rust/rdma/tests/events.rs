@@ -43,7 +43,7 @@ const fn of_port(number: u32) -> DeviceEvent {
     }
 }
 
-/// Makes the device report an event. A work item reports it later.
+/// Makes the device report an event. A work item passes the event to the handlers later.
 fn tell(event: DeviceEvent) {
     // SAFETY: The function accepts any event number and any port number.
     unsafe { bindings::fake_tells(event.number, event.port.unwrap_or(u32::MAX)) }

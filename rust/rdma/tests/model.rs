@@ -335,7 +335,7 @@ impl Life {
         let region = mr.map(lent, 0, access).map_err(|e| e.error)?;
         let window = region.window();
         if let Some((last, _)) = seat.window {
-            // Only the lowest byte of the key, which this host chooses, changes. That byte changes
+            // This host chooses the lowest byte of the key. Only that byte changes, and it changes
             // each time.
             ensure_eq!(window.handle >> 8, last.handle >> 8);
             ensure!(window.handle != last.handle);

@@ -116,7 +116,8 @@ enum Told {
     Broken(WcStatus),
 }
 
-/// A handler that keeps all messages, and takes regions back as soon as a proof allows it.
+/// A handler that keeps all messages. The handler takes a region back as soon as a message proves
+/// that the region is invalidated.
 #[pin_data]
 pub(super) struct Keeper {
     log: Arc<Log<Told>>,
@@ -334,7 +335,7 @@ impl Pair {
         Self::create(config)
     }
 
-    /// Creates a queue pair on the device, whose settings stay as they are.
+    /// Creates a queue pair on the device. The settings of the device stay as they are.
     fn create(config: &QpConfig) -> Result<Self> {
         let (id, events) = routed()?;
         let pd = Pd::alloc(id.clone())?;

@@ -20,7 +20,7 @@ use xprtrdma_bindings as bindings;
 /// This function has two callers. Both run in the request's own task without locks. The first
 /// caller is the RPC client when it encodes the request again. At that time `prepare_request`,
 /// which also waits for the leases, may be called much later or never, because encoding may fail
-/// and be repeated. So this function must wait itself. The second caller is the code that ends the
+/// and be repeated. So this function must itself wait. The second caller is the code that ends the
 /// request. That code has already waited for the leases.
 ///
 /// # Safety

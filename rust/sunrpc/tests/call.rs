@@ -504,7 +504,7 @@ mod suite {
             ensure_eq!(releases(), 0);
             ensure!(loan.first_bytes().eq([0x11, 0x22]));
             ensure_eq!(driver::SENDS.load(Relaxed), sends);
-            // The inline arguments of the second encoding do not overlap the lent memory of the
+            // The inline arguments of the second encoding do not overlap the borrowed memory of the
             // first encoding.
             ensure_eq!(head() == lent_head, killed);
             drop(loan);

@@ -15,12 +15,12 @@ use kernel::prelude::*;
 const CALLS: u32 = 3 * NUMBERS;
 /// The RPC client's xid counter when an [`Xids`] is created.
 const FIRST: u32 = 5;
-/// A procedure whose calls have unpredictable ids. The calls of the next procedure have ordinary
-/// ids.
+/// A procedure whose calls have unpredictable xids. The calls of the next procedure have ordinary
+/// xids.
 const SECRET: u32 = 7;
 const PLAIN: u32 = 8;
 
-/// Returns the id that a call of this procedure uses. `xid` is the id that the RPC client chose.
+/// Returns the xid that a call of this procedure uses. `xid` is the xid that the RPC client chose.
 fn of_call(xids: &Xids, mut xid: u32, procedure: u32) -> u32 {
     xids.renumber(&mut xid, procedure);
     xid

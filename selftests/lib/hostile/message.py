@@ -84,7 +84,7 @@ class Message:
     vers: int | None = None  # Content of the version word; None means the version of the layout.
     credit: int = GRANT
     kind: str = "RDMA_MSG"
-    # The direction word of a message or an option, which exists only in version two.
+    # The direction word, which exists only in version two. Options have a direction word, too.
     direction: int = REPLY
     # The Read list: pairs of a position and a Segment.
     reads: list = dataclasses.field(default_factory=list)
@@ -175,8 +175,8 @@ def segments(value):
 
 
 def filled(offered, count):
-    """Returns the segments of a chunk with changed lengths: each length is the number of bytes in
-    that segment if `count` bytes are written to the chunk."""
+    """Returns the segments of a chunk with new lengths. The new length of a segment is the number
+    of bytes that it receives if `count` bytes are written to the chunk."""
     lengths = []
     for segment in offered:
         lengths.append(min(segment.length, count))

@@ -32,7 +32,7 @@ def mirror():
 
 
 def apt_options():
-    """Returns the proxy settings of this machine, as options for apt in another root."""
+    """Returns the proxy settings of this machine, as options for apt in another root directory."""
     if not shutil.which("apt-config"):
         return []
     lines = proc.output(["apt-config", "dump", "Acquire"]).splitlines()

@@ -8,7 +8,7 @@ import statistics
 from ..base import records
 from ..machine.session import NAMES
 
-# The record, which contains a row for the newest run of each client and fault.
+# Name of the results file, which contains a row for the newest run of each client and fault.
 RECORD = "rail-pauses"
 COLUMNS = ("date", "kernel", "client", "fault", "what", "rounds", "median", "worst", "lost")
 HEAD = ("Client", "fault", "rounds", "median in s", "worst in s", "no answer")
@@ -36,7 +36,8 @@ def row(found, date, kernel, client, fault):
 
 
 def keep(found):
-    """Replaces the rows of the same clients and faults in the record, and keeps the other rows."""
+    """Writes new rows to the results file. A new row replaces the row of the same client and fault.
+    All other rows stay."""
     known = {(one["client"], one["fault"]): one for one in [*load(), *found]}
     records.write(RECORD, COLUMNS, [[known[key][name] for name in COLUMNS]
                                     for key in itertools.product(NAMES, FAULTS) if key in known])

@@ -15,7 +15,7 @@ TRACING = pathlib.Path("/sys/kernel/tracing")
 ENTRIES = 16384
 ENTRY = re.compile(r"\{(.*?)\} hitcount: +(\d+)", re.DOTALL)
 DROPPED = re.compile(r"^ +Dropped: (\d+)$", re.MULTILINE)
-# Pattern of a function, perhaps with an offset, and of its module, if it has one.
+# Pattern of a function (perhaps with an offset), and of the function's module (if there is one).
 PLACE = re.compile(r"([^\s+]+)\+0x\S+(?: \[(\w+)\])?$")
 
 
@@ -67,7 +67,7 @@ def define(line):
 
 @contextlib.contextmanager
 def of_function(function, key="common_stacktrace"):
-    """Provides a histogram of the calls of a function, by stack."""
+    """Provides a histogram of the calls of a function, with a count for each call stack."""
     name = f"lab/{function}"
     define(f"p:{name} {function}\n")
     try:
@@ -79,7 +79,8 @@ def of_function(function, key="common_stacktrace"):
 
 @contextlib.contextmanager
 def of_event(event, key):
-    """Provides a histogram of a tracepoint, by stack or by one of its fields."""
+    """Provides a histogram of a tracepoint, with a count for each call stack or for each value of a
+    field."""
     histogram = Histogram(event, key)
     histogram.write(histogram.trigger)
     try:

@@ -8,7 +8,8 @@ from ..base import cache
 from ..base.paths import REPO
 
 INIT = REPO / "tools/lablib/guest/init"
-# The modules that are needed to reach the root over virtio-9p. All others are loaded from the root.
+# The modules that are needed to reach the root file system over virtio-9p. All other modules are
+# loaded from the root file system.
 MODULES = ("virtio_pci", "virtio_net", "virtio_blk", "virtio_console",
            "9p", "9pnet_virtio", "overlay")
 

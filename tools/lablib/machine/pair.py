@@ -154,8 +154,8 @@ class Pair:
         return lambda kind, data: log.write(data)
 
     def serve(self, request, reply):
-        """Serves a request of a program in a machine to run a command in the other machine or in
-        the lab."""
+        """Serves a request that a program in one machine has sent. Such a request asks for a
+        command to be run in the other machine or in the lab."""
         if request["where"] == "lab":
             self.requests.put((request["argv"], reply))
             return lambda kind, payload: None
@@ -179,8 +179,8 @@ class Pair:
             reply(wire.EXIT, {"status": status})
 
     def power(self, role, action, cable="0"):
-        """Switches the server on or off, or plugs either end of a cable. A server serves again
-        after power-on."""
+        """Switches the server on or off, or plugs in or unplugs a machine's end of a cable. A
+        server that was switched on serves again."""
         machine = {"server": self.server, "client": self.client}[role]
         if action in ("plug", "unplug"):
             machine.plug(int(cable), action == "plug")

@@ -39,8 +39,8 @@ impl Rails {
     }
 
     /// Records that the connection was lost because the peer was silent. The rail is then dead. The
-    /// exception is a connection that was made before all rails failed, because it may have failed
-    /// with them. Returns whether another rail is live.
+    /// exception is a connection that was made before all rails failed, because such a connection
+    /// may have failed together with the rails. Returns whether another rail is live.
     pub fn lost(&mut self, seat: &Seat, now: Time) -> bool {
         if !self.is_left_over(seat, now) {
             self.died(seat.on, now);

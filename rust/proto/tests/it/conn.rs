@@ -626,8 +626,8 @@ fn the_version_is_settled_before_the_connection_is_used() {
         }
         assert_eq!(rig.epoch(), epoch);
     }
-    // If a connection ends with one of these causes, that says nothing about the peer. So the next
-    // connection sends a probe again.
+    // If a connection ends with one of these causes, the end says nothing about the peer. So the
+    // next connection sends a probe again.
     for end in [CmEvent::DeviceRemoval, CmEvent::AddrChange] {
         let mut rig = Rig::v2();
         rig.reach(Phase::Negotiating);

@@ -208,7 +208,7 @@ fn without_a_worker_events_are_dealt_with_at_once() {
     assert_eq!(mailbox.conn.phase(), Phase::Closing);
 }
 
-/// If too many events are stored, the last events are lost, and not the first.
+/// If too many events are stored, the newest events are lost, and not the oldest.
 #[test]
 fn a_full_mailbox_keeps_the_first_events() {
     let (mut mailbox, now) = attempt(Phase::Address);

@@ -251,7 +251,7 @@ fn a_server_that_accepts_nothing_keeps_its_connections() {
 }
 
 // Rails: no rail counts as dead if the server accepts connections again, first over one rail and
-// then over the other, at whatever time.
+// then over the other. The two times do not matter.
 #[test]
 fn a_server_that_accepts_again_keeps_its_connections() {
     for span in (1000..25_000).step_by(STEP as usize) {
