@@ -30,7 +30,7 @@ pub fn measure(on: bool) {
 }
 
 /// Makes the file `measure_latency`, which shows the switch; writing `1` or `0` to the file changes
-/// the switch. Returns `ENOMEM` without memory. Sleeps.
+/// the switch. Returns `ENOMEM` if no memory is available. Sleeps.
 pub fn switch_file(dir: &Arc<Dir>) -> Result<File<()>> {
     File::new(
         dir,

@@ -67,8 +67,8 @@ void svcrdma_count(enum svcrdma_counter counter, unsigned long more);
 void svcrdma_set_size(enum svcrdma_size which, unsigned int size);
 unsigned int svcrdma_get_size(enum svcrdma_size which);
 /*
- * Registers nothing without memory, or if another module has sysctls with these
- * names.
+ * Registers nothing if no memory is available, or if another module has sysctls
+ * with these names.
  */
 void svcrdma_register_sysctls(void);
 void svcrdma_unregister_sysctls(void);

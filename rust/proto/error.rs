@@ -68,7 +68,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the errno for the RPC task. It is negative, as the kernel passes it.
+    /// Returns the errno for the RPC task. The errno is negative, as the kernel expects.
     pub const fn to_errno(self) -> i32 {
         use errno::*;
         let number = match self {

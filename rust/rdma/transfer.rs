@@ -177,7 +177,7 @@ impl Blank {
         Ok(Self(KBox::new(transfer, GFP_KERNEL)?))
     }
 
-    /// Returns a list whose memory can be used for the next pages that other code uses as well.
+    /// Returns an empty list of pages, if there is one whose memory can be used again.
     pub fn list(&mut self) -> Option<PageList> {
         match &mut self.0.memory {
             Memory::Own(pages) => pages.list(),

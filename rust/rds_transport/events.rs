@@ -92,7 +92,7 @@ pub(crate) struct Events {
     /// Whether the peer requested the connection.
     is_passive: bool,
     pub(crate) peer: Option<IpAddr>,
-    /// The limits on RDMA Reads in the peer's connection request.
+    /// The limits on RDMA Reads that the peer's connection request contains.
     pub(crate) reads: Reads,
 }
 

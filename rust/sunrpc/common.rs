@@ -90,8 +90,8 @@ impl Common {
     }
 
     /// Returns a handle to the state that all transports to the server at this address share. If no
-    /// other handle exists, the state is the object `fresh`. Returns `ENOMEM` without memory. Does
-    /// not sleep.
+    /// other handle exists, the state is the object `fresh`. Returns `ENOMEM` if no memory is
+    /// available. Does not sleep.
     pub fn server<T>(&self, net: &Net, peer: SocketAddr, fresh: Arc<T>) -> Result<Server<T>>
     where
         T: Any + Send + Sync,

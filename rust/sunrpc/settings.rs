@@ -106,7 +106,7 @@ pub trait Check {
 ///
 /// # Invariants
 ///
-/// The settings are registered, and this value is the only one.
+/// The settings are registered, and no other value of this type exists.
 pub(crate) struct Settings(PhantomData<()>);
 
 /// Whether a [`Settings`] value exists.

@@ -44,7 +44,7 @@ pub enum NotSent {
     Closed,
 }
 
-/// A call to a client that is to be sent.
+/// A call that is to be sent to a client.
 pub struct Outgoing<'a> {
     /// The transaction id of the call, in host order.
     pub xid: u32,

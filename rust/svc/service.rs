@@ -88,7 +88,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     fn close(listener: &Self::Listener);
 
     /// Sends a reply. `front` contains the first bytes of the received message: those before the
-    /// part that the RPC server uses. After an error the connection is closed.
+    /// part that the RPC server uses. If an error is returned, the connection is closed.
     fn reply(
         connection: &Self::Connection,
         call: &mut Self::Call,

@@ -14,12 +14,11 @@ CLIENTS = "ours", "intree"
 # If a client sends this number of malformed messages in a short time, the server ends the
 # connection.
 MALFORMED = 16
-# The first constant is the time in seconds in which a client must confirm its connection. The
-# second constant is the interval in seconds at which the server looks for connections that were not
-# confirmed.
+# `CONFIRM` is the time in seconds in which a client must confirm its connection. `TICK` is the
+# interval in seconds at which the server looks for connections that were not confirmed.
 CONFIRM, TICK = 10, 5
-# The first constant is a number of calls whose answers together need more entries than the send
-# queue has. The second constant is the number of calls that are sent at a time.
+# `ANSWERS` is a number of calls whose answers together need more entries than the send queue has.
+# `BURST` is the number of calls that are sent at a time.
 ANSWERS, BURST = 1400, 16
 
 

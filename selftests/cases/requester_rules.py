@@ -15,12 +15,12 @@ CLIENTS = "ours", "intree"
 # The number of connections that a single call may break. If the call is sent again after that, our
 # server refuses it.
 BROKEN = 2
-# The first constant is the number of idle connections whose memory is measured. The second constant
-# is the maximum number of KiB for each connection. This memory includes the queues of a software
-# device, which take more memory than the messages.
+# `IDLE` is the number of idle connections whose memory is measured. `MOST_KIB` is the maximum
+# number of KiB for each connection. This memory includes the queues of a software device, which
+# take more memory than the messages.
 IDLE, MOST_KIB = 24, 1024
-# The first constant is the number of calls of a client that requests as much data as it can. The
-# second constant is the number of bytes that each call requests.
+# `GREEDY` is the number of calls of a client that requests as much data as it can. `WANTED` is the
+# number of bytes that each call requests.
 GREEDY, WANTED = 48, 1 << 20
 # A program that makes a call over TCP to the server on which it runs, and waits for the answer.
 LOCAL = f"""

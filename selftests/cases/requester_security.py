@@ -18,8 +18,8 @@ UNTOUCHED = b"\xee"
 # second number is the size of the Reply chunk for a READ whose results do not fit.
 SHORT, ROOM = 512, 3 * BLOCK
 OTHER, LAST = b"\x5a", b"\x3c"
-# The first constant is the number of calls during which memory changes. The second constant is the
-# time limit in seconds for the answer to each long call.
+# `CHANGES` is the number of calls during which memory changes. `SECONDS` is the time limit for the
+# answer to each long call.
 CHANGES, SECONDS = 12, 2
 
 

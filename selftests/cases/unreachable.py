@@ -12,9 +12,9 @@ from lib.mounts import Refused
 # The server's address plus this number is an address that no machine has.
 NOBODY = 75
 UNUSED_PORT = 20050
-# Seconds until a mount fails. The first constant is for an address that cannot be resolved, the
-# second for a connection request that is not answered. The administrator's guide lists these values
-# in its table of times.
+# Seconds until a mount fails. `ADDRESS_SECONDS` is for an address that cannot be resolved.
+# `REQUEST_SECONDS` is for a connection request that is not answered. The administrator's guide
+# lists these values in its table of times.
 ADDRESS_SECONDS = 5
 REQUEST_SECONDS = 15
 # Seconds added for the processes of mount(8). These processes are slow in an emulated machine.

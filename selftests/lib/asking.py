@@ -30,9 +30,8 @@ ANSWER_SECONDS, END_SECONDS = 10, 20
 # Time limit in seconds in which a server with a free thread answers a call over TCP.
 TCP_SECONDS = 2
 TCP_PORT = 2049
-# The first constant is the path of a file that contains the maximum number of data bytes of a READ
-# or WRITE. The second constant is the size of a page: a whole call may be one page longer than its
-# data.
+# `MOST_DATA` is the path of a file that contains the maximum number of data bytes of a READ or
+# WRITE. `PAGE` is the size of a page: a whole call may be one page longer than its data.
 MOST_DATA, PAGE = "/proc/fs/nfsd/max_block_size", 4096
 LAST = 0x80000000  # bit that marks the last fragment of a record
 # An endless sequence of random first xids. Each client takes its xids from a separate range that

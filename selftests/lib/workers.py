@@ -70,7 +70,7 @@ class Worker:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reaped(self):
-        """Returns whether `join` has waited for the child, and the child has ended."""
+        """Returns whether the child has ended and `join` has waited for the child."""
         return self.result is None
 
     def join(self, seconds=120, killed=False, stop=True):

@@ -103,7 +103,7 @@ def read(errors):
 
 
 def names(fault, test):
-    """Returns whether a planted fault is for this test."""
+    """Returns whether `test` is one of the tests that must notice a planted fault."""
     file, _, case = test.partition("::")
     if fault.get("rds"):
         return case.replace("_", "-") in fault["tests"]

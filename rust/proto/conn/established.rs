@@ -39,8 +39,8 @@ pub(super) struct Up {
     /// When the memory of an unanswered call was last revoked.
     revoked: Option<Time>,
     keepalive: Option<Keepalive>,
-    /// The interval at which the driver checks the connection if the peer refuses probes, so that
-    /// no probes are sent.
+    /// If the peer refuses probes, no probes are sent, and the driver checks the connection at this
+    /// interval.
     unprobed: Option<Millis>,
     /// When the driver last checked the connection.
     looked: Time,

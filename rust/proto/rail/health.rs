@@ -69,7 +69,8 @@ const FIRST_PROBE: Millis = Millis::from_secs(1);
 /// The longest pause between two probes.
 const LAST_PROBE: Millis = Millis::from_secs(20);
 
-/// A message that arrives within this time after a rail died may have been sent before.
+/// A message that arrives within this time after a rail died may have been sent before the rail
+/// died.
 const UNDER_WAY: Millis = Millis::from_secs(1);
 
 /// The state of a dead rail.
@@ -147,7 +148,7 @@ impl Health {
         health
     }
 
-    /// Records that the rail is in the tables again. Connections may return to it after the
+    /// Records that the rail is in the list of rails again. Connections may return to it after the
     /// shortest hold-down.
     pub(super) fn came_back(&mut self, random: &mut Random, now: Time) {
         let [least, ..] = HOLD_DOWN;
@@ -241,7 +242,7 @@ impl Health {
         self.trial.is_some_and(|trial| trial.is_open(now))
     }
 
-    /// Records that all rails failed, so that this rail is not at fault.
+    /// Records that all rails failed. So this rail is not at fault.
     pub(super) fn excuse(&mut self, now: Time) {
         let (live, trusted) = (self.is_live(), self.is_trusted());
         let Some(trial) = self.trial.as_mut().filter(|trial| trial.is_open(now)) else {

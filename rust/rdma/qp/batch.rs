@@ -213,8 +213,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Posts registrations of `regions`, and then a Send of the first `len` bytes of the buffer,
-    /// with one doorbell. After an error the connection has failed, and some of the work requests
-    /// may have been posted.
+    /// with one doorbell. If an error is returned, the connection has failed, and some of the work
+    /// requests may have been posted.
     ///
     /// Returns `EINVAL`, and does nothing, if a region belongs to another domain than the queue
     /// pair, or was posted since it was mapped.
@@ -231,8 +231,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Posts a transfer, and then a Send if there is a `message`, with one doorbell.
-    /// [`QpHandler::transferred`] is called when the whole transfer has completed. After an error
-    /// the connection has failed, and the queue pair keeps what was posted.
+    /// [`QpHandler::transferred`] is called when the whole transfer has completed. If an error is
+    /// returned, the connection has failed, and the queue pair keeps what was posted.
     ///
     /// Returns `EINVAL`, and does nothing, if the pages are mapped in another domain, or if regions
     /// of the transfer were posted before. Returns `E2BIG` if the batch has not enough space.
@@ -302,7 +302,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Posts a Send. After an error the connection has failed.
+    /// Posts a Send. If an error is returned, the connection has failed.
     #[cfg(xprtrdma_server)]
     #[cfg_attr(xprtrdma_rds, inline(always))]
     pub fn post_message(mut self, message: impl Into<Message>) -> Result {
@@ -398,8 +398,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Posts an RDMA Write of zero bytes. The peer's device acknowledges the Write. The Write needs
-    /// no key, no credit and no software of the peer. Then [`QpHandler::probed`] is called. After
-    /// an error the connection has failed.
+    /// no key, no credit and no software of the peer. Then [`QpHandler::probed`] is called. If an
+    /// error is returned, the connection has failed.
     pub fn post_probe(self) -> Result {
         let Self {
             qp,
@@ -445,7 +445,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Posts invalidations of `regions`. When the last invalidation has completed,
-    /// [`QpHandler::invalidated`] is called with `token`. After an error the connection has failed.
+    /// [`QpHandler::invalidated`] is called with `token`. If an error is returned, the connection
+    /// has failed.
     ///
     /// Returns `EINVAL`, and does nothing, if `regions` is empty, or if a region belongs to another
     /// domain, was not posted, or is being invalidated already.

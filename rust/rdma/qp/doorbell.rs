@@ -68,7 +68,7 @@ impl<H: QpHandler> WorkItem for Qp<H> {
 impl<H: QpHandler> SendBatch<'_, H> {
     /// Posts a Send of the first `len` bytes of the buffer, but leaves the doorbell to the caller.
     /// The caller must call [`Qp::ring_now`] after the last such message. The doorbell is rung
-    /// earlier if too many work requests wait. After an error the connection has failed.
+    /// earlier if too many work requests wait. If an error is returned, the connection has failed.
     pub fn post_waiting(self, len: usize) -> Result {
         self.enqueue::<Nothing>(len, &mut [], false)
     }
@@ -97,8 +97,8 @@ impl<H: QpHandler> Qp<H> {
         unsafe { self.submit(&mut sq.closed, first) }
     }
 
-    /// Rings the doorbell for messages that were posted with [`SendBatch::post_waiting`]. After an
-    /// error the connection has failed.
+    /// Rings the doorbell for messages that were posted with [`SendBatch::post_waiting`]. If an
+    /// error is returned, the connection has failed.
     ///
     /// [`SendBatch::post_waiting`]: super::SendBatch::post_waiting
     #[cfg(xprtrdma_rds)]

@@ -2,8 +2,8 @@
 
 //! Messages that arrive, and the handler of their completions.
 //!
-//! The handler of a completed Receive borrows its buffer as [`Received`]. Dropping [`Received`]
-//! returns the buffer, so each buffer is returned exactly once.
+//! The handler of a completed Receive borrows the Receive's buffer as [`Received`]. Dropping
+//! [`Received`] returns the buffer, so each buffer is returned exactly once.
 
 use super::{
     handler::QpHandler,

@@ -25,8 +25,8 @@ use xprtrdma_base::list;
 use xprtrdma_bindings as bindings;
 
 impl<H: QpHandler> Qp<H> {
-    /// Posts work requests to the device. After an error the connection has failed, and the queue
-    /// is `closed`.
+    /// Posts work requests to the device. If an error is returned, the connection has failed, and
+    /// the queue is `closed`.
     ///
     /// # Safety
     ///

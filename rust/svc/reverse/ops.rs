@@ -195,10 +195,11 @@ impl<S: Service> Ops<S> {
             unsafe { bindings::xprt_put(raw) };
             return;
         }
-        // SAFETY: This is the last call for this transport, and all its fields are initialised. No
-        // references are left, so the [`Line`] has no reference to the transport.
+        // SAFETY: This is the last function call for this transport, and all its fields are
+        // initialised. No references are left, so the [`Line`] has no reference to the transport.
         unsafe { ptr::drop_in_place(&raw mut (*raw.cast::<ReverseXprt<S>>()).line) };
-        // SAFETY: This is the last call for this transport, and no references to it are left.
+        // SAFETY: This is the last function call for this transport, and no references to it are
+        // left.
         unsafe { bindings::svcrdma_free_reverse(raw) };
         // SAFETY: The transport held this reference to the module, and only this code drops the
         // reference.

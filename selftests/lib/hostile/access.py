@@ -26,9 +26,9 @@ from .row import (
 NFSERR_ACCES = 13
 ANY_CAUSE = "any"
 # The rules below drop outgoing TCP packets without data, so that the machine acknowledges incoming
-# data only in packets that contain data. The first constant is the maximum length of a packet
-# without data: the number of bytes of the IP and TCP headers with all options. The second constant
-# is the name of the table of rules.
+# data only in packets that contain data. `BARE` is the maximum length of a packet without data: the
+# number of bytes of the IP and TCP headers with all options. `SEGMENT` is the name of the table of
+# rules.
 BARE, SEGMENT = 80, "slow"
 SLOW = f"""
 table inet {SEGMENT} {{

@@ -42,11 +42,11 @@ MAGIC = b"\xf6\xab\x0e\x18"
 # Private data of the responder: version 1, no remote invalidation, messages of 4096 bytes in both
 # directions.
 PRIVATE = MAGIC + bytes((1, 0, 3, 3))
-# The first constant is the maximum size in bytes of a message if the private data announce no size.
-# The second constant contains, for each version, the size that every receiver must accept.
+# `INLINE` is the maximum size in bytes of a message if the private data announce no size.
+# `INLINE_FLOOR` contains, for each version, the size that every receiver must accept.
 INLINE, INLINE_FLOOR = 1024, {1: 1024, 2: 4096}
-# Numbers of RPC-over-RDMA procedures. The first constant contains the procedures that carry an RPC
-# message, the second is the procedure of errors, the third is the procedure of options.
+# Numbers of RPC-over-RDMA procedures. `MESSAGES` contains the procedures that carry an RPC message.
+# `ERROR` is the procedure of errors, and `OPTIONAL` is the procedure of options.
 MESSAGES, ERROR, OPTIONAL = (0, 1), 4, 5
 SHOWN = 160  # number of bytes of a message that the log shows
 

@@ -20,8 +20,8 @@ CRATES = ("proto", "bindings", "base", "rdma", "sunrpc", "client")
 CRATE = "xprtrdma_{}"
 # The options that kbuild passes to every crate of an external module.
 GIVEN = ("core", "kernel", "pin_init", "zerocopy", "zerocopy_derive")
-# Compiler options that rustdoc does not accept. The first constant contains options with a value,
-# the second options without a value.
+# Compiler options that rustdoc does not accept. `ALONE` contains the beginnings of options that are
+# single arguments. `WITH_VALUE` contains options whose value is the next argument.
 ALONE = ("--emit", "-Zbinary_dep_depinfo", "-Cembed-bitcode", "--out-dir=")
 WITH_VALUE = ("--crate-type", "--out-dir", "-o")
 SECONDS = 300

@@ -59,9 +59,9 @@ PROCESSORS = "processors"
 HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
         "contended": (0.5, 0.5)}
-# The first constant is a pattern of the names of loads. With these loads, the whole kernel may
-# execute at most a fraction of the instructions that it executes with the in-tree client. The
-# second constant is this fraction.
+# `MANY` is a pattern of the names of loads. With these loads, the whole kernel may execute at most
+# a fraction of the instructions that it executes with the in-tree client. `MANY_PART` is this
+# fraction.
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 

@@ -34,7 +34,7 @@ COUNT_SECONDS = 3600
 # 1024 calls at a time.
 MEMORY = (3072, 2048)
 PROFILE = 60  # number of functions whose counts are kept
-# The counts of instructions that are shown with several processors.
+# The names of the counts of instructions that a measurement with several processors shows.
 BESIDE = ("kernel", "spinning")
 # Groups of code whose waits for spin locks are shown separately.
 WAITING = ("transport", "sunrpc", "ib_core", "rxe")

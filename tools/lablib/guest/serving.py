@@ -114,7 +114,8 @@ def executed(far, server, symbols):
     for place, (name, load, mount) in enumerate(operations()):
         file = f"{symbols.removesuffix('.symbols')}-{place}.counts"
         is_small = load.count >= 128
-        # These runs are not counted. After them the grant of our server does not grow any more.
+        # The instructions of these first runs are not counted. After these runs our server grants
+        # no more credits than before.
         load.run(load.count * (WARM_UP if is_small else 1))
         far.ask("start")
         rpcs = rpcs_of(load, mount, TIMES if is_small else 1)

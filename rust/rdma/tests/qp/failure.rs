@@ -62,7 +62,7 @@ mod suite {
         let (keeper, handle) = (pair.keeper.clone(), pair.owner.handle());
         drop(pair);
         // The work requests that the shutdown flushes are reported later than the failed Send, so
-        // they do not change the record.
+        // they do not change the recorded failure.
         let failed = Some(FailedWork {
             opcode: Opcode::Send,
             status: WcStatus::RETRY_EXCEEDED,
