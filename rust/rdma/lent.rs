@@ -87,11 +87,11 @@ impl MappedLoan {
         Ok(())
     }
 
-    /// Makes the work requests that move all mapped bytes, each with at most `most_sges` elements.
-    /// They replace the content of `wrs`, which contains only work requests that this function has
-    /// made before. The peer's bytes begin at `offset` of the region with this key. The work
-    /// requests refer to elements of this object. Returns `EINVAL` if no memory is mapped. May
-    /// sleep.
+    /// Makes the work requests that move all mapped bytes. Each work request has at most
+    /// `most_sges` elements. The work requests replace the content of `wrs`, which may contain only
+    /// work requests that this function has made earlier. The peer's bytes begin at `offset` of the
+    /// region with this key. The work requests refer to elements of this object. Returns `EINVAL`
+    /// if no memory is mapped. May sleep.
     #[inline]
     pub(crate) fn requests(
         &mut self,
@@ -102,7 +102,7 @@ impl MappedLoan {
     ) -> Result {
         let most_sges = most_sges.max(1);
         let mut rest = self.sges.as_mut_slice();
-        // Usually one work request is enough.
+        // Usually a single work request moves all bytes.
         let count = match rest.len() {
             0 => return Err(EINVAL),
             len if len <= most_sges => 1,

@@ -15,7 +15,7 @@ pub enum Event {
     SendQueueFull,
     /// A received message did not fit into the memory for unread messages.
     NoRoom,
-    /// A frame was sent that only acknowledges.
+    /// A frame that only acknowledges was sent.
     AckSent,
     /// A frame has arrived in which the peer grants credits.
     CreditsGranted,

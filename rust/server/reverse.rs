@@ -101,8 +101,8 @@ impl Callbacks {
         Spoken::Both.find(self.version.load(Relaxed))
     }
 
-    /// Records that a periodic check (tick) takes place. Ends the connection if the client has
-    /// answered none of the calls in flight for `CALLBACK_TICKS` ticks.
+    /// Records that a periodic check (tick) takes place. Ends the connection if, during
+    /// `CALLBACK_TICKS` ticks, the client has answered none of the calls in flight.
     pub(crate) fn tick(&self, events: &Events) {
         if self.credits.lock().tick(CALLBACK_TICKS) {
             events.end(Cause::Callbacks);

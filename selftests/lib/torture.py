@@ -223,8 +223,8 @@ class World:
     @staticmethod
     def resources():
         """Returns how many RDMA objects of each type exist on each device. The result does not
-        contain the numbers of devices, because a device that was created again has another number.
-        """
+        contain device numbers, because a device that was created again has another device
+        number."""
         return sorted(line.partition(": ")[2] for line in module.resources())
 
     @staticmethod
@@ -442,9 +442,8 @@ def one_round(world, fault, calm, hold, seed):
 
 
 def attempt(world, action, *args):
-    """Calls a function. Returns (value, complaint, kernel report). If the function fails, returns
-    None instead of the value, and the complaint describes the failure.
-    """
+    """Calls a function. Returns (value, complaint, kernel report). If the function fails,
+    returns None in place of the value. The complaint describes the failure."""
     world.log.mark()
     value, text = None, ""
     try:

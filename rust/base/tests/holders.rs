@@ -133,8 +133,8 @@ mod suite {
         for round in 0..300 {
             let held = Held::new(1)?;
             Held::end_on(&held, &queue)?;
-            // The holders leave before, while or after the work item starts to wait, depending on
-            // the round.
+            // Depending on the round, the holders leave before the work item starts to wait, at the
+            // same time, or afterwards.
             if round % 3 == 0 {
                 wait_until(|| held.holders.is_awaited())?;
             }

@@ -56,8 +56,8 @@ use crate::{
 
 /// Space for all actions of one attempt and its connection, and for the failure of the previous
 /// attempt. The steps of an attempt, `Established`, one `Keepalive` and the final `Disconnect` are
-/// nine actions. The next attempt can begin only after `TornDown`, and `TornDown` counts only after
-/// the driver has taken the final action and therefore all earlier actions.
+/// nine actions. The next attempt can begin only after `TornDown`, and `TornDown` is accepted only
+/// after the driver has taken the final action and therefore all earlier actions.
 const ACTIONS: usize = 12;
 
 /// The state of one transport, and the actions that are due.

@@ -61,9 +61,9 @@ impl Outage {
         }
     }
 
-    /// Records an attempt that failed at `now`, after `lasted`. `port_active` says that the device
-    /// reports an active port. `may_tell` is called when there is something to report; if
-    /// `may_tell` returns false, the report is due at the next failure.
+    /// Records that an attempt failed at the time `now`, `lasted` after its start. `port_active`
+    /// says that the device reports an active port. `may_tell` is called when there is something to
+    /// report; if `may_tell` returns false, the report is due at the next failure.
     pub fn failed(
         &mut self,
         reason: ConnectError,

@@ -90,9 +90,9 @@ pub struct Admitted {
     first: Item,
     /// Number of Read chunks of data.
     items: u32,
-    /// Length in bytes of the reduced message: without the data in Read chunks.
+    /// Length in bytes of the reduced message, which does not contain the data in Read chunks.
     pub(crate) body: u32,
-    /// Length in bytes of the unreduced message: with the data in Read chunks.
+    /// Length in bytes of the unreduced message, which contains the data in Read chunks.
     pub(crate) total: u32,
     /// Length in bytes of all Write chunks and the Reply chunk together; at most `u32::MAX`.
     results: u32,

@@ -49,8 +49,8 @@ use crate::{
 pub enum Arrival<'a> {
     /// A Call to be admitted. Its response needs a [`Ticket`](crate::responder::grant::Ticket).
     Call(Call<'a, Sorted>),
-    /// A message that gets this error as its response. The error needs a
-    /// [`Ticket`](crate::responder::grant::Ticket), like a Reply.
+    /// A message that gets this error as its response. Like a Reply, the error needs a
+    /// [`Ticket`](crate::responder::grant::Ticket).
     Refuse(Refusal),
     /// A Reply to a backchannel Call. If no Call with the same xid is waiting, the Reply must be
     /// dropped.

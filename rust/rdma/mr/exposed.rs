@@ -171,9 +171,8 @@ impl<L: Lender> ExposedMr<L> {
         }
     }
 
-    /// Makes the region idle if a local invalidation of the region has completed.
-    ///
-    /// Returns the region unchanged if the proof is about another invalidation.
+    /// Makes the region idle if `proof` covers the local invalidation of the region. Otherwise
+    /// returns the region unchanged.
     pub fn locally_invalidated(self, proof: &LocalInvalidation) -> Result<(IdleMr, L), Self> {
         if self.invalidate_seq != 0
             && self.invalidate_seq <= proof.seq

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rows about RDMA operations on the client's memory, remote invalidation and ends of connections:
-sections 5.2, 5.6 and 5.8 of the requirements."""
+"""Table rows about RDMA operations on the client's memory, remote invalidation and ends of
+connections. The rows test sections 5.2, 5.6 and 5.8 of the requirements."""
 
 import errno
 import subprocess

@@ -330,7 +330,7 @@ class Client(Connection):
 
 
 class Proxy:
-    """The proxy: all clients, and the commands of the test."""
+    """The responder: it handles all clients, and executes the commands of the test."""
 
     def __init__(self, device, address, port):
         self.device, self.listener = Device(device), Listener(address, port)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Rows about calls from the server to the client (callbacks): section 5.7 of the requirements."""
+"""Table rows about calls from the server to the client (callbacks). The rows test section 5.7 of
+the requirements."""
 
 from . import rpc as calls
 from .message import CALL, REPLY, Message, Segment, numbers, word

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """A Debian installation in a directory, with the commands that an administrator runs in it.
 
-apt installs it from the archive that this machine uses. A virtual machine that boots the
-installation is the client of the lab: it has a static address, Soft-RoCE on its network device, a
-mount in /etc/fstab, and the lab's agent as a service.
+apt installs Debian from the package archive that this machine uses. A virtual machine that boots
+the installation is the client of the lab: it has a static address, Soft-RoCE on its network device,
+a mount in /etc/fstab, and the lab's agent as a service.
 """
 
 import hashlib

@@ -76,8 +76,8 @@ SERVED = {
     "kernel": (0.1, 0),
 }
 # The pages of a transfer of one mebibyte form 20 or 200 contiguous pieces, depending on the memory
-# of the machine. Each piece costs about 30 instructions: one module needed 28 000 and 35 000 for a
-# READ.
+# of the machine. Each piece costs about 30 instructions: in two measurements of the same module, a
+# READ took 28 000 and 35 000 instructions.
 PIECES = SERVED | {"transport": (0.35, 10), "service": (0.35, 20)}
 # Limit for the instructions of the whole kernel with our server, as a fraction of the instructions
 # with the in-tree server in the same run. The counts of small operations vary by 5 %.
@@ -124,7 +124,7 @@ def missed(ours, intree):
 
 
 def beyond(load, name, part, ours, intree):
-    """Yields a line if a counter of our client exceeds the given part of the in-tree client's
+    """Yields a line if a counter of our client exceeds the fraction `part` of the in-tree client's
     counter."""
     ratio = ours[load][name] / intree[load][name]
     if ratio > part:

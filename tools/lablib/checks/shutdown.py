@@ -74,7 +74,7 @@ class Restart:
 
 
 def restart(session, way):
-    """Boots both machines, restarts the client and compares the server's files."""
+    """Boots both machines, restarts the client, and checks the files on the server."""
     machines, said, began, commands = session.pair, bytearray(), [], []
 
     def sink(_kind, data):

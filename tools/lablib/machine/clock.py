@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Determines the speed of an emulated machine's time stamp counter, which is the same as the speed
-of the host's counter.
-"""
+"""Determines the frequency of an emulated machine's time stamp counter. The frequency is the same
+as that of the host's counter."""
 
 import ctypes
 import functools

@@ -177,7 +177,8 @@ struct Model {
     live: Option<Epoch>,
     /// Whether the current connection was reported to the RPC layer.
     established: bool,
-    /// Whether the driver must tear down the current connection, and has not reported that yet.
+    /// Whether the driver must tear down the current connection, and has not yet reported that it
+    /// has done so.
     ordered: bool,
     /// Whether an attempt was torn down since the RPC layer was last told of a failure.
     failing: bool,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scripts for established connections: losses, stale events, timers, silence, sizes.
+//! Tests of established connections, as sequences of events: losses, stale events, timers, silence,
+//! sizes.
 
 use crate::{
     common::{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which Calls a responder processes: all checks before the first RDMA Read.
+//! Tests of the checks that decide whether a responder processes a Call, before the first RDMA
+//! Read.
 
 use crate::{
     common::{
@@ -64,7 +65,7 @@ fn lists_are_taken_up_to_bounds_of_ours_and_refused_as_a_whole_beyond() {
     assert_eq!(of_reads(&at(17)), None);
     assert_eq!(of_reads(&at(most)), None);
     assert_eq!(of_reads(&at(most + 1)), Some(Fault::TooComplex));
-    // The segments of all lists count together.
+    // The limit is for the segments of all lists together.
     let chunk = parts(1);
     let with = |reads: u32, writes: &[&[Segment]]| {
         fault(&message(&at(reads), writes, Some(&chunk)).bytes(), &TERMS)
@@ -72,7 +73,7 @@ fn lists_are_taken_up_to_bounds_of_ours_and_refused_as_a_whole_beyond() {
     assert_eq!(with(most - 2, &[&chunk]), None);
     assert_eq!(with(most - 1, &[&chunk]), Some(Fault::TooComplex));
     assert_eq!(with(most - 1, &[]), None);
-    // The number of chunks is limited as well, even if they are empty.
+    // The number of chunks is also limited, even if the chunks are empty.
     let empty: Vec<&[Segment]> = vec![&[]; MAX_WRITES + 1];
     assert_eq!(with(1, &empty[1..]), None);
     assert_eq!(with(1, &empty), Some(Fault::TooComplex));
