@@ -10,7 +10,7 @@ import tempfile
 
 from ..base import cache, chroot, proc
 from ..base.paths import REPO
-from ..base.ui import LabError
+from ..base.ui import LabError, say
 from . import siw
 
 PATCHES = REPO / "Documentation/upstream"
@@ -137,8 +137,12 @@ def changes_only(patch, places):
 
 
 def patched(root, stock, debug):
-    """Returns the debug kernel with the patches. Builds the parts that are missing: the changed
-    modules, and the headers and metadata for our module."""
+    """Returns the debug kernel with the patches, and names the patches that are left out. Builds the
+    parts that are missing: the changed modules, and the headers and metadata for our module."""
+    left = [patch for patch in series()
+            if not changes_only(patch, BUILT) and not changes_only(patch, OF_CRATE)]
+    if left:
+        say(f"left out: {', '.join(patch.name for patch in left)} (they change other modules)")
     return with_crate(root, stock, with_modules(root, stock, debug))
 
 
