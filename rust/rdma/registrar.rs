@@ -258,7 +258,8 @@ impl Registrar {
 
     /// Registers exactly the memory of a loan for reading and writing. `pages` is the number of
     /// pages that contain the memory. A peer addresses a byte by its offset from the beginning of
-    /// the first page. `taken` returns true for a key that another region has. May sleep.
+    /// the first page. `taken` returns true for a key that another region has. The first key for
+    /// which it returns false becomes the key of the region. May sleep.
     ///
     /// Returns `EINVAL` if the loan covers more pages, has no bytes, or has a gap; `EBUSY` if the
     /// device cannot map the memory so that these offsets are valid; `EIO` if the registration
@@ -267,7 +268,7 @@ impl Registrar {
         self: &Arc<Self>,
         loan: L,
         pages: u32,
-        taken: impl Fn(u32) -> bool,
+        taken: impl FnMut(u32) -> bool,
     ) -> Result<Region<L::Lender>> {
         if pages == 0 {
             return Err(EINVAL);
@@ -436,7 +437,7 @@ impl<L: Lender> Region<L> {
     }
 
     /// Chooses a key that peers cannot predict and that no other region has.
-    fn choose_key(&mut self, taken: impl Fn(u32) -> bool) -> Result {
+    fn choose_key(&mut self, mut taken: impl FnMut(u32) -> bool) -> Result {
         const OURS: u32 = 0xff;
         // CAST: The cast keeps the lowest bits of the random number.
         let drawn = unforeseen64() as u32;

@@ -7,6 +7,7 @@ use crate::{
     table::{
         errno,
         Device,
+        Reservation,
         Slot, //
     }, //
 };
@@ -51,10 +52,44 @@ use xprtrdma_rds_proto::region::{
     Wanted, //
 };
 
+/// The place of a region in the table, with its key. Dropping the place frees the key.
+struct Place {
+    driver: Arc<Rds>,
+    key: Option<u32>,
+}
+
+impl Place {
+    /// Counts a new region. Returns `EAGAIN` if the limit is reached.
+    fn new(driver: &Arc<Rds>) -> Result<Self> {
+        driver.table.lock().begin()?;
+        Ok(Self {
+            driver: driver.clone(),
+            key: None,
+        })
+    }
+
+    /// Reserves a key, see [`Table::reserve`](crate::table::Table::reserve).
+    fn reserve(&mut self, key: u32, node: &mut Option<Reservation>) -> bool {
+        let reserved = self.driver.table.lock().reserve(key, node);
+        if reserved {
+            self.key = Some(key);
+        }
+        reserved
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The lock is released at the end of this statement, before the entry is dropped.
+        let _entry = self.driver.table.lock().end(self.key);
+    }
+}
+
 /// The object that represents a memory region. RDS stores a pointer to the object.
 pub(crate) struct Region {
     slot: Arc<Slot>,
-    driver: Arc<Rds>,
+    /// Dropped after the peers' access has ended.
+    _place: Place,
 }
 
 impl Region {
@@ -76,7 +111,6 @@ impl Drop for Region {
         // no released region may stay accessible.
         self.slot.revoke(|life| life.released());
         Event::RegionReleased.count();
-        self.driver.table.lock().remove(&self.slot);
     }
 }
 
@@ -192,15 +226,15 @@ impl Rds {
     /// program or another device does not wait for this device.
     fn forget(&self, number: u64) {
         let device = self.table.lock().take(number);
-        let mut count = usize::MAX;
-        loop {
+        let mut next = Some(0);
+        while let Some(key) = next {
             // The lock is released at the end of this statement.
-            let found = self.table.lock().last_on(number, count);
-            let Some((at, slot)) = found else {
+            let found = self.table.lock().next_on(number, key);
+            let Some(slot) = found else {
                 break;
             };
             slot.revoke(|life| life.lost());
-            count = at;
+            next = slot.key().checked_add(1);
         }
         drop(device);
     }
@@ -229,29 +263,28 @@ impl Rds {
             use_once: range.use_once,
             invalidate: range.invalidate,
         });
-        let mut table = self.table.lock();
-        let device = match number.and_then(|number| table.numbered(number)) {
+        // The lock is released at the end of this statement.
+        let live = number.and_then(|number| self.table.lock().numbered(number));
+        let device = match live {
             Some(device) => device,
-            None => {
-                // `Self::device` takes the lock of the table, so the lock is released here.
-                drop(table);
-                let device = self.device(local())?;
-                table = self.table.lock();
-                device
-            }
+            None => self.device(local())?,
         };
-        let make = |taken: &dyn Fn(u32) -> bool| {
-            let region = device.registrar.expose(memory, extent.pages, taken)?;
-            Slot::new(region, device.clone(), life)
-        };
-        let opened = table.open(&device, make);
-        // The lock is released before `device` is dropped, because the drop may destroy the device.
-        drop(table);
-        let slot = opened?;
+        let mut place = Place::new(self)?;
+        let mut node = Some(Reservation::new(GFP_KERNEL)?);
+        // The lock of the table is not held while the device registers the memory, so that other
+        // devices do not wait for this device.
+        let taken = |key| !place.reserve(key, &mut node);
+        let region = device.registrar.expose(memory, extent.pages, taken)?;
+        let slot = Slot::new(region, device.clone(), life)?;
+        // The lock is released at the end of this statement, before an error drops the region.
+        let added = self.table.lock().add_region(&device, &slot);
+        added?;
         Event::RegionMade.count();
-        // From now on, dropping the [`Region`] removes the slot of the region from the table.
         let key = slot.key();
-        let driver = self.clone();
-        Ok((KBox::new(Region { slot, driver }, GFP_KERNEL)?, key))
+        let region = Region {
+            slot,
+            _place: place,
+        };
+        Ok((KBox::new(region, GFP_KERNEL)?, key))
     }
 }

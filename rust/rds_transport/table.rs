@@ -10,6 +10,11 @@ use crate::sizes::REGIONS;
 use kernel::{
     new_mutex,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNode,
+        RBTreeNodeReservation, //
+    },
     sync::{
         Arc,
         Mutex, //
@@ -52,12 +57,16 @@ impl Device {
     }
 }
 
+/// Memory for an entry of the table.
+pub(crate) type Reservation = RBTreeNodeReservation<u32, Option<Arc<Slot>>>;
+
 /// All devices and regions of the driver.
 pub(crate) struct Table {
     /// The number that the next new device receives.
     next: u64,
     devices: KVec<Arc<Device>>,
-    regions: KVec<Arc<Slot>>,
+    /// The regions by their keys. A key without a region is reserved.
+    regions: RBTree<u32, Option<Arc<Slot>>>,
     limit: Limit,
     /// Whether the module is being unloaded.
     closed: bool,
@@ -68,7 +77,7 @@ impl Table {
         Self {
             next: 0,
             devices: KVec::new(),
-            regions: KVec::new(),
+            regions: RBTree::new(),
             limit: Limit::new(REGIONS),
             closed: false,
         }
@@ -104,20 +113,23 @@ impl Table {
         Ok(device)
     }
 
-    /// Removes a device, and returns it. Its regions stay in the table, see [`Table::last_on`].
+    /// Removes a device, and returns it. Its regions stay in the table, see [`Table::next_on`].
     pub(crate) fn take(&mut self, device: u64) -> Option<Arc<Device>> {
         let at = self.devices.iter().position(|one| one.number == device)?;
         self.devices.remove(at).ok()
     }
 
-    /// Returns the last of the first `count` regions that is on a device, with its position. After
-    /// the device was removed from the table, no region is added that is on the device, and other
-    /// regions only move towards the beginning of the table. So a caller that continues with the
-    /// returned position finds all regions on the device.
-    pub(crate) fn last_on(&self, device: u64, count: usize) -> Option<(usize, Arc<Slot>)> {
-        let regions = self.regions.get(..count).unwrap_or(&self.regions);
-        let at = regions.iter().rposition(|slot| slot.device == device)?;
-        Some((at, regions.get(at)?.clone()))
+    /// Returns the region on a device that has the lowest key from `key` on. After the device was
+    /// removed from the table, no region on the device is added. So a caller that continues behind
+    /// the key of the returned region finds all regions on the device.
+    pub(crate) fn next_on(&mut self, device: u64, key: u32) -> Option<Arc<Slot>> {
+        let mut cursor = self.regions.cursor_lower_bound_mut(&key)?;
+        loop {
+            match cursor.current() {
+                (_, Some(slot)) if slot.device == device => return Some(slot.clone()),
+                _ => cursor = cursor.move_next()?,
+            }
+        }
     }
 
     /// Removes all devices. Afterwards no device can be found or added.
@@ -126,34 +138,41 @@ impl Table {
         core::mem::take(&mut self.devices)
     }
 
-    /// Adds the region that `make` creates on a device. RDS finds a region by its key alone, so the
-    /// keys must differ between devices as well. Therefore `make` receives a function that returns
-    /// whether a key is in use. The error `ENODEV` means that the device was removed. The removal
-    /// has revoked the regions of the device. A region that is added later would never be revoked.
-    pub(crate) fn open(
-        &mut self,
-        device: &Arc<Device>,
-        make: impl FnOnce(&dyn Fn(u32) -> bool) -> Result<Arc<Slot>>,
-    ) -> Result<Arc<Slot>> {
+    /// Counts a new region. Returns `EAGAIN` if the limit is reached.
+    pub(crate) fn begin(&mut self) -> Result {
+        self.limit.map().map_err(errno)
+    }
+
+    /// Reserves a key for a new region. Returns false if another region has the key. RDS finds a
+    /// region by its key alone, so the keys must differ between devices as well. `node` is the
+    /// memory for the entry.
+    pub(crate) fn reserve(&mut self, key: u32, node: &mut Option<Reservation>) -> bool {
+        if self.regions.get(&key).is_some() {
+            return false;
+        }
+        let Some(node) = node.take() else {
+            return false;
+        };
+        self.regions.insert(node.into_node(key, None));
+        true
+    }
+
+    /// Adds a region, whose key was reserved. The error `ENODEV` means that the device was removed.
+    /// The removal has revoked the regions of the device. A region that is added later would never
+    /// be revoked.
+    pub(crate) fn add_region(&mut self, device: &Arc<Device>, region: &Arc<Slot>) -> Result {
         if !self.devices.iter().any(|one| Arc::ptr_eq(one, device)) {
             return Err(ENODEV);
         }
-        self.limit.map().map_err(errno)?;
-        let made = make(&|key| self.regions.iter().any(|slot| slot.key == key));
-        let added = made.and_then(|slot| {
-            self.regions.push(slot.clone(), GFP_KERNEL)?;
-            Ok(slot)
-        });
-        if added.is_err() {
-            self.limit.unmap();
-        }
-        added
+        *self.regions.get_mut(&region.key).ok_or(EINVAL)? = Some(region.clone());
+        Ok(())
     }
 
-    /// Removes a region that peers can no longer access.
-    pub(crate) fn remove(&mut self, region: &Arc<Slot>) {
-        self.regions.retain(|slot| !Arc::ptr_eq(slot, region));
+    /// Stops counting a region, and frees its key if it has one. Peers can no longer access the
+    /// region. The caller drops the returned entry after the lock is released.
+    pub(crate) fn end(&mut self, key: Option<u32>) -> Option<RBTreeNode<u32, Option<Arc<Slot>>>> {
         self.limit.unmap();
+        self.regions.remove_node(&key?)
     }
 }
 
