@@ -419,7 +419,7 @@ bool fake_is_zero(const struct xdr_buf *buf)
 	if (memchr_inv(buf->head[0].iov_base, 0, buf->head[0].iov_len) ||
 	    memchr_inv(buf->tail[0].iov_base, 0, buf->tail[0].iov_len))
 		return false;
-	/* This check is correct only if the data begin at the start of the first page. */
+	/* The check is correct only for data at the start of page 0. */
 	for (i = 0; i < buf->page_len / PAGE_SIZE; i++)
 		if (memchr_inv(page_address(buf->pages[i]), 0, PAGE_SIZE))
 			return false;
