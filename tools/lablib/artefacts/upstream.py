@@ -137,8 +137,8 @@ def changes_only(patch, places):
 
 
 def patched(root, stock, debug):
-    """Returns the debug kernel with the patches, and names the patches that are left out. Builds the
-    parts that are missing: the changed modules, and the headers and metadata for our module."""
+    """Returns the debug kernel with the patches, and names the patches that are left out. Builds
+    the parts that are missing: the changed modules, and the headers and metadata for our module."""
     left = [patch for patch in series()
             if not changes_only(patch, BUILT) and not changes_only(patch, OF_CRATE)]
     if left:
