@@ -73,8 +73,8 @@ impl Drop for WorkQueue {
     }
 }
 
-/// Cancels a delayed work item. If the item is running, waits until it has ended; during the wait
-/// the item cannot queue itself again. Sleeps.
+/// Cancels a delayed work item. If the item is running, waits until the item has ended. During the
+/// wait the item cannot queue itself again. Sleeps.
 pub fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>)
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,

@@ -34,7 +34,7 @@ use xprtrdma_svc::{
     }, //
 };
 
-/// How often a listener listens again after its address has moved, and the pause between two
+/// How many times a listener listens again after its address has moved, and the pause between two
 /// attempts in milliseconds.
 const TIMES: u32 = 4;
 const PAUSE_MS: u32 = 1500;

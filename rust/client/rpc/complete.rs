@@ -41,7 +41,7 @@ use xprtrdma_sunrpc::{
 };
 
 impl Answer {
-    /// Completes the call. The server can no longer access any of its regions.
+    /// Completes the call. The server can no longer access any region of the call.
     pub(super) fn complete(self, counters: &Counters) {
         let message = self.message.as_ref().map_or(&[][..], Held::bytes);
         complete_judged(counters, self.pinned, &self.verdict, self.result, message);
@@ -105,7 +105,8 @@ fn park(request: &Request, state: &mut State, pinned: Pinned<Rdma>, verdict: Ver
 #[inline(never)]
 pub(super) fn leave_pending(_: Pinned<Rdma>) {}
 
-/// Completes a call whose reply was accepted. The server can no longer access any of its regions.
+/// Completes a call whose reply was accepted. The server can no longer access any region of the
+/// call.
 #[inline(always)]
 pub(super) fn complete_rpc(
     counters: &Counters,

@@ -39,10 +39,10 @@ pub(super) const SPREAD: Millis = Millis::new(250);
 
 /// Exponential back-off with jitter.
 ///
-/// The delay doubles with every failure in a row. It is drawn from the upper half of its range, so
-/// that the clients of a restarted server do not all reconnect at the same time. Only a reply
-/// resets the delay, which keeps growing for a peer that accepts and then drops every connection
-/// (MAL-152).
+/// The delay doubles with every failure in a row. Each delay is a random time in the upper half of
+/// its range, so that the clients of a restarted server do not all reconnect at the same time. Only
+/// a reply resets the delay, which keeps growing for a peer that accepts and then drops every
+/// connection (MAL-152).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     config: BackoffConfig,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of an established connection, and the conclusions from its end.
+//! The state of an established connection, and the conclusions from the end of the connection.
 
 use super::{
     cause::Cause,

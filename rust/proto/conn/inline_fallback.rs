@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fallback for a peer that announces a larger Receive size than it has (CM-24, MAL-149).
+//! Fallback for a peer whose Receives are smaller than the size that the peer announces (CM-24,
+//! MAL-149).
 
 use super::cause::Cause;
 use crate::{

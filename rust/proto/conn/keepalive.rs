@@ -29,9 +29,9 @@ use crate::time::{
 /// When to probe the peer, and when to end the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepaliveConfig {
-    /// Silence after which a probe goes out while a reply is outstanding.
+    /// How long the peer must be silent before a probe is sent, if a reply is outstanding.
     pub busy_after: Millis,
-    /// Silence after which a probe goes out on an idle connection.
+    /// How long the peer must be silent before a probe is sent, if the connection is idle.
     pub idle_after: Millis,
     /// How long a probe may stay unanswered before the peer counts as dead.
     pub timeout: Millis,

@@ -12,7 +12,7 @@ pub enum Spoken {
     /// The server accepts only version one.
     #[default]
     One,
-    /// The server accepts both versions. Each Call is answered in its own version.
+    /// The server accepts both versions. The answer to a Call has the version of the Call.
     Both,
 }
 

@@ -66,8 +66,8 @@ pub enum Immediate {
     None,
     /// Immediate data arrived with a Send (MAL-011).
     WithSend,
-    /// Immediate data arrived with an RDMA Write: it used up a Receive, but brought no message
-    /// (MAL-012).
+    /// Immediate data arrived with an RDMA Write. The Write used up a Receive, but brought no
+    /// message (MAL-012).
     WithWrite,
 }
 

@@ -236,8 +236,8 @@ mod suite {
         Ok(())
     }
 
-    // The drivers mlx4 and mlx5 report an event that was not requested when their device has
-    // failed.
+    // When their device has failed, the drivers mlx4 and mlx5 report an event that was not
+    // requested.
     #[test]
     fn what_a_device_reports_unasked_is_not_lost() -> Test {
         let pair = Pair::connected()?;

@@ -35,7 +35,8 @@ REACHABLE = RIGHTS[READ] | RIGHTS[WRITE]
 class Requester(Connection):
     """A connection to a server. `connect` establishes it."""
 
-    # These sizes are small, because a test makes many connections at the same time.
+    # The memory sizes of a connection are small, because a test makes many connections at the same
+    # time.
     stage_bytes, outgoing_bytes = 4096, 256 << 10
 
     def __init__(self, device, address, port, receives=RECEIVES, source=None):

@@ -510,7 +510,7 @@ impl Side {
                 words
             }
             8 => vec![own, version, credit, MSG, u32::from(which & 1), 0, 0, 0],
-            // One of the first words of the message is changed.
+            // A correct message in which one of the first words is changed.
             _ => {
                 let mut words = honest(own, version, credit, waiting, source.u16());
                 words[1 + usize::from(which & 3)] = u32::from(which >> 5);

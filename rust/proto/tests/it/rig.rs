@@ -132,7 +132,8 @@ impl Rig {
         }
     }
 
-    /// Starts an attempt when the back-off has passed, and continues it to `stage`.
+    /// Starts a connection attempt when the back-off has passed. Continues the attempt until it is
+    /// in the phase `stage`.
     pub fn reach(&mut self, stage: Phase) {
         let delay = self.delay();
         self.now = self.now.after(delay);

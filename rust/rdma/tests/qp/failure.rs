@@ -76,7 +76,8 @@ mod suite {
         Ok(())
     }
 
-    // The device reports no opcode for a work request that fails, and flushes the later ones.
+    // The device reports no opcode for a work request that fails, and flushes the later work
+    // requests.
     #[test]
     fn the_kind_of_the_first_that_fails_is_told() -> Test {
         const ALONE: &[Opcode] = &[
