@@ -233,7 +233,7 @@ fn shorter(len: usize) -> Result<usize> {
     Ok(half.wrapping_sub(half % PAGE_SIZE))
 }
 
-/// Maps the first of these pages in one piece. The piece contains as many pages as are physically
+/// Maps the start of `pages` in one piece. The piece contains as many pages as are physically
 /// contiguous and fit into one mapping of the device. Returns the address of the mapping and the
 /// number of mapped pages. The number is zero if the pages cannot be mapped.
 ///
@@ -255,9 +255,9 @@ unsafe fn map_first(pd: &Pd, dir: Direction, pages: &[*mut bindings::page]) -> (
 }
 
 /// Maps the physically contiguous pages at the start of `pages`. Called if [`map_first`] failed:
-/// each piece is shorter than the piece that it could not map. Adds the mappings to `to`, even if a
-/// later mapping fails. Returns the pages that are not mapped yet. Returns `EIO` if not even one
-/// page can be mapped.
+/// each piece is shorter than the piece that [`map_first`] could not map. Adds the mappings to
+/// `to`, even if a later mapping fails. Returns the pages that are not mapped yet. Returns `EIO` if
+/// not even one page can be mapped.
 ///
 /// # Safety
 ///
@@ -359,8 +359,8 @@ impl Elements<'_> {
         Some(())
     }
 
-    /// Returns a scatter/gather element for the next bytes. The bytes of an element have contiguous
-    /// device addresses, and are at most `most` bytes. Returns `None` if no bytes are left.
+    /// Returns a scatter/gather element for the next bytes. The element has at most `most` bytes,
+    /// which have contiguous device addresses. Returns `None` if no bytes are left.
     #[inline]
     pub(crate) fn next(&mut self, most: usize) -> Option<bindings::ib_sge> {
         // NO-OVERFLOW: A mapping does not wrap around the address space, and the lengths are those

@@ -169,7 +169,7 @@ impl Connection {
     }
 }
 
-/// Counts the pages that the RDMA Writes use for the Writes, and no longer for the call. So these
+/// Counts the pages of the RDMA Writes as pages of the Writes, and no longer of the call. So these
 /// pages stay counted until the Writes have completed. Returns false if the Writes use more pages
 /// than were counted for the call. This is possible, because a reply of NFSv4.0 may be longer than
 /// the longest call.

@@ -337,8 +337,8 @@ impl Rails {
         self.entries.iter().flatten().filter(|entry| entry.listed)
     }
 
-    /// Returns true if `so` holds for at least one rail of the administrator's tables other than
-    /// `than`.
+    /// Returns true if `so` holds for at least one rail that is in the administrator's tables and
+    /// is not `than`.
     fn others_are(&self, than: u8, so: impl Fn(&Health) -> bool) -> bool {
         self.indexed()
             .any(|(index, entry)| index != than && entry.listed && so(&entry.health))

@@ -363,8 +363,9 @@ def the_server_stays_within_what_was_offered(capture):
     return f"{count} accesses"
 
 
-# covers: V1-038, V1-044: Each chunk has one segment, which is as long as the data. A Position-Zero
-# chunk or a Reply chunk has more segments only if two parts of its message meet inside a page.
+# covers: V1-038, V1-044: Each chunk for data has one segment, which is as long as the data. A
+# Position-Zero chunk or a Reply chunk has more segments only if two parts of its message meet
+# inside a page.
 def a_chunk_is_one_segment(capture):
     kinds = collections.Counter()
     for message in capture.messages:

@@ -38,7 +38,7 @@ class Axis:
     loads: typing.Callable = lambda bed: []  # function that returns the loads for a loads.Bed
     options: str = "vers=4.2"
     mounts: int = 1
-    # whether fewer rounds are measured, because each round takes long
+    # whether fewer rounds are measured, because each round takes a long time
     long: bool = False
     slots: int = 0              # number of outstanding calls; 0 means the default number
 
