@@ -5,7 +5,7 @@
 release=0.2.0
 
 here=$(dirname "$0")
-# A package of the source says what it was made of.
+# In a source package, the file version.package contains the version.
 if [ -r "$here/version.package" ]; then
 	exec cat "$here/version.package"
 fi

@@ -96,15 +96,18 @@ impl Holders {
         only
     }
 
-    /// Stops counting a holder. Wakes the owner if the owner waits and this was the last holder.
+    /// Removes the caller from the counted holders. Wakes the owner if the owner waits and no
+    /// holder is left.
     ///
     /// # Safety
     ///
-    /// `this` is valid and counts the caller. The object may be freed before the call returns.
+    /// `this` is valid, and the caller is a counted holder. The object may be freed before the call
+    /// returns.
     #[inline]
     pub unsafe fn remove(this: *const Self) {
-        // ORDERING: `Full` orders the holder's work before everything that the owner does after the
-        // wait, and the change of the counter before the check for a sleeping thread.
+        // ORDERING: `Full` orders the holder's work before everything that the owner does after its
+        // wait. `Full` also orders the change of the counter before the check for a sleeping
+        // thread.
         // SAFETY: `this` is valid by the caller's contract: the object is not freed before this
         // subtraction.
         if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {

@@ -49,7 +49,7 @@ impl Net {
         f(unsafe { Self::from_raw(raw) })
     }
 
-    /// Returns the pointer to the C structure.
+    /// Returns a pointer to the `struct net`.
     pub fn as_raw(&self) -> *mut net {
         self.0.get()
     }

@@ -81,7 +81,7 @@ unsafe impl Backend for Spin {
     }
 }
 
-/// Makes an initialiser of a [`SpinLock`] that has its own lock class.
+/// Makes an initialiser of a [`SpinLock`]. Each use of this macro creates a separate lock class.
 #[macro_export]
 macro_rules! new_spinlock {
     ($inner:expr, $name:literal) => {

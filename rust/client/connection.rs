@@ -141,8 +141,8 @@ pub(crate) struct Connection {
     xprt: BackRef<Rdma>,
     services: Services,
     epoch: Epoch,
-    /// The thresholds that the peers agreed on. They are set, with the version, before the first
-    /// call is sent.
+    /// The inline thresholds that the peers agreed on. They are set, with the version, before the
+    /// first call is sent.
     agreement: Agreement,
     /// The number of the protocol version that the connection uses.
     version: Atomic<u32>,
@@ -151,7 +151,7 @@ pub(crate) struct Connection {
     probe_answered: Once,
     regions: Pools,
     device: DeviceInfo,
-    /// The registration for the device's events, which are recorded while it exists.
+    /// The registration of the handler that records the device's events.
     _events: DeviceEvents,
     /// Whether the segments that a reply returns must equal the segments that the call offered.
     strict: bool,
@@ -249,7 +249,7 @@ impl Connection {
     /// region.
     #[inline]
     pub(crate) fn believes(&self) -> bool {
-        // Only completion handlers call this, and they run one at a time.
+        // Only completion handlers call this function, and only one of them runs at a time.
         self.believes.read_once()
     }
 
@@ -264,7 +264,7 @@ impl Connection {
         self.believes.write_once(false);
     }
 
-    /// Returns the agreed thresholds, or the minimum until the peers agree.
+    /// Returns the agreed inline thresholds, or the minimum until the peers agree.
     #[inline]
     pub(crate) fn thresholds(&self) -> Thresholds {
         self.agreement.get()
@@ -276,7 +276,7 @@ impl Connection {
         self.agreement.remote_invalidation()
     }
 
-    /// Sets the agreed thresholds and version, before the first call is sent.
+    /// Sets the agreed inline thresholds and version, before the first call is sent.
     pub(crate) fn agree(&self, version: Version, thresholds: Thresholds) {
         self.version.write_once(version.number());
         self.agreement.set(thresholds);

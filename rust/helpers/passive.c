@@ -44,7 +44,10 @@ bool xprtrdma_page_is_unshared(const struct page *page)
 
 static bool is_next(const struct page *page, const struct page *next)
 {
-	/* Elsewhere one map of pages describes all memory. */
+	/*
+	 * In other configurations, the page structures of consecutive page
+	 * frames are consecutive in memory.
+	 */
 	if (IS_ENABLED(CONFIG_SPARSEMEM) &&
 	    !IS_ENABLED(CONFIG_SPARSEMEM_VMEMMAP))
 		return page_to_pfn(next) == page_to_pfn(page) + 1;
@@ -111,8 +114,9 @@ bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 }
 
 /*
- * As a rule the page cache holds the pages as well, so that only reference
- * counts change. Otherwise the pages become free, which is cheaper in a batch.
+ * In most cases the page cache holds references to the pages as well. Then only
+ * reference counts change. Otherwise the pages are freed, and it is cheaper to
+ * free them in a batch.
  */
 void xprtrdma_put_pages(struct page **pages, unsigned int count)
 {

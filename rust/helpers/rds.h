@@ -92,14 +92,14 @@ void rdsrdma_count_nodes(const struct in6_addr *laddr,
 
 /* Makes RDS stop making connections of this transport. Sleeps. */
 void rdsrdma_begin_unloading(void);
-/* Stops this thread for ever if the module is not being unloaded. */
+/* Blocks this thread for ever, unless the module is being unloaded. */
 void rdsrdma_must_be_unloading(void);
 /* Waits for threads that were preempted in a function of this module. Sleeps. */
 void rdsrdma_wait_for_preempted(void);
 
 bool rdsrdma_is_v4(const struct in6_addr *addr);
 int rdsrdma_state(struct rds_connection *conn);
-/* Returns true if the peer's address is one of this host. */
+/* Returns true if the peer's address belongs to this host. */
 bool rdsrdma_is_loopback(struct rds_connection *conn);
 /* Takes the lock that the connection manager's handlers hold. Sleeps. */
 bool rdsrdma_begin_connecting(struct rds_connection *conn);
@@ -134,13 +134,19 @@ void rdsrdma_facts(const struct rds_message *rm, struct rdsrdma_facts *to);
 u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
 		   unsigned int off);
 
-/* A place in the payload: an entry of its scatterlist, and bytes from there. */
+/*
+ * A position in the payload: an entry of its scatterlist, and a byte offset in
+ * this entry.
+ */
 struct rdsrdma_place {
 	size_t at;
 	unsigned int entry;
 };
 
-/* Copies up to len bytes and moves the place behind them. Returns how many. */
+/*
+ * Copies up to len bytes from the position, and advances the position. Returns
+ * the number of copied bytes.
+ */
 size_t rdsrdma_copy_payload(struct rds_message *rm, struct rdsrdma_place *place,
 			    void *to, size_t len);
 size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
@@ -148,13 +154,14 @@ size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 			  size_t len);
 /*
- * Returns the scatterlist of the RDMA operation, which has op_pieces
- * entries.
+ * Returns the scatterlist of the message's RDMA operation. The scatterlist has
+ * op_pieces entries.
  */
 struct scatterlist *rdsrdma_op_table(struct rds_message *rm);
 /*
- * Tells the socket this status now, if the program wants to know it. A failure
- * is also told to a program that asked for failures alone.
+ * Reports this status to the socket of the message now, if the program has
+ * asked for a report. A program that has asked only for reports of failures
+ * gets a report if the status is a failure.
  */
 void rdsrdma_tell(struct rds_message *rm, int status);
 /* Sets the status that the socket receives when the message is dropped. */
@@ -163,7 +170,7 @@ void rdsrdma_set_failure(struct rds_message *rm, int status);
 /* Memory regions. */
 /* The queue pair must be new, and the id bound to an address. Sleeps. */
 int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id);
-/* The memory is mapped for DMA in both directions. */
+/* The memory must be mapped for DMA in both directions. */
 void rdsrdma_dma_sync_for_cpu(struct ib_device *dev, struct scatterlist *sg,
 			      int nents);
 void rdsrdma_dma_sync_for_device(struct ib_device *dev, struct scatterlist *sg,

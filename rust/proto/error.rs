@@ -36,7 +36,7 @@ pub enum Error {
     TooComplex,
     /// A segment is empty, or a position is not a multiple of four or out of order.
     BadChunk,
-    /// No combination of chunks fits this call into the thresholds (V1-097).
+    /// No combination of chunks fits this call into the inline thresholds (V1-097).
     Unbuildable,
     /// The device cannot map the memory of this call; a retry would fail with the same error.
     Unmappable,

@@ -81,7 +81,7 @@ pub struct Pd {
     /// The object that owns the `ib_pd`, if this object only shares the `ib_pd`.
     #[cfg(xprtrdma_rds)]
     base: Option<Arc<Pd>>,
-    // This field is dropped after the domain has been deallocated, because the id keeps the device.
+    // The id keeps the device. This field is dropped only after the domain has been deallocated.
     id: Arc<CmId>,
 }
 
@@ -90,7 +90,7 @@ unsafe impl Send for Pd {}
 // SAFETY: Several threads may allocate objects in a domain at the same time.
 unsafe impl Sync for Pd {}
 
-/// A number that is less than the number of every invalidation on a domain's queue pair.
+/// A sequence number that is less than that of every invalidation on a domain's queue pair.
 pub(crate) const FIRST_SEQ: u64 = 1;
 
 impl Pd {
@@ -130,7 +130,8 @@ impl Pd {
         if !self.is_on(&id) {
             return Err(ENODEV);
         }
-        // INVARIANT: `base` keeps the domain. `id` keeps the device, which is the same.
+        // INVARIANT: `base` keeps the domain allocated. `id` keeps the device, because both ids are
+        // on the same device.
         let shared = Self {
             pd: self.pd,
             max_entry: self.max_entry,
@@ -219,7 +220,7 @@ impl Pd {
         self.retired.load(Relaxed)
     }
 
-    /// Records that the invalidation with this number has completed.
+    /// Records that the invalidation with the sequence number `seq` has completed.
     pub(crate) fn retire(&self, seq: u64) {
         self.retired.store(seq, Relaxed);
     }
@@ -273,8 +274,8 @@ impl Pd {
     pub fn max_send_sges(&self) -> u32 {
         use crate::device;
 
-        /// The maximum number of elements that this crate uses. The number is limited, because each
-        /// further element makes every work request of the queue larger.
+        /// The maximum number of scatter/gather elements that this crate uses in a work request. A
+        /// higher maximum would make every work request of the queue larger.
         const ENOUGH: u32 = 32;
 
         // SAFETY: The device exists as long as the domain. Its attributes are constant.

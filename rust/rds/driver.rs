@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The global variable that refers to the driver of the module's only transport.
+//! The global variable that refers to the driver. The module has one transport, and so one driver.
 
 use core::{
     mem::ManuallyDrop,
@@ -41,16 +41,16 @@ pub(crate) unsafe fn get<T>() -> Arc<T> {
     Arc::clone(&kept)
 }
 
-/// Takes the stored reference to the driver.
+/// Takes the reference to the driver out of the global variable.
 ///
 /// # Safety
 ///
-/// [`set`] was called with this type. This function is called once, and [`get`] is not called after
-/// it.
+/// [`set`] was called with this type. This function is called only once, and [`get`] is not called
+/// afterwards.
 pub(crate) unsafe fn take_back<T>() -> Arc<T> {
     // ORDERING: Pairs with the release in `set`.
     let raw: *const T = DRIVER.load(Acquire).cast_const().cast();
-    // SAFETY: By this function's contract `set` stored a pointer of this type, and this is its last
-    // use.
+    // SAFETY: By this function's contract `set` stored a pointer of this type, and nothing uses the
+    // pointer after this call.
     unsafe { Arc::from_raw(raw) }
 }

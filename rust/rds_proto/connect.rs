@@ -17,7 +17,7 @@ pub const LONGEST: usize = 56;
 /// Length in bytes of private data that contains IPv4 addresses: the minimum length.
 const SHORTEST: usize = 32;
 
-/// A version of the protocol.
+/// A version of the RDS protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// The major version number.
@@ -63,7 +63,7 @@ pub struct Hello {
 /// Why a connection request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The private data is too short, or contains no version.
+    /// The private data is too short, or does not contain a version.
     Nothing,
     /// The two ends have no common version.
     Version,

@@ -153,7 +153,7 @@ impl Header {
         }
     }
 
-    /// Returns whether a flag is set.
+    /// Returns whether the header has this flag.
     #[inline]
     #[must_use]
     pub fn has(&self, flag: u8) -> bool {

@@ -91,7 +91,7 @@ impl WorkItem for Requests {
             };
             let peer = request.events.peer;
             if let Err(error) = this.accept(request) {
-                // One of the two ends will connect again.
+                // With `EBUSY`, one of the two ends will connect again, so no line is logged.
                 if error == EBUSY {
                     continue;
                 }
@@ -187,7 +187,8 @@ impl Doorway {
         let door = Door(requests.clone());
         let listener = Listener::new(init_net(), addr, REQUESTS, door)?;
         *requests.listener.lock() = Some(listener);
-        // The work item handles requests that arrived before the listener was stored.
+        // Requests may have arrived before the listener was stored. The work item handles these
+        // requests.
         let _ = driver.accepts.queue().enqueue(requests.clone());
         Ok(Self(requests))
     }

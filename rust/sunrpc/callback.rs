@@ -41,10 +41,11 @@ impl<'a, T: Transport> Delivery<'a, T> {
 }
 
 impl<T: Transport> Drop for Delivery<'_, T> {
-    /// Drops the reference. Does not sleep. If all users of the transport have dropped their
-    /// references, this reference is the last one, and [`PutWork`] drops it instead. Dropping the
-    /// last reference in this function could deadlock: the drop waits for the send lock, and the
-    /// holder of that lock may be waiting for the completion handler that runs this code.
+    /// Drops the reference to the transport. Does not sleep. If all users of the transport have
+    /// dropped their references, this reference is the last one. In this case [`PutWork`] drops the
+    /// reference, because dropping the last reference here could deadlock. The drop waits for the
+    /// send lock, and the holder of the send lock may wait for the completion handler that runs
+    /// this code.
     fn drop(&mut self) {
         let raw = self.0.as_raw();
         // SAFETY: By the type invariant `self` owns a reference. The called function drops the
@@ -93,9 +94,9 @@ impl<T: Transport> Xprt<T> {
 
     /// Returns whether callbacks can be delivered to the transport.
     pub fn has_callbacks(&self) -> bool {
-        // A transport without users accepts no callbacks. A delivery must not become the only user
-        // of a transport, and without users no task waits for callbacks. The result may be outdated
-        // at once, because the last user may drop its reference at any time.
+        // A transport without users accepts no callbacks, for two reasons: a delivery must not
+        // become the only user of the transport, and without users no task waits for callbacks. The
+        // result may be outdated at once, because the last user may drop its reference at any time.
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 
@@ -111,8 +112,8 @@ impl<T: Transport> Xprt<T> {
         if !self.inner.backchannel.is_ready() {
             return Err(ENODEV);
         }
-        // This reference is held until the function returns, so that the reference that the RPC
-        // client takes is not the last reference.
+        // This reference to the transport is held until the function returns. So the reference that
+        // the RPC client takes is not the last reference.
         let _delivery = Delivery::new(self).ok_or(ENODEV)?;
         let mut slot = self
             .inner

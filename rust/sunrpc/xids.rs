@@ -6,12 +6,12 @@
 //! reply with such an xid does not prove that the server has received the call. A reply with an xid
 //! from this module proves that the server has received the call.
 //!
-//! The xids come from a bag. A call puts the xid that the RPC client assigned to it into a random
-//! slot of the bag, and uses the xid that was in the slot before. So each xid is used once, at a
-//! random time. Each of the [`NUMBERS`] xids in the bag is equally likely, whichever xids were used
-//! before.
+//! The xids come from a bag (a table of unused xids). A call puts the xid that the RPC client
+//! assigned to it into a random slot of the bag, and uses the xid that was in the slot before. So
+//! each xid is used once, at a random time. Each of the [`NUMBERS`] xids in the bag is equally
+//! likely, whichever xids were used before.
 //!
-//! Only calls of certain procedures use the bag: the driver selects these procedures with
+//! Only calls of certain procedures get xids from the bag: the driver selects these procedures with
 //! [`Call::wants_secret_xid`](crate::call::Call::wants_secret_xid). One bit distinguishes xids from
 //! the bag from the xids that the RPC client assigns, so the two sets are disjoint. No xid is used
 //! twice within 2^30 calls.
@@ -28,34 +28,35 @@ use xprtrdma_base::{
     random::unforeseen16, //
 };
 
-/// Number of xids in the bag, from which calls draw at random. A server has to guess 14 bits to
-/// predict a drawn xid.
+/// Number of xids in the bag of xids. Calls draw their xids from the bag at random. A server has to
+/// guess 14 bits to predict a drawn xid.
 pub(crate) const NUMBERS: u32 = 1 << 14;
 
-/// This bit is set in each xid from the bag. In this file all xids are in host byte order.
+/// This bit is set in each xid from the bag of xids. In this file all xids are in host byte order.
 const SECRET: u32 = 1 << 31;
 
-/// Marks a slot of the bag that holds no xid. A slot with an xid has the [`SECRET`] bit.
+/// Marks a slot of the bag of xids if the slot contains no xid. A slot with an xid has the
+/// [`SECRET`] bit.
 const EMPTY: u32 = 0;
 
-/// Number of calls after which an xid in the bag is discarded. An older xid could be used twice
-/// within 2^30 calls, because the RPC client's counter wraps around.
+/// Number of calls after which an unused xid is discarded from the bag of xids. An older xid could
+/// be used twice within 2^30 calls, because the RPC client's counter wraps around.
 pub(crate) const OLD: u32 = 1 << 30;
 
 /// The xids of a transport that a server cannot foresee.
 pub(crate) struct Xids {
-    /// The procedures whose calls use the bag, as a bitmap. The bit of a procedure is its number in
-    /// the statistics modulo the bits of a word. So if two procedures share a bit, both use the
-    /// bag.
+    /// The procedures whose calls get xids from the bag of xids, as a bitmap. The bit of a
+    /// procedure is the procedure's number in the statistics, modulo the bits of a word. If two
+    /// procedures share a bit, the calls of both get xids from the bag.
     procedures: Atomic<usize>,
     bag: KVVec<Atomic<u32>>,
-    /// The RPC client's counter at the time when the bag was last searched for old xids.
+    /// The RPC client's counter at the time when the bag of xids was last searched for old xids.
     searched: Atomic<u32>,
 }
 
 impl Xids {
-    /// Fills a bag with [`NUMBERS`] xids, beginning with `counter`. Advances `counter`, which
-    /// belongs to the RPC client, past these xids. May sleep.
+    /// Fills a bag of xids with [`NUMBERS`] xids, beginning with `counter`. Advances `counter`,
+    /// which belongs to the RPC client, past these xids. May sleep.
     pub(crate) fn new(counter: &mut u32) -> Result<Self> {
         let mut bag = KVVec::with_capacity(NUMBERS as usize, GFP_KERNEL)?;
         for _ in 0..NUMBERS {
@@ -69,13 +70,13 @@ impl Xids {
         })
     }
 
-    /// Returns whether an xid comes from a bag.
+    /// Returns whether an xid comes from a bag of xids.
     #[inline]
     pub(crate) fn is_secret(xid: u32) -> bool {
         xid & SECRET != 0
     }
 
-    /// Makes later calls of this procedure use the bag.
+    /// Makes later calls of this procedure take their xids from the bag of xids.
     #[cold]
     pub(crate) fn include(&self, procedure: u32) {
         let bits = self.procedures.load(Relaxed);
@@ -98,8 +99,8 @@ impl Xids {
         *xid = self.draw(*xid, unforeseen16().into());
     }
 
-    /// Puts `plain` into a random slot of the bag, and returns the xid that was in the slot.
-    /// Returns `plain` itself if the slot was empty or the xid in the slot was too old.
+    /// Puts the xid `plain` into a random slot of the bag of xids, and returns the xid that was in
+    /// the slot. Returns `plain` itself if the slot was empty or the xid in the slot was too old.
     #[inline]
     pub(crate) fn draw(&self, plain: u32, random: u32) -> u32 {
         // CAST: `usize` is wider than `u32`.
@@ -113,8 +114,8 @@ impl Xids {
         }
     }
 
-    /// Removes old xids from the bag. `counter` is the RPC client's counter. Must be called at
-    /// least once in 2^28 calls.
+    /// Removes old xids from the bag of xids. `counter` is the RPC client's counter. Must be called
+    /// at least once in 2^28 calls.
     pub(crate) fn trim(&self, counter: u32) {
         const SELDOM: u32 = 1 << 28;
         if counter.wrapping_sub(self.searched.load(Relaxed)) < SELDOM {
@@ -124,15 +125,15 @@ impl Xids {
         for place in &self.bag {
             let number = place.load(Relaxed);
             if !is_usable(number, counter) {
-                // If a call has taken the old xid since the load, the slot contains a new xid, and
-                // the exchange does not remove it.
+                // If a call has drawn the old xid since the load, the slot contains a new xid. Then
+                // the compare-and-exchange does not change the slot.
                 let _ = place.cmpxchg(number, EMPTY, Relaxed);
             }
         }
     }
 }
 
-/// Returns whether an xid from the bag may still be used when the RPC client's counter is
+/// Returns whether an xid from the bag of xids may still be used when the RPC client's counter is
 /// `counter`.
 #[inline]
 fn is_usable(drawn: u32, counter: u32) -> bool {

@@ -52,7 +52,7 @@ struct Shared<S: Service> {
 
 /// # Invariants
 ///
-/// - The transport of `Open` is valid.
+/// - The transport in [`Xprt::Open`] is valid.
 /// - If `xprt` is `Open`, `XPT_DATA` of the transport is set while a call waits.
 struct State<S: Service> {
     xprt: Xprt,
@@ -111,7 +111,8 @@ impl<S: Service> InboxOwner<S> {
             // SAFETY: The transport is valid by this function's contract.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CLOSE) };
         }
-        // INVARIANT: The transport is valid by this function's contract. `XPT_DATA` was set above.
+        // INVARIANT: The transport is valid by this function's contract. If calls wait, the code
+        // above has set `XPT_DATA`.
         state.xprt = Xprt::Open(xprt);
     }
 
@@ -132,7 +133,8 @@ impl<S: Service> InboxOwner<S> {
     /// Keeps the memory of a finished call for a later call, or frees it.
     pub(crate) fn recycle(&self, memory: KBox<MaybeUninit<Context<S>>>) {
         let pushed = self.0 .0.state.lock().spare.push_within_capacity(memory);
-        // If the memory was not kept, it is freed now, when the lock is not held.
+        // If the list of spare memory is full, `pushed` holds the memory. This drop frees the
+        // memory, and runs without the lock.
         drop(pushed);
     }
 

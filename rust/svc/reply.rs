@@ -141,8 +141,8 @@ impl<'a> Reply<'a> {
         (begin, begin.saturating_add(raw.page_len))
     }
 
-    /// Returns whether the head and the tail of the message are in the first page of the thread's
-    /// array.
+    /// Returns whether the head and the tail of the reply are in the first page that the current
+    /// thread has for replies (`rq_respages`).
     fn ends_are_in_first_page(&self) -> bool {
         // SAFETY: By the type invariant the request belongs to the current thread. A reply begins
         // in the thread's first page.
@@ -186,7 +186,7 @@ impl<'a> Encoded<'a> {
         (ends as u32).wrapping_add(self.0.page_len)
     }
 
-    /// Returns true if the message is empty, which cannot happen.
+    /// Returns true if the message has no bytes. No RPC message is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

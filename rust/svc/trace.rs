@@ -2,10 +2,10 @@
 
 //! The tracepoints of the server, `svcrdma_rs:*` in tracefs.
 //!
-//! A tracepoint that is off costs one branch that is not taken. `peer` is the client's address.
-//! Xids are in host byte order, and lengths are in bytes. All functions may be called in any
-//! context. Tracepoints on the path of every RPC take a closure, so that their arguments are
-//! computed only while the tracepoint is on.
+//! A disabled tracepoint costs one branch that is not taken. `peer` is the client's address. Xids
+//! are in host byte order, and lengths are in bytes. All functions may be called in any context. A
+//! tracepoint that every RPC passes takes a closure. The closure computes the arguments, and is
+//! called only while the tracepoint is enabled.
 
 use core::net::SocketAddr;
 use kernel::{
@@ -15,12 +15,12 @@ use kernel::{
 use xprtrdma_base::net::with_raw;
 use xprtrdma_bindings as bindings;
 
-/// Calls the C function of a tracepoint if the tracepoint is on. The first argument of the function
-/// is the peer's address.
+/// Calls the C function that records an event of a tracepoint, if the tracepoint is enabled. The
+/// first argument of the C function is the peer's address.
 macro_rules! trace {
     ($point:ident, $peer:expr, $values:pat_param = $all:expr, $entry:ident($($arg:expr),* $(,)?)) => {
         #[cfg(CONFIG_TRACEPOINTS)]
-        // SAFETY: The first operand is a tracepoint that C code defines.
+        // SAFETY: `$point` is a `struct tracepoint` that C code defines.
         if unsafe { static_branch_unlikely!(bindings::$point, bindings::tracepoint, key) } {
             let $values = $all;
             // SAFETY: The function copies its arguments: an address of an IP family, numbers, and

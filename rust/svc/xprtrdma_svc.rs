@@ -29,9 +29,9 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Errors, lists, logging, measurements, debugfs files, memory, pages, network namespaces, locks,
-/// time and work queues. Driver crates import these items from this module, because the driver
-/// crates do not depend on `base`.
+/// Re-exports items for errors, lists, logging, measurements, debugfs files, memory, pages, network
+/// namespaces, locks, time and work queues. Driver crates import these items from this module,
+/// because the driver crates do not depend on `base`.
 pub mod util {
     pub use crate::files::files;
     pub use xprtrdma_base::{

@@ -110,9 +110,9 @@ def a_mount_is_exported_again(t):
     serving.local("exportfs -au")
 
 
-# Sixteen programs use an export of a mount that has four slots. While the disk of the first server
-# is frozen, calls wait in the machine that exports the mount. No call is lost, and the data are
-# right.
+# The exported directory is itself an NFS mount, which has four slots. Sixteen programs use the
+# export. While the disk of the first server is frozen, calls wait in the machine that exports the
+# mount. No call is lost, and the data are right.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", loaded=False, seconds=90)
 def a_mount_with_few_slots_is_exported_again(t):
     module.insmod(f"slots={FEW}")
@@ -143,8 +143,8 @@ def a_mount_with_few_slots_is_exported_again(t):
         return modes == ["600"] * PROGRAMS
 
     wait.until(changed, ENV.patience(40), "changes by the other machine")
-    # The export is asynchronous. So until now the data may have been only in the memory of this
-    # machine.
+    # The NFS export is asynchronous. So before this sync, some of the data may have been only in
+    # the memory of this machine.
     serving.local("sync")
     for number in range(PROGRAMS):
         t.server.expect(f"{top.there}/copy-{number}", content)

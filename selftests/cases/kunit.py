@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The KUnit suites of rust/base, rust/rdma and rust/sunrpc, on a fake device."""
+"""The KUnit suites of rust/base, rust/rdma and rust/sunrpc. The suites use a fake RDMA device."""
 
 import pathlib
 import re

@@ -12,8 +12,8 @@ from lib.requester import calls, tables
 from lib.served import FILES, counters, used_kib
 
 CLIENTS = "ours", "intree"
-# The number of connections that a single call may break. If the call is sent again after that, our
-# server refuses it.
+# The number of connections that a single call may break. If the client sends the call once more,
+# our server refuses the call.
 BROKEN = 2
 # `IDLE` is the number of idle connections whose memory is measured. `MOST_KIB` is the maximum
 # number of KiB for each connection. This memory includes the queues of a software device, which
@@ -139,8 +139,8 @@ def a_greedy_client_starves_no_other(t):
             xid = client.next()
             rpc = calls.compound(xid, tables.PATH, calls.read(0, WANTED))
             client.send(client.message(payload=rpc, xid=xid, writes=[[memory]]))
-        # Each call of the honest client is served before the earlier calls of the greedy client are
-        # complete.
+        # Our server answers each READ of the honest client before all calls of the greedy client
+        # are complete.
         for _ in range(8):
             clock = wait.Clock()
             Buffer(BLOCK).read(stage.fd, BLOCK, 0)
@@ -152,8 +152,8 @@ def a_greedy_client_starves_no_other(t):
     stage.wait_gone()
 
 
-# covers: A thread of our server has served a client on the server's own host. The thread does not
-# treat the next client, which is on another host, as a client on the server's own host.
+# covers: A thread of our server first serves a client on the server's own host, and then a client
+# on another host. The thread does not treat the second client as a client on the server's own host.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def a_thread_forgets_a_client_of_its_host(t):
     stage, local, threads = Stage(t), next(XIDS), f"{faults.NFSD}/threads"
@@ -210,8 +210,8 @@ def tracepoints_tell_what_happened(t):
     equal([e["cause"] for e in found["closed"]], ['"the client disconnected"'], "ends")
 
     def of(name, *fields):
-        """Returns a tuple for each event with this name: the name of the call, and the values of
-        the given fields."""
+        """Returns a tuple for each recorded event `name`: the name of the RPC call, and the event's
+        values of `fields`."""
         names = {f"{xid:#010x}": name for name, xid in xids.items()}
         return sorted((names.get(e["xid"], e["xid"]), *(e[field] for field in fields))
                       for e in found[name])
@@ -230,7 +230,7 @@ STAGES = "read", "serve", "reply", "write"
 
 
 def times(t):
-    """Returns the number of recorded durations for each stage of a call."""
+    """Returns, for each stage of a call, how many durations were recorded."""
     head, *rows = t.server.run("cat", f"{FILES}/latency").splitlines()
     columns = zip(*(row.split()[1:] for row in rows), strict=True)
     sums = dict(zip(head.split()[1:], (sum(map(int, one)) for one in columns), strict=True))

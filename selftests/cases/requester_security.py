@@ -32,8 +32,8 @@ class Protected:
         self.context = gss.Context(client, SERVICE)
 
     def read(self, service, count, room=False):
-        """Makes a READ call with a Write chunk. Returns the answer, and the memory of the Write
-        chunk."""
+        """Sends a READ call that offers a Write chunk. Returns the server's answer, and the memory
+        that the Write chunk describes."""
         memory, chunk = self.client.memory(UNTOUCHED * BLOCK, tables.WRITE)
         xid = self.client.next()
         call = self.context.compound(xid, service, tables.PATH, calls.read(0, count))

@@ -83,8 +83,8 @@ def a_mount_that_is_well(t):
             # A call may complete while the table is read.
             check(min(counted) > 0 and max(counted) - min(counted) <= 4, stages)
             check(all(sum(times["buckets"]) == times["calls"] for times in stages.values()), stages)
-            # Calls spend most of their time in the stage "answer", because each connection has only
-            # one call at a time.
+            # Each connection has only one call at a time. So the stage "answer", in which a call
+            # waits for its reply, takes the most time.
             check(stages["answer"]["median_below_us"] > stages["complete"]["median_below_us"],
                   stages)
         equal((xprt.DEBUGFS / "measure_latency").read_text(), "0\n", "measured afterwards")

@@ -14,8 +14,8 @@ TIMES = 1 << 20
 
 
 class Injection:
-    """The settings of the kernel's two types of failing allocations (KINDS). All settings are
-    undone at the end of the case."""
+    """The settings of the kernel's fault injection for two types of allocations (KINDS). At the end
+    of the case, all settings get their old values back."""
 
     def __init__(self, t, kinds=KINDS):
         self.t, self.kinds = t, kinds
@@ -53,8 +53,8 @@ class Injection:
             self.write(kind, "require-end", hex(end))
 
     def spare(self, kind, functions_from_to):
-        """Excludes allocations of a type from the failures if one of these functions is among their
-        callers."""
+        """Excludes allocations of type `kind` from the failures if a function in the given address
+        range is among the callers of the allocation."""
         start, end = functions_from_to
         self.write(kind, "reject-start", hex(start))
         self.write(kind, "reject-end", hex(end))
@@ -95,7 +95,8 @@ def text(module_name):
     function.
     """
     found = [address for address, _, owner in functions() if owner == module_name]
-    # It is assumed that the last function is at most 4 KiB long.
+    # The end of the last function is unknown. This code assumes that the last function is at most 4
+    # KiB long.
     return min(found), max(found) + (4 << 10)
 
 

@@ -30,8 +30,8 @@ from .case import check, equal
 from .env import ENV
 from .workers import Crew, Worker
 
-# number of credits that knfsd grants during one of the faults; every connection begins with one
-# credit
+# Number of credits that knfsd grants during one of the faults. Every connection begins with one
+# credit.
 FEWEST_CREDITS = 4
 RECALLED_FILES, RECALL_HELPERS, RECALL_SECONDS = 16, 4, 8
 MOUNTS = 50
@@ -73,7 +73,8 @@ class Fault:
                 and self.server in (None, ENV.serving))
 
     def applies(self, w):
-        """Returns whether the row is suitable for the settings of this run and for this kernel."""
+        """Returns whether the fault in this row of the matrix can be tested with the settings of
+        this run and with this kernel."""
         return self.belongs(w) and not (
             (self.debug and not ENV.debug) or (self.stock and ENV.debug))
 
@@ -97,9 +98,8 @@ def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "
 
 
 def between(name, what, hold, begin, end, **more):
-    """Makes a row for a fault that `begin` starts and `end` ends. Both functions are called with
-    the server.
-    """
+    """Adds a fault to the matrix. The function `begin` starts the fault, and the function `end`
+    ends it. The argument of both functions is the server."""
     def function(w):
         try:
             # A fault that has started on only one machine must end as well.
@@ -197,7 +197,8 @@ between("silence", "packets to the server's UDP port 4791 dropped", (0.5, 8),
 
 
 def netem(name, what, *words, **more):
-    """Makes a row for a tc-netem setting in both directions."""
+    """Adds a fault to the matrix. The fault is a setting of tc-netem for packets in both
+    directions."""
     between(name, what, (1, 4), lambda server: faults.worsen(server, *words), faults.better, **more)
 
 
@@ -220,8 +221,9 @@ def ip(*argv):
     namespace.run("ip", *argv)
 
 
-# The source of rxe shows that a queue pair fails if rxe cannot send the queue pair's packet. rxe's
-# management queue pair then fails permanently, and the device must be created again.
+# According to the source of rxe, a queue pair fails if rxe cannot send one of its packets. If this
+# happens to the queue pair that rxe uses for management, this queue pair does not recover, and the
+# RDMA device must be created again.
 
 def device_anew():
     faults.remove_client_device()

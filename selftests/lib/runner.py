@@ -110,8 +110,8 @@ class Runner:
 
     @staticmethod
     def listen(output, limit):
-        """Collects the output of the case until the case ends or its time limit is over. Returns
-        (text, whether the case ended)."""
+        """Collects the output of the case until the case ends or its time limit is over. Returns a
+        tuple: the output, and whether the case has ended."""
         text, deadline = b"", time.monotonic() + limit
         while True:
             left = deadline - time.monotonic()

@@ -14,9 +14,9 @@ use xprtrdma_proto::{
 use xprtrdma_rdma::access_once::AccessOnce;
 use xprtrdma_sunrpc::util::Jiffies;
 
-/// The thresholds that the peers agreed on, or the minimum before the agreement. The fields are
-/// plain atomics, because reading a `SetOnce` calls into C, which costs 20 instructions for each
-/// RPC. They are set before the first call can be sent.
+/// The inline thresholds that the peers agreed on, or the minimum thresholds before the agreement.
+/// They are set before the first call can be sent. The fields are plain atomics, because reading a
+/// `SetOnce` calls a C function, which costs 20 instructions for each RPC.
 pub(super) struct Agreement {
     call: Atomic<u32>,
     reply: Atomic<u32>,
@@ -63,7 +63,7 @@ impl Agreement {
         self.remote_invalidation.read_once()
     }
 
-    /// Returns whether the peers have agreed on the thresholds.
+    /// Returns whether the peers have agreed on the inline thresholds.
     pub(super) fn was_made(&self) -> bool {
         self.there_is_one.was()
     }
@@ -110,13 +110,13 @@ impl Once {
         Self(Atomic::new(false))
     }
 
-    /// Returns whether the event has happened.
+    /// Returns whether the event that this object represents has happened.
     pub(super) fn was(&self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// Records the event, and returns whether this is the first time. Only one caller at a time may
-    /// call this.
+    /// Records that the event has happened. Returns whether the event was not recorded before. Only
+    /// one caller at a time may call this function.
     pub(super) fn is_first(&self) -> bool {
         let first = !self.0.load(Relaxed);
         if first {
@@ -126,12 +126,13 @@ impl Once {
     }
 }
 
-/// State of the first Send above the minimum threshold (CM-24).
+/// State of the first Send above the minimum inline threshold (CM-24).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Large {
-    /// No large Send was posted.
+    /// No large Send (above the minimum inline threshold) was posted.
     None,
-    /// A large Send was posted.
+    /// A large Send (above the minimum inline threshold) was posted. No reply has arrived since
+    /// then.
     Sent,
     /// A reply has arrived since the large Send was posted.
     Taken,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The steps that the fast path and the slow path of sending share ([`Sending`]).
+//! The steps that the fast path and the slow path share when they send a call ([`Sending`]).
 
 use crate::{
     connection::{
@@ -54,7 +54,7 @@ pub(super) enum Unsent {
     NoRoom(SendError, usize, usize),
     /// The header cannot be encoded.
     NoHeader(xprtrdma_proto::Error),
-    /// The post failed. Some of the work requests may have been posted.
+    /// The post failed. Nevertheless, some of the work requests may have been posted.
     NotPosted,
 }
 
@@ -86,8 +86,8 @@ impl<'a> Sending<'a> {
         self.conn().xprt()
     }
 
-    /// Returns whether other calls are in flight. If so, stops a thread that polls for its own
-    /// reply, so that the work item handles all replies.
+    /// Returns whether other calls are in flight. If there are other calls, also stops any thread
+    /// that polls for its own reply. The work item then handles all replies.
     #[inline(always)]
     pub(super) fn is_crowded(self) -> bool {
         let crowded = self.xprt().has_others();
@@ -143,12 +143,12 @@ impl<'a> Sending<'a> {
         request.owed_on.write_once(conn.epoch().raw());
     }
 
-    /// Posts the registrations of `regions`, then the first `len` bytes of the batch's buffer. The
-    /// doorbell may be deferred if more calls will probably follow soon: when other calls are in
-    /// flight (`crowded`) and other threads want this processor. It is never deferred for a message
-    /// without an `expected` reply, because the RPC client would not send that message again. It is
-    /// not deferred either for a message above the minimum threshold, because its post must be
-    /// reported (CM-24).
+    /// Posts the registrations of `regions`, then a Send of the first `len` bytes of the batch's
+    /// buffer. If other calls are in flight (`crowded`) and other threads want this processor, more
+    /// calls will probably follow soon. In this case the doorbell may be deferred. The doorbell is
+    /// never deferred for a message without an `expected` reply, because the RPC client would not
+    /// send that message again. The doorbell is not deferred either for a message above the minimum
+    /// inline threshold, because the post of such a message must be reported (CM-24).
     #[inline(always)]
     pub(super) fn post(
         self,
@@ -174,7 +174,8 @@ impl<'a> Sending<'a> {
             self.conn().large_send();
         }
         if !expected {
-            // No reply will report the number of free credits, so the connection ends (V1-012).
+            // The message gets no reply that could report the number of free credits. So the
+            // connection ends (V1-012).
             self.conn().lost(Cause::CreditResync);
         }
     }
@@ -208,7 +209,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Returns whether a message of `len` bytes is above the minimum threshold.
+/// Returns whether a message of `len` bytes is longer than the minimum inline threshold.
 #[inline(always)]
 fn is_large(len: usize) -> bool {
     len > MIN_THRESHOLD as usize

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Computes the shape of a call, and the plan that decides how the call travels.
+//! Computes the shape of a call (the lengths of its parts), and the plan for how the call travels.
 
 use crate::{
     connection::Connection,
@@ -42,7 +42,7 @@ pub(super) fn run(offset: usize, length: usize) -> Run {
     }
 }
 
-/// Returns the position and the length of a message's pages.
+/// Returns the position and the length of the part of a message that is in pages.
 #[inline(always)]
 pub(super) fn pages(buf: &XdrBuf<'_>) -> Run {
     run(buf.page_offset(), buf.page_len())
@@ -57,7 +57,7 @@ fn whole(buf: &XdrBuf<'_>) -> [Run; 3] {
     ]
 }
 
-/// Returns the limits of a region with this number of pages.
+/// Returns the limits of a region of `pages` pages. If `gaps` is true, the region may have gaps.
 #[inline(always)]
 fn region_limits(pages: u32, gaps: bool) -> RegionLimits {
     RegionLimits {
@@ -86,7 +86,7 @@ impl Segmentation for Counted<'_> {
     }
 
     fn reduced_call(&self) -> usize {
-        // A reduced call (a call without its data item) is never sent in a separate chunk.
+        // A reduced call (a call without its data item) is never sent in a chunk of its own.
         0
     }
 

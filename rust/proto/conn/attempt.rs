@@ -97,9 +97,9 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     stage: Stage,
-    /// Time limit of this step.
+    /// Time at which the present step must have ended.
     stage_end: Time,
-    /// Time limit of the whole attempt.
+    /// Time at which the whole attempt must have ended.
     end: Time,
     /// Whether the attempt has received more time, because this host called the state machine late.
     excused: bool,
@@ -175,7 +175,7 @@ impl Attempt {
         (may_go_on && left >= MIN_CONNECT_TIMEOUT).then_some(left)
     }
 
-    /// Decides what follows from an event of the connection manager.
+    /// Returns the next step after an event of the connection manager.
     pub(super) fn step(&self, event: CmEvent, now: Time) -> Step {
         let reason = match (self.stage, event) {
             (Stage::Address, CmEvent::AddrResolved) => return Step::Route,

@@ -29,7 +29,8 @@ pub enum Cause {
     Immediate,
     /// The server sent too many unusable messages (ground rule 6): see the counters.
     BadReplies,
-    /// The server sent an unusable reply to a call that waits for it: see the counters.
+    /// The server sent an unusable reply to a call that waits for this reply: see the
+    /// counters.
     BadReply,
     /// The server sent more than 16 callbacks at a time (MAL-111). A fault of the server.
     BackchannelOverflow,
@@ -71,8 +72,8 @@ pub enum Cause {
     Forced,
     /// Normal: no request used the connection for the time `idle_timeout`.
     Idle,
-    /// The RPC client closed the connection, after a change in sysfs or a reply that the RPC client
-    /// could not read (NFSv4).
+    /// The RPC client closed the connection, because of a change in sysfs, or because (NFSv4 only)
+    /// the RPC client could not decode a reply.
     Closed,
     /// Normal: the mount is gone.
     Shutdown,
@@ -119,9 +120,10 @@ impl Cause {
         )
     }
 
-    /// Returns whether this loss may have happened because the peer wrote to revoked memory, or
-    /// invalidated the region of such memory. This host's queue pair refuses the access and fails.
-    /// Devices report this failure differently; some report only flushed work requests.
+    /// Returns whether the connection may have been lost for one of two reasons: the peer wrote to
+    /// revoked memory, or the peer invalidated the region of such memory. In both cases this host's
+    /// queue pair refuses the access and fails. Devices report this failure differently; some
+    /// report only flushed work requests.
     pub(super) const fn fits_refused_write(self) -> bool {
         matches!(
             self,
@@ -241,14 +243,14 @@ pub enum ConnectError {
     AddrChanged,
     /// With rails only: the port of this rail has no link.
     PortDown,
-    /// Memory is short, or queue pairs or regions of the device are: `rdma resource show`. Use
-    /// fewer `slots` or connections.
+    /// This host has too little memory, or the device has too few queue pairs or regions: see `rdma
+    /// resource show`. Use fewer `slots` or connections.
     NoResources,
     /// The server announced that it posts no RDMA Reads, so it cannot read the data of writes
     /// (MAL-151). A first mount fails at once.
     NoReadCapability,
-    /// The server lacks version 2, and `rdma_version` is 3; or the server names no version that the
-    /// client has (V2-30).
+    /// The server does not support version 2, and `rdma_version` is 3; or the server names no
+    /// version that the client supports (V2-30).
     VersionUnsupported,
     /// The client ended the attempt, because the end of the connection was requested or the mount
     /// was removed.
@@ -256,7 +258,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Returns the reason with which a running attempt fails when `cause` ends it.
+    /// Returns the reason for the failure of a running attempt that `cause` ends.
     pub(super) const fn ended_by(cause: Cause) -> Self {
         match cause {
             Cause::DeviceRemoved => Self::DeviceRemoved,
@@ -282,7 +284,7 @@ impl ConnectError {
         }
     }
 
-    /// Returns what the reason says about the rail that the attempt used.
+    /// Returns whether a failure for this reason is the fault of the rail that the attempt used.
     pub const fn blame(self) -> Blame {
         match self {
             Self::AddrSilent

@@ -89,7 +89,8 @@ pub struct Told {
 /// The newest event of each type, from all devices and ports that the connections of a transport
 /// used.
 ///
-/// The log keeps one event of each type, so repeated events of one type displace no other type.
+/// The log keeps one event of each type. So a new event replaces only the earlier event of its own
+/// type.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLog {
     /// The recorded events, newest first.

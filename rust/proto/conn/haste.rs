@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The limit on attempts that follow each other without a pause, over one rail or several
-//! ([`Haste`]).
+//! The limit on connection attempts that start without a pause after a failed attempt ([`Haste`]).
+//! The attempts may use one rail or several rails.
 
 use super::cause::ConnectError;
 use crate::rail::MAX_RAILS;
@@ -11,8 +11,8 @@ use crate::rail::MAX_RAILS;
 const AT_ONCE: usize = 4 * MAX_RAILS;
 
 /// Maximum number of attempts without a pause that fail because the peer still holds an older
-/// connection. Each attempt makes the peer drop one old connection. The peer may hold one for each
-/// connection that a device had before the device was removed and created again.
+/// connection. Each attempt makes the peer drop one old connection. If a device was removed and
+/// created again, the peer may still hold every connection that the device had before.
 const STALE_AT_ONCE: usize = 8;
 
 /// Counts the attempts that have failed in a row.

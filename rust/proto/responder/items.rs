@@ -38,9 +38,9 @@ pub(crate) struct Items<'a> {
     list: ReadList<'a>,
     /// The first chunk. Has no meaning if the list has no chunk of data.
     first: Item,
-    /// Position of the chunk that was returned last; zero before the first chunk.
+    /// Position of the chunk that the iterator returned last. Zero before the first chunk.
     last: u32,
-    /// Number of chunks that were not returned yet.
+    /// Number of chunks that the iterator has not returned yet.
     left: u32,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Returns how many chunks are left.
+    /// Returns the number of chunks that the iterator has not returned yet.
     #[inline]
     pub(crate) const fn len(&self) -> u32 {
         self.left

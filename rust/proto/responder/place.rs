@@ -2,10 +2,9 @@
 
 //! Tables of fixed size, in which a new entry replaces the oldest one if the table is full.
 
-/// Returns the slot for a new entry. This is the slot of the entry for which `is_own` returns true.
-/// If there is no such entry, it is a free slot. If there is no free slot either, it is the slot of
-/// the oldest entry, for which `last` returns the lowest value. Returns `None` if the table has no
-/// slots.
+/// Returns the slot for a new entry. In order of preference, this slot is the slot of an entry for
+/// which `is_own` returns true, a free slot, or the slot of the oldest entry. The oldest entry is
+/// the one for which `last` returns the lowest value. Returns `None` if the table has no slots.
 pub(crate) fn place_for<T, K: Ord>(
     table: &mut [Option<T>],
     is_own: impl Fn(&T) -> bool,

@@ -85,7 +85,8 @@ impl Ready {
         }
     }
 
-    /// Returns the maximum length of the k-th result in a Write chunk, see [`Call::room`].
+    /// Returns the maximum length of the result that the k-th Write chunk can take, see
+    /// [`Call::room`].
     #[inline]
     pub(crate) fn room(&self, writes: WriteList<'_>, k: usize) -> Option<u32> {
         let chunk = self.chunks(writes).nth(k)?;
@@ -197,7 +198,8 @@ impl<'a> Reply<'a> {
         self.results.any() || matches!(self.form, Form::ReplyChunk)
     }
 
-    /// Returns the parts of the reply that the Send carries behind the transport header, in order.
+    /// Returns the parts of the reply that follow the transport header in the Send. The parts are
+    /// in the order in which they are sent.
     #[inline]
     pub fn inline(&self) -> impl Iterator<Item = Span> + 'a {
         self.left_for(Form::Inline)
@@ -222,8 +224,8 @@ impl<'a> Reply<'a> {
         )
     }
 
-    /// If the reply is sent in the form `form`, returns the parts of the reply that are not in
-    /// Write chunks. Otherwise returns no part.
+    /// Returns the parts of the reply that are not in Write chunks if the reply is sent in the form
+    /// `form`. Otherwise returns no part.
     #[inline]
     fn left_for(&self, form: Form) -> Left<'a> {
         match self.form == form {

@@ -27,9 +27,9 @@ pub const MIN_ACCEPTED: u32 = 24;
 /// Length in bytes of the word that precedes the data of an opaque item (RFC 4506 4.10).
 const COUNT: u32 = 4;
 
-/// Corrects a mark (the range of a result that may be in a Write chunk) if the mark begins at the
-/// length of an opaque item and not at its data. `word` returns the 4 bytes of the finished reply
-/// at an offset, as a number.
+/// Corrects the mark of a result. A mark is the range of the reply that may be in a Write chunk. A
+/// mark needs correction if it begins at the length word of an opaque item and not at the data of
+/// the item. `word` returns the 4 bytes at an offset of the finished reply as a number.
 ///
 /// The Linux NFS server makes such a mark for READLINK of NFSv4. Only the data may be in a Write
 /// chunk (RFC 8267 6.1). If a mark begins neither at the length word nor at the data of an opaque

@@ -74,9 +74,9 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// Returns how long each stage took, in nanoseconds. Returns `None` if a time stamp is missing
-    /// or earlier than its predecessor. This happens if measuring was off when the call was posted,
-    /// or if the call was sent again after it was posted.
+    /// Returns how long each stage took, in nanoseconds. Returns `None` if a time stamp is missing,
+    /// or is earlier than the preceding time stamp. Two cases cause this: measuring was off when
+    /// the call was posted, or the call was posted and then sent again.
     pub fn spans(&self) -> Option<[(Stage, u64); 4]> {
         if self.begun == 0 || self.posted == 0 {
             return None;

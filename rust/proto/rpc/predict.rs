@@ -32,7 +32,7 @@ use crate::{
 /// The chunk that a call offered for its results, in one of the forms that can be predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected<'a> {
-    /// The call offered no chunk.
+    /// The call offered no chunk for its results.
     Inline,
     /// A Write chunk of one segment, and the maximum length of the RPC message without the chunk's
     /// data; see [`Offer::non_data_max`](crate::rpc::judge::Offer::non_data_max).
@@ -79,7 +79,8 @@ pub fn call_xid(message: &[u8], version: Version) -> Option<Xid> {
     call.is_none().then_some(Xid(xid))
 }
 
-/// Returns `Some` if the message is a version 1 Call without chunks.
+/// Returns `Some(())` if the message is an RPC-over-RDMA version 1 message with a Call and without
+/// chunks.
 #[inline(always)]
 fn plain_call(message: &[u8]) -> Option<()> {
     const LEN: usize = INLINE_LISTS + 8;

@@ -39,12 +39,12 @@ pub struct Patience {
     /// answer, and messages for which the client posts no Receive, do not complete, although the
     /// client may be alive and send Calls.
     pub transfer: Millis,
-    /// Maximum time from the post to the completion of a signalled work request, if the connection
-    /// holds memory during all of this time, and other Calls wait for memory. The time is measured
-    /// with an error of its own length: a work request may take up to twice as long.
+    /// Maximum time from the post to the completion of a signalled work request. The limit applies
+    /// only if the connection holds memory during all of this time, and other Calls wait for
+    /// memory. The measurement is coarse: a work request may take up to twice the limit.
     pub drain: Millis,
-    /// Longest normal time from one tick to the next, with a reserve for a busy host. If more time
-    /// passes between two ticks, this host stood still, and the additional time does not count
+    /// Maximum normal time from one tick to the next, with a reserve for a busy host. If more time
+    /// passes between two ticks, this host stood still. The additional time then does not count
     /// towards the deadlines.
     pub tick: Millis,
     /// Number of malformed messages after which the connection is closed; see [`DiscardLimit`].
@@ -60,8 +60,8 @@ pub struct Progress {
     pub signalled: u32,
     /// Number of signalled work requests that have completed so far, probes included.
     pub completed: u32,
-    /// Whether the connection holds memory, and a Call of any connection has waited for memory
-    /// since the last tick.
+    /// Whether this connection holds memory, and some Call has waited for memory since the last
+    /// tick. The Call may belong to another connection.
     pub is_in_the_way: bool,
 }
 
@@ -115,8 +115,8 @@ pub struct Life {
 }
 
 impl Life {
-    /// Creates the state of a connection whose accept is sent now. On iWARP the passive side must
-    /// send nothing before the first message of the client arrives (RFC 5044, section 7.1).
+    /// Creates the state of a connection that the driver accepts now. On iWARP the passive side
+    /// must send nothing before the first message of the client arrives (RFC 5044, section 7.1).
     pub fn accepting(patience: Patience, iwarp: bool, now: Time) -> Self {
         Self {
             state: State::Accepting,

@@ -13,7 +13,7 @@ pub struct PrivateData {
     pub receive_size: u32,
 }
 
-/// The threshold that every version 1 peer supports (V1-025), in bytes.
+/// The inline threshold that every version 1 peer supports (V1-025), in bytes.
 pub const MIN_THRESHOLD: u32 = 1024;
 /// Length of the private data in bytes.
 pub const PRIVATE_DATA_LEN: usize = 8;

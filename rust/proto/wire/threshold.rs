@@ -10,7 +10,7 @@ use crate::wire::{
 
 pub use super::private_data::MIN_THRESHOLD;
 
-/// The threshold that every version 2 peer supports (V2-01), in bytes.
+/// The inline threshold that every version 2 peer supports (V2-01), in bytes.
 pub const MIN_THRESHOLD_V2: u32 = 4096;
 
 /// The values on which the peers of one connection agreed when they connected.

@@ -78,11 +78,12 @@ pub trait ListenHandler: Send + Sync + 'static {
     /// wildcard address has no device, so its handler need not implement this method.
     fn removed(&self) {}
 
-    /// Called when the hardware address that belongs to the listener's address has changed, as when
-    /// a bond uses another interface. Requests may now arrive at a device on which the listener
-    /// does not listen, until [`Listener::listen_again`] is called. The handler must not call that
-    /// method itself. Not called for a listener with a wildcard address, nor if the hardware
-    /// address stays the same, as that of a bond with `fail_over_mac=none` does.
+    /// Called when the hardware address that belongs to the listener's address has changed, for
+    /// example because a bond has switched to another interface. Requests may now arrive at a
+    /// device on which the listener does not listen, until [`Listener::listen_again`] is called.
+    /// The handler must not call that method itself. Not called for a listener with a wildcard
+    /// address. The hardware address of a bond with `fail_over_mac=none` never changes, so this
+    /// method is not called for such a bond either.
     fn moved(&self) {}
 }
 
@@ -152,7 +153,7 @@ pub struct Request<H: ListenHandler> {
 /// ```
 pub struct Listener<H: ListenHandler> {
     id: Pin<KBox<Mutex<NonNull<bindings::rdma_cm_id>>>>,
-    /// The address to which the id is bound.
+    /// The address to which the listening id is bound.
     local: SocketAddr,
     /// Maximum number of requests that wait.
     most: c_int,
@@ -257,7 +258,7 @@ impl<H: ListenHandler> Listener<H> {
         unsafe { listen(new, &self.local, self.most) }
     }
 
-    /// Returns the handler of the requests.
+    /// Returns the handler of connection requests.
     pub fn handler(&self) -> &H {
         &self.context.handler
     }
@@ -294,7 +295,8 @@ impl<H: ListenHandler> Drop for Listener<H> {
     fn drop(&mut self) {
         let id = self.id.lock();
         // SAFETY: `id` is valid by the type invariant and is not used again. The callee waits for
-        // running handlers, which do not take the lock, so `context` may be freed afterwards.
+        // running handlers. No handler takes the lock of `id`, so the wait ends. Afterwards
+        // `context` may be freed.
         unsafe { bindings::rdma_destroy_id(id.as_ptr()) }
     }
 }
@@ -381,7 +383,7 @@ impl<H: ListenHandler> ListenContext<H> {
             private_data: unsafe { conn_private_data(conn) },
             reads: conn.initiator_depth,
             peer_reads: conn.responder_resources,
-            // SAFETY: The device of a request exists as long as its id.
+            // SAFETY: The device of the request's id exists as long as this id.
             invalidates: unsafe { can_invalidate((*id.as_ptr()).device) },
             peer,
         };
@@ -443,7 +445,8 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
     };
     // SAFETY: `conn` is the union member that this event sets.
     let conn = unsafe { event.param.conn.as_ref() };
-    // SAFETY: The contract of this function guarantees this.
+    // SAFETY: By this function's contract the CM delivers this event now, and `id` and `conn`
+    // belong to the event.
     match unsafe { context.incoming(id, conn) } {
         true => 0,
         // The CM rejects the request and destroys its id.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How receive buffers are taken back and posted again.
+//! How the buffers of received messages are taken back and posted again.
 
 #[cfg(xprtrdma_server)]
 use super::message::recv_done;
@@ -55,7 +55,7 @@ impl<H: QpHandler> Qp<H> {
         free.len >= self.free_batch
     }
 
-    /// Posts the buffers of messages whose handlers have ended.
+    /// Posts receive buffers again. The handlers of the messages in these buffers have ended.
     ///
     /// # Safety
     ///
@@ -119,8 +119,8 @@ impl<H: QpHandler> Qp<H> {
         let Some(table) = rq.tables.last() else {
             return Ok(());
         };
-        // SAFETY: The pointer comes from the `Arc`. The buffers are new, and no table is removed
-        // before the queue pair is destroyed.
+        // SAFETY: `Arc::as_ptr` returns a valid pointer. No other code uses the buffers of a new
+        // table. No table is removed before the queue pair is destroyed.
         let chain = unsafe { RecvBuf::all(table, Arc::as_ptr(this)) };
         let posted = this.post_recvs(&mut rq, chain);
         if posted.is_err() {

@@ -129,7 +129,8 @@ pub(super) struct SendQueue {
     pub(super) fence_wrs: u32,
     /// Whether registrations were posted without a fence before them.
     pub(super) unfenced: bool,
-    /// Number of further messages that are posted at once and do not wait for a shared doorbell.
+    /// Number of messages that are still to be posted at once, without waiting for a doorbell that
+    /// several messages share.
     pub(super) batch_cooldown: u32,
 }
 
@@ -239,8 +240,8 @@ impl SendQueue {
         (self.used.wrapping_add(len) <= size).then_some(self.head)
     }
 
-    /// Returns true if `len` bytes fit at the start of the ring. Called if they do not fit behind
-    /// the head.
+    /// Returns true if a message of `len` bytes fits at the start of the ring. Called if the
+    /// message does not fit between the head and the end of the ring.
     #[cold]
     #[inline(never)]
     fn has_room_at_start(&self, len: usize) -> bool {
@@ -311,22 +312,22 @@ impl SendQueue {
         self.wrs -= op.wrs;
         self.used -= op.bytes;
         if let Some(fence) = &self.fence {
-            // Since the last check, another queue pair may have detected that this device needs the
-            // fence.
+            // Since the last check, another queue pair may have detected that registrations on this
+            // device need a fence.
             self.fence_wrs = fence.is_needed().into();
         }
         Some(op.kind)
     }
 }
 
-/// The types of work requests on a send queue, as indices of [`SendEntries`].
+/// The index in [`SendEntries`] of each type of work request.
 pub(super) const SEND: usize = Opcode::Send as usize;
 pub(super) const REG_MR: usize = Opcode::RegMr as usize;
 pub(super) const LOCAL_INV: usize = Opcode::LocalInv as usize;
 pub(super) const RDMA_WRITE: usize = Opcode::RdmaWrite as usize;
 const KINDS: usize = RDMA_WRITE + 1;
 
-/// Returns the type of work requests with this index.
+/// Returns the type of work requests whose index in [`SendEntries`] is `kind`.
 pub(super) const fn opcode(kind: usize) -> Opcode {
     match kind {
         REG_MR => Opcode::RegMr,

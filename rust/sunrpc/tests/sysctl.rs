@@ -48,7 +48,7 @@ mod suite {
             // SAFETY: The call has no requirements. The registration ends below.
             unsafe { bindings::fake_fail_alloc(nth) };
             let table = Table::register();
-            // SAFETY: The files were registered above.
+            // SAFETY: The call has no requirements.
             let injected = unsafe { bindings::fake_alloc_failed() };
             if table.is_none() {
                 ensure!(injected);

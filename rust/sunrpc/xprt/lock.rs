@@ -65,10 +65,11 @@ impl<'a, T: Transport> SendLock<'a, T> {
     }
 }
 
-/// The send lock, owned by a connection attempt, which may move between threads.
+/// The send lock, which a connection attempt holds. This value may move between threads.
 ///
-/// While this value exists no request is sent, and the transport is neither closed nor destroyed.
-/// Dropping the value without [`ConnectLock::finish`] ends the attempt with `EAGAIN`.
+/// While this value exists, no request is sent on the transport, and the transport is neither
+/// closed nor destroyed. Dropping the value without [`ConnectLock::finish`] ends the attempt with
+/// `EAGAIN`.
 pub struct ConnectLock<T: Transport> {
     xprt: NonNull<Xprt<T>>,
     for_trial: bool,
@@ -90,7 +91,7 @@ impl<T: Transport> ConnectLock<T> {
         self.for_trial
     }
 
-    /// Returns the proof that the send lock is held.
+    /// Returns a [`SendLock`], which proves that the send lock is held.
     pub fn send_lock(&mut self) -> SendLock<'_, T> {
         // SAFETY: `self` owns the lock, and the exclusive borrow allows no other `SendLock`.
         unsafe { SendLock::new(self.xprt.as_ref()) }

@@ -35,7 +35,7 @@ def spawn(argv, **kwargs):
 
 
 class Behind:
-    """Holds whether new children run with low priority, and the latest child."""
+    """Remembers the latest child process, and whether new children run with low priority."""
 
     now: bool = False
     latest: subprocess.Popen | None = None

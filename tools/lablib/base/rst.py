@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Creates the tables of the pages that programs write."""
+"""Creates tables for generated documentation pages."""
 
 import re
 
@@ -16,6 +16,6 @@ def row(*cells):
 
 
 def table(head, rows, *options):
-    """Returns a csv-table whose first row is its heading."""
+    """Returns a csv-table. The heading of the table is `head`."""
     return "".join([".. csv-table::\n", *(f"   :{o}\n" for o in ("header-rows: 1", *options)),
                     "\n", row(*head), *(row(*cells) for cells in rows)])

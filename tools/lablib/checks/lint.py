@@ -14,8 +14,8 @@ from ..base.tally import Tally
 from ..base.ui import LabError, say
 from . import arrows, examples, unused, words
 
-# Files that need no licence line: files in formats without comments, files that we must not change,
-# and binary files.
+# The paths of files that need not name a licence: files in formats without comments, files that we
+# must not change, and binary files.
 NO_SPDX = re.compile(r"(^COPYING|/debian/(copyright|source/format|.*\.doc-base)|\.json|\.csv"
                      r"|^Documentation/upstream/.*\.patch|(^|/)Cargo\.lock|(^|/)corpus/.*|\.bin|\.proptest-regressions)$")
 SPDX = "SPDX-License-Identifier: GPL-2.0"
@@ -53,7 +53,7 @@ test -e /tmp/dkms/tree/*/*/"$2"/*/module/rds_rdma_rs.ko*
 
 
 class Lint:
-    """The tools of the root, applied to the files of the repository."""
+    """The linters in the directory `root`. They check the files of the repository."""
 
     def __init__(self, root, kernel):
         self.root, self.kernel = root, kernel
@@ -70,7 +70,7 @@ class Lint:
         return [path for path in self.files if path.name.endswith(endings)]
 
     def spdx(self):
-        """Every file says under which licence it is."""
+        """Every file names its licence."""
         for path in self.files:
             name = str(path.relative_to(REPO))
             if NO_SPDX.search(name):
@@ -81,7 +81,7 @@ class Lint:
                 yield f"{name}: no {SPDX} in the first {SPDX_LINES} lines"
 
     def rustfmt(self):
-        """Rust sources are formatted."""
+        """rustfmt would change no Rust source."""
         sources = self.named(".rs")
         if not sources:
             return ["no Rust source found"]
@@ -150,7 +150,7 @@ class Lint:
                         "--output-format", "concise", *self.python()], cwd=REPO)
 
     def mypy(self):
-        """Types of the Python programs fit together."""
+        """mypy finds no error in the Python programs."""
         # mypy refuses two files with the same name in one call, and two of the programs have the
         # same name.
         rounds = [{}]
@@ -169,19 +169,19 @@ class Lint:
         return printed(self.inside(["make", "--silent", "htmldocs"]))
 
     def arrows(self):
-        """No file of the module uses a file above it, and no file is too long."""
+        """No file of the module uses a file of a higher layer, and no file is too long."""
         return arrows.complaints()
 
     def build(self):
-        """A build from nothing with clippy prints no warning."""
+        """A clean build of the client's module with clippy prints no warning."""
         return self.anew("client")
 
     def server(self):
-        """A build of the server's module from nothing with clippy prints no warning."""
+        """A clean build of the server's module with clippy prints no warning."""
         return self.anew("server")
 
     def rds(self):
-        """A build of the module of RDS from nothing with clippy prints no warning."""
+        """A clean build of the RDS module with clippy prints no warning."""
         return self.anew("rds")
 
     def anew(self, variant):
@@ -225,7 +225,7 @@ class Lint:
              module.directory(self.kernel, clippy=True, variant="rds") / module.RDS]))
 
     def dkms(self):
-        """DKMS builds the modules from their package."""
+        """DKMS builds the modules from the DKMS package."""
         done = subprocess.run(
             self.inside(["sh", "-ec", DKMS, "dkms", self.packed(), self.kernel.release,
                          self.kernel.tree]),
@@ -234,7 +234,7 @@ class Lint:
         return done.stdout.splitlines()[-20:] if done.returncode else []
 
     def built(self):
-        """Returns the module that this check has built."""
+        """Returns the path of the module that the linters have built with clippy."""
         return module.directory(self.kernel, clippy=True) / module.NAME
 
     def packed(self):

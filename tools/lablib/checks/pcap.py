@@ -42,9 +42,9 @@ def tshark(path, *options, fields):
 
 
 def findings(path, version_two=()):
-    """Counts (layer, message) over all frames with an error.
+    """Returns how often each error, a pair (layer, message), occurs in the frames of a capture.
 
-    Errors of RPC-over-RDMA in the frames `version_two` are ignored.
+    Ignores errors of RPC-over-RDMA in frames whose number is in `version_two`.
     """
     lines = tshark(path, "-Y", f"_ws.malformed || _ws.expert.severity == {SEVERITY_ERROR}",
                    fields=("frame.number", "frame.protocols", "_ws.expert.message"))

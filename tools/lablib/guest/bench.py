@@ -36,7 +36,8 @@ def clients():
 
 @contextlib.contextmanager
 def servers():
-    """Compares servers with the in-tree client. Yields a function as `clients` does."""
+    """Compares servers. The client is always the in-tree client. Yields a function that prepares a
+    leg with a server's module, and returns the module of the client."""
     far = Program("server", "servers",
                   env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
 
@@ -79,8 +80,8 @@ def time_of(load, scale):
 
 
 def rounds_of(client_of, name, plan, start):
-    """Measures one axis. Returns, for each load and leg, a list with the nanoseconds per operation
-    in each round."""
+    """Measures one axis (a group of loads) in several rounds. A leg is one of the measurements in a
+    round. Returns, for each load and leg, a list of the nanoseconds per operation in each round."""
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
     rounds = plan["long_rounds" if axis.long else "rounds"]
     for number in range(rounds):

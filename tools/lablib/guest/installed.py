@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Prints the state of an installed machine after its boot as JSON. With the argument "again", first
-mounts the mount of /etc/fstab again."""
+"""Prints the state of an installed machine as JSON after the machine has booted. With the argument
+"again", the script first unmounts the mount of /etc/fstab and mounts it again."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def output(*argv):
 
 
 def loaded():
-    """Returns the loaded transports."""
+    """Returns the names of the transport modules that are loaded."""
     return [name for name in TRANSPORTS if pathlib.Path("/sys/module", name).exists()]
 
 

@@ -30,11 +30,9 @@ class Command:
         self.status = None
 
     def wait(self, timeout, attend=None):
-        """Waits until the command has ended. Returns its exit status. Raises an error if the
-        machine ends or the time is over.
-
-        Calls `attend` again and again while it waits.
-        """
+        """Waits until the command has ended, and calls `attend` repeatedly during the wait. Returns
+        the exit status of the command. Raises an error if the machine ends, or if `timeout` seconds
+        have passed."""
         deadline = time.monotonic() + timeout
         while not self.ended.wait(0.2):
             self.channel.check_alive()
@@ -48,7 +46,8 @@ class Command:
         return self.status
 
     def write(self, data):
-        """Sends bytes to the command's standard input. Empty bytes mean the end of the input."""
+        """Sends `data` to the command's standard input. If `data` is empty, ends the standard
+        input."""
         for start in range(0, len(data), wire.CHUNK):
             self.channel.send(wire.IN, self.stream, data[start:start + wire.CHUNK])
         if not data:
@@ -62,10 +61,9 @@ class Channel:
     """The control line of one machine. A separate thread reads the line."""
 
     def __init__(self, name, path, check_alive, serve):
-        """Connects to the line. `serve(request, reply)` is called when the guest starts a command
-        outside its machine. `serve` returns a function that receives the later frames of that
-        command.
-        """
+        """Connects to the control line of the machine. When a program in the guest starts a command
+        outside the guest, `serve(request, reply)` is called. `serve` returns a function that
+        receives the later frames of that command."""
         self.name, self.check_alive, self.serve = name, check_alive, serve
         self.numbers = itertools.count(2, 2)
         self.commands, self.served = {}, {}

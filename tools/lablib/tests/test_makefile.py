@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A problem that would stop a build with KDIR= is reported before the build, with the remedy."""
+"""If a build with KDIR= is impossible, make reports the problem and its remedy before the build."""
 
 import pathlib
 import re

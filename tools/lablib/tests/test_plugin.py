@@ -34,9 +34,9 @@ int main(void)
 	return 0;
 }
 """
-# A program whose input consists of letters and addresses. "A" means an access, "S" a store, "s" a
-# store on the stack, "a" an access by called code, "F" the fetch of an instruction, and "N" the
-# beginning of the next call.
+# The source of a program that reads pairs of a letter and an address. "A" means an access, "S" a
+# store, "s" a store on the stack, "a" an access by called code, "F" the fetch of an instruction,
+# and "N" the beginning of the next call.
 LINES = r"""
 #include "lines.h"
 int main(void)
@@ -58,8 +58,9 @@ int main(void)
 	return 0;
 }
 """
-# A program in which four processors, each with a separate stack, execute the same two blocks. The
-# second block is in a region. The functions at the beginning replace functions of QEMU.
+# The source of a program that simulates four processors. Each processor has its own stack, and all
+# processors execute the same two blocks of instructions. Only the second block is in a region. The
+# functions at the beginning replace functions of QEMU.
 BESIDE = r"""
 #include "instructions.c"
 #define TIMES 200000
@@ -172,8 +173,8 @@ class Orders(Compiled):
         ("f0 83 44 24 fc 01", 1),      # lock addl $1,-4(%rsp)
         ("0f ae f0", 2), ("0f ae e8", 2), ("0f ae f8", 2),
         ("0f ae 00", 0),               # fxsave (%rax)
-        # The first of these instructions, with the prefix 3e in place of lock: the kernel replaces
-        # the prefix if there is only one processor.
+        # This is the first of the instructions above, with the prefix 3e in place of lock. The
+        # kernel makes this replacement if there is only one processor.
         ("3e 48 0f b1 0a", 0),
         ("c3", 0),
     )
@@ -208,8 +209,8 @@ class Lines(Compiled):
         nine = [f"A{0x100000 + 4096 * way:x}" for way in range(9)]
         self.assertEqual(self.counts(" ".join(nine[:8] * 2))["l1d"], 8)
         self.assertEqual(self.counts(" ".join(nine * 2))["l1d"], 18)
-        # The first cache line is used again before the ninth line is used. So the second line is
-        # evicted.
+        # The first of nine cache lines is used again before the ninth line is used. So the second
+        # line is the least recently used one, and is evicted.
         again = [*nine[:8], nine[0], nine[8], nine[0], nine[1]]
         found = self.counts(" ".join(again))
         self.assertEqual((found["l1d"], found["l2"]), (10, 9))

@@ -59,8 +59,8 @@ fn the_newest_of_each_kind_is_kept() {
     assert_eq!((kinds.len(), log.iter().count()), (9, 9));
 }
 
-// Observability: events that certainly end connections are named first, and events that only may
-// end connections are named after them.
+// Observability: if several events may be the cause, an event that certainly ends connections is
+// named. If there is no such event, an event that only may end connections is named.
 #[test]
 fn the_gravest_event_explains_the_end() {
     use DeviceEvent::{AddressesChanged, Fatal, PortActive, PortDown};
@@ -80,14 +80,15 @@ fn the_gravest_event_explains_the_end() {
         Some((Fatal, Millis::new(100)))
     );
     assert_eq!(log(&[]).explains(at(0), LONG), None);
-    // The event was reported while the connection was being ended.
+    // The device reported the event after the connection had begun to end.
     assert_eq!(
         log(&both).explains(at(50), LONG),
         Some((Fatal, Millis::new(0)))
     );
 }
 
-// Observability: an event before the connection, or long before its end, is not named as the cause.
+// Observability: an event is not named as the cause if it came before the connection began, or long
+// before the connection ended.
 #[test]
 fn an_old_event_explains_nothing() {
     let log = log(&[(0, DeviceEvent::PortDown)]);

@@ -89,8 +89,8 @@ fn a_single_rail_is_watched_as_ever() {
     assert_eq!(rig.conn.deadline(), None::<Time>);
 }
 
-// Rails: the first attempt over another live rail starts without a delay. If all rails are dead,
-// the delays stay short for some minutes.
+// Rails: if an attempt fails and another rail is live, the next attempt uses the other rail and
+// starts without a delay. If all rails are dead, the delays stay short for some minutes.
 #[test]
 fn another_rail_is_tried_at_once() {
     let mut rig = Rig::new(Config::default());
@@ -109,7 +109,8 @@ fn another_rail_is_tried_at_once() {
     }
     let limit = Config::default().rail_back_off;
     assert!(longest <= limit && longest > Millis::new(limit.get() / 2));
-    // A server that is down for a night gets as few attempts as without rails.
+    // A server that is down for many hours gets as few attempts with several rails as with one
+    // rail.
     for _ in 12..24 {
         rig.fail_once();
     }
@@ -123,7 +124,8 @@ fn another_rail_is_tried_at_once() {
     assert!(rig.delay() > limit);
 }
 
-/// Returns the record of a disconnect that contains nothing but the cause.
+/// Returns a record of a disconnect with this cause. The record contains no failed work request and
+/// no event of the connection manager.
 fn ended(cause: Cause) -> Disconnect {
     Disconnect {
         epoch: Epoch::NONE,
@@ -177,7 +179,8 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
         };
         assert_eq!(lost.blames_rail(), blamed, "{cause:?}");
     }
-    // The device may report more about a failure than the cause that was recorded first.
+    // The peer closed the connection, but a failed work request with the status `RETRY_EXCEEDED`
+    // shows that the rail is to blame.
     for (first, reason) in [(RETRY_EXCEEDED, None), (FLUSHED, Some(RETRY_EXCEEDED))] {
         let seen = Seen {
             first: Some(failed(Opcode::Send, first)),
@@ -192,8 +195,9 @@ fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
     }
 }
 
-// Rails: attempts that fail because of their rails follow each other at once, a few over each rail.
-// A peer that still has older connections gets fewer attempts without a pause.
+// Rails: after an attempt that fails because of its rail, the next attempt starts without a pause.
+// The number of such attempts is limited to a few for each rail. If the peer still has older
+// connections, the limit is lower.
 #[test]
 fn attempts_follow_each_other_at_once_a_few_times() {
     for (reason, most) in [
@@ -291,7 +295,7 @@ fn a_rail_is_blamed_for_silence_not_for_answers() {
     }
 }
 
-// Rails: if a port goes down, a connection attempt over this port ends.
+// Rails: an attempt to connect ends if the port that the attempt uses goes down.
 #[test]
 fn a_port_that_goes_down_ends_an_attempt() {
     let mut rig = Rig::new(Config::default());

@@ -100,7 +100,8 @@ fn a_read_list_in_a_reply_is_refused() {
             version,
             &Offer::default(),
         );
-        // The same chunks are also tested in an `RDMA_NOMSG` that is otherwise correct.
+        // The test uses the same chunks again in an `RDMA_NOMSG`. Everything else in the
+        // `RDMA_NOMSG` is correct.
         let offered = segments(&[64]);
         let mut body = reads.clone();
         body.push(0);
@@ -110,8 +111,8 @@ fn a_read_list_in_a_reply_is_refused() {
             bad_chunk(&message, version, &reply_offer(&offered));
             continue;
         }
-        // Because the header contains no direction, the message counts as a Call, and no Call is
-        // expected.
+        // The header contains no direction, so the message counts as a Call. No Call is expected
+        // here, so the message is dropped.
         let offer = reply_offer(&offered);
         let fate = fate(&message.bytes(), version, false, true, &offer);
         assert_eq!(fate, Fate::Dropped(Counter::BcDisabled, None));

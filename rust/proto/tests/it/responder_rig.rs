@@ -91,8 +91,8 @@ pub fn lists(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) 
     all
 }
 
-/// Builds a message with these lists: an inline WRITE of 100 bytes, or no inline message if there
-/// is a Position-Zero chunk.
+/// Builds a message with these chunk lists. The message contains an inline Call with a WRITE of 100
+/// bytes, unless `reads` contains a Position-Zero chunk.
 pub fn message(reads: &[Entry], writes: &[&[Segment]], reply: Option<&[Segment]>) -> Message {
     let long = reads.iter().any(|(position, _)| *position == 0);
     Message {

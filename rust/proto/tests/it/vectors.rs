@@ -377,7 +377,7 @@ fn reply_vectors_say_where_their_data_are() {
     }
 }
 
-/// Checks the properties that must hold for any bytes.
+/// Checks the properties that hold for every sequence of bytes that is received as a message.
 fn check_anything(bytes: &[u8], offers: &[Offer<'_>]) {
     for version in crate::common::VERSIONS {
         for backchannel in [false, true] {

@@ -77,8 +77,8 @@ mod suite {
                         2 => drop(pd.take()),
                         _ => drop(id.take()),
                     }
-                    // The chosen object is removed from the list, and the later objects move
-                    // forward by one entry.
+                    // The dropped object is removed from the list `left`, and the later objects
+                    // move forward by one entry.
                     left.copy_within(at + 1.., at);
                 }
                 ensure_eq!(Census::now(), Census::NOTHING);
@@ -121,7 +121,8 @@ mod suite {
                     }
                 );
             }
-            // Each call of this verb has failed once. Without a failing call the creation succeeds.
+            // The test has made each call of this verb fail once. If no call fails, the creation
+            // succeeds.
             let (id, _log) = routed()?;
             let pd = Pd::alloc(id)?;
             verb.fail(0);
@@ -165,8 +166,8 @@ mod suite {
         let pair = Pair::connected()?;
         ensure_eq!(Census::now(), CONNECTED);
         ensure_eq!(&*connect_data(), &b"12345678"[..]);
-        // This device reports the number of Reads to serve in another field than InfiniBand devices
-        // do.
+        // The fake device reports the number of RDMA Reads that this end may serve in another field
+        // of the event than InfiniBand devices do.
         pair.events.wait(|e| {
             *e == Seen::Established {
                 greeting: true,
@@ -342,8 +343,8 @@ mod suite {
         for death in [Death::NoModify, Death::NoPost] {
             let pair = Pair::connected()?;
             pair.be_slow_with_a_message()?;
-            // The drop of the last reference to the queue pair waits for the completion queue. The
-            // test keeps a handle, so the drop of the owner must wait by itself.
+            // Dropping the last reference to the queue pair would wait for the completion queue.
+            // The test keeps a reference, `handle`. So dropping the owner must itself wait.
             let handle = pair.owner.handle();
             death.comes();
             drop(pair.owner);

@@ -97,7 +97,8 @@ mod suite {
         Verb::PostSend.fail(0);
         let batch = pair.owner.begin(64, 9).map_err(|_| EAGAIN)?;
         batch.post(64, &mut regions)?;
-        // One doorbell is rung. The registrations precede the message that describes their regions.
+        // One call posts all work requests. The registrations precede the Send of the message that
+        // describes the registered regions.
         ensure_eq!(Verb::PostSend.calls(), 1);
         ensure_eq!(peer.sends(), 9);
         ensure_eq!(peer.look(8)?.opcode, bindings::ib_wr_opcode_IB_WR_SEND);
