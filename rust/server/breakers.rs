@@ -25,11 +25,7 @@ use xprtrdma_proto::{
             OfClient,
             CLIENTS, //
         },
-        call::{
-            Call,
-            Sorted, //
-        },
-        refusal::Refusal, //
+        refusal::Fault, //
     },
     time::Time,
     Xid, //
@@ -62,30 +58,22 @@ impl Breakers {
         self.any.store(true, Relaxed);
     }
 
-    /// Returns a Call of the client unchanged, or a [`Refusal`] if the Call must be refused because
-    /// it broke connections.
+    /// Checks that the Call of the client with this xid may be processed. Returns a [`Fault`] if
+    /// the Call must be refused because it broke connections.
     #[inline(always)]
-    pub(crate) fn check<'a>(
-        &self,
-        client: &SocketAddr,
-        call: Call<'a, Sorted>,
-    ) -> Result<Call<'a, Sorted>, Refusal> {
+    pub(crate) fn check(&self, client: &SocketAddr, xid: Xid) -> Result<(), Fault> {
         match self.any.load(Relaxed) {
-            false => Ok(call),
-            true => self.look(client, call),
+            false => Ok(()),
+            true => self.look(client, xid),
         }
     }
 
     #[cold]
-    fn look<'a>(
-        &self,
-        client: &SocketAddr,
-        call: Call<'a, Sorted>,
-    ) -> Result<Call<'a, Sorted>, Refusal> {
+    fn look(&self, client: &SocketAddr, xid: Xid) -> Result<(), Fault> {
         let (clients, now) = (self.clients.lock(), Time::from_millis(now_ms()));
         if breakers::are_forgotten(&clients, now) {
             self.any.store(false, Relaxed);
         }
-        breakers::check(&clients, client.ip(), call, now)
+        breakers::check(&clients, client.ip(), xid, now)
     }
 }

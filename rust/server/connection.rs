@@ -10,11 +10,11 @@ use crate::{
     driver::Rdma,
     events::Events,
     listener::Door,
-    receive::{
+    receive::Handler,
+    sizes::{
         Device,
-        Handler, //
+        Sizes, //
     },
-    sizes::Sizes,
     ticker::Ticker, //
 };
 use kernel::{

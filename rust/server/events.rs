@@ -26,13 +26,7 @@ use kernel::{
     sync::Arc, //
 };
 use xprtrdma_proto::{
-    responder::{
-        call::{
-            Call,
-            Sorted, //
-        },
-        refusal::Refusal, //
-    },
+    responder::refusal::Fault,
     served::{
         accept::{
             accept,
@@ -114,11 +108,11 @@ impl Events {
         self.end(Cause::Refused);
     }
 
-    /// Returns a Call unchanged, or a [`Refusal`] if the Call must be refused because it broke
-    /// connections of this client.
+    /// Checks that the Call with this xid may be processed. Returns a [`Fault`] if the Call must be
+    /// refused because it broke connections of this client.
     #[inline(always)]
-    pub(crate) fn check<'a>(&self, call: Call<'a, Sorted>) -> Result<Call<'a, Sorted>, Refusal> {
-        self.seat.breakers().check(&self.peer, call)
+    pub(crate) fn check(&self, xid: Xid) -> Result<(), Fault> {
+        self.seat.breakers().check(&self.peer, xid)
     }
 
     /// Returns true if the client has confirmed the connection.

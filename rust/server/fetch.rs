@@ -91,6 +91,7 @@ pub(crate) struct Begun {
 
 impl Begun {
     /// Returns a call that must wait.
+    #[inline]
     pub(crate) fn waiting(call: Call<'_, Admitted>) -> Self {
         Self {
             stage: Stage::Admitted(call.park()),

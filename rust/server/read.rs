@@ -369,7 +369,7 @@ impl<H: QpHandler> Reads<H> {
         // The pages need not be cleared: the Reads write most bytes, and `fill_in` writes all other
         // bytes.
         let pages = Pages::of(&self.pool, bytes as usize)?;
-        let reads = call.reads().map(|read| Stretch {
+        let reads = &mut call.reads().map(|read| Stretch {
             handle: read.handle.0,
             offset: read.offset,
             len: read.length,

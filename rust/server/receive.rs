@@ -33,7 +33,10 @@ use crate::{
         Reads, //
     },
     reverse::Callbacks,
-    sizes::Sizes,
+    sizes::{
+        Device,
+        Sizes, //
+    },
     stats::Arrivals,
     ticker::{
         Tended,
@@ -117,14 +120,6 @@ pub(crate) struct Handler {
     receives: AtomicU32,
     inbox: Inbox<Rdma>,
     queue: Arc<WorkQueue>,
-}
-
-/// The capabilities of the device that matter for a connection.
-pub(crate) struct Device {
-    pub(crate) sizes: Sizes,
-    /// Maximum number of RDMA Reads in flight.
-    pub(crate) reads: u8,
-    pub(crate) is_iwarp: bool,
 }
 
 impl Handler {
@@ -223,6 +218,27 @@ impl Handler {
         Self::go_on(qp);
     }
 
+    /// Refuses a message that cannot be decoded as a call.
+    #[cold]
+    fn refuse_message(qp: ArcBorrow<'_, Qp<Self>>, refusal: Refusal) {
+        match Self::begin(qp, None) {
+            Ok(ticket) => Self::malformed(qp, ticket, refusal),
+            Err(why) => qp.handler().events.end(why.into()),
+        }
+    }
+
+    /// Counts a message that needs no response, unless it was expected. The caller's drop of the
+    /// message posts its buffer again, so the number of posted Receives stays the same.
+    #[cold]
+    fn no_call(qp: ArcBorrow<'_, Qp<Self>>, expected: bool, bytes: &[u8]) {
+        let this = qp.handler();
+        if !expected {
+            this.arrivals.dropped.add(1);
+            trace::dropped(&this.events.peer, bytes);
+            this.watch.malformed(&this.events);
+        }
+    }
+
     /// Refuses a call that cannot be processed, or ends the connection.
     #[cold]
     fn failed(qp: ArcBorrow<'_, Qp<Self>>, failed: Failed) {
@@ -311,6 +327,7 @@ impl QpHandler for Handler {
         self.queue.queue()
     }
 
+    #[inline(always)]
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
         let since = Since::arrival();
@@ -329,32 +346,17 @@ impl QpHandler for Handler {
             return;
         }
         let bytes = message.bytes();
-        // Each branch that ends the processing returns at once. So the compiler need not copy the
-        // call.
+        // Each other branch returns at once. So the compiler need not copy the call.
         let call = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => call,
-            Arrival::Refuse(refusal) => {
-                match Self::begin(qp, None) {
-                    Ok(ticket) => Self::malformed(qp, ticket, refusal),
-                    Err(why) => this.events.end(why.into()),
-                }
-                return;
+            Arrival::Refuse(refusal) => return Self::refuse_message(qp, refusal),
+            Arrival::ReverseReply(reply) => {
+                return Self::no_call(qp, this.callbacks.replied(&reply), bytes);
             }
-            other => {
-                // The drop of the message posts its buffer again, so the number of posted Receives
-                // stays the same.
-                let expected = match other {
-                    Arrival::ReverseReply(reply) => this.callbacks.replied(&reply),
-                    Arrival::ReverseError(xid) => this.callbacks.refused(xid),
-                    _ => false,
-                };
-                if !expected {
-                    this.arrivals.dropped.add(1);
-                    trace::dropped(&this.events.peer, bytes);
-                    this.watch.malformed(&this.events);
-                }
-                return;
+            Arrival::ReverseError(xid) => {
+                return Self::no_call(qp, this.callbacks.refused(xid), bytes);
             }
+            Arrival::Drop(_) => return Self::no_call(qp, false, bytes),
         };
         let len = bytes.len();
         trace::call(&this.events.peer, || {
@@ -365,15 +367,11 @@ impl QpHandler for Handler {
         this.callbacks.heard(call.version(), &this.events);
         let ticket = match Self::begin(qp, Some(call.credits())) {
             Ok(ticket) => ticket,
-            Err(why) => {
-                this.events.end(why.into());
-                return;
-            }
+            Err(why) => return this.events.end(why.into()),
         };
-        let call = match this.events.check(call) {
-            Ok(call) => call,
-            Err(refusal) => return Self::malformed(qp, ticket, refusal),
-        };
+        if let Err(fault) = this.events.check(call.xid()) {
+            return Self::malformed(qp, ticket, call.refuse(fault));
+        }
         let call = match call.admit(&this.terms) {
             Ok(call) => call,
             Err(refusal) => return Self::malformed(qp, ticket, refusal),

@@ -134,6 +134,14 @@ pub(crate) struct Sizes {
     regions: Option<Regions>,
 }
 
+/// The capabilities of the device that matter for a connection.
+pub(crate) struct Device {
+    pub(crate) sizes: Sizes,
+    /// Maximum number of RDMA Reads in flight.
+    pub(crate) reads: u8,
+    pub(crate) is_iwarp: bool,
+}
+
 /// The regions that an iWARP device needs for the data of RDMA Reads.
 #[derive(Clone, Copy)]
 struct Regions {

@@ -41,7 +41,8 @@ use crate::{
         },
         header::{
             direction,
-            Version, //
+            Version,
+            Xid, //
         },
         inbound::{
             rpc_words,
@@ -120,7 +121,7 @@ impl<'a> Call<'a, Sorted> {
     pub fn admit(self, terms: &Terms) -> Result<Call<'a, Admitted>, Refusal> {
         match check(&self, terms) {
             Ok(stage) => Ok(self.now(stage)),
-            Err(fault) => Err(Refusal::new(self.xid(), self.version(), fault)),
+            Err(fault) => Err(self.refuse(fault)),
         }
     }
 }
@@ -149,11 +150,12 @@ impl<'a> Call<'a, Admitted> {
     /// Returns the Read chunks of data.
     #[inline]
     pub(crate) fn items(&self) -> Items<'a> {
-        Items::new(&self.lists.reads, self.stage.first, self.stage.items)
+        Items::new(self.lists.reads.clone(), self.stage.first, self.stage.items)
     }
 
     /// Returns how many bytes of the message precede the first Read chunk of data: the length of
     /// the whole message if no such chunk exists.
+    #[inline(always)]
     fn message_front(&self) -> usize {
         let first = self.items().next();
         let front = first.map_or(self.stage.total, |item| item.position);
@@ -167,17 +169,17 @@ impl<'a> Call<'a, Admitted> {
     /// # Errors
     ///
     /// Returns the [`Refusal`] to send if the Call must not be processed.
-    #[inline]
+    #[inline(always)]
     pub fn fetched(self, front: &[u8]) -> Result<Call<'a, Ready>, Refusal> {
         let protected = if self.facts.long {
             let front = front.get(..self.message_front()).unwrap_or(front);
-            check_fetched(&self, front)
+            check_fetched(self.xid(), self.items().next(), front)
         } else {
             Ok(self.stage.protected)
         };
         match protected {
             Ok(protected) => Ok(self.now(Ready { protected })),
-            Err(fault) => Err(Refusal::new(self.xid(), self.version(), fault)),
+            Err(fault) => Err(self.refuse(fault)),
         }
     }
 }
@@ -191,8 +193,12 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
         message,
         items,
         first,
-    } = Reads::group(&call.lists.reads)?;
-    let chunks = Items::new(&call.lists.reads, first, items);
+    } = match call.lists.reads.is_empty() {
+        true => Reads::default(),
+        false => Reads::group(call.lists.reads.clone())?,
+    };
+    let chunks = Items::new(call.lists.reads.clone(), first, items);
+    let first_chunk = (items != 0).then_some(first);
     let body = match (call.facts.long, message) {
         (false, None) => u32::try_from(call.payload.len()).map_err(|_| Fault::TooLong)?,
         (false, Some(_)) => return Err(Fault::TwoMessages),
@@ -200,16 +206,16 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
         (true, Some(len)) if len >= 8 => len,
         (true, _) => return Err(Fault::NoMessage),
     };
-    let total = check_positions(chunks.clone(), body)?;
+    let total = check_positions(chunks, body)?;
     if total > terms.longest_call {
         return Err(Fault::TooLong);
     }
     let results = check_results(&call.lists, call.version(), terms)?;
     let protected = if !call.facts.long {
-        check_arguments(chunks, RpcCall::parse(call.payload))?
+        check_arguments(first_chunk, RpcCall::parse(call.payload))?
     } else {
         // The RPC header is still in the client's memory; only its minimum length is known.
-        match { chunks }.next() {
+        match first_chunk {
             Some(item) if item.position < MIN_RPC_CALL => return Err(Fault::InsideHeader),
             _ => true,
         }
@@ -252,7 +258,7 @@ fn write_segments(list: &WriteList<'_>) -> usize {
 /// A Position is an offset in the unreduced message. To get the offset in the reduced message at
 /// which a chunk is inserted, the lengths of the chunks before it, with their pads, are subtracted
 /// (RFC 8166 3.4.5).
-#[inline]
+#[inline(always)]
 fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
     let mut inserted = 0u32;
     let mut last = 0;
@@ -271,7 +277,7 @@ fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
 /// Checks the segments of the Write chunks and of the Reply chunk. Also checks that the header of
 /// every possible response fits into a Send, because a Reply repeats the chunk lists (RFC 8166
 /// 3.4.6, 4.3.3). Returns the total length of the Write chunks and the Reply chunk.
-#[inline]
+#[inline(always)]
 fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u32, Fault> {
     let mut least = reply_header_len(lists, version);
     let mut results = 0u32;
@@ -305,26 +311,24 @@ pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
         .saturating_add(reply)
 }
 
-/// Checks the RPC header of a Call whose Position-Zero chunk has been fetched. Returns whether
-/// RPCSEC_GSS protects (or may protect) the Call.
+/// Checks the RPC header of a Call whose Position-Zero chunk has been fetched. `first` is the first
+/// Read chunk of data, if the Call has one. Returns whether RPCSEC_GSS protects (or may protect)
+/// the Call.
 #[cold]
-fn check_fetched(call: &Call<'_, Admitted>, front: &[u8]) -> Result<bool, Fault> {
+fn check_fetched(xid: Xid, first: Option<Item>, front: &[u8]) -> Result<bool, Fault> {
     match rpc_words(front) {
-        Some((xid, _)) if xid != call.facts.xid => Err(Fault::RpcXid),
-        Some((_, direction::CALL)) => check_arguments(call.items(), RpcCall::parse(front)),
+        Some((inner, _)) if inner != xid => Err(Fault::RpcXid),
+        Some((_, direction::CALL)) => check_arguments(first, RpcCall::parse(front)),
         _ => Err(Fault::RpcType),
     }
 }
 
-/// Checks that the arguments of the Call may be in its Read chunks. Returns whether RPCSEC_GSS
-/// protects (or may protect) the message. If no argument is in a Read chunk, a header that cannot
-/// be parsed is left to the RPC layer.
-#[inline]
-fn check_arguments(
-    mut items: Items<'_>,
-    header: Result<RpcCall, Malformed>,
-) -> Result<bool, Fault> {
-    match (items.next(), header) {
+/// Checks that the arguments of the Call may be in its Read chunks, of which `first` is the first
+/// one. Returns whether RPCSEC_GSS protects (or may protect) the message. If no argument is in a
+/// Read chunk, a header that cannot be parsed is left to the RPC layer.
+#[inline(always)]
+fn check_arguments(first: Option<Item>, header: Result<RpcCall, Malformed>) -> Result<bool, Fault> {
+    match (first, header) {
         (None, Ok(header)) => Ok(header.protected),
         (None, Err(Malformed)) => Ok(true),
         (Some(item), Ok(header)) if item.position >= header.len => {

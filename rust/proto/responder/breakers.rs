@@ -10,15 +10,8 @@ use core::net::IpAddr;
 
 use crate::{
     responder::{
-        call::{
-            Call,
-            Sorted, //
-        },
         place::place_for,
-        refusal::{
-            Fault,
-            Refusal, //
-        },
+        refusal::Fault, //
     },
     time::{
         Millis,
@@ -79,20 +72,17 @@ impl Breakers {
         }
     }
 
-    /// Returns the Call unchanged, unless it must be refused because it broke connections.
+    /// Checks that the Call with this xid may be processed.
     ///
     /// # Errors
     ///
-    /// Returns the [`Refusal`] of a Call that broke too many connections.
-    pub fn check<'a>(
-        &self,
-        call: Call<'a, Sorted>,
-        now: Time,
-    ) -> Result<Call<'a, Sorted>, Refusal> {
-        if self.times(call.xid(), now) >= MOST_BROKEN {
-            return Err(Refusal::new(call.xid(), call.version(), Fault::Breaks));
+    /// Returns [`Fault::Breaks`] if the Call broke too many connections. The Call must then be
+    /// refused.
+    pub fn check(&self, xid: Xid, now: Time) -> Result<(), Fault> {
+        if self.times(xid, now) >= MOST_BROKEN {
+            return Err(Fault::Breaks);
         }
-        Ok(call)
+        Ok(())
     }
 
     /// Returns when a Call of this client last broke a connection.
@@ -122,21 +112,22 @@ pub fn broke(clients: &mut [Option<OfClient>], client: IpAddr, xid: Xid, now: Ti
     *place = Some(OfClient { client, breakers });
 }
 
-/// Returns a Call of this client unchanged, unless it must be refused because it broke connections.
+/// Checks that the Call of this client with this xid may be processed.
 ///
 /// # Errors
 ///
-/// Returns the [`Refusal`] of a Call that broke too many connections of the client.
-pub fn check<'a>(
+/// Returns [`Fault::Breaks`] if the Call broke too many connections of the client. The Call must
+/// then be refused.
+pub fn check(
     clients: &[Option<OfClient>],
     client: IpAddr,
-    call: Call<'a, Sorted>,
+    xid: Xid,
     now: Time,
-) -> Result<Call<'a, Sorted>, Refusal> {
+) -> Result<(), Fault> {
     let mut known = clients.iter().flatten();
     match known.find(|one| one.client == client) {
-        Some(one) => one.breakers.check(call, now),
-        None => Ok(call),
+        Some(one) => one.breakers.check(xid, now),
+        None => Ok(()),
     }
 }
 

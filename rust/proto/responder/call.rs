@@ -6,7 +6,13 @@
 //! an `Admitted` Call can be fetched, and a `Ready` Call can be replied to.
 
 use crate::{
-    responder::layout::Layout,
+    responder::{
+        layout::Layout,
+        refusal::{
+            Fault,
+            Refusal, //
+        }, //
+    },
     wire::{
         chunk::Lists,
         header::{
@@ -71,6 +77,12 @@ impl<'a, S> Call<'a, S> {
     #[inline]
     pub const fn credits(&self) -> Credits {
         self.facts.credits
+    }
+
+    /// Returns the [`Refusal`] to send if the Call has this fault.
+    #[inline]
+    pub const fn refuse(&self, fault: Fault) -> Refusal {
+        Refusal::new(self.facts.xid, self.facts.version, fault)
     }
 
     /// Returns the deviations from the protocol that were accepted in this Call.

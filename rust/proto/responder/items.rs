@@ -58,7 +58,7 @@ pub(crate) struct Reads {
 impl Reads {
     /// Groups the segments of a Read list by Position, and checks each segment.
     #[inline]
-    pub(crate) fn group(list: &ReadList<'_>) -> Result<Self, Fault> {
+    pub(crate) fn group(list: ReadList<'_>) -> Result<Self, Fault> {
         let mut reads = Self::default();
         let (mut first, mut length, mut is_alone) = (0, 0u64, true);
         for entry in list.clone() {
@@ -87,7 +87,7 @@ impl Reads {
             return Ok(reads);
         }
         let mut last = 0;
-        while let Some(item) = Item::behind(last, list)? {
+        while let Some(item) = Item::behind(last, list.clone())? {
             // CAST: The constant `MAX_ITEMS` is 8, which fits into 32 bits.
             if reads.items == MAX_ITEMS as u32 {
                 return Err(Fault::TooComplex);
@@ -106,9 +106,9 @@ impl<'a> Items<'a> {
     /// Returns the chunks of a Read list that [`Reads::group`] has checked: `first`, and then the
     /// other chunks. There are `count` chunks.
     #[inline]
-    pub(crate) fn new(list: &ReadList<'a>, first: Item, count: u32) -> Self {
+    pub(crate) fn new(list: ReadList<'a>, first: Item, count: u32) -> Self {
         Self {
-            list: list.clone(),
+            list,
             first,
             last: 0,
             left: count,
@@ -132,7 +132,7 @@ impl Iterator for Items<'_> {
             0 => self.first,
             // The search cannot fail here, because `Reads::group` has found the same chunk without
             // an error.
-            last => Item::behind(last, &self.list).ok()??,
+            last => Item::behind(last, self.list.clone()).ok()??,
         };
         self.last = item.position;
         Some(item)
@@ -142,9 +142,9 @@ impl Iterator for Items<'_> {
 impl Item {
     /// Returns the chunk with the lowest Position above `last`.
     #[cold]
-    fn behind(last: u32, list: &ReadList<'_>) -> Result<Option<Self>, Fault> {
+    fn behind(last: u32, list: ReadList<'_>) -> Result<Option<Self>, Fault> {
         let (mut position, mut length) = (u32::MAX, None);
-        for entry in list.clone() {
+        for entry in list {
             if entry.position > last && entry.position <= position {
                 let before = match entry.position == position {
                     true => length.unwrap_or(0),

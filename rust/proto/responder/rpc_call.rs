@@ -33,15 +33,14 @@ pub(crate) struct RpcCall {
 impl RpcCall {
     /// Parses the RPC Call header at the front of a message. Returns [`Malformed`] if the header is
     /// incomplete.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn parse(stream: &[u8]) -> Result<Self, Malformed> {
         let mut input = Reader::new(stream);
-        let [_xid, _type, _rpc_version] = words(&mut input)?;
-        let [program, version, procedure] = words(&mut input)?;
-        let [flavor] = words(&mut input)?;
-        let (credential, padded) = opaque(&mut input)?;
-        let [_verifier_flavor] = words(&mut input)?;
-        let (_, verifier) = opaque(&mut input)?;
+        let [_xid, _type, _rpc_version, program, version, procedure, flavor, length] =
+            words(&input.array::<32>()?)?;
+        let (credential, padded) = opaque(length, &mut input)?;
+        let [_verifier_flavor, length] = words(&input.array::<8>()?)?;
+        let (_, verifier) = opaque(length, &mut input)?;
         Ok(Self {
             program,
             version,
@@ -71,8 +70,11 @@ impl RpcCall {
     }
 }
 
-#[inline]
-fn words<const N: usize>(input: &mut Reader<'_>) -> Result<[u32; N], Malformed> {
+/// Returns the first `N` words of these bytes. If the number of bytes is constant, the compiler
+/// removes all checks of the length.
+#[inline(always)]
+fn words<const N: usize>(bytes: &[u8]) -> Result<[u32; N], Malformed> {
+    let mut input = Reader::new(bytes);
     let mut all = [0; N];
     for word in &mut all {
         *word = input.u32()?;
@@ -80,11 +82,11 @@ fn words<const N: usize>(input: &mut Reader<'_>) -> Result<[u32; N], Malformed> 
     Ok(all)
 }
 
-/// Reads an opaque XDR item of variable length. Returns its bytes and their number, both with
-/// padding.
-#[inline]
-fn opaque<'a>(input: &mut Reader<'a>) -> Result<(&'a [u8], u32), Malformed> {
-    let padded = round_up(input.u32()?).ok_or(Malformed)?;
+/// Reads the data of an opaque XDR item of this length. Returns its bytes and their number, both
+/// with padding.
+#[inline(always)]
+fn opaque<'a>(length: u32, input: &mut Reader<'a>) -> Result<(&'a [u8], u32), Malformed> {
+    let padded = round_up(length).ok_or(Malformed)?;
     let len = usize::try_from(padded).map_err(|_| Malformed)?;
     Ok((input.take(len)?, padded))
 }
@@ -92,7 +94,7 @@ fn opaque<'a>(input: &mut Reader<'a>) -> Result<(&'a [u8], u32), Malformed> {
 /// Returns true if a credential of RPCSEC_GSS requests integrity or privacy. Also returns true if
 /// the credential cannot be parsed, so that no data of its message may be in chunks.
 fn protects(credential: &[u8]) -> bool {
-    match words(&mut Reader::new(credential)) {
+    match words(credential) {
         Ok([_version, _procedure, _sequence, service]) => {
             matches!(service, GSS_INTEGRITY | GSS_PRIVACY)
         }

@@ -93,8 +93,9 @@ pub struct ReverseReply<'a> {
 }
 
 /// Classifies a message from a client. `spoken` says which versions this connection accepts.
-// This function and the functions that make a Call are inlined, so that the Call is not copied.
-#[inline]
+// This function and the functions that make an Arrival are inlined, and no other function gets a
+// reference to a part of the Arrival. So the compiler need not store the Arrival in memory.
+#[inline(always)]
 pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
     let mut input = Reader::new(message);
     let Ok(fixed) = Fixed::decode(&mut input) else {
@@ -127,7 +128,12 @@ pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
         (proc_nr::MSG, _) => false,
         (proc_nr::NOMSG, _) => true,
         (proc_nr::DONE, Version::V1) => return Arrival::Drop(Dropped::Done),
-        (proc_nr::OPTIONAL, Version::V2) => return front.option(input),
+        (proc_nr::OPTIONAL, Version::V2) => {
+            return match option(input) {
+                Ok(fault) => front.refuse(fault),
+                Err(dropped) => Arrival::Drop(dropped),
+            };
+        }
         _ => return front.refuse(Fault::Procedure),
     };
     if message.len() < version.min_header_len() {
@@ -137,6 +143,7 @@ pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
 }
 
 /// The fields of a message that were read from its fixed header words.
+#[derive(Clone, Copy)]
 struct Front {
     fixed: Fixed,
     version: Version,
@@ -147,8 +154,8 @@ impl Front {
     /// Classifies a message by the part behind its fixed header words. In version one only the RPC
     /// message contains the direction (RFC 8167 5.1). In version two a direction word precedes the
     /// chunk lists, and the RPC message must have the same direction (V2D 4.2.2).
-    #[inline]
-    fn message<'a>(&self, long: bool, mut input: Reader<'a>) -> Arrival<'a> {
+    #[inline(always)]
+    fn message<'a>(self, long: bool, mut input: Reader<'a>) -> Arrival<'a> {
         let said = match self.version {
             Version::V1 => None,
             Version::V2 => match input.u32() {
@@ -174,7 +181,7 @@ impl Front {
         }
         match (rpc_words(payload), said) {
             (Some((xid, direction::REPLY)), None | Some(direction::REPLY)) => {
-                self.reply(&lists, payload, xid)
+                self.reply(lists.is_empty(), payload, xid)
             }
             (None, Some(direction::REPLY)) => Arrival::Drop(Dropped::ShortReply),
             (Some(_), Some(direction::REPLY)) => Arrival::Drop(Dropped::Direction),
@@ -188,28 +195,13 @@ impl Front {
         }
     }
 
-    /// Classifies an option. This server supports no option: it refuses an option that the client
-    /// sends as a Call. It drops an option that is sent as a reply, because this server sends no
-    /// options (V2D 3.1). The content of the option is ignored.
-    #[cold]
-    fn option(&self, mut input: Reader<'_>) -> Arrival<'static> {
-        match OptionHeader::decode(&mut input) {
-            Err(Malformed) => Arrival::Drop(Dropped::Short),
-            Ok(option) => match (option.direction, option.complete) {
-                (direction::CALL, true) => self.refuse(Fault::Option),
-                (direction::CALL, false) => self.refuse(Fault::CutOption),
-                (direction::REPLY, _) => Arrival::Drop(Dropped::OptionReply),
-                _ => self.refuse(Fault::Direction),
-            },
-        }
-    }
-
-    fn refuse(&self, fault: Fault) -> Arrival<'static> {
+    #[inline(always)]
+    fn refuse(self, fault: Fault) -> Arrival<'static> {
         Arrival::Refuse(Refusal::new(self.fixed.xid, self.version, fault))
     }
 
-    #[inline]
-    fn call<'a>(&self, long: bool, lists: Lists<'a>, payload: &'a [u8]) -> Arrival<'a> {
+    #[inline(always)]
+    fn call<'a>(self, long: bool, lists: Lists<'a>, payload: &'a [u8]) -> Arrival<'a> {
         Arrival::Call(Call {
             facts: Facts {
                 xid: self.fixed.xid,
@@ -229,15 +221,16 @@ impl Front {
     }
 
     /// Classifies a Reply from the client. Such a Reply must not have chunks, since backchannel
-    /// Calls offer none (RFC 8167 5.3).
-    fn reply<'a>(&self, lists: &Lists<'_>, payload: &'a [u8], rpc_xid: Xid) -> Arrival<'a> {
+    /// Calls offer none (RFC 8167 5.3). `no_chunks` says whether its chunk lists are empty.
+    #[inline(always)]
+    fn reply(self, no_chunks: bool, payload: &[u8], rpc_xid: Xid) -> Arrival<'_> {
         if rpc_xid != self.fixed.xid {
             return Arrival::Drop(Dropped::ReplyXid);
         }
         if payload.len() < MIN_RPC_REPLY {
             return Arrival::Drop(Dropped::ShortReply);
         }
-        if !lists.is_empty() {
+        if !no_chunks {
             return Arrival::ReverseError(self.fixed.xid);
         }
         Arrival::ReverseReply(ReverseReply {
@@ -245,5 +238,21 @@ impl Front {
             credits: self.fixed.credits,
             payload,
         })
+    }
+}
+
+/// Classifies an option. This server supports no option: it refuses an option that the client sends
+/// as a Call. It drops an option that is sent as a reply, because this server sends no options (V2D
+/// 3.1). The content of the option is ignored.
+#[cold]
+fn option(mut input: Reader<'_>) -> Result<Fault, Dropped> {
+    match OptionHeader::decode(&mut input) {
+        Err(Malformed) => Err(Dropped::Short),
+        Ok(option) => match (option.direction, option.complete) {
+            (direction::CALL, true) => Ok(Fault::Option),
+            (direction::CALL, false) => Ok(Fault::CutOption),
+            (direction::REPLY, _) => Err(Dropped::OptionReply),
+            _ => Ok(Fault::Direction),
+        },
     }
 }

@@ -120,7 +120,7 @@ impl<'a> Call<'a, Admitted> {
 
     /// Returns the RDMA Reads in ascending order of their offsets in the read buffer.
     #[inline]
-    pub fn reads(&self) -> impl Iterator<Item = Read> + '_ {
+    pub fn reads(&self) -> impl Iterator<Item = Read> + 'a {
         Cuts {
             cut: self.split().map_or(Cut::default(), |item| Cut {
                 entries: self.lists.reads.clone(),
@@ -130,7 +130,7 @@ impl<'a> Call<'a, Admitted> {
                 to: 0,
             }),
             pieces: self.landed(),
-            list: &self.lists.reads,
+            list: self.lists.reads.clone(),
             long: self.facts.long,
         }
     }
@@ -343,7 +343,7 @@ struct Cuts<'a> {
     cut: Cut<'a>,
     /// The pieces that follow the current piece.
     pieces: Option<Pieces<'a>>,
-    list: &'a ReadList<'a>,
+    list: ReadList<'a>,
     long: bool,
 }
 
@@ -357,7 +357,7 @@ impl Iterator for Cuts<'_> {
                 return Some(read);
             }
             let pieces = self.pieces.as_mut()?;
-            self.cut = pieces.cut(self.list, self.long)?;
+            self.cut = pieces.cut(&self.list, self.long)?;
         }
     }
 }

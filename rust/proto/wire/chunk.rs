@@ -216,7 +216,7 @@ pub struct ReadList<'a> {
 }
 
 impl<'a> ReadList<'a> {
-    #[inline]
+    #[inline(always)]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let start = input.clone();
         let mut len = 0usize;
@@ -273,7 +273,7 @@ pub struct WriteList<'a> {
 }
 
 impl<'a> WriteList<'a> {
-    #[inline]
+    #[inline(always)]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let mut start = input.clone();
         let mut count = 0usize;
@@ -332,7 +332,7 @@ pub struct Lists<'a> {
 impl<'a> Lists<'a> {
     /// Takes the three lists from the input, and checks their structure, but not their meaning.
     /// Returns [`Malformed`] if the structure is wrong.
-    #[inline]
+    #[inline(always)]
     pub fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         Ok(Self {
             reads: ReadList::decode(input)?,
