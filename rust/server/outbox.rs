@@ -34,7 +34,8 @@ use xprtrdma_svc::{
     sysctl::Counter,
     util::{
         new_spinlock,
-        SpinLock, //
+        SpinLock,
+        SpinLockGuard, //
     }, //
 };
 
@@ -64,6 +65,25 @@ pub(crate) struct Along {
     pub(crate) confirmed: bool,
 }
 
+/// The place in which a response is encoded.
+enum Place<'a, H: QpHandler> {
+    /// The send queue has space. The lock of the grant is held until the response was posted.
+    Queue(SendBatch<'a, H>, SpinLockGuard<'a, Grant>),
+    /// The send queue is full, so the response is stored.
+    Memory(KVec<u8>, Unsent),
+}
+
+impl<H: QpHandler> Place<'_, H> {
+    /// Returns the memory for the response.
+    #[inline(always)]
+    fn buffer(&mut self) -> &mut [u8] {
+        match self {
+            Self::Queue(batch, _) => batch.buffer(),
+            Self::Memory(message, _) => message,
+        }
+    }
+}
+
 impl Along {
     /// Returns the number of work requests that the response needs.
     fn wrs(&self) -> u32 {
@@ -74,6 +94,7 @@ impl Along {
 
     /// Posts a response of `len` bytes. All operations that access the client's memory are posted
     /// before the message.
+    #[inline(always)]
     fn post<H: QpHandler>(self, batch: SendBatch<'_, H>, len: usize) -> Result {
         let invalidate = self.invalidate;
         let message = Message {
@@ -167,31 +188,40 @@ impl Outbox {
             true => Err(SendError::Full),
             false => qp.begin(most, along.wrs()),
         };
-        match room {
-            Ok(mut batch) => {
-                // The response is posted with the lock of the grant held, so that responses are
-                // sent in the order of their grants.
-                let len = encode(granted, batch.buffer())?;
-                return along.post(batch, len);
-            }
+        let mut place = match room {
+            Ok(batch) => Place::Queue(batch, account),
             Err(SendError::Closed) => return Err(EPIPE),
-            Err(SendError::Full) => {}
+            Err(SendError::Full) => {
+                stats.waits.add(1);
+                Counter::Starved.add(1);
+                let unsent = account.wait();
+                count::ANSWERS.add();
+                drop(account);
+                Place::Memory(KVec::from_elem(0, most, GFP_KERNEL)?, unsent)
+            }
+        };
+        // `encode` is called only here, so that the compiler inlines it.
+        let len = encode(granted, place.buffer())?;
+        match place {
+            Place::Queue(batch, account) => {
+                let posted = along.post(batch, len);
+                // The response was posted with the lock of the grant held, so that responses are
+                // sent in the order of their grants.
+                drop(account);
+                posted
+            }
+            Place::Memory(mut message, unsent) => {
+                message.truncate(len);
+                self.push(Waiting {
+                    message,
+                    along,
+                    unsent,
+                })?;
+                // Space may have become free before the response was stored. In that case perhaps
+                // no later completion posts the response. So this thread tries to post the
+                // response.
+                self.pump(qp).map(|_| ())
+            }
         }
-        stats.waits.add(1);
-        Counter::Starved.add(1);
-        let unsent = account.wait();
-        count::ANSWERS.add();
-        drop(account);
-        let mut message = KVec::from_elem(0, most, GFP_KERNEL)?;
-        let len = encode(granted, &mut message)?;
-        message.truncate(len);
-        self.push(Waiting {
-            message,
-            along,
-            unsent,
-        })?;
-        // Space may have become free before the response was stored. In that case perhaps no later
-        // completion posts the response. So this thread tries to post the response.
-        self.pump(qp).map(|_| ())
     }
 }

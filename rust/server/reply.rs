@@ -148,6 +148,7 @@ impl Connection {
 
     /// Records that a call is finished. The caller then drops the call's Receive, which posts it
     /// again.
+    #[inline(always)]
     pub(crate) fn over(&self, call: &mut Call) {
         let counted = call.counted.take();
         let handler = self.qp.handler();
@@ -220,7 +221,8 @@ impl Written {
     ) -> Option<PageRefs> {
         let whole = self.whole?;
         let is_needed = |span: Span| reply.is_in_pages(span.from, span.length);
-        if plan.inline().any(is_needed) {
+        // Usually the Writes carry all bytes that are in pages.
+        if !reply.is_middle(whole.from, whole.length) && plan.inline().any(is_needed) {
             return None;
         }
         reply.take_pages(whole.from, whole.length, list)

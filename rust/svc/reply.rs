@@ -64,6 +64,12 @@ impl<'a> Reply<'a> {
         len != 0 && from < end && from.saturating_add(len) > begin
     }
 
+    /// Returns whether these bytes are exactly the middle part of the message.
+    #[inline]
+    pub fn is_middle(&self, from: u32, len: u32) -> bool {
+        self.middle() == (from, from.saturating_add(len))
+    }
+
     /// Copies bytes of the message, from offset `from` on. Returns `EINVAL` if the message is too
     /// short, or if the pages of these bytes were taken. Does not sleep.
     #[inline]
@@ -119,6 +125,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Removes the taken pages from the thread's array. The RPC server replaces them by new pages.
+    #[inline]
     pub(crate) fn end(self) {
         let Range { start, end } = self.taken;
         if start < end {

@@ -56,7 +56,10 @@ pub mod util {
             cancel_delayed_sync,
             WorkQueue, //
         },
-        spin::SpinLock,
+        spin::{
+            SpinLock,
+            SpinLockGuard, //
+        },
         time::{
             now_ms,
             now_ns,

@@ -31,7 +31,6 @@ use crate::{
             Refusal, //
         },
         results::{
-            padded_end,
             Left,
             Results, //
         }, //
@@ -135,11 +134,8 @@ impl<'a> Call<'a, Ready> {
     fn plan(&'a self, marks: &'a [Span], total: u32, terms: &Terms) -> Result<Reply<'a>, Fault> {
         let chunks = self.stage.chunks(self.lists.writes.clone());
         let results = Results::pair(chunks, marks, total)?;
-        let mut reduced = total;
-        for span in results.spans().filter(|span| span.length != 0) {
-            // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
-            reduced = reduced.saturating_sub(padded_end(span).saturating_sub(span.from));
-        }
+        // NO-OVERFLOW: The results lie inside the reply and do not overlap.
+        let reduced = total.saturating_sub(results.padded());
         let version = self.version();
         let header = u32::try_from(reply_header_len(&self.lists, version)).unwrap_or(u32::MAX);
         let form = if header.saturating_add(reduced) <= terms.longest_message(version) {
@@ -240,6 +236,9 @@ impl<'a> Reply<'a> {
     ///
     /// Returns [`Error::NoSpace`] if `buf` is shorter than the header. The caller must then close
     /// the connection (RFC 8166 4.5.4).
+    // This function and the next one are inlined, so that the compiler need not store the Reply in
+    // memory.
+    #[inline(always)]
     pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
         let len = reply_header_len(&self.call.lists, self.call.version());
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
@@ -248,6 +247,7 @@ impl<'a> Reply<'a> {
         Ok(len)
     }
 
+    #[inline(always)]
     fn put(&self, granted: &Granted, out: &mut Writer<'_>) -> Result<(), Full> {
         let (procedure, reply_len) = match self.form {
             Form::Inline => (proc_nr::MSG, 0),

@@ -58,6 +58,8 @@ pub(crate) struct Results<'a> {
     /// Bit k is set if the k-th result is written to the k-th Write chunk. Admission limits the
     /// number of Write chunks to [`MAX_WRITES`](super::admit::MAX_WRITES).
     placed: u32,
+    /// Length in bytes of the results that are written to Write chunks, with their pads.
+    padded: u32,
 }
 
 impl<'a> Results<'a> {
@@ -69,7 +71,7 @@ impl<'a> Results<'a> {
         marks: &'a [Span],
         total: u32,
     ) -> Result<Self, Fault> {
-        let (mut placed, mut bit, mut least) = (0, 1u32, MIN_ACCEPTED);
+        let (mut placed, mut padded, mut bit, mut least) = (0, 0u32, 1u32, MIN_ACCEPTED);
         for (chunk, mark) in chunks.zip(marks) {
             let room = capacity(chunk).map_err(|_| Fault::WriteRoom)?;
             let inside = end(*mark).is_some_and(|end| end <= total);
@@ -80,10 +82,23 @@ impl<'a> Results<'a> {
                 }
                 placed |= bit;
                 least = padded_end(*mark);
+                // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
+                padded = padded.saturating_add(least.saturating_sub(mark.from));
             }
             bit = bit.wrapping_add(bit);
         }
-        Ok(Self { marks, placed })
+        Ok(Self {
+            marks,
+            placed,
+            padded,
+        })
+    }
+
+    /// Returns the length in bytes of the results that are written to Write chunks, with their
+    /// pads.
+    #[inline]
+    pub(crate) const fn padded(&self) -> u32 {
+        self.padded
     }
 
     /// Returns whether a result is written to a Write chunk.

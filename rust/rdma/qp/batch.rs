@@ -304,7 +304,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
 
     /// Posts a Send. If an error is returned, the connection has failed.
     #[cfg(xprtrdma_server)]
-    #[cfg_attr(xprtrdma_rds, inline(always))]
+    #[inline(always)]
     pub fn post_message(mut self, message: impl Into<Message>) -> Result {
         let message = message.into();
         message.choose(&mut self.sq.send);
