@@ -265,7 +265,7 @@ def add_check(commands):
     sub.add_argument("parts", nargs="+", choices=("all", *check.PARTS),
                      help="all: host, lint, vm, cable, shutdown and rails-short (two cables); "
                           "debug: everything in small on the debug kernel; iwarp: a part of that "
-                          "over iWARP; "
+                          "over iWARP; iwarp-server: our server over iWARP there; "
                           "endurance: 100 lives, 1000 disconnects by the client and 500 by the "
                           "server there (half an hour); "
                           "server-endurance: 100 listeners, 100 loads, 1500 broken connections of "

@@ -24,7 +24,7 @@ from .lane import LOG, Lane
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rds-short", "debug",
          "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
          "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds",
-         "debug-rds-faults", "server-endurance")
+         "debug-rds-faults", "server-endurance", "iwarp-server")
 # The parts that are split into smaller parts. Each of the smaller parts uses separate machines.
 # Some of the smaller parts mostly compute, others mostly wait.
 HALVES = {"vm": ("vm-work", "vm-faults"),
@@ -32,7 +32,7 @@ HALVES = {"vm": ("vm-work", "vm-faults"),
 # The parts in WAITING mostly wait and leave the processors idle. They run at the same time as a
 # part in WORKING.
 WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "rds-short",
-           "debug-faults", "debug-server", "debug-rds", "iwarp")
+           "debug-faults", "debug-server", "debug-rds", "iwarp", "iwarp-server")
 WORKING = ("vm-work", "debug-work")
 # The parts of `tools/lab check all`.
 ALL = PARTS[:8]
@@ -43,16 +43,19 @@ HOST_SECONDS = 20 * 60
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
+              "iwarp-server": 20 * 60,
               "server": 20 * 60, "debug-server": 30 * 60, "arm64": 30 * 60, "endurance": 3 * 3600,
               "server-endurance": 3 * 3600}
 # All time limits, including the limits of single cases, are multiplied by this factor, because a
 # busy machine needs more time.
 BUSY = 3
 FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
-DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "endurance",
-               "server-endurance")
+DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "iwarp-server",
+               "endurance", "server-endurance")
 # Names of the parts in which the server machine uses our module as well.
-SERVER_PARTS = ("server", "debug-server", "server-endurance")
+SERVER_PARTS = ("server", "debug-server", "iwarp-server", "server-endurance")
+# Names of the parts that run over iWARP.
+IWARP_PARTS = ("iwarp", "iwarp-server")
 # The parts that can run with the patches of Documentation/upstream.
 UPSTREAM_PARTS = ("debug-work", "debug-faults", "debug-server", "iwarp")
 # Memory of the server and of the client in MiB, for parts that need more than usual.
@@ -128,6 +131,15 @@ SERVER_DEBUG_CASES = (
     r"^callbacks\.(delegations_are|callbacks_work)",
     r"^data\.direct_transfers_around",
     r"^disconnects\.forced_disconnects_under_bulk_load",
+)
+# Cases with our module in the server over iWARP, also on the debug kernel. Over iWARP the server
+# registers the memory of its RDMA Reads.
+IWARP_SERVER_CASES = (
+    r"^iwarp\.",
+    r"^mounts\.every_version",
+    r"^callbacks\.callbacks_work vers=4\.[02]",
+    r"^data\.direct_transfers_around",
+    r"^disconnects\.(forced_disconnects_under_bulk_load|server_ends) vers=(3|4\.2)",
 )
 # Cases that depend on the page size, on the order of memory accesses or on the compiler.
 ARM64_CASES = (
@@ -273,7 +285,7 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None, up
                 serving="ours" if part in SERVER_PARTS else "intree",
                 suites=part in ("debug-work", "debug-full"),
                 memory=MEMORY.get(part, (2048, 2048)),
-                provider="siw" if part == "iwarp" else "rxe",
+                provider="siw" if part in IWARP_PARTS else "rxe",
                 rails=2 if part == "rails-short" else 1, load=False,
                 timeout=BUSY * VM_SECONDS[part], pcap=capture, upstream=upstream)
     argv = [f"./{RUNNER}", *(["--size", "full"] if full else [])]
@@ -283,7 +295,8 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None, up
                  "debug-work": (WORK_CASES,), "debug-faults": (FAULT_CASES,),
                  "cable": CABLE_CASES, "rails-short": RAILS_CASES, "iwarp": IWARP_CASES,
                  "short": SHORT_CASES, "server": SERVER_CASES,
-                 "debug-server": SERVER_DEBUG_CASES, "arm64": ARM64_CASES,
+                 "debug-server": SERVER_DEBUG_CASES, "iwarp-server": IWARP_SERVER_CASES,
+                 "arm64": ARM64_CASES,
                  "endurance": ENDURANCE_CASES,
                  "server-endurance": SERVER_ENDURANCE_CASES}.get(part, ()):
         argv += ["--filter", name]
