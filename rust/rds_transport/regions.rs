@@ -59,9 +59,9 @@ struct Place {
 }
 
 impl Place {
-    /// Counts a new region. Returns `EAGAIN` if the limit is reached.
-    fn new(driver: &Arc<Rds>) -> Result<Self> {
-        driver.table.lock().begin()?;
+    /// Counts a new region on a device, see [`Table::begin`](crate::table::Table::begin).
+    fn new(driver: &Arc<Rds>, device: &Arc<Device>) -> Result<Self> {
+        driver.table.lock().begin(device)?;
         Ok(Self {
             driver: driver.clone(),
             key: None,
@@ -88,7 +88,7 @@ impl Drop for Place {
 /// The object that represents a memory region. RDS stores a pointer to the object.
 pub(crate) struct Region {
     slot: Arc<Slot>,
-    /// Dropped after the peers' access has ended.
+    /// Dropped after [`Slot::revoke`] has ended the peers' access.
     _place: Place,
 }
 
@@ -198,25 +198,24 @@ impl Rds {
             GFP_KERNEL,
         )?;
         let watcher = Arc::new(Watcher(watch.clone()), GFP_KERNEL)?;
-        let id = CmId::create(init_net(), watcher)?;
+        let id = Arc::new(CmId::create(init_net(), watcher)?, GFP_KERNEL)?;
         id.bind_addr(&SocketAddr::new(local, 0))?;
+        // Both are made before the lock is taken, so that other devices do not wait. They are
+        // dropped after the lock is released.
+        let pd = Pd::alloc(id.clone())?;
+        let registrar = Registrar::new(&pd)?;
         let mut table = self.table.lock();
         if let Some(device) = table.find(&id)? {
-            // The `return` drops `id`. The lock is released before that.
-            drop(table);
             return Ok(device);
         }
-        let pd = Pd::alloc(Arc::new(id, GFP_KERNEL)?)?;
-        let registrar = Registrar::new(&pd)?;
         let mut watched = watch.device.lock();
         if matches!(*watched, Watched::Removed) {
             // The device is being removed. If the device were added to the table of devices now,
             // `id` would never be destroyed, and the removal would wait for ever.
             return Err(ENODEV);
         }
-        let device = table.add(pd, registrar)?;
+        let device = table.add(pd.clone(), registrar.clone())?;
         *watched = Watched::Device(device.number());
-        drop(watched);
         Ok(device)
     }
 
@@ -269,7 +268,7 @@ impl Rds {
             Some(device) => device,
             None => self.device(local())?,
         };
-        let mut place = Place::new(self)?;
+        let mut place = Place::new(self, &device)?;
         let mut node = Some(Reservation::new(GFP_KERNEL)?);
         // The lock of the table is not held while the device registers the memory, so that other
         // devices do not wait for this device.

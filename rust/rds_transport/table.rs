@@ -138,9 +138,20 @@ impl Table {
         core::mem::take(&mut self.devices)
     }
 
-    /// Counts a new region. Returns `EAGAIN` if the limit is reached.
-    pub(crate) fn begin(&mut self) -> Result {
+    /// Counts a new region on a device. Returns `EAGAIN` if the limit is reached, and `ENODEV` if
+    /// the device was removed.
+    pub(crate) fn begin(&mut self, device: &Arc<Device>) -> Result {
+        self.check(device)?;
         self.limit.map().map_err(errno)
+    }
+
+    /// Returns `ENODEV` if a device was removed.
+    fn check(&self, device: &Arc<Device>) -> Result {
+        if self.devices.iter().any(|one| Arc::ptr_eq(one, device)) {
+            Ok(())
+        } else {
+            Err(ENODEV)
+        }
     }
 
     /// Reserves a key for a new region. Returns false if another region has the key. RDS finds a
@@ -161,15 +172,14 @@ impl Table {
     /// The removal has revoked the regions of the device. A region that is added later would never
     /// be revoked.
     pub(crate) fn add_region(&mut self, device: &Arc<Device>, region: &Arc<Slot>) -> Result {
-        if !self.devices.iter().any(|one| Arc::ptr_eq(one, device)) {
-            return Err(ENODEV);
-        }
+        self.check(device)?;
         *self.regions.get_mut(&region.key).ok_or(EINVAL)? = Some(region.clone());
         Ok(())
     }
 
     /// Stops counting a region, and frees its key if it has one. Peers can no longer access the
-    /// region. The caller drops the returned entry after the lock is released.
+    /// region, unless its memory is lost. The caller drops the returned entry after the lock is
+    /// released.
     pub(crate) fn end(&mut self, key: Option<u32>) -> Option<RBTreeNode<u32, Option<Arc<Slot>>>> {
         self.limit.unmap();
         self.regions.remove_node(&key?)
