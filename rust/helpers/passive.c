@@ -30,7 +30,7 @@ void xprtrdma_put_page(struct page *page)
 	put_page(page);
 }
 
-/* The pages of one allocation lie one behind the other. */
+/* The page structures of one allocation are adjacent in memory. */
 struct page *xprtrdma_next_page(struct page *page, unsigned int index)
 {
 	return page + index;
@@ -71,7 +71,10 @@ bool xprtrdma_dma_map_pages(struct ib_device *dev, struct page *page,
 	return !ib_dma_mapping_error(dev, *addr);
 }
 
-/* No more than one function call for each piece of memory. */
+/*
+ * Maps the physically contiguous pages at the front of "pages" with a single
+ * call of ib_dma_map_page().
+ */
 unsigned int xprtrdma_dma_map_first(struct ib_device *dev, struct page **pages,
 				    unsigned int most, unsigned int dir,
 				    u64 *addr)

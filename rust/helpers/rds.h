@@ -22,7 +22,7 @@ int rdsrdma_flow_control(void);
  */
 unsigned long rdsrdma_max_recv_allocation(void);
 
-/* What tools show of a connection that is up. */
+/* The properties of an established connection that tools display. */
 struct rdsrdma_details {
 	u8 own_gid[16];
 	u8 peer_gid[16];
@@ -41,7 +41,10 @@ struct rdsrdma_details {
 struct rdsrdma_node {
 	struct list_head item;
 	struct rds_connection *conn;
-	/* Whether a peer has requested it before a program used it. */
+	/*
+	 * Whether a peer requested the connection before a program on this host
+	 * used it.
+	 */
 	bool of_peer;
 	struct rdsrdma_details details;
 };
@@ -82,15 +85,15 @@ struct rdsrdma_count {
 };
 
 /*
- * Counts the connections that peers have requested, and those that this peer
- * has requested. Also returns whether a connection with these addresses and
- * this type of service exists.
+ * Counts the connections that any peer has requested, and the connections that
+ * the peer with address "faddr" has requested. Also returns whether a
+ * connection with these addresses and this type of service exists.
  */
 void rdsrdma_count_nodes(const struct in6_addr *laddr,
 			 const struct in6_addr *faddr, u8 tos,
 			 struct rdsrdma_count *to);
 
-/* Makes RDS stop making connections of this transport. Sleeps. */
+/* Makes RDS create no more connections of this transport. Sleeps. */
 void rdsrdma_begin_unloading(void);
 /* Blocks this thread for ever, unless the module is being unloaded. */
 void rdsrdma_must_be_unloading(void);
@@ -110,8 +113,8 @@ u64 rdsrdma_set_map_word(struct rds_cong_map *map, unsigned int index, u64 word)
 struct rds_message *rdsrdma_message_of(struct rm_rdma_op *op);
 
 /*
- * The properties of a message that is to be sent. Those of the operation are
- * not set if it has none.
+ * The properties of a message that is to be sent, and of its RDMA operation.
+ * The properties of the operation are not set if has_op is false.
  */
 struct rdsrdma_facts {
 	u64 cookie;
@@ -177,7 +180,10 @@ void rdsrdma_dma_sync_for_device(struct ib_device *dev, struct scatterlist *sg,
 				 int nents);
 const struct in6_addr *rdsrdma_bound_address(const struct rds_sock *rs);
 
-/* The flags of the memory region whose key RDS stores at address "key". */
+/*
+ * The flags of a memory region. The parameter "key" of rdsrdma_mr_flags()
+ * points to the key in the region.
+ */
 struct rdsrdma_mr_flags {
 	bool use_once;
 	bool invalidate;

@@ -34,10 +34,10 @@ use xprtrdma_bindings as bindings;
 
 /// A protection domain, which limits what the peer of one connection can access (V1-110).
 ///
-/// On some devices the domain does not limit which regions the peer can *invalidate*: rxe does not
-/// compare domains there. A peer that guesses the key of another connection's region can make that
-/// connection fail, but gains no access to memory, because a proof of invalidation is valid only in
-/// its own domain.
+/// On some devices the domain does not limit which regions the peer can *invalidate*: for an
+/// invalidation, rxe does not compare the domain of the queue pair with the domain of the region. A
+/// peer that guesses the key of another connection's region can make that connection fail, but
+/// gains no access to memory, because a proof of invalidation is valid only in its own domain.
 ///
 /// # Invariants
 ///
@@ -194,9 +194,8 @@ impl Pd {
         self.repetitions.is_some_and(|of| of.are_known())
     }
 
-    /// Returns the device's counters of repeated and failed sending. A comparison with counters
-    /// that are read later shows whether the device may have executed a registration again. May
-    /// sleep.
+    /// Returns the device's counters of repeated and failed sends. A comparison with later values
+    /// of the counters shows whether the device may have executed a registration again. May sleep.
     pub(crate) fn sendings(&self) -> Sendings {
         let Some((of, device)) = self.repetitions.zip(self.id.raw_device()) else {
             return Sendings::default();

@@ -47,9 +47,9 @@ pub(crate) static ANSWERS: Count = Count::new("answers_waited");
 /// Calls that waited because the calls and results of one connection may use at most a quarter of
 /// the memory that all connections together may use (`responder::budget`).
 pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
-/// Calls that waited because the connections of one client address may together use at most half of
-/// the memory that all connections may use, and at most as much memory as then remains free for
-/// other clients (`responder::budget`).
+/// Calls that waited because of the limits for the connections of one client address. Together,
+/// these connections may use at most half of the memory that all connections may use. They must
+/// also leave at least as much memory free as they use (`responder::budget`).
 pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
 /// Calls that waited because the calls and results of all connections may use at most an eighth of
 /// the host's memory. The limit of an eighth is at least 16 MiB and at most 128 MiB

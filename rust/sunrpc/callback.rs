@@ -108,7 +108,7 @@ impl<T: Transport> Xprt<T> {
         if message.len() > PAGE_SIZE || message.len() < 8 {
             return Err(EMSGSIZE);
         }
-        // If the slots exist, `PutWork` exists too.
+        // If the callback slots exist, the work item `PutWork` exists too.
         if !self.inner.backchannel.is_ready() {
             return Err(ENODEV);
         }

@@ -33,7 +33,7 @@ struct Shared {
 enum Wire {
     /// The RPC server does not know the listener yet.
     Loose {
-        /// Whether the bell was rung before the RPC server knew the listener.
+        /// Whether an event was reported before the RPC server knew the listener.
         rung: bool,
         /// Whether the RPC server must close the listener.
         closing: bool,

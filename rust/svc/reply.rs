@@ -208,16 +208,17 @@ impl<'a> Encoded<'a> {
         }
         let head = &self.0.head[0];
         if end as usize <= head.iov_len {
-            // SAFETY: By the type invariant the message is complete: its head has these bytes. They
-            // do not change, and `to` is memory of the caller alone.
+            // SAFETY: By the type invariant the message is complete, so its head contains the bytes
+            // from `from` to `end`. These bytes do not change. Only the caller uses the memory
+            // `to`.
             unsafe {
                 let from = head.iov_base.cast::<u8>().add(from as usize);
                 to.as_mut_ptr().copy_from_nonoverlapping(from, to.len());
             }
             return Ok(());
         }
-        // SAFETY: By the type invariant the message is complete. It has these bytes, and `to` has
-        // space for them.
+        // SAFETY: By the type invariant the message is complete, so it contains `len` bytes from
+        // offset `from` on. `to` has space for `len` bytes.
         let err =
             unsafe { bindings::read_bytes_from_xdr_buf(self.0, from, to.as_mut_ptr().cast(), len) };
         match err {

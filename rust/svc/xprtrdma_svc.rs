@@ -24,7 +24,7 @@
 //! takes a call from the inbox and clears the flag exactly once, on every path.
 //!
 //! Lock order (outer first): the lock of an inbox or a bell, the queues of the RPC server; the lock
-//! of a line, `queue_lock` or `transport_lock` of its `rpc_xprt`.
+//! of a [`Line`](reverse::Line), `queue_lock` or `transport_lock` of its `rpc_xprt`.
 
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]

@@ -78,9 +78,8 @@ def a_machine_mounts_itself(t):
     xprt.wait_gone()
 
 
-# A directory that is mounted from one server is exported again by a second server. Data are right
-# in both directions. nfsd refuses locks on such an export. The client continues after a restart of
-# either server.
+# A server exports a mount of another server's directory. Data are correct in both directions. nfsd
+# refuses locks on such an export. The client continues after a restart of either server.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=90)
 def a_mount_is_exported_again(t):
     serving.begin(t)
@@ -133,7 +132,8 @@ def a_mount_with_few_slots_is_exported_again(t):
     status, said = t.server.call("run", ["sh", "-c", COPIES, "sh", f"{there.where}/case"])
     equal((status, said), (0, ""), "copies by the other machine")
     serving.local("sync")
-    # The first server's disk continues when every slot is in use and a call waits for a slot.
+    # The first server's disk is frozen until every slot of the mount is in use and a call waits for
+    # a slot.
     with faults.frozen(t.server):
         t.server.run("sh", "-c", CHANGES, "sh", f"{there.where}/case")
         wait.until(crowded, ENV.patience(40), "all slots in use, and calls that wait")

@@ -238,8 +238,8 @@ def times(t):
 
 
 def timed(t, stage, state, least):
-    """Makes three calls, one of them with an RDMA Write. Waits until at least the numbers of
-    durations in `least` were recorded, one number for each stage. Returns the recorded numbers."""
+    """Makes three calls, one of them with an RDMA Write. Then waits until the numbers of
+    recorded durations, one number for each stage, have reached `least`. Returns these numbers."""
     t.server.call("text", f"{FILES}/measure_latency", state)
     before = times(t)
     found = []
@@ -256,7 +256,8 @@ def timed(t, stage, state, least):
     return found
 
 
-# covers: Our server counts the times of the stages of calls only while this measurement is on.
+# covers: Our server records how long the stages of a call's processing take only while
+# `measure_latency` is on.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def stages_of_calls_are_timed(t):
     stage = Stage(t)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-status: the verdict names the problem of a mount."""
+"""The verdict of xprtrdma-status names the problem of a mount."""
 
 import json
 import os
@@ -35,8 +35,8 @@ def told(mount, *argv):
     return code, one
 
 
-# covers: xprtrdma-status reports what a working mount does. It shows the connections and the times
-# of the stages of calls.
+# covers: xprtrdma-status reports what a working mount does. It shows the connections, and how long
+# each stage of a call's processing takes.
 @case(versions=("3", "4.2"), seconds=40)
 def a_mount_that_is_well(t):
     code, text = run()

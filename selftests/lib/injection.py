@@ -35,9 +35,8 @@ class Injection:
                 self.write(kind, name.replace("_", "-"), value)
 
     def only_module(self, name=None):
-        """Limits the failures to allocations that have a function of a module among their callers.
-        By default this is this project's module.
-        """
+        """Limits the failures to allocations that have a function of the module `name` among their
+        callers. The default is this project's module."""
         self.only_within(text(name or module.name()))
 
     def only_within(self, functions_from_to):
@@ -69,7 +68,7 @@ class Injection:
         self.set(interval=nth, times=TIMES, probability=100)
 
     def met(self):
-        """Returns how many allocations have failed since `every`."""
+        """Returns how many allocations have failed since the last call of `every`."""
         left = sum(int((DEBUG / kind / "times").read_text()) for kind in self.kinds)
         return len(self.kinds) * TIMES - left
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs each case in a process of its own: limits, judgement, cleaning up."""
+"""Runs each case in its own process: enforces the limits, judges the result, and cleans up."""
 
 import contextlib
 import os

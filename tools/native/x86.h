@@ -3,8 +3,8 @@
  * Finds the x86 instructions that order memory between processors.
  *
  * Atomic: instructions with a lock prefix, and xchg with memory, which needs no
- * prefix.  Without the prefix, cmpxchg and xadd only work for data of one processor,
- * and are cheap.
+ * prefix.  Without the prefix, cmpxchg and xadd are atomic only for the processor that
+ * executes them, and are cheap.
  * Fence: mfence, lfence, sfence, and the locked addition of zero to the stack, which
  * the kernel prefers.
  */
@@ -34,7 +34,7 @@ static bool x86_is_prefix(uint8_t byte)
 
 static enum x86_order x86_order(const uint8_t *code, size_t length)
 {
-	/* addl $0 to -4(%rsp), and to (%rsp) */
+	/* The instructions addl $0, -4(%rsp) and addl $0, (%rsp). */
 	static const uint8_t below[] = { 0x83, 0x44, 0x24, 0xfc, 0x00 };
 	static const uint8_t top[] = { 0x83, 0x04, 0x24, 0x00 };
 	bool locked = false;

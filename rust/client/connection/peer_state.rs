@@ -39,7 +39,8 @@ impl Agreement {
         }
     }
 
-    /// Records the agreement. Called at most once for each connection.
+    /// Records the thresholds on which the peers have agreed. Called at most once for each
+    /// connection.
     pub(super) fn set(&self, thresholds: Thresholds) {
         self.call.write_once(thresholds.call);
         self.reply.write_once(thresholds.reply);
@@ -90,8 +91,8 @@ impl KnownGrant {
     ///
     /// ORDERING: A full barrier separates this store from the caller's later check for a large
     /// message ([`LargeSend::taken`]). The sender of a large message first stores that it was sent
-    /// ([`LargeSend::sent`]) and then clears the grant. So either this thread sees the large
-    /// message, or the grant stays cleared and the next reply is examined in full.
+    /// ([`LargeSend::sent`]) and then clears the grant. So either this thread sees that a large
+    /// message was sent, or the grant stays cleared and the next reply is examined in full.
     pub(super) fn set(&self, grant: Option<Credits>) {
         self.0.xchg(grant.map_or(0, |grant| grant.0), Full);
     }

@@ -21,14 +21,14 @@ pub enum Action {
     /// Create a CM id for this epoch and resolve the server's address. If the same action comes
     /// again for this epoch, the new CM id replaces the previous one.
     ResolveAddr {
-        /// The epoch of the attempt.
+        /// Identifies the attempt.
         epoch: Epoch,
         /// The timeout to pass to the connection manager.
         timeout: Millis,
     },
     /// Resolve the route to the server's address.
     ResolveRoute {
-        /// The epoch of the attempt.
+        /// Identifies the attempt.
         epoch: Epoch,
         /// The timeout to pass to the connection manager.
         timeout: Millis,
@@ -36,12 +36,12 @@ pub enum Action {
     /// Create the protection domain, the completion queues and the queue pair, and post the
     /// Receives.
     CreateQp {
-        /// The epoch of the attempt.
+        /// Identifies the attempt.
         epoch: Epoch,
     },
     /// Send the connect request with this host's private data.
     Connect {
-        /// The epoch of the attempt.
+        /// Identifies the attempt.
         epoch: Epoch,
         /// Maximum size, in bytes, of a Send on this connection (the call threshold). The limit
         /// applies even if the peer announces a larger size (CM-24).
@@ -49,12 +49,12 @@ pub enum Action {
     },
     /// Send the version 2 probe as the only message, with one credit.
     SendVersionProbe {
-        /// The epoch of the attempt.
+        /// Identifies the attempt.
         epoch: Epoch,
     },
     /// The connection is ready. Set the cookie, reset the credits to one, wake the RPC tasks.
     Established {
-        /// The epoch of the connection.
+        /// Identifies the connection.
         epoch: Epoch,
         /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,
@@ -64,7 +64,7 @@ pub enum Action {
     /// Release all objects of a failed attempt, then report
     /// [`Event::TornDown`](super::event::Event::TornDown).
     TearDown {
-        /// The epoch of the attempt.
+        /// Identifies the attempt.
         epoch: Epoch,
     },
     /// The attempt has ended and all of its objects are released: wake the RPC tasks with this
@@ -77,13 +77,13 @@ pub enum Action {
     },
     /// Post one keepalive probe. If posting fails, report [`Cause::PostFailed`].
     Keepalive {
-        /// The epoch of the connection.
+        /// Identifies the connection.
         epoch: Epoch,
     },
     /// End the connection: set the cookie, disconnect, drain, then report
     /// [`Event::TornDown`](super::event::Event::TornDown).
     Disconnect {
-        /// The epoch of the connection.
+        /// Identifies the connection.
         epoch: Epoch,
         /// The new value of [`Conn::cookie`](super::api::Conn::cookie).
         cookie: u32,

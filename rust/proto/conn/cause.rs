@@ -16,10 +16,10 @@ pub enum Cause {
     PeerClosed,
     /// A work request failed.
     Completion(WcStatus),
-    /// The device refused a chain of work requests. Report it if it repeats.
+    /// The device refused a chain of work requests. Report this error if it occurs again.
     PostFailed,
     /// The device failed to invalidate a region after the reply to its call had arrived (V1-098).
-    /// Report it if it repeats.
+    /// Report this error if it occurs again.
     InvalidateFailed,
     /// The server invalidated a region that is not part of the answered call, or did so with an
     /// unusable message (MAL-014, MAL-015). A fault of the server.
@@ -66,7 +66,8 @@ pub enum Cause {
     DeviceRemoved,
     /// The port lost its link, and there is another rail, which the next connection uses.
     PortDown,
-    /// Normal: another rail works again, or the rail of this connection is no longer in the tables.
+    /// Normal: the connection moves to another rail, because that rail works again or because the
+    /// rail of this connection is no longer in the administrator's tables.
     RailMove,
     /// An administrator or a test wrote to `disconnect` in debugfs.
     Forced,
@@ -214,7 +215,8 @@ pub enum ConnectError {
     AddrUnresolved,
     /// No route exists, or the server's host cannot be reached: `ip route get ADDRESS`.
     NoRoute,
-    /// InfiniBand only: no answer to the query for a route. Does a subnet manager run (`sminfo`)?
+    /// InfiniBand only: the subnet manager did not answer the query for a route. Does a subnet
+    /// manager run (`sminfo`)?
     RouteSilent,
     /// The server's adapter does not answer. RoCE: is UDP port 4791 open, is the server's RDMA
     /// device up (`rdma link`)?
@@ -227,7 +229,7 @@ pub enum ConnectError {
     /// Nothing listens on the server's port for NFS over RDMA: does `/proc/fs/nfsd/portlist` on the
     /// server show `rdma 20049`?
     Refused,
-    /// The server still has the last connection. The next attempt will succeed.
+    /// The server still has this client's previous connection. The next attempt will succeed.
     Stale,
     /// A step failed after the connection request was sent to the server. Look at the logs of both
     /// hosts.

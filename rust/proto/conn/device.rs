@@ -32,7 +32,7 @@ pub enum DeviceEvent {
     Reregister,
     /// The IP addresses of the port's interface changed (GID table).
     AddressesChanged,
-    /// An event that this version does not know.
+    /// An event of a type that this driver does not know.
     Other,
 }
 

@@ -57,6 +57,6 @@ pub struct Rail {
     pub server: IpAddr,
     /// The device that has the local address.
     pub device: Name,
-    /// The number of that device's port. The first port has number 1.
+    /// The number of the port of `device`. The first port has number 1.
     pub port: u32,
 }

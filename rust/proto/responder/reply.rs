@@ -94,8 +94,8 @@ impl Ready {
 }
 
 impl Parked<Ready> {
-    /// Returns what [`Call::room`] returns for the Call. Returns an outer `None` if `message` is
-    /// recognizably not the message that contained the Call.
+    /// Returns the maximum length of the k-th result, as [`Call::room`] does. The outer `Option` is
+    /// `None` if `message` is recognizably not the message that contained the Call.
     #[inline]
     pub fn room(&self, message: &[u8], k: usize) -> Option<Option<u32>> {
         let (lists, _) = self.lists(message)?;

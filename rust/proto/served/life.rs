@@ -233,8 +233,8 @@ impl Life {
             self.completed = queue.completed;
             self.alive(now);
         }
-        // The numbers wrap around. If the number of completed work requests has not reached `mark`,
-        // the difference is a large number.
+        // `completed` and `mark` wrap around. If `completed` has not reached `mark`, the difference
+        // of the two numbers is large.
         let is_past_mark = queue.completed.wrapping_sub(self.mark) <= u32::MAX / 2;
         if is_past_mark || !queue.under_way || !queue.is_in_the_way {
             self.mark = queue.completed.wrapping_add(queue.signalled);

@@ -250,9 +250,9 @@ impl<H: ListenHandler> Listener<H> {
         let new = unsafe { create_id(net, &*self.context) }?;
         // INVARIANT: The id was created with `context`.
         let old = core::mem::replace(&mut *id, new);
-        // The port belongs to the old id until that is destroyed.
+        // The port belongs to the old id until the old id is destroyed.
         // SAFETY: The old id is not used again. The callee waits for running handlers, which do not
-        // take the lock.
+        // take the lock of the listener's id.
         unsafe { bindings::rdma_destroy_id(old.as_ptr()) };
         // SAFETY: The id is valid by the type invariant, and only this thread uses it.
         unsafe { listen(new, &self.local, self.most) }
@@ -338,7 +338,7 @@ unsafe fn listen(id: NonNull<bindings::rdma_cm_id>, addr: &SocketAddr, most: c_i
         // an initialised socket address of the family that it names. The callee copies it.
         to_result(unsafe { bindings::rdma_bind_addr(id, addr.cast_mut()) })
     })?;
-    // SAFETY: By this function's contract the id is valid. It was bound above.
+    // SAFETY: By this function's contract the id is valid. The id was bound above.
     to_result(unsafe { bindings::rdma_listen(id, most) })
 }
 
@@ -379,7 +379,8 @@ impl<H: ListenHandler> ListenContext<H> {
             return false;
         };
         let info = RequestInfo {
-            // SAFETY: The contract of this function guarantees this.
+            // SAFETY: By this function's contract `conn` is part of a delivered event, and the
+            // handler of the event has not returned.
             private_data: unsafe { conn_private_data(conn) },
             reads: conn.initiator_depth,
             peer_reads: conn.responder_resources,
@@ -405,8 +406,8 @@ impl<H: ListenHandler> ListenContext<H> {
         let id = unsafe { CmId::adopt(id, context) };
         let request = Request { id, events };
         if let Err(full) = queue.waiting.push_within_capacity(request) {
-            // This cannot happen, because the queue had space. An id must not be destroyed in its
-            // own handler, so the id would be leaked here.
+            // The queue had space, so this branch is never taken. A CM id must not be destroyed in
+            // its own handler, so this branch would leak the id.
             core::mem::forget(full);
             return true;
         }

@@ -127,7 +127,7 @@ pub(super) struct SendQueue {
     pub(super) fence: Option<Fence>,
     /// Number of work requests that the fence needs before each message's registrations.
     pub(super) fence_wrs: u32,
-    /// Whether registrations were posted without a fence before them.
+    /// Whether a registration was posted without a preceding fence.
     pub(super) unfenced: bool,
     /// Number of messages that are still to be posted at once, without waiting for a doorbell that
     /// several messages share.
@@ -245,8 +245,8 @@ impl SendQueue {
     #[cold]
     #[inline(never)]
     fn has_room_at_start(&self, len: usize) -> bool {
-        // NO-OVERFLOW: Each of the three numbers is at most about the length of the ring, which is
-        // memory.
+        // NO-OVERFLOW: `used`, the bytes behind the head, and `len` are each at most about the
+        // length of the ring, which is memory.
         self.used.wrapping_add(self.behind_head()).wrapping_add(len) <= self.ring.len()
     }
 

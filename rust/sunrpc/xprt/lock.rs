@@ -97,9 +97,9 @@ impl<T: Transport> ConnectLock<T> {
         unsafe { SendLock::new(self.xprt.as_ref()) }
     }
 
-    /// Ends the attempt. If `result` is `Ok`, the transport is connected from now on. An error is
-    /// reported to the waiting tasks. After this error the RPC client must try again (see
-    /// [`Transport::connect`] for the permitted errors).
+    /// Ends the attempt. If `result` is `Ok`, the transport is connected from now on. An error in
+    /// `result` is reported to the waiting tasks. The error must be one after which the RPC client
+    /// tries again (see [`Transport::connect`]).
     pub fn finish(self, result: Result) {
         self.end(result);
         core::mem::forget(self);

@@ -66,8 +66,8 @@ def rust_analyzer(spec):
 
 
 def connect(crates, objects):
-    """Adds our crates and their dependencies to the project, because kbuild does not find our
-    crates."""
+    """Adds our crates and their dependencies to the rust-analyzer project, because kbuild does not
+    find our crates."""
     numbers = {crate["display_name"]: n for n, crate in enumerate(crates)}
     like = crates[numbers["kernel"]]
     for name in CRATES:

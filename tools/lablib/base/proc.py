@@ -71,8 +71,8 @@ def stop(child, grace=5):
 
 
 def last_line(path):
-    """Returns the last non-empty line of a growing log, shortened for a sign of progress on the
-    terminal."""
+    """Returns the last non-empty line of a growing log, in brackets and shortened for a progress
+    display on the terminal."""
     lines = [line for line in tail(path).splitlines() if line.strip()]
     return f"[{lines[-1].strip()[:90]}]" if lines else ""
 

@@ -89,7 +89,7 @@ class Lint:
                                     *map(str, sources)]))
 
     def comments(self):
-        """Comments of Rust sources keep to their width."""
+        """No comment line of a Rust source is longer than `WIDTH` columns."""
         for path in self.named(".rs"):
             name = str(path.relative_to(REPO))
             for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -165,7 +165,7 @@ class Lint:
                                 *files.values()], cwd=REPO)
 
     def pages(self):
-        """The pages make HTML without a warning."""
+        """The command `make htmldocs` builds the pages without a warning."""
         return printed(self.inside(["make", "--silent", "htmldocs"]))
 
     def arrows(self):
@@ -192,7 +192,8 @@ class Lint:
         return self.warnings(self.kernel, variant, clippy=True)
 
     def oldest(self):
-        """Builds for the oldest suitable kernel series of the archive print no warning."""
+        """The module builds without a warning for the oldest kernel series in the package
+        archive."""
         target = kernels.get(self.root, packages.series(self.root)[0][0])
         return [line for variant in ("client", "server", "rds")
                 for line in self.warnings(target, variant)]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures elapsed time per operation, with one client or server after the other, again and again.
+"""Measures the time per operation with several clients or servers in turn, in many rounds.
 
     bench.py JSON
 
 JSON: {"compare": "clients" or "servers", "rounds": N, "long_rounds": N, "scale": factor for the
 operations of a load, "axes": {name: [loads]; an empty list: all}}. Each round consists of several
-measurements ("legs"). Their order is reversed in every second round. The in-tree module is measured
-before and after our module. So drift affects both modules equally, and the difference of the two
-in-tree legs shows the scatter. Servers are compared with the in-tree client.
+measurements ("legs"). The order of the legs is reversed in every second round. The in-tree module
+is measured before and after our module. So drift affects both modules equally, and the difference
+of the two in-tree legs shows the scatter. Servers are compared with the in-tree client.
 
 Prints {axis: {load: {leg: [nanoseconds per operation, one per round]}}}. An axis that fails is left
 out; the others are still measured, and the exit status is 1.
@@ -29,8 +29,8 @@ LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("
 
 @contextlib.contextmanager
 def clients():
-    """Compares clients. Yields a function that prepares a leg with a module, and returns the module
-    that the client uses. The server stays the same."""
+    """Compares clients. Yields a function that takes the module of a measurement, prepares the
+    measurement, and returns the module that the client uses. The server stays the same."""
     yield lambda module: module
 
 
@@ -56,8 +56,8 @@ COMPARE = {"clients": clients, "servers": servers}
 
 
 def leg(axis, client, scale, only):
-    """Returns the nanoseconds per operation of each load with one client. With TCP, `client` is
-    empty. `only` contains the names of the loads."""
+    """Makes one measurement. Returns the nanoseconds per operation of each load. `client` is the
+    client's module, or None for NFS over TCP. `only` contains the names of the loads."""
     with contextlib.ExitStack() as stack:
         if client:
             stack.enter_context(transport.loaded(client))
@@ -85,8 +85,8 @@ def rounds_of(client_of, name, plan, start):
     axis, found, only = axes.AXES[name], {}, plan["axes"][name]
     rounds = plan["long_rounds" if axis.long else "rounds"]
     for number in range(rounds):
-        # The leg over TCP is only for reference, so it comes last, where it does not disturb other
-        # legs.
+        # The measurement over TCP is only for reference. It comes last, so that it does not disturb
+        # the other measurements.
         legs = LEGS[:3] if number % 2 == 0 else LEGS[2::-1]
         for title, module in (*legs, LEGS[3]):
             client = module and client_of(module)

@@ -38,7 +38,8 @@ class Tree:
         return path
 
     def make(self):
-        """Returns (exit status, output of make) of the build, which is not executed."""
+        """Returns (exit status, output) of make for the build. make only prints the commands and
+        does not execute them."""
         done = subprocess.run(
             ["make", "-C", REPO, "-n", "modules", f"KDIR={self.where}",
              *(f"{name}={path}" for name, path in self.tools.items())],

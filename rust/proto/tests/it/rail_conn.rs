@@ -43,8 +43,8 @@ const WATCHED: RailFacts = RailFacts {
     watched: true,
 };
 
-// Rails: silence is detected within eight seconds, whenever the last sign of life arrived and the
-// first waiting call was sent.
+// Rails: silence is detected within eight seconds, for any time of the last sign of life and any
+// time of the first waiting call.
 #[test]
 fn silence_on_one_of_several_rails_ends_the_connection_soon() {
     for busy_at in (0..4000).step_by(250) {
@@ -116,7 +116,7 @@ fn another_rail_is_tried_at_once() {
     }
     let most = Config::default().backoff.max;
     assert!(rig.delay() <= most && rig.delay() >= Millis::new(most.get() / 2));
-    // When there is a single rail again, the delay before an attempt may reach its full length.
+    // With a single rail, the delay before an attempt may reach its full length.
     let mut rig = Rig::new(Config::default());
     for _ in 0..12 {
         rig.fail_once();
@@ -219,8 +219,8 @@ fn attempts_follow_each_other_at_once_a_few_times() {
     assert!(!haste.may_follow(ConnectError::Stale));
 }
 
-// Rails: a rail is doubted if a connection ends without a known reason, and this host did not end
-// it.
+// Rails: a rail becomes doubted (possibly broken) if a connection over the rail ends without a
+// known reason, and this host did not end the connection.
 #[test]
 fn a_rail_is_doubted_when_nothing_says_why() {
     let flushed = Cause::Completion(WcStatus::Flushed);
@@ -247,8 +247,8 @@ fn a_rail_is_doubted_when_nothing_says_why() {
             ..ended(cause)
         };
         assert_eq!(lost.doubts_rail(), doubted, "{cause:?} {reason:?}");
-        // If the device has executed a registration again, the device is the reason for the end of
-        // the connection. So the rail is not doubted.
+        // If the device has repeated a registration, the device has caused the end of the
+        // connection. So the end gives no reason to doubt the rail.
         let mut explained = lost;
         explained.seen.repeated = true;
         assert!(!explained.doubts_rail(), "{cause:?} {reason:?}");

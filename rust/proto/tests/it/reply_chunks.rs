@@ -327,7 +327,7 @@ fn the_number_of_segments_is_ours() {
 fn segments_are_filled_in_order_up_to_what_we_offered() {
     let offered = segments(&[100, 60, 40]);
     let writes: [&[Segment]; 1] = [&offered];
-    // Columns: the returned lengths, and their sum if they are valid.
+    // Each row contains the returned lengths, and their sum if the lengths are valid.
     let table: [([u32; 3], Option<u32>); 16] = [
         ([100, 60, 40], Some(200)),
         ([100, 60, 36], Some(196)),

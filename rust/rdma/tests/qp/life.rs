@@ -48,8 +48,8 @@ mod suite {
 
     #[test]
     fn its_parts_may_be_dropped_in_every_order() -> Test {
-        // The owner, the handle, the domain and the id can be dropped in 24 orders, connected or
-        // not.
+        // The four objects of a queue pair (owner, handle, protection domain, CM id) can be dropped
+        // in all 24 orders, whether the queue pair is connected or not.
         for connected in [false, true] {
             for number in 0..24usize {
                 let pair = if connected {
@@ -274,7 +274,7 @@ mod suite {
         ensure_eq!(left.mappings, PAIR.mappings + 1);
         ensure_eq!(given_back.load(Relaxed), 0);
         ensure!(!pd.is_drained());
-        // Destroys the queue pair that was leaked, which a driver cannot do.
+        // Destroys the queue pair, which was leaked because its first destruction failed.
         // SAFETY: The queue pair exists, and no other thread destroys it.
         to_result(unsafe { bindings::ib_destroy_qp_user(raw, core::ptr::null_mut()) })?;
         pd.set_drained();
@@ -294,8 +294,8 @@ mod suite {
     fn memory_is_back_before_the_queue_pair_is_destroyed() -> Test {
         for (device, death, qps) in [
             (Kind::Stops, Death::None, 1),
-            // The device did not report that it has stopped, or its report is not trusted. So only
-            // the destruction of the queue pair stops it.
+            // The device did not report that it has stopped, or the report is not trusted. So only
+            // the destruction of the queue pair ends the device's accesses to memory.
             (Kind::Stops, Death::NoModify, 0),
             (Kind::Plain, Death::None, 0),
         ] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Regions: what the peer can access, and on which queue pair they may be posted.
+//! Tests of memory regions: what a peer can access, and on which queue pairs a region may be
+//! posted.
 
 use super::*;
 
@@ -165,7 +166,8 @@ mod suite {
     fn a_region_is_for_the_queue_pair_of_its_domain() -> Test {
         let pair = Pair::connected()?;
         let other = Pair::connected()?;
-        // The second domain is on the same id, and has no queue pair.
+        // The protection domain `second` belongs to the same CM id as the domain of `pair`, but has
+        // no queue pair.
         let second = Pd::alloc(pair.id.clone())?;
         for pd in [&other.pd, &second] {
             let mut region = IdleMr::alloc(pd, 4, false)?
