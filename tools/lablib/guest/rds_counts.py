@@ -81,10 +81,12 @@ class End:
         self.node = self.rds.Node()
         self.node.sockets["s"] = self.socket
         self.node.buffer("m", MIB, 1)
+        # The messages that arrived before a notification.
+        self.early = []
 
     def receive(self):
         """Returns the next message. Raises an error if no message arrives."""
-        message = self.socket.recv(MIB, SECONDS)
+        message = self.early.pop(0) if self.early else self.socket.recv(MIB, SECONDS)
         if message is None or message["from"] is None:
             raise RuntimeError(f"no message: {message}")
         return message
@@ -126,8 +128,12 @@ class End:
             self.told(number)
 
     def told(self, token):
-        """Waits for the notification of an operation."""
-        got = self.socket.recv(0, SECONDS)
+        """Waits for the notification of an operation. The peer's next message may arrive before it,
+        because the device completes operations and Receives independently of each other."""
+        got = self.socket.recv(MIB, SECONDS)
+        if got is not None and got["from"] is not None and not got["status"]:
+            self.early.append(got)
+            got = self.socket.recv(MIB, SECONDS)
         if got is None or got["status"] != [[token, "SUCCESS"]]:
             raise RuntimeError(f"operation {token}: {got}")
 
