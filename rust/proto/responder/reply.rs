@@ -127,7 +127,7 @@ impl<'a> Call<'a, Ready> {
         terms: &Terms,
     ) -> Result<Reply<'a>, Refusal> {
         self.plan(marks, total, terms)
-            .map_err(|fault| Refusal::new(self.xid(), self.version(), fault))
+            .map_err(|fault| self.refuse(fault))
     }
 
     #[inline]

@@ -186,7 +186,7 @@ impl Iterator for Left<'_> {
 
 /// Returns the offset in the reply at which a result with its pad ends.
 #[inline]
-pub(crate) fn padded_end(span: Span) -> u32 {
+fn padded_end(span: Span) -> u32 {
     end(span).unwrap_or(u32::MAX)
 }
 

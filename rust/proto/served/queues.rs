@@ -87,7 +87,7 @@ impl Queues {
     #[inline]
     pub fn check<S>(&self, call: &Call<'_, S>, wrs: u32) -> Result<(), Refusal> {
         if wrs > self.longest_transfer() {
-            return Err(Refusal::new(call.xid(), call.version(), Fault::TooComplex));
+            return Err(call.refuse(Fault::TooComplex));
         }
         Ok(())
     }
