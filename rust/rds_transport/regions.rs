@@ -56,21 +56,26 @@ use xprtrdma_rds_proto::region::{
 struct Place {
     driver: Arc<Rds>,
     key: Option<u32>,
+    /// Memory for the entry, until a key is reserved.
+    node: Option<Reservation>,
 }
 
 impl Place {
-    /// Counts a new region on a device, see [`Table::begin`](crate::table::Table::begin).
+    /// Counts a new region on a device, see [`Table::begin`](crate::table::Table::begin). May
+    /// sleep.
     fn new(driver: &Arc<Rds>, device: &Arc<Device>) -> Result<Self> {
+        let node = Reservation::new(GFP_KERNEL)?;
         driver.table.lock().begin(device)?;
         Ok(Self {
             driver: driver.clone(),
             key: None,
+            node: Some(node),
         })
     }
 
     /// Reserves a key, see [`Table::reserve`](crate::table::Table::reserve).
-    fn reserve(&mut self, key: u32, node: &mut Option<Reservation>) -> bool {
-        let reserved = self.driver.table.lock().reserve(key, node);
+    fn reserve(&mut self, key: u32) -> bool {
+        let reserved = self.driver.table.lock().reserve(key, &mut self.node);
         if reserved {
             self.key = Some(key);
         }
@@ -269,10 +274,9 @@ impl Rds {
             None => self.device(local())?,
         };
         let mut place = Place::new(self, &device)?;
-        let mut node = Some(Reservation::new(GFP_KERNEL)?);
         // The lock of the table is not held while the device registers the memory, so that other
         // devices do not wait for this device.
-        let taken = |key| !place.reserve(key, &mut node);
+        let taken = |key| !place.reserve(key);
         let region = device.registrar.expose(memory, extent.pages, taken)?;
         let slot = Slot::new(region, device.clone(), life)?;
         // The lock is released at the end of this statement, before an error drops the region.
