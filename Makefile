@@ -141,11 +141,15 @@ shell:
 CHECKS := check check-host check-lint check-vm check-cable check-shutdown check-rails-short \
 	check-debug check-endurance check-full check-short check-kernels check-arm64 check-server \
 	check-server-endurance check-rds check-packages
-DEBUG_CHECKS := $(if $(filter full,$(SIZE)),debug-full,debug iwarp)
+# make check-debug SIZE=short: what continuous integration runs on the debug kernel.
+DEBUG_CHECKS_full := debug-full
+DEBUG_CHECKS_short := debug-short debug-server debug-rds iwarp-server
+DEBUG_CHECKS_ := debug iwarp iwarp-server
+DEBUG_CHECKS = $(or $(DEBUG_CHECKS_$(SIZE)),$(error SIZE is short or full))
 # make check-debug UPSTREAM=1: the parts with a client that has the patches of Documentation/upstream.
 ifdef UPSTREAM
-ifeq ($(SIZE),full)
-$(error UPSTREAM=1 has no SIZE=full)
+ifdef SIZE
+$(error UPSTREAM=1 has no SIZE)
 endif
 DEBUG_CHECKS := --upstream debug-work debug-faults debug-server iwarp
 endif
@@ -232,7 +236,7 @@ help:
 	@echo
 	@echo 'Check (the last line reads: N passed, N failed, N skipped):'
 	@echo '  make check                    host tests, lints, tests in the machines, the cable, a restart, rails'
-	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full: all of it; UPSTREAM=1)'
+	@echo '  make check-debug              the same tests on a debug kernel, over RoCE and iWARP (SIZE=full, SIZE=short; UPSTREAM=1)'
 	@echo '  make check-short              build and short tests on one kernel, such as KERNEL=7.3.4+deb13-rt-amd64'
 	@echo '  make check-kernels            that on every kernel series of the archive, and on a real-time kernel'
 	@echo '  make check-arm64              build and data tests on arm64, emulated, with 4k and with 16k pages'

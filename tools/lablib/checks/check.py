@@ -24,7 +24,7 @@ from .lane import LOG, Lane
 PARTS = ("host", "lint", "vm", "cable", "shutdown", "rails-short", "server", "rds-short", "debug",
          "iwarp", "endurance", "full", "debug-full", "short", "kernels", "arm64", "packages", "rds",
          "vm-work", "vm-faults", "debug-work", "debug-faults", "debug-server", "debug-rds",
-         "debug-rds-faults", "server-endurance", "iwarp-server")
+         "debug-rds-faults", "server-endurance", "iwarp-server", "debug-short")
 # The parts that are split into smaller parts. Each of the smaller parts uses separate machines.
 # Some of the smaller parts mostly compute, others mostly wait.
 HALVES = {"vm": ("vm-work", "vm-faults"),
@@ -33,7 +33,7 @@ HALVES = {"vm": ("vm-work", "vm-faults"),
 # part in WORKING.
 WAITING = ("vm-faults", "cable", "shutdown", "rails-short", "server", "rds-short",
            "debug-faults", "debug-server", "debug-rds", "iwarp", "iwarp-server")
-WORKING = ("vm-work", "debug-work")
+WORKING = ("vm-work", "debug-work", "debug-short")
 # The parts of `tools/lab check all`.
 ALL = PARTS[:8]
 HOST_SECONDS = 20 * 60
@@ -43,15 +43,15 @@ HOST_SECONDS = 20 * 60
 VM_SECONDS = {"vm-work": 40 * 60, "vm-faults": 40 * 60, "cable": 10 * 60,
               "rails-short": 10 * 60, "debug-work": 45 * 60, "debug-faults": 45 * 60,
               "iwarp": 30 * 60, "full": 3 * 3600, "debug-full": 10 * 3600, "short": 20 * 60,
-              "iwarp-server": 20 * 60,
+              "iwarp-server": 20 * 60, "debug-short": 30 * 60,
               "server": 20 * 60, "debug-server": 30 * 60, "arm64": 30 * 60, "endurance": 3 * 3600,
               "server-endurance": 3 * 3600}
 # All time limits, including the limits of single cases, are multiplied by this factor, because a
 # busy machine needs more time.
 BUSY = 3
 FULL_PARTS = ("full", "debug-full", "endurance", "server-endurance")
-DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-full", "iwarp", "iwarp-server",
-               "endurance", "server-endurance")
+DEBUG_PARTS = ("debug-work", "debug-faults", "debug-server", "debug-short", "debug-full", "iwarp",
+               "iwarp-server", "endurance", "server-endurance")
 # Names of the parts in which the server machine uses our module as well.
 SERVER_PARTS = ("server", "debug-server", "iwarp-server", "server-endurance")
 # Names of the parts that run over iWARP.
@@ -121,6 +121,27 @@ SERVER_CASES = (
     r"^both_ends\.((each_machine|a_mount)[a-z_]* vers=4\.2|a_machine[a-z_]* vers=3)",
     r"^fairness",
     r"^replays\.calls",
+)
+# Cases on the debug kernel in continuous integration. They use every path on which memory changes
+# its owner: all forms of chunks, callbacks, connections that end, killed processes, and messages of
+# a hostile server.
+DEBUG_SHORT_CASES = (
+    r"^load\.nothing_is_left",
+    r"^mounts\.(every_version|nconnect)",
+    r"^callbacks\.(callbacks_work|many_recalls)",
+    r"^caps\.(invalidations_wait|calls_wait)",
+    r"^concurrency\.lazy_unmount",
+    r"^data\.(direct_transfers_around|mapped_files)",
+    r"^disconnects\.(forced_disconnects_under_bulk|client_device_comes|server_ends)",
+    r"^files\.(extended|large_directories)",
+    r"^hostile\.(an_invalidation|bad_callbacks|bad_chunk_lists|connections_end|odd_completions)",
+    r"^hostile_connect\.(connections_refused|memory_of)",
+    r"^memory\.what_a_burst",
+    r"^observe\.tracepoints",
+    r"^revived\.behind",
+    r"^scale\.connections_come",
+    r"^signals\.(killed_readers|forced_unmount)",
+    r"^version_two\.(bad_messages|everything_works)",
 )
 # Cases in which the server runs our module on the debug kernel. There are few such cases, because
 # the debug kernel is slow. The cases cover the memory of calls, and the end of connections.
@@ -283,7 +304,7 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None, up
     full, debug = part in FULL_PARTS, part in DEBUG_PARTS
     plan = Plan(client=client, spec=spec, server=server, debug=debug,
                 serving="ours" if part in SERVER_PARTS else "intree",
-                suites=part in ("debug-work", "debug-full"),
+                suites=part in ("debug-work", "debug-short", "debug-full"),
                 memory=MEMORY.get(part, (2048, 2048)),
                 provider="siw" if part in IWARP_PARTS else "rxe",
                 rails=2 if part == "rails-short" else 1, load=False,
@@ -293,6 +314,7 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None, up
         argv += ["--seed", str(seed)]
     for name in {"vm-work": (WORK_CASES,), "vm-faults": (FAULT_CASES,),
                  "debug-work": (WORK_CASES,), "debug-faults": (FAULT_CASES,),
+                 "debug-short": DEBUG_SHORT_CASES,
                  "cable": CABLE_CASES, "rails-short": RAILS_CASES, "iwarp": IWARP_CASES,
                  "short": SHORT_CASES, "server": SERVER_CASES,
                  "debug-server": SERVER_DEBUG_CASES, "iwarp-server": IWARP_SERVER_CASES,
@@ -386,6 +408,7 @@ def debug(spec, part, upstream=False):
 
 
 RUN = {"host": host, "lint": lints, "cable": watched, "shutdown": restarts, "debug-work": debug,
+       "debug-short": debug,
        "short": short, "kernels": kernels, "arm64": arm64, "packages": life.run, "rds": rds.run,
        "rds-short": rds.run, "debug-rds": rds.run, "debug-rds-faults": rds.run}
 

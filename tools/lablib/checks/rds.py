@@ -12,7 +12,7 @@ from ..base.tally import Tally
 from ..machine.session import Plan, Session
 
 SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60,
-           "debug-rds-faults": 40 * 60}
+           "debug-rds-faults": 60 * 60}
 # `CLIENT` contains the tests that run if only the client of the manual page uses our transport.
 # `SERVER` contains the tests that run if only the server of the manual page uses our transport. If
 # both ends use our transport, all tests run.
@@ -58,8 +58,11 @@ PAIRS: dict[str, dict[str, tuple[str, ...]]] = {
     "debug-rds": {"both ends": ("--reload", "3", "--", *SHORT, "remote-errors", "free-mr",
                                 "failing-allocations", "failing-registrations",
                                 "failing-mappings", "unmapped-operations")},
-    "debug-rds-faults": {"both ends, with faults": (
-        "--reload", "10", "--unload", "6", "--", *(name for name in FAULTS if name not in CUTS))},
+    "debug-rds-faults": {
+        "both ends, with faults": ("--", *(name for name in FAULTS if name not in CUTS)),
+        "both ends, each loaded anew while messages come": ("--reload", "50", "--", "ping"),
+        "both ends, each unloaded while operations are in progress": (
+            "--unload", "50", "--", "ping")},
 }
 OUTCOME = re.compile(r"^(not ok|ok) (\S+) \(")
 

@@ -8,7 +8,7 @@ from ..base import records
 from ..checks import check, lane
 
 # The arguments of `tools/lab check` in continuous integration.
-OF_CI = (*check.ALL, "debug", "iwarp")
+OF_CI = (*check.ALL, "debug-short", "debug-server", "debug-rds", "iwarp-server")
 
 
 class Order(unittest.TestCase):
