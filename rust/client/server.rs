@@ -112,8 +112,8 @@ impl Shared {
         is_due
     }
 
-    /// Records the number of changes of the administrator's tables from which the list of rails was
-    /// made. Returns whether this number differs from the last recorded number.
+    /// Records `changes`, the current number of changes of the administrator's tables. Returns true
+    /// if no number was recorded before, or if the last recorded number was different.
     pub(crate) fn note_tables(&self, changes: u32) -> bool {
         let number = changes.wrapping_add(1);
         self.told.xchg(number, Full) != number
@@ -203,8 +203,8 @@ impl Drop for Place {
     }
 }
 
-/// A probe of a rail that is due or in flight. A probe that is dropped without a result is reported
-/// as not tried.
+/// A probe of a rail. The probe is due or in flight. If this object is dropped before the probe has
+/// a result, the probe is reported as not tried.
 pub(crate) struct ProbeJob {
     xprt: BackRef<Rdma>,
     server: Arc<Server>,

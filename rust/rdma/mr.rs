@@ -101,7 +101,7 @@ impl Access {
     }
 }
 
-/// The description of one region that the peer receives.
+/// What the peer is told about one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Steering tag (rkey).
@@ -134,8 +134,8 @@ struct Inner {
     access: Access,
     /// Whether pieces of memory may begin and end within a page.
     gaps: bool,
-    /// Maximum number of bytes from the start of the first page of a scatterlist entry to the end
-    /// of the memory of this entry.
+    /// Upper limit, in bytes, of the sum of a scatterlist entry's offset in its first page and its
+    /// length.
     reach: usize,
     /// The address of the first byte, as the peer sees it. It is stored here and not read from the
     /// `ib_mr`, because rxe may overwrite the field there with an earlier address when it executes

@@ -128,9 +128,10 @@ impl<T: Transport> Registration<T> {
         (count.known, count.of_peer, count.all)
     }
 
-    /// Returns the connection between these addresses, which threads may use now. Creates the
-    /// connection if it does not exist. If `known` is false, the peer has requested the connection,
-    /// and [`Registration::count`] has found no connection between these addresses. May sleep.
+    /// Returns the connection between these addresses. Creates the connection if it does not exist.
+    /// The returned connection is ready for use by all threads. If `known` is false, the peer has
+    /// requested the connection, and [`Registration::count`] has found no connection between these
+    /// addresses. May sleep.
     ///
     /// No connection is destroyed while the registration is borrowed.
     pub fn find(

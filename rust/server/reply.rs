@@ -221,7 +221,7 @@ impl Written {
     ) -> Option<PageRefs> {
         let whole = self.whole?;
         let is_needed = |span: Span| reply.is_in_pages(span.from, span.length);
-        // Usually the Writes carry all bytes that are in pages.
+        // Usually the Writes carry all bytes that are in pages, so the inline part needs no page.
         if !reply.is_middle(whole.from, whole.length) && plan.inline().any(is_needed) {
             return None;
         }

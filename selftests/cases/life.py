@@ -12,8 +12,8 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-# If this number of attempts in a row have failed, the next pause would be at least 15 seconds if
-# pauses had no upper limit.
+# After this number of failed attempts in a row, the next pause would be at least 15 seconds without
+# the upper limit on pauses.
 MANY = 7
 
 

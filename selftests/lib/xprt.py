@@ -128,8 +128,8 @@ def fenced():
 
 
 def repeated(port):
-    """Returns a number for each transport that is connected to this port: the number of connections
-    that ended because rxe executed a registration again."""
+    """Returns how many connections ended because rxe executed a registration again: one number for
+    each transport that is connected to this port."""
     found = []
     for directory in sorted(transports(), key=lambda directory: int(directory.name)):
         if f":{port}\n" in (directory / "state").read_text():

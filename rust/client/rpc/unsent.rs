@@ -30,8 +30,8 @@ use xprtrdma_sunrpc::{
 };
 
 /// Undoes the preparation of a call that was not posted, and tells the RPC client what to do next.
-// This function is inlined. Otherwise the compiler would store the reason in memory for posted
-// calls as well.
+// This function is inlined. Otherwise the compiler would write an `Unsent` to memory even for calls
+// that were posted.
 #[inline(always)]
 pub(super) fn not_sent(
     qp: &Qp<Connection>,

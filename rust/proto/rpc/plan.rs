@@ -412,10 +412,11 @@ pub struct RegionLimits {
 }
 
 impl RegionLimits {
-    /// Returns how many segments a chunk needs that covers these runs in this order.
+    /// Returns the number of segments that a chunk needs to cover these runs in this order.
     ///
-    /// If gaps are not allowed, one region covers the end of a run and the beginning of the next
-    /// run only if both are at a page boundary. Returns `usize::MAX` if a region can hold no page.
+    /// If gaps are not allowed, a region can contain bytes of two consecutive runs only if the
+    /// first run ends at a page boundary and the second run begins at a page boundary. Returns
+    /// `usize::MAX` if a region can hold no page.
     pub fn segments(&self, runs: &[Run]) -> usize {
         let Some(mask) = self.page_size.checked_sub(1).map(u64::from) else {
             return usize::MAX;
@@ -455,7 +456,7 @@ impl RegionLimits {
         usize::try_from(segments).unwrap_or(usize::MAX)
     }
 
-    /// Returns how many segments a chunk needs that covers one run; see
+    /// Returns the number of segments that a chunk needs to cover one run; see
     /// [`segments`](Self::segments).
     // This function is inlined, so that its arguments stay in registers in the usual case. If the
     // argument were a slice of runs, the runs would have to be in memory.

@@ -60,7 +60,8 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Adds no step, because the RPC client calls `poll_for_reply`.
+    /// Does nothing. No step is needed, because the RPC client of this kernel calls
+    /// `poll_for_reply`.
     ///
     /// # Safety
     ///

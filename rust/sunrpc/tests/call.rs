@@ -629,8 +629,9 @@ mod suite {
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             let shape = pinned.reply();
             ensure_eq!(shape.head_len(), answer.len() + 4 * words as usize);
-            // The tail contains the padding and the bytes behind the data. Before more memory was
-            // allocated for the longer head, the computed length of the tail was almost 4 GiB.
+            // The tail contains the padding and the bytes behind the data. If no more memory were
+            // allocated for the longer head, the computed length of the tail would be negative,
+            // that is, almost 4 GiB.
             ensure_at_least!(shape.tail_len(), 4);
             ensure_at_least!(PAGE_SIZE, shape.tail_len());
             ensure_eq!(

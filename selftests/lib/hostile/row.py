@@ -13,7 +13,7 @@ from .message import word
 SMALL, READ, LIST, WRITE = "small", "read", "list", "write"
 # The first message of a connection, which asks whether the peer supports version two.
 PROBE = "probe"
-# Several calls at once.
+# Kinds of rows that apply to several calls in flight at the same time.
 TWO, CROWD = "two", "crowd"
 AT_ONCE = 8  # number of calls in a "crowd"
 
@@ -166,8 +166,8 @@ def replaced(message, number, value):
 
 
 def cut(length):
-    """Answers with only the first bytes of the message. `length` is the number of bytes that the
-    same words have in version one."""
+    """Answers with only the first `length` bytes of the message. In version two the answer is one
+    word longer if it contains the whole fixed part, because the direction follows that part."""
     def change(message, _):
         return message.octets()[:4 * place(length // 4, message.wire) + length % 4]
 

@@ -49,8 +49,9 @@ rm -r tree {NAME} parts read there
 
 
 def files(base, kernel, place):
-    """Returns three files: the kernel tree with the module's source, the checksums of the files in
-    the tree, and the module that was built under the path `place`."""
+    """Builds the module in a kernel tree that is mounted at the path `place`. Returns the paths of
+    three files: an archive of the kernel tree and the module's source, the checksums of the
+    archived files, and the built module."""
     def make(target):
         target.mkdir(parents=True)
         log = target.with_suffix(".log")

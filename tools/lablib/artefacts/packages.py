@@ -204,8 +204,8 @@ def series(root):
 
 
 def nearly(partial):
-    """Returns which packages the newest matching, incomplete kernel lacks, as part of a sentence.
-    """
+    """Returns a part of a sentence: which packages are missing for the newest matching kernel whose
+    packages are incomplete."""
     found = sorted(partial, key=lambda item: number(item[0]))
     return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
 

@@ -188,8 +188,10 @@ def tell(rows, executed, functions, output):
 
 
 def compare(spec, name, rounds):
-    """Compares the instructions of the two ways to use our client that the pair PAIRS[name]
-    contains. Returns true if the measurement succeeded and no ratio exceeds the pair's `most`."""
+    """Compares the numbers of instructions of two ways to use our client. PAIRS[name] contains the
+    two ways. Returns true if the measurement succeeded, and the ratio of the instructions in the
+    transport exceeds the limit `most` of the pair in no operation, except for transfers of one
+    mebibyte."""
     pair = PAIRS[name]
     rows, _, good = measure_instructions(spec, name, pair.mount, rounds, 0)
     one, two = (rows[way] for way in pair.ways)

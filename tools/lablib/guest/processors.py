@@ -33,9 +33,9 @@ from .instructions import TIMERS, WAIT
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
 # SENT contains tracepoints of interrupts that a processor sends to other processors. TIMED contains
-# functions that run at regular times: their counts would depend on the speed of the host. TIMED can
-# contain the function of the timer interrupt, because this function is not on the stacks of
-# softirqs for other work.
+# functions that run at regular times: their counts would depend on the speed of the host. One of
+# these functions is that of the timer interrupt. Softirqs for other work run at the end of this
+# interrupt, but the recorded part of their stacks does not contain the function.
 SENT = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
 # Fields of a processor's line in /proc/schedstat: the number of wake-ups that the processor has
@@ -76,7 +76,8 @@ def waiter(stack):
 
 
 def waits(found):
-    """Returns the counts of a histogram by stack, added up by (function, module)."""
+    """Returns how often each pair (function, module) had to wait for a lock. `found` is a histogram
+    that contains a count for each call stack."""
     total: collections.Counter = collections.Counter()
     for stack, times in found.items():
         total[waiter(stack)] += times

@@ -59,8 +59,8 @@ FOREIGN = (
 
 
 def another(lines):
-    """Returns whether another report begins within `lines`, which are the lines of a report. Each
-    report contains one line that lists the modules, which does not count as another report."""
+    """Returns whether another report begins within `lines`, which are the lines of a report. The
+    line of a report that lists the modules matches `SPLAT` too, but begins no other report."""
     found = [line for line in lines if SPLAT.search(line)]
     return len(found) > 1 or (found and MODULES not in found[0])
 

@@ -227,8 +227,8 @@ fn decoded(header: &CallHeader<'_>, bytes: &[u8]) {
     assert_eq!(reply.as_deref(), header.lists.reply);
 }
 
-/// Checks that the numbers of segments suffice for the bytes, and never exceed one region for each
-/// page.
+/// Checks that the regions of the computed number of segments can hold all bytes, and that this
+/// number is not greater than the number of pages.
 fn runs(source: &mut Source<'_>) {
     let limits = RegionLimits {
         pages: u32::from(source.u8()),

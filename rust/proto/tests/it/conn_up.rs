@@ -162,8 +162,8 @@ fn the_loss_of_a_connection_that_worked_costs_no_delay() {
     }
 }
 
-// A server that answers one call on each connection and then closes the connection does not get
-// rapid attempts.
+// If a server answers one call on each connection and then closes the connection, the client delays
+// its next attempt.
 #[test]
 fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     let mut rig = endless();

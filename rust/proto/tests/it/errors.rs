@@ -53,7 +53,7 @@ fn every_report_of_the_peer_is_final() {
     }
 }
 
-/// The names of the counters from the requirements, in the order of the counters.
+/// The names that the requirements give to the counters, in the order of [`Counter::ALL`].
 const NAMES: [&str; 39] = [
     "short_msg",
     "bad_vers",

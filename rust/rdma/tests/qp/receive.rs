@@ -52,8 +52,8 @@ mod suite {
             first: b'w',
             how: Immediate::WithSend,
         })?;
-        // The reported length of the next message counts bytes that the peer wrote to memory by an
-        // RDMA Write, and not to the Receive.
+        // The next message is an RDMA Write with immediate data. The length in its completion
+        // counts the bytes that the peer wrote to memory. The Receive's buffer contains no data.
         peer.send(Message {
             data: b"elsewhere",
             immediate: true,
