@@ -343,8 +343,8 @@ unsafe extern "C" fn done(_cq: *mut bindings::ib_cq, wc: *mut bindings::ib_wc) {
 /// The direction for which the memory of regions is mapped.
 const BOTH: u32 = bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_BIDIRECTIONAL;
 
-/// A region that peers can access, with the lender of its memory. Dropping it ends the access, and
-/// may sleep.
+/// A region that peers can access. It holds the lender of its memory. Dropping the region ends the
+/// peers' access, and may sleep.
 ///
 /// # Invariants
 ///

@@ -158,8 +158,8 @@ struct Lent(Arc<Pages>);
 
 impl Lender for Lent {}
 
-// SAFETY: The object keeps the pages. Their bytes are only accessed through a `&mut Pages`, which
-// cannot exist before all `Lent` objects of the pages are dropped.
+// SAFETY: The object holds a reference to the pages. Their bytes are only accessed through a `&mut
+// Pages`, which cannot exist before all `Lent` objects of the pages are dropped.
 unsafe impl Loan for Lent {
     type Lender = Self;
 
@@ -207,7 +207,7 @@ pub(crate) struct Sink {
     regions: KVec<Region>,
     pages: Arc<Pages>,
     sinks: Arc<Sinks>,
-    /// The sequence number, on the send queue, with which the Reads invalidate the regions.
+    /// The number of the invalidation by the Reads. Each send queue numbers its invalidations.
     seq: u64,
     has_completed: bool,
 }
@@ -299,7 +299,8 @@ impl Sink {
         // NO-OVERFLOW: The product is at most `at`, because `number` is the quotient of `at` and
         // `span`.
         let skipped = at.wrapping_sub(number.wrapping_mul(span));
-        // If the region does not cover the byte at `at`, the device could not map the whole region.
+        // The region does not cover the byte at `at` if the device could map only a part of the
+        // region.
         let room = (window.length as usize).checked_sub(skipped);
         let room = room.filter(|&room| room != 0).ok_or(EIO)?;
         Ok(bindings::ib_sge {
@@ -312,7 +313,8 @@ impl Sink {
         })
     }
 
-    /// Maps the region with this number. Returns the index of the region in the list.
+    /// Maps the region `number` (see [`Region::number`]), and appends it to `regions`. Returns its
+    /// index in `regions`.
     fn map(&mut self, number: usize) -> Result<usize> {
         let place = self.regions.len();
         self.regions.reserve(1, GFP_KERNEL)?;
@@ -335,7 +337,7 @@ impl Sink {
         Ok(place)
     }
 
-    /// Returns true if the regions may be registered on the queue pair of the domain `pd`.
+    /// Returns true if the regions may be registered on a queue pair in the protection domain `pd`.
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         self.regions.iter().all(|of| of.mr.may_be_posted(pd))
     }

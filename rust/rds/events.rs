@@ -9,13 +9,14 @@ use xprtrdma_bindings as bindings;
 pub enum Event {
     /// Both ends have tried to connect at the same time.
     ConnectRaced,
-    /// A peer has requested a connection that this end still had and the peer had lost.
+    /// A connection request arrived from a peer to which this end was still connected. So the peer
+    /// had lost the connection.
     StaleConnection,
     /// The send queue had no space for a message or an operation.
     SendQueueFull,
     /// A received message did not fit into the memory for unread messages.
     NoRoom,
-    /// A frame that only acknowledges was sent.
+    /// A frame without data was sent to acknowledge received messages.
     AckSent,
     /// A frame has arrived in which the peer grants credits.
     CreditsGranted,

@@ -70,8 +70,7 @@ use xprtrdma_rds_proto::{
 pub(crate) struct Handler {
     connection: Arc<Connection<Rds>>,
     inflow: Pin<KBox<Mutex<Inflow>>>,
-    // This reference keeps the work queue, because the work queue must outlive the completion
-    // queue.
+    // This reference keeps the work queue alive. The work queue must outlive the completion queue.
     queue: Arc<WorkQueue>,
 }
 

@@ -205,8 +205,8 @@ impl Rds {
         let watcher = Arc::new(Watcher(watch.clone()), GFP_KERNEL)?;
         let id = Arc::new(CmId::create(init_net(), watcher)?, GFP_KERNEL)?;
         id.bind_addr(&SocketAddr::new(local, 0))?;
-        // Both are made before the lock is taken, so that other devices do not wait. They are
-        // dropped after the lock is released.
+        // The domain and the registrar are made before the lock is taken, and dropped after it is
+        // released, so that other devices do not wait.
         let pd = Pd::alloc(id.clone())?;
         let registrar = Registrar::new(&pd)?;
         let mut table = self.table.lock();

@@ -227,8 +227,9 @@ impl Handler {
         }
     }
 
-    /// Counts a message that needs no response, unless it was expected. The caller's drop of the
-    /// message posts its buffer again, so the number of posted Receives stays the same.
+    /// Counts a message that needs no response, unless the message was expected. The buffer is
+    /// posted again when the caller drops the message, so the number of posted Receives stays the
+    /// same.
     #[cold]
     fn no_call(qp: ArcBorrow<'_, Qp<Self>>, expected: bool, bytes: &[u8]) {
         let this = qp.handler();

@@ -102,8 +102,10 @@ impl<S: Service> Context<S> {
     /// call.
     pub(crate) fn front(&mut self) -> (&[u8], &mut S::Call) {
         let start = self.start();
-        // SAFETY: The contract of `Buffer` guarantees these bytes. The RPC server uses only the
-        // memory after these bytes, and no other code uses the bytes before `start`.
+        // SAFETY: `start` is at most the length of `message`, and by the contract of `Buffer` that
+        // many bytes are initialised. They do not change while the slice exists: only the owner of
+        // `message` uses them, the owner is borrowed, and the RPC server uses only the bytes from
+        // `start` on.
         let front = unsafe { slice::from_raw_parts(self.message.start().as_ptr(), start) };
         (front, &mut self.call)
     }

@@ -51,7 +51,7 @@ impl<'a> Reply<'a> {
         self.message.len()
     }
 
-    /// Returns true if the message is empty, which cannot happen.
+    /// Returns true if the message is empty. A complete RPC reply is never empty.
     pub fn is_empty(&self) -> bool {
         self.message.is_empty()
     }

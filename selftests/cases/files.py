@@ -166,7 +166,8 @@ def nfs4_acls_are_read(t):
         equal(os.getxattr(here, "system.nfs4_acl") == acl, True, "ACL set and read again")
 
 
-# covers: Changes of names on the client take effect on the server exactly once.
+# covers: If the client creates, renames or removes a name, the server makes the same change, and
+# makes it only once.
 @case()
 def rename_link_and_unlink(t):
     top = t.directory(t.mount())

@@ -103,7 +103,7 @@ def sunrpc_shows_the_connection(t):
 
 
 # covers: V1-006, V1-115: The mount has one reliable connection, which the connection manager made.
-# covers: V1-107, CM-15: Its protection domain has no key for all memory.
+# covers: V1-107, CM-15: No key in its protection domain gives access to all memory.
 @case(seconds=30)
 def a_connection_is_reliable_and_its_memory_closed(t):
     mount = t.mount()

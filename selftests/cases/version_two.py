@@ -427,8 +427,8 @@ def calls_wait_for_the_answer_to_the_probe(t):
                    "calls at once")
     finally:
         log = stage.responder.call("log")[1]
-        # The row "probe held" makes the responder hold only a probe, so later calls are answered at
-        # once. Then the responder releases the calls that it already holds.
+        # With the row "probe held", the responder answers new calls at once. Then each "release"
+        # makes the responder answer one of the calls that it holds.
         stage.responder.call("arm", "probe held")
         for _ in range(stage.responder.call("calls") - 1):
             stage.responder.call("release")

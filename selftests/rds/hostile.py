@@ -317,10 +317,8 @@ def pings(judge, tos):
 
 
 def repeated_pings(judge, tos):
-    """Sends a ping, repeats this ping more often than the maximum number of answers, and then sends
-    a new ping. Returns two numbers: the number of answers to the first ping, and the number of
-    answers after the repetitions.
-    """
+    """Sends a ping, retransmits it more than `PINGS` times, and then sends a new ping. Returns two
+    numbers: 1 if the first ping was answered, and 1 if an answer arrived after the last ping."""
     peer = judge.peer(tos, {})
     with contextlib.closing(peer):
         peer.send(frame(sequence=5))

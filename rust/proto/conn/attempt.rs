@@ -128,8 +128,8 @@ impl Attempt {
     }
 
     /// Returns whether the state machine was called so late that this host must have been suspended
-    /// or stalled. An answer may then have arrived that was not processed yet. So the attempt gets
-    /// one more second, but only once.
+    /// or stalled. In that case the peer's answer may already have arrived, but was not processed
+    /// yet. So the attempt gets one more second, but only once.
     pub(super) fn excuses(&mut self, now: Time) -> bool {
         let late = now.since(self.deadline()) >= LATE;
         if !late || self.excused {

@@ -117,8 +117,8 @@ impl QueueSizes {
     }
 }
 
-/// Returns how many pages of `page_size` bytes, at least one, hold as much as `pages` pages of
-/// 4 KiB.
+/// Returns the number of pages of `page_size` bytes that hold as much as `pages` pages of 4 KiB.
+/// The result is at least 1.
 pub fn pages_of(pages: u32, page_size: usize) -> u32 {
     const UNIT: u64 = 4096;
     let bytes = u64::from(pages).saturating_mul(UNIT);

@@ -84,8 +84,7 @@ impl Ready {
         }
     }
 
-    /// Returns the maximum length of the result that the k-th Write chunk can take, see
-    /// [`Call::room`].
+    /// Returns the maximum length of a result in the k-th Write chunk, see [`Call::room`].
     #[inline]
     pub(crate) fn room(&self, writes: WriteList<'_>, k: usize) -> Option<u32> {
         let chunk = self.chunks(writes).nth(k)?;

@@ -140,8 +140,8 @@ impl Negotiator {
         }
     }
 
-    /// Sets the knowledge that all transports to the server share. The driver calls this before a
-    /// connection attempt.
+    /// Sets what is known about the peer. All transports to one server share this knowledge, and
+    /// the driver passes it before each connection attempt.
     pub fn learn(&mut self, known: Known) {
         self.known = known;
     }

@@ -30,7 +30,7 @@ use xprtrdma_bindings as bindings;
 
 /// The error if a region could not be mapped. It returns the region and the loan to the caller.
 pub struct MapError<L> {
-    /// The region, to which the peer still has no access.
+    /// The region. The peer has no access to it.
     pub mr: IdleMr,
     /// The memory that could not be mapped.
     pub loan: L,
@@ -136,8 +136,8 @@ impl Inner {
         (loan, filled.0, filled.1)
     }
 
-    /// Adds a piece to the scatterlist, or the part of the piece that finds space there. Returns
-    /// the numbers of entries and bytes in the scatterlist.
+    /// Fills the scatterlist with a piece, or with as much of the piece as fits. Returns the
+    /// numbers of entries and bytes in the scatterlist.
     #[inline(always)]
     fn fill_one(&mut self, piece: Piece<'_>) -> (usize, u32) {
         // Usually a piece needs only one entry of the scatterlist.

@@ -91,8 +91,8 @@ def keep_and_call_back(exchange):
 
 
 def call_back_and_keep(exchange):
-    """Sends the same callbacks again, and keeps this call. The callbacks refer to the client's call
-    that was kept first."""
+    """Sends the same callbacks again, on the next connection, and does not answer the client's
+    current call. The callbacks refer to the unanswered call of the first connection."""
     call_back(exchange)
     exchange.keep()
 

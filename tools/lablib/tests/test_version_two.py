@@ -236,8 +236,9 @@ class Judging(unittest.TestCase):
             complaints, found = self.judge(*self.START, *last, *answers)
             self.assertEqual((complaints, found.unanswered), ([], 0))
         self.assertIn("auth gss, the end of its context", list(found.lines())[5])
-        # Every call that does not end a security context must have an answer. The calls below have
-        # another flavour, data, another procedure, or truncated credentials.
+        # A call that does not end a security context must have an answer. Each of the following
+        # calls differs from the end of a context in one way: another flavour, the GSS procedure for
+        # data, another RPC procedure, or truncated credentials.
         for other in (call("0000000b"), end.replace("00000001 00000003 00000007",
                                                     "00000001 00000000 00000007"),
                       end.replace("00000003 00000000 00000006", "00000003 00000001 00000006"),

@@ -278,9 +278,9 @@ mod suite {
         Ok(())
     }
 
-    // This device executes registrations again, and takes the length from the registration. This
-    // crate does not know that this device does so. So after the second execution a key gives
-    // access to memory that is no longer lent.
+    // The fake device executes the registration a second time, which this crate expects only of
+    // rxe. So this crate takes no precautions, and the second execution makes the key valid again
+    // after the memory was returned. The fake device counts this as a breach.
     #[test]
     fn another_device_that_does_so_finds_a_breach() -> Test {
         let back = executes_again(&on(&NARROW, &CONFIG)?)?;
