@@ -119,9 +119,10 @@ impl Table {
         self.devices.remove(at).ok()
     }
 
-    /// Returns the region on a device that has the lowest key from `key` on. After the device was
-    /// removed from the table, no region on the device is added. So a caller that continues behind
-    /// the key of the returned region finds all regions on the device.
+    /// Returns the region with the lowest key, among the regions on a device whose keys are at
+    /// least `key`. After the device was removed from the table, no region on the device is added.
+    /// So a caller finds all regions on the device if it continues with the key after that of the
+    /// returned region.
     pub(crate) fn next_on(&mut self, device: u64, key: u32) -> Option<Arc<Slot>> {
         let mut cursor = self.regions.cursor_lower_bound_mut(&key)?;
         loop {

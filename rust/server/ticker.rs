@@ -166,7 +166,7 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
 pub(crate) struct Watch {
     /// Number of signalled work requests on the send queue that have completed.
     completed: AtomicU32,
-    /// How often calls of all connections had waited for memory when the last tick took place.
+    /// Number of times, until the last tick, that a call of any connection had to wait for memory.
     waits: AtomicU64,
     life: Pin<KBox<SpinLock<Life>>>,
 }

@@ -49,8 +49,8 @@ pub enum Place<P> {
 ///
 /// # Invariants
 ///
-/// While the RPC server processes the call, only the RPC server uses the bytes of `message` from
-/// [`Context::start`] on and the bytes of the pages.
+/// While the RPC server processes the call, only the RPC server uses the pages and the part of
+/// `message` that begins at [`Context::start`].
 pub(crate) struct Context<S: Service> {
     message: S::Message,
     place: Place<S::Pages>,

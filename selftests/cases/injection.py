@@ -28,8 +28,8 @@ SHORT = (errno.ENOMEM, errno.EIO)
 
 def mount_with_failure(_, where, nth):
     """Calls mount(2) so that the nth memory allocation of the system call fails. Returns the errno,
-    and the number of allocations that were missing until the nth one. The number is 0 if there were
-    enough allocations, so that one failed."""
+    and a number: 0 if the nth allocation was made and failed. If the system call made fewer
+    allocations, the number says how many more are needed to reach the nth."""
     options = (f"vers=3,nolock,proto=rdma,port={PORT},addr={ENV.server},"
                f"mountproto=tcp,mountaddr={ENV.server}")
     counter = os.open("/proc/thread-self/fail-nth", os.O_RDWR)

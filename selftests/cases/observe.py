@@ -217,8 +217,8 @@ def sysfs_shows_both_ends(t):
     check(pathlib.Path(directory / "xprt_state").read_text(), "xprt_state")
 
 
-# The function of the work item that handles completions: that of ib_core, which is used if the
-# kernel is patched; or xprtrdma_rdma::cq::events::work, by the linker's name.
+# The function of the work item that handles completions. If the kernel is patched, ib_core's
+# function is used. Otherwise it is xprtrdma_rdma::cq::events::work, here in the linker's spelling.
 ITEM = "ib_cq_poll_work" if ENV.patched else "13xprtrdma_rdma2cq6events4work"
 
 

@@ -36,7 +36,8 @@ SHORT_READS, LONG_WRITES = 14, 3
 # that a slow connection uses, the server ends the slow connection within `DRAIN` seconds: 60
 # seconds, two intervals of 5 seconds between the server's checks, and one `PACE`.
 PACE, DRAIN, SOONEST = 10, 80, 45
-# The number of connection requests that wait at a listener of a server that has no threads.
+# The number of connection requests that the test sends to a server without threads, so that the
+# requests wait.
 WAITING = 5
 
 
@@ -251,7 +252,7 @@ def slow_connections_that_hold_needed_memory(t):
         time.sleep(PACE)
         stage.undisturbed()
         now = counters(t)
-        # Each of these checks takes one answer of the connection.
+        # `ended()` also receives an answer of the server, if one has arrived.
         ended = [client.connection.ended() for client in slow]
         t.note(f"{clock.seconds():.0f} s: {now['memory_free_pages']} of "
                f"{before['memory_free_pages']} pages free, {sum(ended)} connections ended")

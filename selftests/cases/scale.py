@@ -100,8 +100,8 @@ def connections_are_those_of_the_first_mount(t):
     equal([one["connect_count"] for one in first.xprts()], [1, 0], "connections made")
     found = xprt.directories()
     equal([delete(directory) for directory in found].count(True), 1, "connections taken away")
-    # A connection that was never established exists until the last mount is removed, and carries no
-    # data.
+    # The removed transport was never connected. It carries no data, but exists until the last mount
+    # is removed.
     marked = [words for words in xprt.states() if {"OFFLINE", "REMOVE"} <= set(words)]
     equal((len(xprt.states()), len(marked)), (2, 1), "transports, and those to be removed")
     exchange(t, second, 2)

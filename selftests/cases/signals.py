@@ -466,8 +466,8 @@ def force(mount):
         check(error.errno in (errno.EBUSY, errno.EINVAL), f"umount -f: {error}")
 
 
-# covers: The case tests the virtual machine: a signal ends a program. nfstest ends its packet
-# capture with a signal.
+# covers: The case tests the virtual machine: a program ends when it receives SIGTERM, SIGINT or
+# SIGHUP. nfstest relies on this, because it ends its packet capture with a signal.
 @case(versions=None)
 def programs_can_be_told_to_end(_):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

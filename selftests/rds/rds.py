@@ -677,10 +677,10 @@ def until(condition, seconds):
 
 
 # ---------------------------------------------------------------------------------------------
-# Tests. Each of them checks a promise of the interface. With every transport, the socket layer
-# deviates from the promises in three points. Each of these deviations has a number. D11 is the
-# error for memory that is too large. D12 is an operation whose local memory is longer than its
-# remote memory. D13 is a set of unknown flags.
+# Tests. Each of them checks a promise of the interface. The kernel's socket layer breaks three
+# promises, with every transport. D11: the error for memory that is too large is EMSGSIZE instead of
+# EINVAL. D12: an operation whose remote memory is longer than its local memory is accepted. D13:
+# unknown flags are accepted.
 
 TESTS = []
 CORE = {"D11", "D12", "D13"}

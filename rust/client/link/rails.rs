@@ -226,7 +226,7 @@ impl Link {
     /// Releases the rail. But if the connection ended because the mount moves to another rail, that
     /// rail stays assigned.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
-        // If the port is down, an event of the port has already told the policy so.
+        // If the port is down, the policy knows this already from an event of the port.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {
             if lost.blames_rail() {
                 let of_this_host = lost.cause.is_of_this_host();
@@ -399,8 +399,8 @@ fn ends(found: &[local::Local]) -> impl Iterator<Item = Local> + Clone + '_ {
     })
 }
 
-// The function that reads the tables of rails and the function that logs each need kilobytes of
-// stack. So neither function is inlined, and they are called one after the other.
+// One function reads the tables of rails, and another writes to the log. Each of the two needs
+// kilobytes of stack. So neither function is inlined, and they are called one after the other.
 
 /// Builds the rails from the addresses of this host's devices and from the configured tables of
 /// rails. May sleep.

@@ -54,7 +54,7 @@ impl Granted {
 #[must_use = "an answer that is not given back counts against the client for ever"]
 pub struct Unsent(u32);
 
-/// Why the server closes a connection because of its credits.
+/// The reason for which the server closes a connection. All of these reasons concern credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overdrawn {
     /// The client has more Calls in flight than the largest grant that it may still rely on, plus
@@ -201,9 +201,9 @@ impl Grant {
         self.target.saturating_add(extra)
     }
 
-    /// Begins a new interval for the number of Calls that makes the grant grow. Called every few
-    /// seconds. Otherwise the grant of a client that makes few Calls would become large after some
-    /// time.
+    /// Sets the count of recent Calls to zero. The grant grows if this count becomes large. Called
+    /// every few seconds, because otherwise even the grant of a client that makes few Calls would
+    /// become large after some time.
     #[inline]
     pub fn pause(&mut self) {
         self.recent = 0;
@@ -314,7 +314,7 @@ impl Grant {
         self.target = (self.target / 2).max(self.bounds.least);
     }
 
-    /// Returns the grant of the last response, or one before the first response.
+    /// Returns the grant of the last response. Before the first response, returns 1.
     #[inline]
     pub const fn granted(&self) -> u32 {
         self.granted

@@ -17,7 +17,8 @@ use crate::wire::{
     }, //
 };
 
-/// The lengths of the chunk lists in a message that was decoded, to find the same lists again.
+/// The lengths of the chunk lists in a decoded message. They are stored so that the lists can be
+/// found in the message again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     reads: u32,

@@ -47,8 +47,8 @@ pub enum Entry {
     /// The request is accepted, and the newest idle connection from the same client address is
     /// closed.
     InPlaceOfOwn,
-    /// The request is accepted, and the newest idle connection from a client address with more
-    /// connections is closed.
+    /// The request is accepted. Another client address, which has more connections than the client
+    /// address of the request, loses its newest idle connection.
     InPlaceOfAny,
     /// The request is rejected.
     Full,

@@ -131,8 +131,9 @@ impl<H: QpHandler> Qp<H> {
         queued
     }
 
-    /// Queues the work item that rings the doorbell, so that it reports a failure. The caller may
-    /// hold locks of handlers, so it must not report the failure itself.
+    /// Queues the work item that rings the doorbell. That work item also reports a failure of the
+    /// queue pair. The caller must not report the failure itself, because it may hold locks of
+    /// handlers.
     #[cold]
     pub(super) fn tell_later(&self) {
         let sq = self.sq.lock();

@@ -324,8 +324,7 @@ pub(super) fn domain() -> Result<Arc<Pd>> {
     Pd::alloc(id)
 }
 
-/// The numbers of objects on the device while a protection domain exists that [`domain`] has
-/// created and that contains no objects.
+/// The numbers of objects on a device whose only object is the protection domain of [`domain`].
 pub(super) const DOMAIN: Census = Census {
     pds: 1,
     ..Census::NOTHING

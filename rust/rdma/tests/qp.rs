@@ -438,8 +438,8 @@ impl Pair {
         batch.post_invalidate(token, core::slice::from_mut(region))
     }
 
-    /// Checks that no region was taken back. The exposed regions are freed when their queue pair is
-    /// shut down.
+    /// Checks that the region is still exposed. Drops the queue pair before the region, because an
+    /// exposed region is freed only if its queue pair is shut down.
     fn ends_exposed(self) -> Test {
         let region = {
             let mut kept = self.keeper.kept.lock();

@@ -139,7 +139,8 @@ PROGRAMS = (
             more="--withdeleg false"),
     Program("nfstest_xattr", "extended attributes"),
     Program("nfstest_interop", "NFS versions beside each other"),
-    # Only some types of opening a file are run, because all types would take hours.
+    # The tests open files only for reading and writing, because all modes of opening would take
+    # hours.
     Program("nfstest_lock", "locks of several processes, and of the server as the second client",
             more="--opentype rdwr --opentype2 rdwr --client 192.0.2.1,192.0.2.1"),
     # With NFSv4.2 a delegation replaces the open state, and the client keeps the times of the file

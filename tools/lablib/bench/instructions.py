@@ -42,7 +42,8 @@ COPY = frozenset(("memcpy_orig", "memset_orig", "__memcpy", "__memset", "__memmo
                   "memset", "memmove", "__pi_memcpy", "__pi_memset", "__pi_memmove",
                   "copy_page", "clear_page_rep", "clear_page_orig", "clear_page_erms"))
 HASH = re.compile(r"\[[0-9a-f]{14,16}\]")  # hash of a crate in the names of Rust functions
-# The function that zeroes each allocated page, as distributions configure it (init_on_alloc).
+# The function that zeroes each page when the page is allocated. Distributions configure their
+# kernels in this way (init_on_alloc).
 ZEROED = "clear_highpages_kasan_tagged"
 # The beginnings of the names of functions that allocate memory.
 ALLOCATE = ("kmem_cache_alloc", "__kmalloc", "__kvmalloc", "krealloc_node", "get_free_pages",
@@ -115,8 +116,8 @@ class Counts:
                 self.calls[name, int(kind)] += times / rpcs
 
     def called(self, *beginnings, kinds=range(REFILL + 1)):
-        """Returns how often functions were called whose names begin with one of `beginnings`. Only
-        calls in the classes `kinds` are counted.
+        """Returns the number of calls of the functions whose names begin with one of `beginnings`.
+        Only calls in the classes `kinds` are counted.
         """
         return sum(times for (name, kind), times in self.calls.items()
                    if kind in kinds and name.startswith(beginnings))

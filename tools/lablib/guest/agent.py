@@ -88,8 +88,8 @@ def network(given):
 
 
 def open_port():
-    """Opens the virtio-serial port named "lab". The port is found in sysfs, because no udev runs
-    that would make a link with this name."""
+    """Opens the virtio-serial port named "lab". The port is found in sysfs. A link with this name
+    does not exist, because udev does not run."""
     for port in pathlib.Path("/sys/class/virtio-ports").iterdir():
         if (port / "name").read_text().strip() == "lab":
             return os.open(f"/dev/{port.name}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -11,10 +11,11 @@ from ..base.ui import LabError, say
 from . import initramfs
 
 KVM = ["-accel", "kvm", "-cpu", "host"]
-# Time advances by 8 ns with each executed instruction, and also while the machine is idle. So a
-# machine whose instructions are counted sees the same number of timer interrupts on hosts of any
-# speed. The processor has no fast string instructions. So the kernel copies in loops, whose
-# instructions are counted. QEMU would execute fast string instructions byte by byte.
+# Each executed instruction takes 8 ns of the machine's time. While the machine is idle, its time
+# advances as on the host. So a machine whose instructions are counted gets the same number of timer
+# interrupts on hosts of any speed. The processor has no fast string instructions. So the kernel
+# copies in loops, whose instructions are counted. QEMU would execute fast string instructions byte
+# by byte.
 COUNTED_CPU = ["-cpu", "max,la57=off,erms=off,fsrm=off"]
 COUNTED = ["-accel", "tcg,thread=single,tb-size=512", *COUNTED_CPU,
            "-icount", "shift=3,sleep=on,align=off"]

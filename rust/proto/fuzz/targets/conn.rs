@@ -307,8 +307,8 @@ impl Driver {
     }
 }
 
-/// Checks that a shutdown ends everything after one report of the driver, whatever events came
-/// before.
+/// Checks that the state machine stops after a shutdown, whatever events came before. The driver
+/// needs to report only that it has released its resources.
 fn finish(mut conn: Conn, mut driver: Driver, now: Time) {
     conn.handle(Event::Shutdown, now);
     while let Some(action) = conn.poll_action() {

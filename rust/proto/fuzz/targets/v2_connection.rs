@@ -669,7 +669,8 @@ fn sorted(link: &mut Link, message: &[u8], version: Version, backchannel: bool) 
             (_, _, None) => link.discard(None, &mut effects),
         },
         Inbound::ReverseCall(call) => {
-            // The client's reply to the message does not match any call of the client (V2-19).
+            // The client replies to the server's Call. The xid of this Call is not compared with
+            // the xids of the client's own calls (V2-19).
             let header = ReverseReplyHeader {
                 version,
                 xid: call.xid,
@@ -805,7 +806,7 @@ impl Words<'_> {
     }
 }
 
-/// Checks that the message had no effect that its words do not explain.
+/// Checks that each effect of the message follows from the words of the message.
 fn check_effects(effects: &Effects, words: &Words<'_>, version: Version, probing: bool) {
     let two = version == Version::V2;
     let error = words.is(3, ERROR);

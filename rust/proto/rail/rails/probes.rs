@@ -98,8 +98,8 @@ impl Rails {
         self.answered.is_some_and(|later| later > begun)
     }
 
-    /// Returns true if a suspected rail has not answered a probe, although a later probe has been
-    /// answered.
+    /// Returns true if a suspected rail has an unanswered probe, and the server has answered a
+    /// probe that began later.
     fn is_silent(&self, entry: &Entry) -> bool {
         let unanswered = entry.probes.unanswered;
         let passed_over = unanswered.is_some_and(|begun| self.was_passed_over(begun));
@@ -125,8 +125,8 @@ impl Rails {
         }
     }
 
-    /// Returns true if an unanswered probe of a suspected rail has not been compared with a later
-    /// probe.
+    /// Returns true if a suspected rail has an unanswered probe, and no probe that began later has
+    /// been answered. Only an answer to a later probe can show that the suspected rail is dead.
     fn wants_comparison(&self) -> bool {
         let suspected = self.listed().filter(|entry| entry.health.is_suspected());
         let mut unanswered = suspected.filter_map(|entry| entry.probes.unanswered);

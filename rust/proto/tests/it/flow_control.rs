@@ -81,7 +81,8 @@ fn an_abandoned_call_keeps_its_credit() {
     credits.abandon();
     assert_eq!(credits.cwnd(), 0);
     assert!(!may_send(&credits, 0));
-    // Fewer credits are granted than calls were abandoned, so no credit is free.
+    // Three abandoned calls hold a credit each. A grant of two credits leaves no credit for another
+    // call.
     assert!(credits.accept(Credits(2)).changed);
     assert_eq!(credits.cwnd(), 0);
     assert!(credits.accept(Credits(3)).changed);

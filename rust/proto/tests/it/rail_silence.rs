@@ -113,8 +113,8 @@ impl World {
             self.now += STEP;
             let now = Time::from_millis(self.now);
             let mut places = self.pass.map_or(usize::MAX, |pass| {
-                // An abandoned request would keep its position in the queue of a real server. The
-                // simulated server spends no time on an abandoned request.
+                // A real server also spends time on the requests that were abandoned while they
+                // waited in its queue. The simulated server does not.
                 usize::from(self.now % pass == 0)
             });
             for (probe, rail, begun, worked) in std::mem::take(&mut self.probes) {
@@ -203,8 +203,8 @@ fn silence_is_noticed_where_acknowledgements_prove_nothing() {
             let moved = world.clients.iter().filter_map(|client| client.moved);
             assert!(moved.clone().all(|at| at <= begin + 5500));
             assert_eq!(moved.count(), share);
-            // A probe that began before the rail worked again fails only later. Another probe shows
-            // that the rail works.
+            // One probe began before the rail worked again. This probe fails afterwards, but
+            // another probe shows that the rail works.
             world.works[silent] = true;
             world.run(2 * MINUTE);
             assert!(world.all_live());
@@ -250,8 +250,8 @@ fn a_server_that_accepts_nothing_keeps_its_connections() {
     }
 }
 
-// Rails: no rail counts as dead if the server accepts connections again, first over one rail and
-// then over the other. The two times do not matter.
+// Rails: a server accepts no connections for some time, and then accepts them again, first over one
+// rail and then over the other. No rail counts as dead, however long the server accepted none.
 #[test]
 fn a_server_that_accepts_again_keeps_its_connections() {
     for span in (1000..25_000).step_by(STEP as usize) {
@@ -330,7 +330,7 @@ fn only_calls_that_wait_make_silence_suspicious() {
     rails.leave(seat);
 }
 
-// Rails: a rail is not suspected if no other rail may work, because the suspicion would be useless.
+// Rails: a rail is not suspected if no other rail is live, because the connection could not move.
 #[test]
 fn a_single_rail_is_not_suspected() {
     let at = Time::from_millis;

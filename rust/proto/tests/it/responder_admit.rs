@@ -52,7 +52,8 @@ fn parts(count: usize) -> Vec<Segment> {
     vec![part(64); count]
 }
 
-/// Returns the fault in an inline WRITE of 100 bytes with these Read segments, if any.
+/// Returns the fault that the checks find in an inline WRITE of 100 bytes with these Read segments.
+/// Returns `None` if the WRITE is correct.
 fn of_reads(reads: &[Entry]) -> Option<Fault> {
     fault(&message(reads, &[], None).bytes(), &TERMS)
 }
@@ -106,7 +107,8 @@ fn the_header_of_the_reply_fits_before_the_call_is_processed() {
     let header = 28 + (8 + 5 * 16) + (8 + 3 * 16) - 4;
     for (reply, least) in [
         (Some(&reply[..]), header),
-        // Without a Reply chunk, the shortest RPC reply must fit behind the header as well.
+        // Without a Reply chunk, the message must have space for the header and for the shortest
+        // RPC reply.
         (None, 28 + (8 + 5 * 16) + 20),
         (Some(&[][..]), 28 + (8 + 5 * 16) + 4 + 20),
     ] {

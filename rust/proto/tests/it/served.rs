@@ -422,8 +422,8 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
     assert_eq!(ended_after(|_| true, slow), Some(65));
     assert_eq!(ended_after(|second| second >= 1000, slow), Some(1055));
     assert_eq!(ended_after(|second| second % 60 != 0, slow), None);
-    // In the next two cases the connection does not end, because no other call needs the memory of
-    // the client's calls. In the second case, other calls need it for the first 60 seconds only.
+    // The connection does not end if other calls never need the memory of the client's calls, or
+    // need it only for the first 60 seconds.
     assert_eq!(ended_after(|_| false, slow), None);
     assert_eq!(ended_after(|second| second <= 60, slow), None);
     // The connection of a client whose hundred work requests complete within 50 seconds does not
@@ -678,8 +678,8 @@ fn a_client_with_many_lines_silences_itself_alone() {
             assert!(lines.may_write(&mut clients, client(number as u8), now));
         }
     }
-    // The limit on log lines about one client applies to a period of length `SPAN`, and ends with
-    // it.
+    // The limit on log lines about one client applies to a period of length `SPAN`. After this
+    // period, lines may be written again.
     let last = start.after(Millis::new(SPAN.get() - 1));
     assert!(!lines.may_write(&mut clients, client(0), last));
     assert!(lines.may_write(&mut clients, client(0), start.after(SPAN)));

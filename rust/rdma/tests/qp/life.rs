@@ -166,8 +166,8 @@ mod suite {
         let pair = Pair::connected()?;
         ensure_eq!(Census::now(), CONNECTED);
         ensure_eq!(&*connect_data(), &b"12345678"[..]);
-        // The fake device reports the number of RDMA Reads that this end may serve in another field
-        // of the event than InfiniBand devices do.
+        // `depth` is the number of RDMA Reads that this end may serve. The fake device and
+        // InfiniBand devices report this number in different fields of the event.
         pair.events.wait(|e| {
             *e == Seen::Established {
                 greeting: true,

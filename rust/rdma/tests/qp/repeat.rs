@@ -48,8 +48,8 @@ fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
 }
 
 /// Takes a region back while its registration is still queued, and maps the region again. The
-/// device repeats the old registration before the region is mapped again if `before` is true, and
-/// otherwise afterwards.
+/// device executes the old registration a second time: before the region is mapped again if
+/// `before` is true, or else after it.
 fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
     let pair = unacknowledged()?;
     let peer = pair.peer();
@@ -226,8 +226,7 @@ mod suite {
         Ok(())
     }
 
-    // A connection that ends for a reason other than a repeated registration does not count as one
-    // that ended because of a repeated registration.
+    // If a connection ends for another reason, no repeated registration is reported as the cause.
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
