@@ -341,8 +341,8 @@ impl Link {
         self.react(xprt, Event::Close(Cause::Forced));
     }
 
-    /// Reports that callbacks may arrive from now on, so that the connection is not idle even
-    /// without calls (BC-16).
+    /// Reports that callbacks may arrive from now on. After this report the connection does not
+    /// count as idle, even if there are no calls (BC-16).
     pub(crate) fn bind_backchannel(&self, xprt: &Xprt<Rdma>) {
         self.react(xprt, Event::Backchannel { bound: true });
     }

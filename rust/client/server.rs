@@ -119,8 +119,8 @@ impl Shared {
         self.told.xchg(number, Full) != number
     }
 
-    /// Records how many rails were left out because the list is full. Returns whether that number
-    /// is new.
+    /// Records how many rails were left out because the list is full. Returns true if this number
+    /// is not zero and differs from the last recorded number.
     pub(crate) fn note_left_out(&self, count: u32) -> bool {
         self.left_out.xchg(count, Full) != count && count > 0
     }

@@ -71,7 +71,7 @@ void fake_clnt_end(struct rpc_clnt *clnt);
 struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
 			   struct fake_io *io);
 /*
- * Starts a thread that makes a NULL call itself, as a process does.
+ * Starts a thread that makes a synchronous NULL call, as a process does.
  * fake_process_end() returns the result of the call.
  */
 struct task_struct *fake_process(struct rpc_clnt *clnt);

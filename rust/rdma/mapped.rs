@@ -325,7 +325,8 @@ unsafe fn map_in_pieces(
         // NO-OVERFLOW: `offset` is less than `all`.
         let len = all.wrapping_sub(offset).min(most);
         list::make_room(to)?;
-        // SAFETY: The caller's contract guarantees the pages.
+        // SAFETY: By the caller's contract the pages are contiguous, contain these bytes, and exist
+        // until the mapping is undone.
         let Some(addr) = (unsafe { map_piece(pd, dir, first, offset, len) }) else {
             most = shorter(len)?;
             continue;

@@ -177,8 +177,8 @@ fn take_free(share: &mut Share, pages: u32) -> Result<Counted, Wait> {
     }
 }
 
-/// Returns the pages of a call to the budget of all calls, the share of the connection and the
-/// account of the client address.
+/// Stops counting the pages of a call in the budget of all calls, the share of the connection and
+/// the account of the client address.
 pub(crate) fn give_back(share: &mut Share, address: &Account, pages: Counted) {
     address.give_back(pages.count());
     let mut budget = Budget::of(0);

@@ -106,7 +106,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     fn over(connection: &Self::Connection, call: &mut Self::Call);
 
     /// Ends a connection. When this method returns, the device no longer accesses memory of the
-    /// connection. Calls may still be in process. Sending their replies then fails.
+    /// connection. The RPC server may still be processing calls. Sending their replies then fails.
     fn detach(connection: &Self::Connection);
 
     /// Returns the object that sends calls to the client, and allows calls to the client from now

@@ -81,9 +81,9 @@ def rates(clients):
 
 
 def share(one, other, mine, others):
-    """Measures the rate of calls of the client `one` with the load `mine`: first alone, and then
-    while the client `other` has the load `others`. Returns two shares. The first share is the
-    second rate divided by half of the first rate. The second share is the second rate divided by
+    """Measures the rate of calls of the client `one` with the load `mine` twice: while it is alone,
+    and while the client `other` has the load `others`. Returns two ratios. The first ratio compares
+    the rate beside the other client with half of the rate alone. The second ratio compares it with
     half of the rate of both clients together."""
     alone = beside = both = 0
     # The measurement alternates between the client alone and the client beside the other client, so

@@ -187,11 +187,11 @@ class Realm:
 
         For each client the kernel creates two pipes: one with the new format of requests and one
         with the old format. rpc.gssd first looks for the new pipe, and then for the old pipe. If
-        the kernel creates the two pipes between these two steps, the daemon uses the old pipe. The
-        kernel then sends requests through old pipes as long as the daemon has that pipe open. These
-        requests name no encryption types. The types that the daemon uses by default are unknown to
-        its library (gssd_scan_clnt and limit_krb5_enctypes, nfs-utils 2.8). In this case the daemon
-        is started again.
+        the kernel creates the two pipes between these two steps, the daemon uses the old pipe. As
+        long as the daemon has the old pipe open, the kernel sends requests in the old format, which
+        name no encryption types. The daemon then uses its default types, which its library does not
+        know, so the mount fails (gssd_scan_clnt and limit_krb5_enctypes, nfs-utils 2.8). In this
+        case this method starts the daemon again and repeats the mount.
         """
         options = f"sec={flavour},{options}" if options else f"sec={flavour}"
         try:

@@ -68,8 +68,8 @@ def rmmod_is_refused():
 @contextlib.contextmanager
 def unmapped(parameter="unmapped"):
     """Loads the module of the KUnit suites without running a suite. Yields the file of a parameter
-    of the fake device. The parameter "unmapped" determines whether memory can be mapped for a
-    region. The parameter "unlisted" determines whether a list of memory can be mapped at all."""
+    of this module. If the parameter "unmapped" is set, no device can map memory for a region. If
+    the parameter "unlisted" is set, no software device can map a scatterlist."""
     with suites("none"):
         yield pathlib.Path(f"/sys/module/{name('suites')}/parameters/{parameter}")
 

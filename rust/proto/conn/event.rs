@@ -39,7 +39,7 @@ impl Epoch {
     }
 }
 
-/// The peer's values in its acceptance of the connection.
+/// The values that the peer sent when it accepted the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// Maximum number of RDMA Reads that the peer may have in flight (its initiator depth); `None`
@@ -91,7 +91,7 @@ impl CmEvent {
             | Self::TimewaitExit
             | Self::ConnectError
             | Self::Rejected { .. } => Some(Cause::PeerClosed),
-            // The caller does not end the connection at once: it first probes the peer.
+            // The state machine does not end the connection at once. It first probes the peer.
             Self::Unreachable => Some(Cause::PeerUnreachable),
             Self::AddrChange => Some(Cause::AddrChanged),
             Self::DeviceRemoval => Some(Cause::DeviceRemoved),

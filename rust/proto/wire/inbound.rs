@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Types of received messages. The types are determined before the call to which a reply belongs is
-//! looked up.
+//! Types of received messages. The type of a message is determined first. The driver looks up the
+//! call to which a reply belongs afterwards.
 
 use crate::{
     error::{

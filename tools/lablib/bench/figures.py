@@ -8,7 +8,8 @@ from ..base.ui import say
 from . import report
 
 CLIENTS = ("ours", "intree")
-# Counts of the client's kernel, of atomic instructions and of cache lines.
+# The columns of the record of counts. They count events in the client's kernel, among them atomic
+# instructions and accesses to cache lines.
 COUNTS = (*(name for name, _ in report.COLUMNS), "service", "copies", "kernel", "switches",
           "wakeups", "works", "allocations", "atomics", "fences", "own-atomics", "code", "data",
           "written", "stack", "l1i", "l1d", "l2", "own-data", "own-written")

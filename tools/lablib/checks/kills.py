@@ -3,7 +3,7 @@
 affected. Both clients are measured.
 
 The kills are a case of selftests/cases/signals.py. Each client is run with each version in newly
-booted machines. The module `killed` stores the record.
+booted machines. killed.py stores the record.
 """
 
 import datetime

@@ -13,9 +13,9 @@ from ..machine.session import Plan, Session
 
 SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60,
            "debug-rds-faults": 60 * 60}
-# `CLIENT` contains the tests that run if only the client of the manual page uses our transport.
-# `SERVER` contains the tests that run if only the server of the manual page uses our transport. If
-# both ends use our transport, all tests run.
+# rds-rdma(7) calls the two ends client and server. `CLIENT` contains the tests that run if only the
+# client uses our transport. `SERVER` contains the tests that run if only the server uses our
+# transport. If both ends use our transport, all tests run.
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")

@@ -74,8 +74,9 @@ class Documented(unittest.TestCase):
             self.assertEqual(len(list(documented.stale(f"``{name}`` of the page"))), 1, name)
 
     def test_a_word_of_the_source_is_no_item(self):
-        """The documentation contained these names long after the items had been removed. Each word
-        of these names still occurred in a source file."""
+        """A name is out of date if no item has it, even if every word of the name occurs in a
+        source file. The documentation contained these names long after their items had been
+        removed."""
         for name in ("Client::send", "Client::stop", "Client::abandon", "Client::revoke",
                      "Client::timed_out", "rpc/receive.rs:answer", "XdrBuf::read",
                      "class.rs:set_strings", "send::send_callback_reply"):

@@ -134,7 +134,8 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
         };
         rig.reach(stage);
         assert!(!rig.conn.is_ending(first));
-        // When the next connection ends, `is_ending` returns false for the first connection.
+        // While the next connection is ending, `is_ending` still returns false for the first
+        // connection.
         rig.event(Event::Close(Cause::Forced));
         assert_eq!(rig.conn.phase(), Phase::Closing);
         assert!(!rig.conn.is_ending(first));
