@@ -104,7 +104,7 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
 #[must_use]
 pub(crate) enum Todo {
     Nothing,
-    /// The thread must ask the peer of this connection for a sign of life.
+    /// The thread must send a keepalive probe on this connection.
     Probe(Epoch),
 }
 

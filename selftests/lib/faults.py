@@ -269,8 +269,8 @@ def repair(server):
     if server is None:
         return []
     complaints = []
-    # The next commands fail if the case has not changed what they undo. So their errors are
-    # ignored.
+    # Each of the next commands undoes a change, and fails if the case has not made the change. So
+    # errors are ignored.
     server.call("run", ["fsfreeze", "--unfreeze", DISK])
     no_delay(server)
     server.call("run", ["sh", "-c", BETTER])

@@ -59,10 +59,11 @@ pub enum Wait {
     /// The connection holds pages, and more pages would exceed the connection's share or leave too
     /// few pages free. The connection tries again when it has returned pages.
     Share,
-    /// The server has too few free pages. Calls of other connections may return the next pages.
+    /// The server has too few free pages. Pages become free when a Call ends, perhaps on another
+    /// connection.
     Budget,
-    /// The connections from the client's address together must not hold more pages now. Calls of
-    /// another connection may return the next pages.
+    /// The connections from the client's address together must not hold more pages now. They may
+    /// hold more when a Call ends, perhaps on another connection.
     Address,
 }
 

@@ -276,14 +276,15 @@ pub(super) fn short_maps(on: bool) {
     unsafe { bindings::fake_short_maps(on) }
 }
 
-/// Sets the maximum length in bytes of an entry in a mapped list from now on.
+/// Sets the maximum length, in bytes, of an entry in each scatterlist that is mapped later.
 pub(super) fn limit_entries(bytes: usize) {
     // CAST: The number of pages in a test is small.
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_max_entry(bytes as u32) }
 }
 
-/// Returns the length in bytes of the longest entry in the list that was last mapped for a region.
+/// Returns the length in bytes of the longest entry in the scatterlist that was last mapped for a
+/// region.
 pub(super) fn longest_entry() -> usize {
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_longest_entry() as usize }

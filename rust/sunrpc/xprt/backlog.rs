@@ -91,9 +91,9 @@ impl<T: Transport> Xprt<T> {
             // SAFETY: The slot was free, and this thread has taken the slot. So this thread may
             // pass the slot's request to another task.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
-                // Another thread has just assigned a slot to the last task on the backlog. Until
-                // this thread returns `slot` to the pool, a new task may find the pool empty and
-                // wait. So the loop checks the backlog once more.
+                // Another thread has just assigned a slot to the last task on the backlog, so
+                // `slot` goes back to the pool. Before that, a new task may find the pool empty and
+                // wait on the backlog. So the loop checks the backlog once more.
                 // ORDERING: `push` is a full barrier.
                 self.pool().push(slot);
             }

@@ -39,7 +39,7 @@ const BOUNDS: GrantBounds = GrantBounds {
     spare: 1,
 };
 
-/// A connection whose driver posts as many Receives as the grant wants.
+/// A connection whose driver always posts as many Receives as [`Grant`] requests.
 struct Served {
     grant: Grant,
     tickets: Vec<Ticket>,
