@@ -11,7 +11,7 @@ use crate::{
 };
 use xprtrdma_sunrpc::xprt::Xprt;
 
-/// Returns the sum of the data amounts that the calls of all slots have moved.
+/// Returns the total amounts of data that the calls of all slots have transferred.
 fn moved(xprt: &Xprt<Rdma>) -> Tally {
     let mut sum = Tally::default();
     for slot in xprt.slots() {

@@ -271,8 +271,8 @@ unsigned int xprtrdma_memalloc_nofs_save(void)
 bool xprtrdma_is_prompt(void)
 {
 	/*
-	 * The priority of a deadline task is negative, so the cast makes it
-	 * high.
+	 * The priority number of a deadline task is -1. The cast makes it a
+	 * large number, so the function returns false.
 	 */
 	return (unsigned int)current->prio <= DEFAULT_PRIO &&
 	       current->policy != SCHED_IDLE;

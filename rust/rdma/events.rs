@@ -94,7 +94,8 @@ struct Entry {
 /// ```
 pub struct DeviceEvents {
     // This field is dropped first. Dropping it removes the entry from the list, so that no event
-    // can arrive. The field `id` is dropped after this field, because the id keeps the device.
+    // can arrive. The field `id` is dropped after this field, because the id keeps the device
+    // alive.
     entry: Pin<KBox<Entry>>,
     id: Arc<CmId>,
 }
@@ -139,9 +140,9 @@ impl DeviceEvents {
 
 impl Drop for DeviceEvents {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the entry is in the list, and `id` keeps the device. The
-        // callee waits for running handlers, and no handler starts afterwards, so the entry may be
-        // freed.
+        // SAFETY: By the type invariant the entry is in the list, and `id` keeps the device alive.
+        // The callee waits for running handlers, and no handler starts afterwards, so the entry may
+        // be freed.
         unsafe { bindings::ib_unregister_event_handler(self.entry.raw.get()) }
     }
 }

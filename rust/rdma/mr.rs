@@ -194,7 +194,7 @@ impl Inner {
     fn unmap(&mut self) {
         if self.mapped != 0 {
             // SAFETY: `mapped` entries are mapped for this direction by the type invariant. `pd`
-            // keeps the device.
+            // keeps the device alive.
             unsafe {
                 bindings::xprtrdma_dma_unmap_sg(
                     self.dev,

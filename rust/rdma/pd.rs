@@ -81,7 +81,8 @@ pub struct Pd {
     /// The object that owns the `ib_pd`, if this object only shares the `ib_pd`.
     #[cfg(xprtrdma_rds)]
     base: Option<Arc<Pd>>,
-    // The id keeps the device. This field is dropped only after the domain has been deallocated.
+    // The id keeps the device alive. This field is dropped only after the domain has been
+    // deallocated.
     id: Arc<CmId>,
 }
 
@@ -130,8 +131,8 @@ impl Pd {
         if !self.is_on(&id) {
             return Err(ENODEV);
         }
-        // INVARIANT: `base` keeps the domain allocated. `id` keeps the device, because both ids are
-        // on the same device.
+        // INVARIANT: `base` keeps the domain allocated. `id` keeps the device alive, because both
+        // ids are on the same device.
         let shared = Self {
             pd: self.pd,
             max_entry: self.max_entry,

@@ -376,7 +376,7 @@ impl<L: Lender> Region<L> {
 
     /// Makes the device's writes visible to programs.
     pub fn sync_for_cpu(&self) {
-        // SAFETY: The memory is mapped by the type invariant. The domain keeps the device.
+        // SAFETY: The memory is mapped by the type invariant. The domain keeps the device alive.
         unsafe {
             bindings::rdsrdma_dma_sync_for_cpu(
                 self.registrar.pd.raw_device(),
@@ -388,7 +388,7 @@ impl<L: Lender> Region<L> {
 
     /// Makes the programs' writes visible to the device.
     pub fn sync_for_device(&self) {
-        // SAFETY: The memory is mapped by the type invariant. The domain keeps the device.
+        // SAFETY: The memory is mapped by the type invariant. The domain keeps the device alive.
         unsafe {
             bindings::rdsrdma_dma_sync_for_device(
                 self.registrar.pd.raw_device(),

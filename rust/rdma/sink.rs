@@ -308,7 +308,7 @@ impl Sink {
             addr: window.offset.wrapping_add(skipped as u64),
             // CAST: A region has fewer than 2^32 bytes, as its window says.
             length: left.min(room) as u32,
-            // A steering tag of iWARP serves local and remote accesses.
+            // On iWARP the same steering tag is the key for local and for remote accesses.
             lkey: window.handle,
         })
     }

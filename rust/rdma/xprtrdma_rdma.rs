@@ -4,9 +4,9 @@
 //!
 //! The crate is written in the style of `rust/kernel`, and does not depend on RPC. References
 //! determine the order of teardown: a [`Qp`](qp::Qp) and every memory region hold the
-//! [`Pd`](pd::Pd), which holds the [`CmId`](cm::CmId), which keeps the device. In whatever order
-//! the owners are dropped, the queue pair and the regions are destroyed first, then the protection
-//! domain, then the id.
+//! [`Pd`](pd::Pd), which holds the [`CmId`](cm::CmId), which keeps the device alive. In whatever
+//! order the owners are dropped, the queue pair and the regions are destroyed first, then the
+//! protection domain, then the id.
 //!
 //! | Module | Concept |
 //! | --- | --- |

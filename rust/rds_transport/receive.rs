@@ -245,9 +245,9 @@ impl QpHandler for Handler {
         let this = qp.handler();
         let kind = transfer.kind();
         let (pages, mut spare) = Transfer::end(transfer);
-        // `news` is a sequence number: the peer has acknowledged all messages up to it. No other
-        // thread passes this number to RDS. So this thread can first report the status of the
-        // operation.
+        // `news` is a sequence number. All messages up to this number were acknowledged, and their
+        // operations have completed. Only this thread passes the number to RDS. So it can first
+        // report the status of this operation.
         let ended = this.with_link(|link| {
             link.keep_spare(&mut spare);
             (link.take_posted(), link.advance())

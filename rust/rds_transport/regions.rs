@@ -112,8 +112,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // The peer's access ends even if the program did not request the end of the access, because
-        // no released region may stay accessible.
+        // A released region must not stay accessible to the peer, so the access ends even if the
+        // program did not request this.
         self.slot.revoke(|life| life.released());
         Event::RegionReleased.count();
     }
@@ -123,9 +123,9 @@ impl Drop for Region {
 enum Watched {
     /// The id does not hold a reference to a device yet.
     Nothing,
-    /// The id holds the device with this number. The device owns a reference to the id, and the id
-    /// owns a reference to this object. So this object contains only the device's number, because a
-    /// reference to the device would close a cycle.
+    /// The id holds a reference to the device with this number. The device owns a reference to the
+    /// id, and the id owns a reference to this object. This object contains only the device's
+    /// number, because a reference to the device would create a cycle of references.
     Device(u64),
     /// The device is being removed.
     Removed,
@@ -156,7 +156,7 @@ impl WorkItem for Watch {
     }
 }
 
-/// The event handler of the rdma_cm id through which the driver holds a device.
+/// The event handler of the rdma_cm id through which the driver holds a reference to a device.
 struct Watcher(Arc<Watch>);
 
 impl CmHandler for Watcher {

@@ -71,7 +71,8 @@ enum Xprt {
     Detached,
 }
 
-// SAFETY: Any thread may call the functions that take the transport of `Open`.
+// SAFETY: Any thread may pass the pointer in `Open` to the functions that this module calls with
+// it.
 unsafe impl Send for Xprt {}
 
 impl<S: Service> InboxOwner<S> {

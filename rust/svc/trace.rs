@@ -44,9 +44,9 @@ pub fn accepted(peer: &SocketAddr, device: &str, call_max: u32, reply_max: u32, 
     );
 }
 
-/// Records that this host rejects a connection request because it does not accept the request or
-/// has too many connections (status 0), or that an error has prevented the accept. A request that
-/// arrives while 64 requests wait is only counted, and not recorded.
+/// Records that a connection request is rejected. The status is 0 if the request is invalid or
+/// there are too many connections. Otherwise the status is the error that has prevented the accept.
+/// A request that arrives while 64 requests wait is only counted, and not recorded.
 #[inline(always)]
 pub fn rejected(peer: &SocketAddr, error: Option<Error>) {
     trace!(

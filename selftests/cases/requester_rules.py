@@ -81,7 +81,7 @@ def keys_that_a_client_wants_invalidated(t):
             client.ping()
             client.connection.send(client.message().octets(), invalidate=key)
             client.wait_ended()
-            # The server has ended the connection, although the client has not.
+            # The server ends the connection itself: the client has not ended it.
             stage.wait_gone()
     stage.undisturbed()
 
@@ -284,6 +284,6 @@ def a_noisy_client_does_not_silence_another(t):
 
 
 def accepted(t, address):
-    """Returns the number of connections in the server's log from addresses that begin with this
+    """Returns how many connections the server's log reports from addresses that begin with this
     text."""
     return t.server.run("dmesg").count(f"svcrdma_rs: connection from {address}")

@@ -67,7 +67,7 @@ fn region_limits(pages: u32, gaps: bool) -> RegionLimits {
     }
 }
 
-/// Counts the segments that each chunk of a call would have if the plan chose this chunk.
+/// Counts the segments that each chunk of a call would have if the plan used that chunk.
 struct Counted<'a> {
     regions: RegionLimits,
     message: XdrBuf<'a>,
@@ -86,7 +86,8 @@ impl Segmentation for Counted<'_> {
     }
 
     fn reduced_call(&self) -> usize {
-        // A reduced call (a call without its data item) is never sent in a chunk of its own.
+        // Zero excludes the plan with two Read chunks, `CallPlan::LongReadChunk`, which the client
+        // does not use.
         0
     }
 

@@ -72,7 +72,7 @@ pub enum Action {
     Fail {
         /// The error for the RPC tasks.
         error: Error,
-        /// The reason of the failure, for the log.
+        /// The reason for the failure, for the log.
         reason: ConnectError,
     },
     /// Post one keepalive probe. If posting fails, report [`Cause::PostFailed`].

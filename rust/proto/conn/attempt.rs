@@ -184,7 +184,7 @@ impl Attempt {
             (Stage::Address, CmEvent::AddrError(AddrFault::TimedOut)) if now < self.deadline() => {
                 return Step::Address(self.deadline().since(now));
             }
-            // The usual reason of `Unreachable` is a changed hardware address of the peer or of a
+            // The usual cause of `Unreachable` is a changed hardware address of the peer or of a
             // router. If the peer does not answer at all, the time limit ends the attempt.
             (_, CmEvent::Unreachable) if self.end.since(now) >= ENOUGH => {
                 let left = self.end.since(now).get();

@@ -219,8 +219,8 @@ impl<'a> Reply<'a> {
         )
     }
 
-    /// Returns the parts of the reply that are not in Write chunks if the reply is sent in the form
-    /// `form`. Otherwise returns no part.
+    /// Returns the parts of the reply that are not in Write chunks. Returns no parts if the reply
+    /// is not sent in the form `form`.
     #[inline]
     fn left_for(&self, form: Form) -> Left<'a> {
         match self.form == form {

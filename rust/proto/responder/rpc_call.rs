@@ -82,8 +82,8 @@ fn words<const N: usize>(bytes: &[u8]) -> Result<[u32; N], Malformed> {
     Ok(all)
 }
 
-/// Reads the data of an opaque XDR item of this length. Returns its bytes and their number, both
-/// with padding.
+/// Takes the data of an opaque XDR item of `length` bytes, and the padding. Returns these bytes and
+/// their number.
 #[inline(always)]
 fn opaque<'a>(length: u32, input: &mut Reader<'a>) -> Result<(&'a [u8], u32), Malformed> {
     let padded = round_up(length).ok_or(Malformed)?;

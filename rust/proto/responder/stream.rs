@@ -111,7 +111,7 @@ impl<'a> Call<'a, Admitted> {
         self.landing().div_ceil(page_size.get())
     }
 
-    /// Returns true if there is an RDMA Read: a Read chunk has bytes.
+    /// Returns true if the Call needs an RDMA Read, because one of its Read segments is not empty.
     #[inline]
     pub fn has_reads(&self) -> bool {
         let mut entries = self.lists.reads.clone();
@@ -291,7 +291,7 @@ enum Source {
     Pad,
 }
 
-/// The amounts of data in the pieces that have been made so far.
+/// The total lengths of the pieces that have been made so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     /// Number of bytes of the reduced message in the pieces that have been made so far.

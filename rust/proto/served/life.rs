@@ -44,8 +44,8 @@ pub struct Patience {
     /// memory. The measurement is coarse: a work request may take up to twice the limit.
     pub drain: Millis,
     /// Maximum normal time from one tick to the next, with a reserve for a busy host. If more time
-    /// passes between two ticks, this host stood still. The additional time then does not count
-    /// towards the deadlines.
+    /// passes between two ticks, this host was suspended or stalled. The additional time then does
+    /// not count towards the deadlines.
     pub tick: Millis,
     /// Number of malformed messages after which the connection is closed; see [`DiscardLimit`].
     pub malformed: u32,
@@ -278,8 +278,8 @@ impl Life {
         Act::Begin
     }
 
-    /// Postpones the deadlines by the time in which this host stood still, because this host could
-    /// not receive messages from the client during that time.
+    /// Postpones the deadlines by the time in which this host was suspended or stalled, because
+    /// this host could not receive messages from the client during that time.
     fn forgive(&mut self, now: Time) {
         let gap = now.since(self.ticked).get();
         let lost = gap.saturating_sub(self.patience.tick.get());

@@ -132,7 +132,7 @@ def beyond(load, name, part, ours, intree):
 
 
 def missed_by_many(ours, intree):
-    """Yields a line for each load of many threads that exceeds its limit."""
+    """Yields a line for each load in `MANY` that exceeds its limit."""
     for load in filter(MANY.search, ours):
         yield from beyond(load, "kernel", MANY_PART, ours, intree)
 

@@ -40,7 +40,7 @@ def parse(text):
 
 
 class Histogram:
-    """The histogram of a kernel event, since the histogram was created."""
+    """A histogram of a kernel event. It counts from its creation on."""
 
     def __init__(self, event, key):
         self.directory = TRACING / "events" / event
@@ -50,14 +50,14 @@ class Histogram:
         (self.directory / "trigger").write_text(text)
 
     def read(self):
-        """Returns the counts of the histogram. The functions in a key identify each count."""
+        """Returns a counter that maps the functions in each key to the count of that key."""
         return parse((self.directory / "hist").read_text())
 
 
 def define(line):
     """Creates or removes a kprobe. Other kprobes are not changed."""
-    # The file is not opened for appending, because Python would then seek to the end of the file,
-    # which the kernel refuses.
+    # Python's open() with mode "a" is not used, because it seeks to the end of the file, which the
+    # kernel refuses.
     events = os.open(TRACING / "kprobe_events", os.O_WRONLY | os.O_APPEND)
     try:
         os.write(events, line.encode())

@@ -55,7 +55,8 @@ def resources():
                 if any(f"[{name}]" in line for name in OURS)]
 
     def devices(text):
-        # If a test has created a device again, another number precedes the name of the device.
+        # The number in front of a device's name is ignored, because it changes if a test creates
+        # the device again.
         return [line.partition(": ")[2] for line in text.splitlines()]
 
     before = devices(pathlib.Path("/run/rdma-baseline").read_text())

@@ -487,8 +487,8 @@ fn time_in_which_the_host_stood_still_does_not_count() {
         };
         assert_eq!(then[0], first);
     }
-    // After the host has stood still, the silence of a client is counted from its next message on.
-    // A clock that goes back does no harm.
+    // After the host was suspended or stalled, the silence of a client is counted from its next
+    // message on. A clock that goes back does no harm.
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(9_000));
     assert_eq!(life.tick(at(9_001)), Act::Nothing);
