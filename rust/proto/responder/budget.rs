@@ -59,11 +59,11 @@ pub enum Wait {
     /// The connection holds pages, and more pages would exceed the connection's share or leave too
     /// few pages free. The connection tries again when it has returned pages.
     Share,
-    /// The server has too few free pages. Pages become free when a Call ends, perhaps on another
-    /// connection.
+    /// The server has too few free pages. A Call, perhaps of another connection, must return pages
+    /// first.
     Budget,
-    /// The connections from the client's address together must not hold more pages now. They may
-    /// hold more when a Call ends, perhaps on another connection.
+    /// The connections from the client's address together must not hold more pages now. A Call,
+    /// perhaps of another connection, must return pages first.
     Address,
 }
 
