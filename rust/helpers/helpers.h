@@ -140,7 +140,10 @@ enum xprtrdma_setting {
 	XPRTRDMA_SETTINGS,
 };
 
-/* Checks a text before it is set; the text does not end with a NUL. */
+/*
+ * Returns 0 if the setting may have this value, or a negative errno. The text
+ * does not end with a NUL.
+ */
 typedef int xprtrdma_setting_check(enum xprtrdma_setting index,
 				   const char *text, size_t len);
 

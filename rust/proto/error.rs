@@ -34,7 +34,7 @@ pub enum Error {
     NoSpace,
     /// There are more chunks or segments than a server is required to accept (ULB-26).
     TooComplex,
-    /// A segment is empty, or a position is not a multiple of four or out of order.
+    /// A segment is empty, a position is not a multiple of four, or the positions are out of order.
     BadChunk,
     /// No combination of chunks fits this call into the inline thresholds (V1-097).
     Unbuildable,
@@ -159,8 +159,8 @@ counters! {
     /// A segment that the server returned has another handle or offset than the offered segment;
     /// the difference is ignored, or the reply is dropped with `strict=1`.
     SegMismatch = "seg_mismatch",
-    /// The server sent data inline that belongs in a chunk, or in a chunk that belongs inline; the
-    /// request failed with `EIO`.
+    /// Data that belongs in a chunk arrived inline, or data that belongs inline arrived in a chunk;
+    /// the request failed with `EIO`.
     DdpViolation = "ddp_violation",
     /// Regions that the server invalidated, as agreed at connection setup. Normal.
     Reminv = "reminv",
@@ -214,7 +214,7 @@ counters! {
 
 const _: () = assert!(Counter::COUNT <= 64);
 
-/// A set of counters to increment: deviations of a message that was accepted nevertheless.
+/// A set of counters to increment, for a message that was accepted although it is unusual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes(u64);
 

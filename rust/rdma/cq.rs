@@ -17,8 +17,8 @@
 //! the work item when it leaves. The drain of a queue pair relies on the work item being queued in
 //! this case.
 
-// A kernel with patch 0002 (`Documentation/upstream`) provides what `events` does, so `cq/claim.rs`
-// is the module `events` for such a kernel.
+// In a kernel with patch 0002 (`Documentation/upstream`), ib_core passes events to the polling
+// thread. For such a kernel `cq/claim.rs` is the module `events`.
 #[cfg_attr(xprtrdma_upstream, path = "cq/claim.rs")]
 mod events;
 mod poller;
@@ -232,8 +232,8 @@ impl Cq {
         ended
     }
 
-    /// Sleeps and handles completions, in turn. If the returned state is `POLLS`, no event was
-    /// requested from the device.
+    /// Alternately sleeps and handles completions. If the returned state is `POLLS`, the caller
+    /// must request the next event from the device.
     #[inline]
     fn poll_events(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         let left = 'events: loop {
@@ -364,7 +364,7 @@ impl Cq {
     /// Forbids polling by threads. A thread that already polls may continue for a short time.
     pub(crate) fn close(&self) {
         // ORDERING: The flag is written before the barrier in `stop_polling`. A polling thread
-        // executes a barrier before it reads the flag, as it does before it calls `may`.
+        // executes a barrier before it reads the flag and calls `may`.
         self.closed.store(true, Relaxed);
         self.stop_polling();
     }

@@ -177,7 +177,8 @@ impl Pages {
         self.block.as_ref().map_or(&[], |block| &block.runs)
     }
 
-    /// Returns the addresses of the pages. The list contains the address of the last page twice.
+    /// Returns the addresses of the pages. The list ends with the address of the last page twice,
+    /// see [`Block`].
     fn raw(&self) -> &[*mut bindings::page] {
         self.block.as_ref().map_or(&[], |block| &block.raw)
     }
@@ -199,7 +200,7 @@ impl Pages {
 /// # use kernel::prelude::*;
 /// # use xprtrdma_base::buffer::PageRefs;
 /// # use xprtrdma_rdma::pages::{Mappable, Pages};
-/// /// Takes bytes of others, or makes room for a copy of them.
+/// /// Uses the shared pages, if there are any. Otherwise allocates pages for a copy.
 /// fn example(refs: Option<PageRefs>, len: usize) -> Result<Mappable> {
 ///     Ok(match refs {
 ///         Some(refs) => Mappable::Shared(refs),

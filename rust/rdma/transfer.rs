@@ -366,9 +366,9 @@ impl Transfer {
         }
     }
 
-    /// Ends a transfer that was not posted, or has completed. Returns its pages, and the empty
-    /// transfer unless its lists are long. Drops references to pages that other code uses as well,
-    /// and returns lent memory to its lender. May sleep.
+    /// Ends a transfer that was not posted, or has completed. Returns the pages that it owns, and
+    /// the empty transfer unless its lists are long. Drops the references to shared pages, and
+    /// returns lent memory to its lender. May sleep.
     #[cfg_attr(xprtrdma_rds, inline)]
     pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
         // The elements refer to mapped pages, so they are removed before the pages are unmapped.

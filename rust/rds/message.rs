@@ -36,12 +36,12 @@ pub struct Operation {
     pub writes: bool,
     /// Whether the message must be sent only after the operation has completed.
     pub fence: bool,
-    /// Whether the program is told when the operation has completed.
+    /// Whether the program receives a report of success and of failure.
     pub notify: bool,
-    /// Whether the program is told if the operation fails.
+    /// Whether the program receives a report of failure.
     pub failures: bool,
-    /// Whether a message without payload is not sent to the peer. Only the RDMA operation of such a
-    /// message is executed.
+    /// Whether nothing is sent to the peer if the message has no payload. The RDMA operation is
+    /// then executed without a message.
     pub silent: bool,
 }
 
@@ -287,8 +287,8 @@ unsafe impl Table for OperationMemory {
         unsafe { slice::from_raw_parts(table, self.0.pieces as usize) }
     }
 
-    /// Returns false if the operation writes to the peer's memory, because RDS then pins the
-    /// program's memory for reading only.
+    /// Returns whether the memory may be written. If the operation writes to the peer's memory, RDS
+    /// pins the program's memory for reading only.
     fn is_writable(&self) -> bool {
         self.0.is_writable
     }

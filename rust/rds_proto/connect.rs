@@ -12,9 +12,9 @@ use core::net::IpAddr;
 pub const PORT_V4: u16 = 18634;
 /// The port of the connection manager for IPv6.
 pub const PORT_V6: u16 = 16385;
-/// Length in bytes of private data that contains IPv6 addresses: the maximum length.
+/// Maximum length of private data, in bytes. Private data with IPv6 addresses has this length.
 pub const LONGEST: usize = 56;
-/// Length in bytes of private data that contains IPv4 addresses: the minimum length.
+/// Minimum length of private data, in bytes. Private data with IPv4 addresses has this length.
 const SHORTEST: usize = 32;
 
 /// A version of the RDS protocol.
@@ -204,7 +204,7 @@ impl Crowd {
     }
 }
 
-/// How many RDMA Reads one end of a connection can handle.
+/// The numbers of simultaneous RDMA Reads that one end of a connection supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
     /// Maximum number of Reads of this end that are in flight.

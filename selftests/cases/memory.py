@@ -30,8 +30,8 @@ def used_kib():
     fields = dict(line.split(":") for line in
                   pathlib.Path("/proc/meminfo").read_text().splitlines())
     kib = {name: int(value.split()[0]) for name, value in fields.items()}
-    # Subtracts the free pages in the lists of each processor, which /proc/meminfo does not count as
-    # free.
+    # /proc/meminfo does not count the pages in the per-processor free lists as free. So these pages
+    # are subtracted, too.
     zones = pathlib.Path("/proc/zoneinfo").read_text()
     at_hand = sum(map(int, re.findall(r"^\s+count:\s+(\d+)$", zones, re.MULTILINE)))
     return (kib["MemTotal"] - kib["MemFree"] - kib["Buffers"] - kib["Cached"]

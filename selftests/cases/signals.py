@@ -176,7 +176,8 @@ def kill_before_the_reply(t, top):
 
     The disk continues immediately after the kill, so that the reply arrives before the client
     revokes the region of the call. If the client revoked the region during the server's Write, the
-    connection would end. Therefore a slow client may get the reply before the process has ended.
+    connection would end. If the client is slow, the reply arrives before the process has ended.
+    Such a reply does not count as late, so the caller repeats this function until a reply is late.
     """
     victim = Worker(list_for_ever, f"{top.here}/many")
     with Crew(ENV.patience(30)) as busy:

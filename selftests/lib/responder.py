@@ -271,8 +271,8 @@ class Stage:
 
     def settle(self, before, wanted):
         """Waits until the expected counters have changed, or until a time limit is over. Returns
-        the number of calls that were left without the misbehaviour of the row, and the log of the
-        responder.
+        how many of the row's misbehaviours the responder has not committed, and the responder's
+        log.
 
         The wait is needed, because a message for which no call waits may arrive after the tested
         call has ended.

@@ -60,8 +60,8 @@ MOST_TEXT = 4000  # maximum number of characters of a failure's text in the reco
 # Types of RDMA objects. After a fault there must be as many objects of each type as before the
 # fault.
 KEPT = ("pd", "cq", "qp", "cm_id")
-# A time in seconds, which is a little longer than the longest test whether a dead rail (a local
-# address with an address of the server) works again.
+# The numbers of RDMA objects must be constant for this time, in seconds. A probe of a dead rail
+# also creates objects. This time is a little longer than the longest probe.
 PROBE_SECONDS = 5
 
 

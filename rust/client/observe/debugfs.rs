@@ -206,8 +206,9 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             }
             Some(why) => writeln!(f, "remote invalidation: not asked for, {}", why.reason())?,
         }
-        // `granted` requests may be in flight. The server still owes the replies to the calls that
-        // were given up.
+        // Credits that the client requests, and credits that the server has granted: the maximum
+        // number of requests in flight. A call that was given up holds its credit until the server
+        // has sent the reply.
         writeln!(
             f,
             "credits: {} requested, {} granted, {} with calls given up",

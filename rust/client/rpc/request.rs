@@ -190,8 +190,9 @@ impl Offered {
         }
     }
 
-    /// Returns the value that `echo` describes, for the predicted reply to a call with one region.
-    /// `result` is the type of chunk that the call offers for its results.
+    /// Does what `echo` does, for a call with one region. If the value is the region's offset, also
+    /// returns the place of the offset in the predicted reply. `result` is the type of chunk that
+    /// the call offers for its results.
     #[inline(always)]
     pub(super) fn expected_echo(&self, result: ResultChunk, version: Version) -> Echo {
         let returned = match result {

@@ -27,7 +27,7 @@ pub enum Cause {
     /// The server used RDMA Write with Immediate, which the protocol does not have (MAL-012). A
     /// fault of the server.
     Immediate,
-    /// The server sent too many unusable messages (ground rule 6): see the counters.
+    /// The server sent too many unusable messages: see the counters.
     BadReplies,
     /// The server sent an unusable reply to a call that waits for this reply: see the
     /// counters.

@@ -24,8 +24,8 @@ use crate::time::{
 /// A connection that carried a reply and lasted for at least this time is replaced without delay.
 const WORKED: Millis = Millis::from_secs(5);
 
-/// A loss within this time after memory was revoked counts as a consequence of a write to that
-/// memory.
+/// If a connection is lost within this time after memory was revoked, the peer's access to that
+/// memory may have caused the loss.
 const REVOKED: Millis = Millis::from_secs(5);
 
 /// An established connection.

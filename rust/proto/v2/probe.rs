@@ -27,8 +27,8 @@ const WORDS: usize = 10;
 
 /// Length of the probe, in bytes.
 pub const LEN: usize = Version::V2.min_header_len() + WORDS * 4;
-// A longer message may not be sent before the version is negotiated (V2-04, X-17). CAST: The cast
-// widens the number.
+// Before the version is negotiated, a message must not be longer than `MIN_THRESHOLD` (V2-04,
+// CAST: The cast widens the number.
 const _: () = assert!(LEN <= MIN_THRESHOLD as usize);
 
 const RPC_VERSION: u32 = 2;

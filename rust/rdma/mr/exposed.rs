@@ -31,8 +31,8 @@ const UNPOSTED: u32 = 0;
 /// Value of [`ExposedMr::posted`]: the registration was posted without waiting for a doorbell.
 const AT_ONCE: u32 = 1;
 
-/// Minimum value of [`ExposedMr::posted`] that is the number of a doorbell for which the
-/// registration waits.
+/// The lowest number of a doorbell. If [`ExposedMr::posted`] is at least this value, it is the
+/// number of the doorbell with which the registration was or will be posted.
 pub(crate) const FIRST_DOORBELL: u32 = 2;
 
 /// A region that the peer may be able to access, with the lender of its memory.
@@ -59,7 +59,7 @@ pub(crate) const FIRST_DOORBELL: u32 = 2;
 ///     Ok(exposed)
 /// }
 ///
-/// /// Takes the region back by the peer's message; if that proves nothing it stays exposed.
+/// /// Makes the region idle if the peer's message proves that the region was invalidated.
 /// fn answered<L: Lender>(
 ///     region: ExposedMr<L>,
 ///     proof: &RemoteInvalidation<'_>,
@@ -67,7 +67,7 @@ pub(crate) const FIRST_DOORBELL: u32 = 2;
 ///     region.remotely_invalidated(proof, Echo::Offset)
 /// }
 ///
-/// /// Takes the region back by an invalidation of our own.
+/// /// Makes the region idle if this host's invalidation of the region has completed.
 /// fn invalidated<L: Lender>(
 ///     region: ExposedMr<L>,
 ///     proof: &LocalInvalidation,

@@ -57,8 +57,8 @@ use kernel::{
 use xprtrdma_base::new_spinlock;
 use xprtrdma_bindings as bindings;
 
-/// Maximum number of tables of Receives. It suffices if each new table doubles the number of
-/// Receives.
+/// Maximum number of tables of Receives. If each new table doubles the number of Receives, the
+/// tables contain up to 128 times the initial number.
 const TABLES: usize = 8;
 
 impl<H: QpHandler> Qp<H> {

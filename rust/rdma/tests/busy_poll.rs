@@ -310,8 +310,8 @@ mod suite {
         let errands = Errands(shared.clone());
         elsewhere(&pair, &shared, |qp, shared| {
             shared.wanted.store(thread(), Relaxed);
-            // The loop starts to poll again and again, because a thread cannot poll while the work
-            // item runs.
+            // `busy_poll` returns at once while the work item runs. So the loop calls `busy_poll`
+            // again and again.
             while !shared.over.load(Relaxed) {
                 qp.busy_poll(|| true, || false);
                 pause(1);
@@ -337,8 +337,8 @@ mod suite {
             let pair = pair;
             drop(pair.owner);
             ensure_eq!(returned(&keeper), 1);
-            // The end of this block drops the other fields of `pair`. Every later event is handled
-            // before that.
+            // The end of this block drops the other fields of `pair`, while the polling thread
+            // still runs.
         }
         errands.finish()?;
         calm();

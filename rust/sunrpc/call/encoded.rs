@@ -51,7 +51,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
     }
 
-    /// Returns whether the server could not foresee the transaction id.
+    /// Returns whether the transaction id was unpredictable for the server.
     #[inline]
     pub fn has_secret_xid(&self) -> bool {
         // SAFETY: The request is valid by the type invariant. Its xid is constant while it is

@@ -325,8 +325,8 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
         if message.len() > part_len {
             return Err(EMSGSIZE);
         }
-        // The called function writes at most `len` bytes. Until the request completes, `len` is the
-        // capacity of the buffer.
+        // For the call, `buf.len` is set to the capacity of the buffer. Afterwards the earlier
+        // value is restored.
         let len = (*buf).len;
         (*buf).len = u32::try_from(part_len)?;
         let err = bindings::write_bytes_to_xdr_buf(

@@ -15,8 +15,8 @@ use kernel::prelude::*;
 const CALLS: u32 = 3 * NUMBERS;
 /// The RPC client's xid counter when an [`Xids`] is created.
 const FIRST: u32 = 5;
-/// A procedure whose calls have unpredictable xids. The calls of the next procedure have ordinary
-/// xids.
+/// A procedure whose calls have unpredictable xids. The calls of the procedure `PLAIN` have
+/// ordinary xids.
 const SECRET: u32 = 7;
 const PLAIN: u32 = 8;
 

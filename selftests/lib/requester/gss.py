@@ -59,7 +59,7 @@ class Library:
 
 
 class Context:
-    """A context with the server, made on the connection of a client."""
+    """An RPCSEC_GSS context with the server, established over the connection of `client`."""
 
     def __init__(self, client, service):
         self.client, self.library, self.sequence = client, Library(), 0

@@ -49,6 +49,6 @@ refused = Reaction(REFUSED, "ERR_CHUNK")
 
 
 def served(check=None):
-    """Returns the reaction that the server answers the call with an RPC reply. `check` judges the
+    """Returns the reaction of a server that answers the call with an RPC reply. `check` judges the
     reply."""
     return Reaction(SERVED, check=check)

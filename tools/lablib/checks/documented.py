@@ -185,8 +185,8 @@ def declared(path, files):
 
 
 def of_kernel(path):
-    """Returns whether the path names an item of a kernel type. The answer is yes if a file of the
-    source contains all names of the path, and the first name with the prefix `bindings::`."""
+    """Returns whether the path probably names an item of a kernel type. This is so if one source
+    file contains all names of the path, and also the first name behind `bindings::`."""
     return any(words.issuperset(path) and f"bindings::{path[0]}" in (RUST / file).read_text()
                for file, words in source().items())
 

@@ -81,7 +81,7 @@ def restart(session, way):
         said.extend(data)
         if b"going down" in said and not began:
             # The last output of a machine may be lost. So the machine prints "going down", and
-            # restarts only after it has received this answer.
+            # restarts only after it has read the newline that is sent here.
             began.append(time.monotonic())
             commands[0].write(b"\n")
 

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 """Counts what a transport of RDS does for each message and each RDMA operation.
 
-It runs in the client machine, which must have the plugin of lablib.machine.session:
+This program runs in the client machine, which must run with the plugin tools/native/instructions.c.
 
     rds_counts.py MODULE ROUNDS TRANSPORT...
 
-It measures each transport (ours, the file MODULE, or intree) in turn, ROUNDS times. intree must be
-the last, because it cannot be unloaded. The server machine has the in-tree transport. The client
-machine sends messages that come back, and is at either end of the manual page's requests: a client
-offers memory, and a server reads or writes it. The counts of instructions and the symbols go to
-/results. A JSON object on standard output contains the list that says which file contains what, and
-{transport: {operation: {counter: each}}} of the device. The program starts itself in the server
-machine, with the word `there`.
+This program measures one TRANSPORT after the other, with ROUNDS rounds each. A TRANSPORT is `ours`
+(the module file MODULE) or `intree`. `intree` must be the last, because it cannot be unloaded. The
+server machine uses the in-tree transport. Either the client machine sends messages that come back,
+or the two machines run the two programs of the manual page: its client offers memory, and its
+server reads or writes that memory. The client machine runs each of the two programs in turn.
+
+The counts of instructions and the symbols go to /results. A JSON object on standard output has two
+members. `instructions` names the files and their contents. `provider` contains the numbers per
+operation that the RDMA device counts, by transport, operation and counter.
+
+This program starts itself in the server machine, with the argument `there`.
 """
 
 import dataclasses

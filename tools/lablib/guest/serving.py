@@ -2,17 +2,23 @@
 """Counts the work that a server does for each RPC, in the server machine, while a client makes
 calls.
 
-This program runs in the client machine. `plugin` of lablib.machine.session must be for the server
-machine:
+This program runs in the client machine. The server machine must run with the plugin
+tools/native/instructions.c.
 
     serving.py ROUNDS SERVER...
 
-It measures each server in turn, ROUNDS times: `ours` and `intree` with the in-tree client, or ours
-in two of transport.WAYS with our client. The last must be ours, because the lab unloads ours. The
-counts of instructions and the symbols go to /results. A JSON object on standard output contains the
-list that says which file contains what, {server: {operation: {counter: per RPC}}} of the device,
-and {server: KiB that a connection without calls needs}. The program starts itself in the server
-machine, with the word `there`, and sends it requests: a JSON list in each line.
+This program measures each SERVER in turn, ROUNDS times. A SERVER is `ours`, `intree` or a name in
+transport.WAYS. `ours` and `intree` are measured with the in-tree client. A name in transport.WAYS
+stands for our server, and for our client with these settings. The last SERVER must be our server,
+because the lab unloads its module at the end.
+
+The counts of instructions and the symbols go to /results. A JSON object on standard output has
+three members. `instructions` names the files and their contents. `provider` contains the numbers
+per RPC that the RDMA device counts, by server, operation and counter. `memory` contains the KiB
+that a connection without calls needs, by server.
+
+This program starts itself in the server machine, with the argument `there`. It sends requests to
+that program: a JSON list in each line.
 """
 
 import contextlib

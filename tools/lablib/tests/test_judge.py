@@ -57,8 +57,8 @@ class Splats(unittest.TestCase):
         self.assertIsNone(judge.splats(f"quiet\n{foreign}{end}quiet"))
         self.assertEqual(judge.foreign(f"a\n{foreign}{end}b"), ("a\nb", [judge.FOREIGN[0]]))
         # A report that follows a foreign report, or is inside a foreign report, is counted. A
-        # foreign report is counted, too, if its end is missing or if it is from another line of the
-        # source.
+        # foreign report is counted, too, if its end is missing, or if it names another source line
+        # than the known report.
         self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] BUG: bad\n{end}"))
         self.assertIsNotNone(judge.splats(f"{foreign}[    1.2] Modules linked in: rxe\n{end}"))
         self.assertIn("BUG: bad", judge.splats(f"{foreign}{end}BUG: bad"))

@@ -205,8 +205,8 @@ fn unknown_procedures_are_dropped() {
     }
 }
 
-// covers: V1-084, MAL-035: an RDMA_DONE message is complete if it has only 16 bytes. The message
-// answers no call.
+// covers: V1-084, MAL-035: An RDMA_DONE message is dropped, and its xid is not reported, because
+// the message answers no call. This includes a message that consists of the first 16 bytes only.
 #[test]
 fn done_says_nothing_about_a_call() {
     let mut message = Message::reply(Version::V1);

@@ -43,8 +43,8 @@ const WATCHED: RailFacts = RailFacts {
     watched: true,
 };
 
-// Rails: silence is detected within eight seconds, for any time of the last sign of life and any
-// time of the first waiting call.
+// Rails: if the peer is silent, the connection ends at most eight seconds after a call begins to
+// wait. This is true for each time of this call and for each time of the peer's last sign of life.
 #[test]
 fn silence_on_one_of_several_rails_ends_the_connection_soon() {
     for busy_at in (0..4000).step_by(250) {

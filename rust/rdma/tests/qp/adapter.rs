@@ -81,7 +81,7 @@ fn post_late(pair: &Pair, mut region: ExposedMr<Lent>) -> Test<Window> {
 }
 
 /// Makes the device execute the posted work requests. Checks that the key is then valid and that no
-/// region was taken back.
+/// region has become idle.
 fn is_lent(pair: &Pair, window: &Window) -> Test {
     pair.peer().complete(9, SUCCESS);
     ensure_eq!(breaches(), 0);
@@ -104,8 +104,8 @@ fn is_answered(pair: &Pair, window: &Window) -> Test<(IdleMr, Lent)> {
 }
 
 /// Posts a message that the peer does not acknowledge. Then posts the registration of a region. The
-/// device executes the registration before the message is acknowledged. The peer replies, this host
-/// takes the region back, and the device executes the incomplete work requests again. Returns the
+/// device executes the registration before the message is acknowledged. The peer replies, and the
+/// region becomes idle. Then the device executes the incomplete work requests again. Returns the
 /// region, which must be dropped after the queue pair.
 fn executes_again(pair: &Pair) -> Test<(IdleMr, Lent)> {
     let peer = pair.peer();

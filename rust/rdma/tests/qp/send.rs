@@ -192,7 +192,7 @@ mod suite {
     #[test]
     fn each_confirmed_message_is_confirmed() -> Test {
         let pair = Pair::connected()?;
-        // The confirmed message is sent between other messages, some of which are not signalled.
+        // Each confirmed message is sent between two other messages, which are not signalled.
         for _ in 0..3 {
             pair.send(10, 1)?;
             let batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;

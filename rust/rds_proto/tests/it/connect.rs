@@ -63,7 +63,7 @@ fn addresses_in_the_data_are_those_of_the_connection() {
     let data = &data[..len];
     assert_eq!(accept(data, stranger, A), Err(Refusal::Addresses));
     assert_eq!(accept(data, B, stranger), Err(Refusal::Addresses));
-    // A request whose two addresses are exchanged is refused as well.
+    // A request with swapped addresses is refused as well.
     assert_eq!(accept(data, A, B), Err(Refusal::Addresses));
 }
 

@@ -55,8 +55,8 @@ fn credits_are_used_if_both_ends_offer_them() {
     assert_eq!((credits.spend(), credits.spend()), (Some(0), None));
 }
 
-// The in-tree transport names no credits when it connects. If flow control is on, it nevertheless
-// counts the credits that this end has named, and grants credits in headers.
+// The in-tree transport grants no credits in its private data. If flow control is on, it
+// nevertheless counts the credits that this end has granted, and grants credits in headers.
 #[test]
 fn a_peer_that_grants_in_headers_alone_is_granted_credits() {
     for (wanted, told) in [(true, 20), (false, 0)] {

@@ -40,7 +40,8 @@ impl World {
         }
     }
 
-    /// Ends all connections because of silence, one after the other within `spread`.
+    /// Makes the server silent. As a result all connections end, one after the other within
+    /// `spread` milliseconds.
     fn loses_all(&mut self, spread: u64) {
         let count = self.clients.len() as u64;
         for (index, client) in self.clients.iter_mut().enumerate() {
@@ -160,8 +161,8 @@ fn a_host_that_stood_still_blames_no_rail() {
     even_soon("host stood still", &took.collect::<Vec<_>>());
 }
 
-/// Returns a duration in milliseconds for each time at which all busy connections left rail 0: the
-/// duration until a busy connection uses rail 0 again.
+/// Runs the simulation for `time` milliseconds. Returns the lengths of the periods in which no busy
+/// connection used rail 0, in milliseconds. A period that has not ended is left out.
 fn absences(world: &mut World, time: u64) -> Vec<u64> {
     let (mut left, mut away) = (None, Vec::new());
     let end = world.now + time;
