@@ -168,8 +168,8 @@ impl Transport for Rds {
 
     fn connect(connection: &Arc<Connection<Self>>) -> Result {
         let mut place = connection.data().endpoint.lock();
-        // If an endpoint exists already, it was created for a connection request of the peer, and
-        // the connection was dropped while that request was being accepted.
+        // An endpoint that exists already was created for a connection request of the peer. RDS
+        // dropped the connection while the driver was accepting that request.
         let former = place.take();
         connection.data().end(former);
         match Endpoint::connect(connection) {

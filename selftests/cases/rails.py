@@ -36,10 +36,10 @@ NUMBERS = (1, 4, 16)
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
-# `CLOSING` is the time in seconds for which a call may wait because its connection is about to move
-# to another rail. `LATE` is the number of calls that may wait for this reason while the connection
-# cannot move. `SLOW` is the time in seconds over which these calls are counted. One more call may
-# be slow for another reason.
+# `CLOSING` is the maximum duration, in seconds, of a call that waits because its connection is
+# about to move to another rail. During `SLOW` seconds in which the connection cannot move, at most
+# `LATE` calls may take longer than a second. This number includes one call that may be late for
+# another reason.
 CLOSING, LATE, SLOW = 2, 2, 15
 # The kinds of clients that run these cases. With only one cable the list is empty, so the cases are
 # left out.
