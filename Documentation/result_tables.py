@@ -56,7 +56,7 @@ PARAMETER = re.compile(r'^\.BR (\w+) " (\([^"]*\))"\n(.*?)(?=^\.TP|^\.SH)',
                        re.MULTILINE | re.DOTALL)
 # Pattern of requirement numbers. The pages leave these numbers out of a comment.
 IDS = re.compile(r" \((?:[A-Z]+\d?-\d+(?:, )?|ground rule \d+)+\)")
-# A text for each flag of a planted fault. The text says where a test must notice the fault.
+# Maps each flag of a planted fault to a text that says where a test must notice the fault.
 WHERE = {"suites": "KUnit", "debug": "debug kernel", "full": "full size", "host": "on the host",
          "rails": "two cables"}
 

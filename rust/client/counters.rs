@@ -122,8 +122,8 @@ impl Counters {
         }
     }
 
-    /// Counts the time that a call spent in each stage. Only stages whose begin and end were
-    /// measured are counted.
+    /// Counts the time that a call spent in each stage. A stage is counted only if its beginning
+    /// and its end were measured.
     pub(crate) fn passed(&self, stamps: &Stamps) {
         for (stage, ns) in stamps.spans().into_iter().flatten() {
             if let Some(count) = self.of_stage(stage, bucket(ns)) {

@@ -106,8 +106,8 @@ u32 fake_breaches(void);
 u32 fake_completions(void);
 
 /*
- * Resets the device before each test. The device then has its own limits, and
- * no limit on the length of a list entry. It has bounce buffers if the module
+ * Resets the device before each test. The device then has its default limits,
+ * and no limit on the length of a list entry. It has bounce buffers if the module
  * parameter "bounce" is set and the kernel forces bounce buffers on all
  * devices.
  */
@@ -119,7 +119,7 @@ void fake_max_entry(u32 bytes);
  * mapped for a region.
  */
 u32 fake_longest_entry(void);
-/* Adds a reference to a page, as other code does that uses the page. */
+/* Adds a reference to a page, like another user of the page. */
 void fake_get_page(struct page *page);
 
 /*
@@ -161,8 +161,9 @@ int fake_look(struct ib_qp *qp, u32 nth, struct fake_posted *posted);
 u32 fake_complete(struct ib_qp *qp, u32 count, u32 status);
 
 /*
- * Begins all work requests of the send queue that may begin, although nothing
- * was acknowledged; returns how many began. Local work requests are executed.
+ * Begins the work requests of the send queue in order, without waiting for the
+ * peer's acknowledgements; returns how many began. Stops at a local
+ * invalidation that is not the oldest work request. Registrations are executed.
  * The oldest work request completes if it is local.
  */
 u32 fake_run_ahead(struct ib_qp *qp);
@@ -189,9 +190,9 @@ struct fake_message {
 	 */
 	u8 last;
 	/*
-	 * Adds the completion only after earlier completions were polled. The
-	 * device reports this completion at once, although no event was
-	 * requested. The next request for missed events does not report it. A
+	 * Adds the completion only after the next poll. The device then reports
+	 * an event, although none was requested. If the driver next requests an
+	 * event, the device does not say that it missed this completion. A
 	 * removed device behaves like this.
 	 */
 	u8 late;

@@ -138,8 +138,8 @@ pub(crate) struct Repetitions(&'static Atomic<bool>);
 pub(crate) struct Sendings {
     /// Number of times that the device repeated the work requests of a send queue.
     again: u64,
-    /// Number of packets that could not be sent. Such a packet also makes its queue pair fail
-    /// without a status.
+    /// Number of packets that could not be sent. Such a packet also makes its queue pair fail, but
+    /// no completion reports the reason.
     failed: u64,
 }
 

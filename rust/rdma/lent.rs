@@ -113,8 +113,8 @@ impl MappedLoan {
             list::add(wrs, bindings::ib_rdma_wr::default())?;
         }
         let mut remote_addr = offset;
-        // All fields that differ between loans are written, so a work request that was made before
-        // can be used again. The queue pair writes the other fields when it posts.
+        // This loop writes all fields that depend on the loan, so the work requests of an earlier
+        // loan can be used again. The queue pair writes the other fields when it posts.
         for wr in wrs.iter_mut() {
             let all = core::mem::take(&mut rest);
             let end = most_sges.min(all.len());

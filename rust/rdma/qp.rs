@@ -225,7 +225,7 @@ impl RawQp {
 ///     Qp::create(pd, &config, Client { queue })
 /// }
 ///
-/// /// Sends a message behind the registrations of the regions that it tells of.
+/// /// Posts the registrations of `regions`, and after them a Send of `message`.
 /// fn send<L: Lender>(qp: &Qp<Client>, message: &[u8], regions: &mut [ExposedMr<L>]) -> Result {
 ///     let wrs = regions.len() as u32 + 1;
 ///     let mut batch: SendBatch<'_, Client> = match qp.begin(message.len(), wrs) {
@@ -268,8 +268,8 @@ pub struct Qp<H: QpHandler> {
     taken: Atomic<u32>,
     /// Whether a Receive was flushed, which shows that the queue pair is in the error state.
     flushed: Atomic<bool>,
-    /// The values of the device's counters of repeated and failed sending when the queue pair was
-    /// created.
+    /// The values that the device's counters of repeated and failed transmissions had when the
+    /// queue pair was created.
     sendings: Sendings,
     /// Number of the protection domain in which a message can prove that a region was invalidated.
     proof_pd: usize,

@@ -29,7 +29,7 @@ pub struct Credits {
     theirs: u32,
     /// Number of Receives that this end has posted but not advertised to the peer.
     ours: u16,
-    /// Maximum number of Receives that the peer can have.
+    /// Maximum value of `theirs`.
     bound: u32,
 }
 

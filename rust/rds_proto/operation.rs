@@ -27,7 +27,7 @@ impl Status {
     }
 }
 
-/// How a work request completed, or how an operation ended that posted no work request.
+/// How a work request completed. If an operation posted no work request, how the operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The work request succeeded.
@@ -77,7 +77,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Returns an operation that consists of this number of work requests.
+    /// Returns an operation with this number of completions, one for each signalled work request.
     #[must_use]
     pub const fn new(work_requests: u32) -> Self {
         Self {
@@ -86,9 +86,9 @@ impl Operation {
         }
     }
 
-    /// Records that one work request has completed. If only the last work request of the operation
-    /// is signalled, the call stands for all remaining work requests. Only the status of the first
-    /// failure is kept, because the work requests behind the failed work request are flushed.
+    /// Records one completion. If only the last work request of the operation is signalled, the
+    /// operation has a single completion. Only the status of the first failure is kept, because the
+    /// work requests behind the failed work request are flushed.
     #[inline]
     pub fn completed(&mut self, completion: Completion) {
         self.left = self.left.saturating_sub(1);

@@ -121,9 +121,9 @@ def interrupted(t, mount, address):
 # NFSv3 has calls that must not be executed twice. The replies to such calls are lost, and the
 # client sends the calls again from another address, as it would over another rail. The server's
 # duplicate request cache identifies a call by its xid and the client's address. So the server
-# recognises a call that is repeated from the same address, and executes a call again that is
-# repeated from another address. NFSv4.1 sessions do not depend on addresses. These rules are a
-# property of the server, so only full runs check them.
+# recognises a call that is repeated from the same address. If a call is repeated from another
+# address, the server executes it again. NFSv4.1 sessions do not depend on addresses. These rules
+# are a property of the server, so only full runs check them.
 @case(versions=("3", "4.0", "4.2"), clients=("ours",), full_only=True, full_seconds=120)
 def lost_replies_from_another_address(t):
     mount = t.mount(export=ENV.disk)

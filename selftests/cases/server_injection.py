@@ -16,11 +16,12 @@ from lib.requester import calls, row, tables
 from lib.served import counters, ends
 
 CLIENTS = "ours", "intree"
-# A program that prepares failures of allocations, but causes none. Only allocations of the server's
-# module can fail. Two kinds of allocations never fail. Messages of the connection manager do not
-# fail: without memory the connection manager never sends its DREQ, so a client would not learn that
-# its connection has ended. Pages of slabs do not fail, because the module shares the slabs with
-# other modules.
+# A program that configures the kernel's fault injection, but does not enable it. The injected
+# faults affect only allocations of the server's module. Two kinds of allocations never fail.
+# Allocations for messages of the connection manager do not fail: without memory the connection
+# manager never sends its DREQ, so a client would not learn that its connection has ended.
+# Allocations of pages for slabs do not fail, because the module shares the slabs with other
+# modules.
 SELECT = f"""
 import sys
 sys.path.insert(0, "{REPO}/selftests")

@@ -9,8 +9,8 @@
  *   clear                   forget all regions
  *   region CLASS FROM TO    code from FROM up to TO (hexadecimal) is of this class
  *   start                   reset the counts and start to count
- *   stop NAME               write the counts to the file NAME of the directory that
- *                           the plugin's argument out= names
+ *   stop NAME               write the counts to the file NAME in the directory that
+ *                           the plugin's argument out= specifies
  *
  * An instruction belongs to the innermost region that is active on its stack.  So
  * a region gets its own code and all functions that it calls, except functions that

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The version of the module [`files`](super) for a kernel with patch 0007
-//! (`Documentation/upstream`). The files of [`kernel::debugfs`] have an owner there, which is this
-//! module.
+//! (`Documentation/upstream`). In such a kernel the files of [`kernel::debugfs`] have an owner. The
+//! owner of these files is this kernel module.
 
 use super::{
     Show,
@@ -18,7 +18,7 @@ use kernel::{
     ModuleMetadata, //
 };
 
-/// Stands for this module, the owner of the files.
+/// Represents this kernel module as the owner of the files.
 enum Owner {}
 
 impl ModuleMetadata for Owner {

@@ -198,8 +198,8 @@ impl Connection {
         self.unpredicted(qp, message.anew(), found);
     }
 
-    /// Keeps the reply and invalidates the call's regions, if the handling of a message left this
-    /// work.
+    /// If `remaining` names a call, keeps the call's reply and invalidates the call's regions.
+    /// Otherwise does nothing.
     #[inline(never)]
     fn finish(&self, qp: &Qp<Connection>, message: Received<'_, Self>, remaining: Remaining) {
         let Remaining::Invalidation(index) = remaining else {
@@ -231,8 +231,8 @@ impl Connection {
         if state.phase != Phase::Sent || state.epoch != self.epoch() {
             return Err(pinned);
         }
-        // Each form of a reply has separate compiled code. That code tests only the message,
-        // because the form is known.
+        // The compiler makes separate code for each form of a reply. In that code the form is a
+        // constant, so only the message is tested.
         match state.offer.result {
             form @ ResultChunk::None => self.accept(pinned, slot, state, form, message, version),
             form @ ResultChunk::Write => self.accept(pinned, slot, state, form, message, version),

@@ -375,7 +375,8 @@ impl Machine {
                     return self.fail(reason, now);
                 }
                 match self.peer.version.timed_out(now) {
-                    // No version probe is outstanding, so no other event would end the attempt.
+                    // No version probe is outstanding, so no answer would end the attempt. It fails
+                    // now.
                     Outcome::Ignored => self.fail(ConnectError::VersionSilent, now),
                     outcome => self.negotiated(outcome, now),
                 }

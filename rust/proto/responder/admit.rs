@@ -139,9 +139,9 @@ impl<'a> Call<'a, Admitted> {
         self.len() == 0
     }
 
-    /// Returns how many bytes of results fit into the Call's Write chunks and Reply chunk, but at
-    /// most [`Terms::longest_call`]. If the RPC layer limits replies to that length, the RDMA
-    /// Writes of the reply carry at most as many bytes as this method returns.
+    /// Returns the total length of the Call's Write chunks and Reply chunk, but at most
+    /// [`Terms::longest_call`]. The RDMA Writes of the reply carry at most this number of bytes,
+    /// provided that the RPC layer makes no reply longer than [`Terms::longest_call`].
     #[inline]
     pub fn results(&self, terms: &Terms) -> u32 {
         self.stage.results.min(terms.longest_call)

@@ -157,7 +157,8 @@ unsafe extern "C" fn work(work: *mut bindings::work_struct) {
 ///
 /// Called by a device for a queue that a [`Cq`] owns, in any context.
 unsafe extern "C" fn event(_cq: *mut bindings::ib_cq, context: *mut c_void) {
-    // SAFETY: A [`Cq`] owns the queue and exists, as devices call no handler of a destroyed queue.
+    // SAFETY: By this function's contract a [`Cq`] owns the queue. The `Cq` still exists, because a
+    // device does not call the handler of a destroyed queue.
     let cq = unsafe { &*context.cast::<Cq>() };
     // Usually the polling thread sleeps until an event arrives.
     if cq.change(poller::WAITS, poller::CALLED) {

@@ -38,18 +38,18 @@ impl RemoteInvalidation<'_> {
 /// Content of a message that the peer can only know from the Send that named a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// The region's offset, in network byte order, at this byte of the message. The upper bits of
-    /// the offset were drawn at random when the region was mapped. This crate reads the offset from
-    /// the message and does not rely on the caller.
+    /// The message repeats the region's offset, in network byte order, at this byte. The upper bits
+    /// of the offset were drawn at random when the region was mapped. This crate reads the offset
+    /// from the message and does not rely on the caller.
     OffsetAt(usize),
-    /// The region's offset, at any word of the message.
+    /// The message repeats the region's offset at any word.
     Offset,
-    /// Another number that the peer could not foresee. The number did not leave this host before
-    /// the Send that named the region.
+    /// The message repeats another number that the peer could not foresee. The number did not leave
+    /// this host before the Send that named the region.
     ///
-    /// For this value, the crate relies on the caller, but only if the peer may merely read the
-    /// region. The peer cannot write to such a region. So if the caller is wrong, the peer may read
-    /// memory that it should not read, but can do no other harm.
+    /// The crate cannot check this statement of the caller. So this value proves an invalidation
+    /// only if the peer may read the region but not write to it. If the statement is wrong, the
+    /// peer may read memory that it should not read, but can do no other harm.
     Unforeseen,
     /// The message repeats nothing of the Send.
     Nothing,

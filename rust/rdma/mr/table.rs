@@ -48,7 +48,8 @@ impl<'a> Filling<'a> {
         }
         Self {
             max_entry,
-            // NO-OVERFLOW: The list of entries is in memory, one entry for each page of a region.
+            // NO-OVERFLOW: A region has one entry for each page, so the product is the size of the
+            // region in bytes.
             room: sg.len().wrapping_mul(PAGE_SIZE),
             sg,
             gaps,
@@ -136,8 +137,8 @@ fn fill(
     }
     // A pointer value that is not the address of any page.
     let none = ptr::without_provenance_mut(1);
-    // The distance between the `struct page`s of two pages that may share an entry. If an entry
-    // holds only one page, this is a distance that never occurs.
+    // Two consecutive pages share an entry if their `struct page`s have this distance. If each
+    // entry may hold only one page, the distance is one that never occurs.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {

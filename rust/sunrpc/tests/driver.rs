@@ -145,8 +145,8 @@ pub(super) fn calm() {
         one.store(0, Relaxed);
     }
     SLOTS.store(4, Relaxed);
-    // Time limit in milliseconds that is longer than any test waits. The limit applies only to
-    // calls of processes.
+    // This limit in milliseconds exceeds the time that any test waits. Only synchronous tasks wait
+    // up to this limit, and only if they do not run in a kernel worker.
     linger(600_000);
 }
 
@@ -243,7 +243,7 @@ pub(super) struct Driver {
     /// The transaction ids of the calls that were sent and have no reply yet.
     #[pin]
     kept: SpinLock<KVec<u32>>,
-    /// The memory that the last call with lent pages has lent.
+    /// The pages that a call has lent most recently.
     #[pin]
     lent: SpinLock<Option<Lent>>,
 }

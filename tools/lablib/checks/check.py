@@ -61,7 +61,8 @@ UPSTREAM_PARTS = ("debug-work", "debug-faults", "debug-server", "iwarp")
 # Memory of the server and of the client in MiB, for parts that need more than usual.
 MEMORY = {"full": (4096, 2048), "debug-full": (4096, 2048), "server-endurance": (4096, 4096)}
 RUNNER = "selftests/run"
-# Cases with which both clients make the same operations on the same data.
+# Seed of the random numbers in the cases whose packets are captured. With the same seed, both
+# clients perform the same operations on the same data.
 CABLE_SEED = 8166
 # Modules of selftests whose cases inject a fault, for example a broken connection, and wait for its
 # effect.

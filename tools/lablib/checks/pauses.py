@@ -54,9 +54,9 @@ def survive(spec, client, rounds, fault):
         found += more
         if problem:
             problems.append(problem)
-        # Our client must survive each round, so the run is not repeated with our client. If no
-        # round succeeded, something other than the fault is the cause, so the run is not repeated
-        # either.
+        # Only the in-tree client is tried again, because our client must survive each round. If
+        # this pair of machines completed no round, the fault is not the cause, so another pair
+        # would not help.
         if len(found) >= rounds or client == "ours" or not more:
             break
     return paused.row(found, datetime.date.today().isoformat(), release, client,

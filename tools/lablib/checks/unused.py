@@ -8,8 +8,8 @@ items that it does not reach. Tests, benches, fuzzers and examples are left out.
 permit unused items: the check reports each line of the core with `dead_code`.
 
 The core's modules for the server are not compiled into the client's module, so this check does not
-see them. Only the server's driver uses them. No other code may be compiled under the condition of
-these modules.
+see them. Only the server's driver uses them. A cfg attribute excludes these modules from the
+client's module. No other code of the core may have such an attribute.
 
 Limits: a trait's methods count as used if the trait is used. Fields and re-exports are not checked.
 Code under a condition is checked as the kernel compiles it.

@@ -96,8 +96,8 @@ class Symbols:
             yield int(address, 16), kind
 
     def line(self, symbol):
-        """Returns the position in the text at which the line of a symbol of the kernel itself
-        begins."""
+        """Finds a symbol of the kernel itself, not of a module. Returns the position in the text at
+        which the symbol's line begins."""
         found = self.text.find(b" %b\n" % symbol.encode())
         if found < 0:
             raise RuntimeError(f"the kernel has no {symbol}")
@@ -248,8 +248,8 @@ def count(plugin, name, load, mounts, file):
     RPCs. If a connection breaks during the count, counts again. This happens with every client if
     the host is overloaded."""
     for _ in range(TRIES):
-        # The first run is not counted, because it allocates objects that are allocated only once
-        # for this number of operations at a time.
+        # The first run is not counted. It allocates objects that later runs with the same number of
+        # simultaneous operations use again.
         load.run(load.count)
         before, connects = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))
         plugin.command("start")

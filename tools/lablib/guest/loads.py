@@ -131,8 +131,8 @@ class Bed:
             os.fsencode(self.paths[0]), n))
 
     def fresh(self, count):
-        """Returns a prefix of paths, and a number n. The `count` paths with this prefix and a
-        number from n on were never used."""
+        """Returns a prefix and a number n for `count` new paths: the prefix followed by n, n + 1
+        and so on. No earlier call has returned these paths."""
         self.used += count
         return os.fsencode(f"{self.mounts[0]}/name-"), self.used - count
 
@@ -244,5 +244,6 @@ class Bed:
                 for depth in (1, 16, 64, 256, 1024)]
 
     def one_at_a_time(self):
-        """Returns a pair (number of mounts, load) of small reads that use the mounts in turn."""
+        """Returns a list with one pair (number of mounts, load). The load consists of small reads
+        that use the mounts in turn."""
         return [(len(self.mounts), self.transfer(1024, 4 * KIB, 0))]

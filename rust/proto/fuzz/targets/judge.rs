@@ -30,7 +30,7 @@ use xprtrdma_proto::{
 
 const XID: u32 = 0x1a2b_3c4d;
 
-/// Returns the number of bytes in a chunk that is filled from the front.
+/// Returns the chunk after `bytes` bytes were written to it from the beginning.
 fn filled(offered: &[Segment], mut bytes: u64) -> Vec<Segment> {
     let mut chunk = offered.to_vec();
     for segment in &mut chunk {

@@ -121,8 +121,8 @@ fn the_usual_replies_are_predicted() {
     }
 }
 
-// If a reply repeats the random offset of a region, its server must have received the description
-// of that region. So the offset must be found in the reply at the right position.
+// If a reply repeats the random offset of a region, the server must have received that offset in
+// the call. This proof requires that the offset is looked for at the right position of the reply.
 #[test]
 fn the_offset_is_where_it_is_looked_for() {
     for (version, expected, message) in all_usual() {

@@ -107,8 +107,8 @@ fn a_replaced_message_is_acknowledged_alone() {
     assert_eq!(header.flags, ACK_REQUIRED);
     assert_eq!(header.extensions, [0; EXTENSION_BYTES]);
     assert!(!is_ping(&header) && !is_answer(&header));
-    // The peer receives message 6, which requests no acknowledgement, and then the frame that is
-    // sent instead of message 7.
+    // The peer receives message 6, which requests no acknowledgement. Then the peer receives the
+    // frame that replaces message 7.
     let (mut owed, mut acknowledged) = (Owed::default(), Acknowledged::default());
     owed.received(6, false);
     assert_eq!(owed.frame(), None);
