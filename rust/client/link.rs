@@ -300,8 +300,8 @@ impl Link {
     /// Starts a connection attempt.
     pub(crate) fn connect(self: &Arc<Self>, lock: ConnectLock<Rdma>) {
         let old = self.job.lock().replace(lock);
-        // `old` is empty: an earlier attempt that still runs would hold the send lock, and no
-        // attempt starts without that lock.
+        // `old` is `None`: an attempt holds the send lock until it ends, and only the holder of the
+        // send lock starts an attempt.
         drop(old);
         // Queueing the work item cannot fail, because the previous worker ended before the send
         // lock became free.

@@ -89,7 +89,7 @@ void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag)
 void svcrdma_clear_flag(struct svc_xprt *xprt, unsigned int flag)
 {
 	clear_bit(flag, &xprt->xpt_flags);
-	/* Orders the change of the flag before the caller checks its queue. */
+	/* Orders the clearing of the flag before the caller's check of its queue. */
 	smp_mb__after_atomic();
 }
 

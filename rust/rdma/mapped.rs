@@ -210,13 +210,14 @@ unsafe fn map_run(
     if len <= most {
         // Space in the list is reserved before the mapping, so that no mapping is lost.
         list::make_room(to)?;
-        // SAFETY: The caller's contract guarantees the pages.
+        // SAFETY: By the caller's contract the pages are contiguous and exist until the mapping is
+        // undone.
         if let Some(addr) = unsafe { map_piece(pd, dir, first, 0, len) } {
             return list::add(to, Mapping { addr, len });
         }
         most = shorter(len)?;
     }
-    // SAFETY: The caller's contract guarantees the pages.
+    // SAFETY: The contract of this function is the same.
     unsafe { map_in_pieces(to, pd, dir, first, len, most) }
 }
 
@@ -300,7 +301,8 @@ unsafe fn map_piece(
 ) -> Option<u64> {
     let mut addr = 0;
     let dev = pd.raw_device();
-    // SAFETY: The device exists as long as `pd`. The caller's contract guarantees the pages.
+    // SAFETY: The device exists as long as `pd`. By the caller's contract the pages are contiguous,
+    // contain these bytes, and exist until the mapping is undone.
     unsafe { bindings::xprtrdma_dma_map_pages(dev, first, offset, len, dir.raw(), &mut addr) }
         .then_some(addr)
 }

@@ -75,9 +75,9 @@ pub struct Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // ORDERING: The thread that passed the memory to the driver reads `free` after the call of
-        // the driver. So if the driver dropped the memory during that call, the thread sees that
-        // `free` is set.
+        // ORDERING: The thread that passed the memory to the driver reads `free` after the driver
+        // has returned. So if the driver dropped the memory before it returned, the thread sees
+        // that `free` is set.
         self.pinned.free.store(true, Relaxed);
     }
 }
@@ -99,8 +99,8 @@ impl Claim {
     /// driver may have kept the memory because a device may still access it. In this case the pages
     /// are leaked, so that they are never used for anything else.
     pub(crate) fn give_back(self) {
-        // ORDERING: This thread reads `free` after its call of the driver. So if the driver dropped
-        // the memory during that call, this thread sees that `free` is set.
+        // ORDERING: This thread reads `free` after the driver has returned. So if the driver
+        // dropped the memory before it returned, this thread sees that `free` is set.
         if self.0.free.load(Relaxed) {
             return;
         }

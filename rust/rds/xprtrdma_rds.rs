@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Safe abstractions over the kernel's RDS: the transport, its connections, messages.
+//! Safe abstractions over the kernel's RDS: the transport, its connections and its messages.
 //!
 //! The crate is written in the style of `rust/kernel`, and does not depend on RDMA. A driver
 //! implements [`Transport`](transport::Transport) and registers it with a

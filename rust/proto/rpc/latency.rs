@@ -11,8 +11,8 @@ pub enum Stage {
     /// The stage from the beginning of the RPC until the call was last passed to the transport. The
     /// call waits for a slot, a connection, a credit or another sender, and is encoded.
     Wait,
-    /// The stage until the call was about to be posted. Its memory is registered and its message is
-    /// made.
+    /// The stage that ends immediately before the call is posted. In this stage the memory of the
+    /// call is registered, and its message is built.
     Register,
     /// The stage until the reply has arrived. It includes posting, the network and the server.
     Answer,
@@ -65,7 +65,7 @@ pub struct Stamps {
     pub begun: u64,
     /// Time at which the call was last passed to the transport.
     pub given: u64,
-    /// Time at which the call was last about to be posted.
+    /// Time immediately before the call was last posted.
     pub posted: u64,
     /// Time at which the reply had arrived.
     pub answered: u64,

@@ -56,7 +56,8 @@ mod suite {
         Ok(())
     }
 
-    // The registrations of the second message also precede the Send of the first message.
+    // If two messages are posted together, the registrations of both messages follow one fence and
+    // precede both Sends.
     #[test]
     fn messages_in_a_chain_share_a_fence() -> Test {
         for _ in 0..20 {
