@@ -179,8 +179,8 @@ struct Locked {
     credits: SpinLock<ForwardCredits>,
     #[pin]
     discards: SpinLock<DiscardLimit>,
-    /// State of the messages that refuse options of the peer. The peer's device has not
-    /// acknowledged these messages yet.
+    /// The refusals of the peer's options that were sent, and that the peer's device has not
+    /// acknowledged yet.
     #[pin]
     refusals: SpinLock<Refusals>,
     /// Slots whose invalidation waits for space in the send queue. The list has capacity for every

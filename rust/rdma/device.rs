@@ -210,8 +210,8 @@ pub fn fence_registrations(fenced: bool) {
     }
 }
 
-/// Drivers whose queue pairs access no memory any more after they have flushed a Receive in the
-/// error state.
+/// Drivers whose queue pairs no longer access memory after they have flushed a Receive in the error
+/// state.
 ///
 /// The verbs interface promises this for all devices. But some drivers flush Receives themselves,
 /// or report the error state, while the device may still be active: cxgb4 if it could not stop the
@@ -229,7 +229,7 @@ const STOP_IN_ERROR: &[bindings::rdma_driver_id] = &[
     bindings::rdma_driver_id_RDMA_DRIVER_SIW,
 ];
 
-/// Returns true if a queue pair on this device accesses no memory any more after it has flushed a
+/// Returns true if a queue pair on this device no longer accesses memory after it has flushed a
 /// Receive.
 ///
 /// # Safety

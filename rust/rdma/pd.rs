@@ -75,8 +75,8 @@ pub struct Pd {
     /// registrations that were posted before that invalidation. The first invalidation has the
     /// number 2.
     retired: Atomic<u64>,
-    /// The result of [`stops_in_error`] for the device: whether its queue pairs access no memory
-    /// any more after they have flushed a Receive.
+    /// The result of [`stops_in_error`] for the device: whether its queue pairs no longer access
+    /// memory after they have flushed a Receive.
     stops: bool,
     /// The object that owns the `ib_pd`, if this object only shares the `ib_pd`.
     #[cfg(xprtrdma_rds)]
@@ -159,8 +159,8 @@ impl Pd {
         &self.id
     }
 
-    /// Returns a number that identifies this object among all existing ones, even among those that
-    /// share its domain. A proof of invalidation contains this number. Never zero.
+    /// Returns a number that is unique among all existing [`Pd`] objects, even among those that
+    /// share an `ib_pd`. The number is not zero. A proof of invalidation contains this number.
     #[inline(always)]
     pub(crate) fn number(&self) -> usize {
         core::ptr::from_ref(self).addr()
@@ -201,7 +201,8 @@ impl Pd {
         let Some((of, device)) = self.repetitions.zip(self.id.raw_device()) else {
             return Sendings::default();
         };
-        // SAFETY: The id is valid by its type; the port is written before the device.
+        // SAFETY: The id is valid by its type. It has a device, and the connection manager sets
+        // `port_num` before it sets the device.
         let port = unsafe { (*self.id.as_raw()).port_num };
         of.sendings(device, port)
     }
@@ -232,8 +233,8 @@ impl Pd {
         NonNull::new(self.raw_device()).is_some_and(|dev| unsafe { crate::device::overtakes(dev) })
     }
 
-    /// Returns true if a queue pair that has flushed a Receive accesses no memory of this domain
-    /// any more.
+    /// Returns true if a queue pair of this domain no longer accesses memory after it has flushed a
+    /// Receive.
     pub(crate) fn stops_in_error(&self) -> bool {
         self.stops
     }

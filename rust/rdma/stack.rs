@@ -23,8 +23,8 @@ const MODULES: [&CStr; 2] = [c"ib_core", c"rdma_cm"];
 /// replaced later, because the caller's module uses their symbols. A stack that is compiled into
 /// the kernel is the kernel's own. Without sysfs no module can be found, and the result is `None`.
 pub fn foreign() -> Option<&'static CStr> {
-    // With this option, the lab has built `ib_core` outside the kernel's tree, with the patches of
-    // `Documentation/upstream`. Such an `ib_core` is not foreign.
+    // With `XPRTRDMA_UPSTREAM=1` the lab builds `ib_core` outside the kernel's tree, with the
+    // patches of `Documentation/upstream`. Such an `ib_core` is not foreign.
     if cfg!(xprtrdma_upstream) {
         return None;
     }

@@ -220,8 +220,8 @@ fn assemble(
     // CAST: A call has at most a few megabytes.
     let front = PAGE_SIZE.min(call.landing() as usize);
     let assembly = call.assembly();
-    // `fetched` needs the first of the pages that the Reads have filled only if the whole message
-    // is in these pages.
+    // If the whole RPC message is in the pages that the Reads have filled, `fetched` reads the RPC
+    // header from the first page. Otherwise `fetched` ignores the page.
     let (mut call, mut ready) = (Some(call), None);
     pages.change(0, front, |_, front| {
         ready = call.take().map(|call| call.fetched(front));

@@ -196,8 +196,8 @@ impl<S: Service> Line<S> {
     }
 }
 
-/// Number of bits by which a number of calls is shifted to obtain the RPC client's congestion
-/// window, which is 256 for each call.
+/// Left shift that converts a number of calls to the RPC client's congestion window. Each call in
+/// flight uses 256 units of the window.
 const WINDOW_SHIFT: u32 = bindings::RPC_CWNDSCALE.trailing_zeros();
 
 /// Copies a reply to the buffer in which the RPC client decodes the reply. Returns the number of

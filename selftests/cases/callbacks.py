@@ -108,7 +108,7 @@ def recalls_under_load(t, mount, count):
     with Crew(ENV.patience(60)) as crew:
         for number in range(3):
             crew.start(busy, number)
-        # Each helper recalls one file at a time. All helpers together recall in bursts.
+        # Each helper causes one recall at a time. Together the helpers cause bursts of recalls.
         helpers = [t.another_server() for _ in range(4)]
         for turn in range(count // 4):
             asked = [(h, h.send("open_for_write", f"{top.there}/f{turn * 4 + n}"))

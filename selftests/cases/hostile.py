@@ -153,9 +153,9 @@ def an_invalidation_that_nobody_asked_for(t):
     stage.undisturbed()
 
 
-# covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. After the
-# call, the Read transfers nothing that is newly written to the memory, except for data that TCP has
-# already queued. Only siw queues the data of a Read in TCP.
+# covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. The Read does
+# not transfer bytes that the process writes to the memory after the call. An exception is memory
+# that is already in TCP's send queue. Only siw queues the memory of a Read in TCP.
 @case(versions=(), clients=("ours",), provider="siw", seconds=60)
 def a_read_does_not_outlive_its_call(t):
     t.defer(WMEM.write_text, WMEM.read_text())

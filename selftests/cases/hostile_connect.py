@@ -231,7 +231,8 @@ def held_list(_, stage):
 
 
 # covers: MAL-104: After a process is killed, the server can no longer access the memory of the
-# process's call. The call lists a directory: a direct read would continue without its process.
+# process's call. The call lists a directory, because the call of a direct read (O_DIRECT) would
+# continue after the death of its process.
 @case(versions=(), clients=("ours",), seconds=60)
 def memory_of_a_killed_call(t):
     stage = Stage(t)

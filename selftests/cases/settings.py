@@ -169,7 +169,7 @@ def asked(*groups):
 
 
 def serve(t):
-    """Prepares this machine as a server, without threads, until the end of the test case."""
+    """Makes this machine an NFS server, but without nfsd threads, until the test case ends."""
     run("modprobe", "nfsd")
     t.defer(EXPORTS.unlink, missing_ok=True)
     t.defer(run, "sh", "-c", f"exportfs -ua; umount /proc/fs/nfsd {PIPES}")

@@ -102,7 +102,8 @@ def between(name, what, hold, begin, end, **more):
     ends it. The argument of both functions is the server."""
     def function(w):
         try:
-            # A fault that has started on only one machine must end as well.
+            # `begin` may fail after it has started the fault on one of the machines. The fault must
+            # end in this case, too.
             begin(w.server)
             yield
         finally:
@@ -112,7 +113,7 @@ def between(name, what, hold, begin, end, **more):
     fault(what, hold, **more)(function)
 
 
-# The next functions are faults of the server.
+# The next functions inject faults in the server.
 
 @fault("server machine: power cut and boot", hold=(0, 3), share=1)
 def power_cut(w):
@@ -190,7 +191,7 @@ def callback_storm(w):
         w.server.call("unlink", f"{top.there}/{name}")
 
 
-# The next functions are faults of the network between the machines.
+# The next functions inject faults in the network between the machines.
 
 between("silence", "packets to the server's UDP port 4791 dropped", (0.5, 8),
         faults.silence, faults.speak)
@@ -206,7 +207,7 @@ netem("loss_1", "1 % of the packets lost", "loss", "1%")
 netem("loss_5", "5 % of the packets lost", "loss", "5%")
 netem("loss_20", "20 % of the packets lost", "loss", "20%")
 netem("duplication", "5 % of the packets twice", "duplicate", "5%")
-# The next fault makes rxe fail with any client: see `lablib.judge`.
+# The next fault triggers a bug of rxe, whichever client is used: see `lablib.machine.judge`.
 netem("late_duplicates", "30 % of the packets twice, all of them up to 6 ms late", "delay", "3ms",
       "3ms", "duplicate", "30%", share=0)
 netem("reordering", "25 % of the packets overtake others by 10 ms", "delay", "10ms",
@@ -215,7 +216,7 @@ netem("corruption", "2 % of the packets with a flipped bit", "corrupt", "2%")
 netem("delay_50", "50 ms delay", "delay", "50ms")
 
 
-# The next functions are faults of this machine's link, device and address.
+# The next functions inject faults in this machine's link, device and address.
 
 def ip(*argv):
     namespace.run("ip", *argv)
@@ -291,10 +292,10 @@ def namespace_deletion(w):
         victim.finish()
 
 
-# The next functions are faults of one of two cables, chosen at random.
+# The next functions inject a fault in one of two cables, which is chosen at random.
 
 def of_a_rail(name, what, hold, trouble):
-    """Makes a row for a fault of `lib.rails`."""
+    """Adds a fault of `lib.rails` to the matrix."""
     def function(w):
         with trouble(w.server, w.random.randrange(len(rails.DEVICES))):
             yield
@@ -314,7 +315,7 @@ of_a_rail("rail_address", "one address of the server gone and back, then a new R
           (0.5, 15), rails.server_address_gone)
 
 
-# The next functions are faults of this machine's connections, memory, processes, mounts and
+# The next functions inject faults in this machine's connections, memory, processes, mounts and
 # modules.
 
 @fault("every connection broken by the client")

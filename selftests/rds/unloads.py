@@ -103,7 +103,8 @@ class Unloads:
 
     def load(self, x, own, y, other):
         """Starts programs in the machine `x`, and makes both machines access each other's memory.
-        Returns the process numbers, and the call of pump() that continues in the machine `y`."""
+        Returns the process numbers, and the call of pump(), which is still in progress in the
+        machine `y`."""
         port = y.open("s", other, 0, transport=TRANS_IB)[1]
         own_port = y.open("o", other, 0, transport=TRANS_IB)[1]
         y.buffer("l", MIB, 2)

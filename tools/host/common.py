@@ -98,7 +98,8 @@ def say(text):
 
 
 def main(function):
-    """Runs a tool; an error becomes one message and status 1."""
+    """Runs a tool, and exits with its status. If the tool raises a `HostError`, prints the text of
+    the error and exits with status 1."""
     started = time.monotonic()
     try:
         status = function()

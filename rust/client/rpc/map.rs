@@ -182,8 +182,8 @@ pub(super) fn unmap(qp: &Qp<Connection>, call: &Call<'_, Rdma>) {
     while let Some(region) = regions.pop() {
         match region.unposted() {
             Ok((mr, _lease)) => qp.handler().regions().put(mr),
-            // A post of this call failed, so these regions stay until the connection's teardown
-            // takes them.
+            // A post of this call failed. So this region and the remaining regions stay in the slot
+            // until the teardown of the connection takes them.
             Err(region) => {
                 let _ = regions.push_within_capacity(region);
                 break;

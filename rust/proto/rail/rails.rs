@@ -53,7 +53,7 @@ const REMEMBERED: usize = 2 * MAX_RAILS;
 /// timeout of such an attempt does not prove that the rail is dead.
 const SHORT: Millis = Millis::from_secs(4);
 /// Maximum duration of an attempt while no other rail is trusted, but another rail might work. The
-/// time suffices for two requests.
+/// time suffices for two requests of the connection manager and their answers.
 const LONG: Millis = Millis::from_secs(10);
 
 /// Time without a received message after which a busy connection counts as silent. A busy
@@ -105,8 +105,8 @@ pub struct Rails {
     recovered: Option<Time>,
     /// Time at which rails were last suspected.
     suspected: Option<Time>,
-    /// Start time of the latest probe that began after rails were last suspected and that was
-    /// answered.
+    /// Start time of the latest answered probe. A probe counts only if it began after rails were
+    /// last suspected.
     answered: Option<Time>,
 }
 

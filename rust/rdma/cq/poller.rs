@@ -18,8 +18,9 @@ pub(super) const STOPPED: u32 = 5;
 /// some completions.
 pub(super) const POLLS_STOPPED: u32 = 6;
 
-/// A value that no state has. A thread that leaves without having handled all completions and
-/// events returns this value, so that the work item is queued whatever the state is.
+/// Not a state. If the polling thread leaves completions or events to the work item, this value
+/// takes the place of the state that the thread expects. No state equals this value, so the thread
+/// always queues the work item.
 pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 
 /// Why a thread no longer handles completions.
@@ -29,7 +30,7 @@ pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 /// ```
 /// # use kernel::sync::atomic::{Acquire, Atomic};
 /// # use xprtrdma_rdma::{cq::PollOutcome, qp::{Qp, QpHandler}};
-/// /// Whether a handler has set `done`, which this thread has perhaps run itself.
+/// /// Handles completions until a handler sets `done`. Returns false if polling ends earlier.
 /// fn wait<H: QpHandler>(qp: &Qp<H>, done: &Atomic<bool>) -> bool {
 ///     qp.busy_poll(|| true, || done.load(Acquire)) == PollOutcome::Over
 /// }

@@ -224,7 +224,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Does the same as [`SendBatch::post`]. When the peer's device has received the message, also
-    /// calls [`QpHandler::confirmed`]. This call costs a completion.
+    /// calls [`QpHandler::confirmed`]. For this purpose the Send is signalled, which costs a
+    /// completion.
     #[cold]
     pub fn post_confirmed<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.post_now(len, regions, true)
@@ -383,7 +384,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
         sq.unfenced |= fence.is_none() && !regions.is_empty();
         let (numbers, send) = ((doorbell, sq.seq), (sge, flags));
         if let Err(error) = sq.chain.push(numbers, fence, regions, send) {
-            // The queue already counts the message as posted, so the queue cannot be used any more.
+            // The message cannot be posted, but was already counted as posted. So the queue is
+            // closed.
             sq.closed = true;
             return Err(error);
         }

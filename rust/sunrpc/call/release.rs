@@ -18,9 +18,9 @@ use xprtrdma_bindings as bindings;
 /// peer can no longer access the pages, then releases them. Sleeps.
 ///
 /// This function has two callers. Both run in the request's own task without locks. The first
-/// caller is the RPC client when it encodes the request again. At that time `prepare_request`,
-/// which also waits for the leases, may be called much later or never, because encoding may fail
-/// and be repeated. So this function must itself wait. The second caller is the code that ends the
+/// caller is the RPC client when it encodes the request again. `prepare_request` also waits for the
+/// leases, but the RPC client may call it much later or never, because encoding may fail and be
+/// repeated. So this function must itself wait. The second caller is the code that ends the
 /// request. That code has already waited for the leases.
 ///
 /// # Safety

@@ -48,7 +48,7 @@ pub(super) fn releases() -> i32 {
 ///
 /// The request is pending.
 pub(super) unsafe fn is_zero(rqst: *mut bindings::rpc_rqst) -> bool {
-    // SAFETY: The contract of this function guarantees what the unsafe code requires.
+    // SAFETY: By this function's contract the request is pending, so its reply buffer exists.
     unsafe { bindings::fake_is_zero(&raw const (*rqst).rq_rcv_buf) }
 }
 
@@ -61,8 +61,8 @@ pub(super) struct Lone(NonNull<bindings::rpc_xprt>);
 
 impl Lone {
     pub(super) fn new(ipv6: bool, port: u16) -> Result<Self> {
-        // SAFETY: The class is registered, or its setup function is that of `Driver` from an
-        // earlier registration.
+        // SAFETY: A registration of the class for `Driver` has set the setup function, which stays
+        // set after the class is unregistered.
         let raw = from_err_ptr(unsafe { bindings::fake_setup(ipv6, port) })?;
         // INVARIANT: The transport was created above.
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
@@ -70,8 +70,8 @@ impl Lone {
 
     /// Creates a transport for a server whose address is of this address family (`AF_*`).
     pub(super) fn of_family(family: u16) -> Result<Self> {
-        // SAFETY: The class is registered, or its setup function is that of `Driver` from an
-        // earlier registration.
+        // SAFETY: A registration of the class for `Driver` has set the setup function, which stays
+        // set after the class is unregistered.
         let raw = from_err_ptr(unsafe { bindings::fake_setup_family(family) })?;
         // INVARIANT: The transport was created above.
         Ok(Self(NonNull::new(raw).ok_or(EINVAL)?))
@@ -123,7 +123,7 @@ impl Lone {
         ///
         /// `xprt` is a transport of this class.
         unsafe extern "C" fn deliver(xprt: *mut bindings::rpc_xprt) {
-            // SAFETY: The contract of this function guarantees what the unsafe code requires.
+            // SAFETY: By this function's contract `xprt` is a transport of this class.
             let xprt = unsafe { Xprt::<Driver>::from_raw(NonNull::new_unchecked(xprt)) };
             // If no callback is delivered, the test fails.
             let _ = xprt.deliver_callback(&[7; 40]);

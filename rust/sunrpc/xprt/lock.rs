@@ -75,7 +75,8 @@ pub struct ConnectLock<T: Transport> {
     for_trial: bool,
 }
 
-// SAFETY: The cookie, not a thread, identifies the owner of the lock.
+// SAFETY: The RPC client identifies the owner of the lock by a cookie, and not by a thread. So any
+// thread may release the lock.
 unsafe impl<T: Transport> Send for ConnectLock<T> {}
 
 impl<T: Transport> ConnectLock<T> {

@@ -7,16 +7,17 @@ from . import figures, instructions, report
 
 TRANSPORTS = ("ours", "intree")
 RECORD = "rds-counts"
-# The RDMA device counts the first columns. The emulator's plugin counts the other columns.
+# The names of the columns. The RDMA device counts those in `PROVIDER`, and the emulator's plugin
+# counts those in `EXECUTED`.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
 EXECUTED = ("transport", "service", "copies", "own-atomics", "switches", "wakeups", "kernel")
 COLUMNS = (*PROVIDER, *EXECUTED)
 
 
 def measure(spec, rounds):
-    """Measures all transports. Returns three results: the numbers by transport, operation and
-    column, the plugin's counts by transport and operation, and whether all measurements succeeded.
-    """
+    """Measures all transports. Returns three results. The first is a number for each transport,
+    operation and column. The second contains the plugin's counts for each transport and operation.
+    The third says whether all measurements succeeded."""
     base = root.path()
     built = module.build(base, kernel.get(base, spec), variant="rds")
     seen, session, status = report.in_client(

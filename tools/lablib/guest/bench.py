@@ -29,15 +29,15 @@ LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("
 
 @contextlib.contextmanager
 def clients():
-    """Compares clients. Yields a function that takes the module of a measurement, prepares the
-    measurement, and returns the module that the client uses. The server stays the same."""
+    """Compares clients. The server is the same in each leg. Yields a function that receives the
+    module of a leg and returns the module that the client uses, which is the same module."""
     yield lambda module: module
 
 
 @contextlib.contextmanager
 def servers():
-    """Compares servers. The client is always the in-tree client. Yields a function that prepares a
-    leg with a server's module, and returns the module of the client."""
+    """Compares servers. The client is the in-tree client in each leg. Yields a function that makes
+    the server use the module of a leg, and returns the module of the client."""
     far = Program("server", "servers",
                   env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
 

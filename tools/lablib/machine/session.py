@@ -23,7 +23,7 @@ UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
 # devices also work with this parameter.
 BOUNCE = ("swiotlb=force",)
 # Kernel parameter for machines whose instructions are counted. Without it, a kernel on a single
-# processor replaces its atomic instructions.
+# processor removes the lock prefix from its atomic instructions.
 ATOMICS = ("noreplace-smp",)
 # A command that unloads the module repeatedly, because sunrpc releases a transport some time after
 # the unmount.
@@ -55,7 +55,7 @@ class Plan:
     server: str | None = None
     # whether the client, and a server with our module, have the debug kernel
     debug: bool = False
-    # whether both machines have the same kernel, for either module of the server
+    # whether `debug` also applies to a server with the in-tree module
     alike: bool = False
     # whether to build the KUnit suites, which only a debug kernel can run
     suites: bool = False

@@ -12,7 +12,7 @@ ROOT = "rdma/xprtrdma_rdma.rs"
 
 
 def crates(files):
-    """Returns the crates of a source tree, which is given as the texts of its files by name."""
+    """Returns the crates of a source tree. `files` is a dictionary from paths to texts."""
     with tempfile.TemporaryDirectory() as directory:
         rust = pathlib.Path(directory)
         for name, text in files.items():

@@ -437,7 +437,9 @@ impl World {
             Standing::Live => {
                 let died = self.died.get(&to.rail.local);
                 let rested = died.is_none_or(|died| now.since(*died) >= MINUTE);
-                // If all rails failed, no rail was at fault.
+                // A connection leaves a live rail only for a rail that has not died within the last
+                // minute. An exception is a rail that failed together with all other rails, because
+                // then no rail was at fault.
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }

@@ -25,8 +25,7 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// Two rails count as recovered together only if the second rail works again at most this time
-/// after the first rail.
+/// Maximum time between the recoveries of two rails that count as recovered together.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {
@@ -38,9 +37,10 @@ impl Rails {
         }
     }
 
-    /// Records that the connection was lost because the peer was silent. The rail is then dead. The
-    /// exception is a connection that was made before all rails failed, because such a connection
-    /// may have failed together with the rails. Returns whether another rail is live.
+    /// Records that the connection was lost because the peer was silent. Usually the rail is then
+    /// dead. The state of the rail does not change if the connection was made before all rails
+    /// failed, because the connection may have failed together with them. Returns whether another
+    /// rail is live.
     pub fn lost(&mut self, seat: &Seat, now: Time) -> bool {
         if !self.is_left_over(seat, now) {
             self.died(seat.on, now);

@@ -516,7 +516,8 @@ fn when_all_were_dead_the_first_that_works_is_found() {
     }
 }
 
-// Rails: a rail that fails and returns again and again moves no connection twice in a minute.
+// Rails: if a rail fails and returns again and again, no connection moves three times within a
+// minute.
 #[test]
 fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
     for (fault, period) in [
@@ -537,12 +538,12 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
         }
         for client in &world.clients {
             for away in client.moves.windows(3) {
-                // Between the first and the third of these three moves, the rail fails, returns,
-                // and fails again.
+                // A fault of the rail causes at most two moves: away from the rail, and back. So
+                // three moves in a row belong to at least two faults.
                 assert!(away[2] - away[0] >= MINUTE, "{fault:?} {period} {away:?}");
             }
         }
-        // The longer the rail keeps failing, the fewer connection attempts use it.
+        // The longer the rail keeps failing, the less often connections return to it.
         let late: usize = world
             .clients
             .iter()
