@@ -63,8 +63,8 @@ impl Holders {
     ///
     /// # Safety
     ///
-    /// During the call no other thread adds a holder or waits. If another thread has added a holder
-    /// or waited earlier, that access happened before this call.
+    /// During the call no other thread adds a holder or waits. All earlier additions and waits of
+    /// other threads are ordered before this call.
     #[inline]
     pub unsafe fn add_first(&self) -> bool {
         // No other thread changes the counter while it is zero.

@@ -80,7 +80,7 @@ impl<T: Transport> Xprt<T> {
         // SAFETY: By the caller's contract the request is valid. The delivery took a reference to
         // the transport.
         let raw = unsafe { (*rqst).rq_xprt };
-        // SAFETY: The delivery's reference keeps the transport, which is of class `T`.
+        // SAFETY: The transport is of class `T`, and the delivery's reference keeps it alive.
         let xprt = unsafe { Self::from_raw(NonNull::new_unchecked(raw)) };
         // SAFETY: `deliver_callback` made this pointer from the box with `KBox::into_raw`.
         let slot = unsafe { KBox::from_raw(rqst.cast::<BcSlot>()) };

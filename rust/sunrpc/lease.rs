@@ -184,8 +184,8 @@ impl<T: Transport> Lease<T> {
     /// The contract is that of [`Lease::new`].
     #[cold]
     unsafe fn add_another(slot: &Slot<T>) -> bool {
-        // SAFETY: By the caller's contract the slot has a request, and a request keeps its
-        // transport.
+        // SAFETY: By the caller's contract the slot has a request. A transport outlives its
+        // requests.
         let _queue = unsafe { xprt_of::<T>(slot.rqst.get()) }.queue_lock().lock();
         // SAFETY: The queue lock is held. If a thread pins the request later, the count that it
         // sees includes this lease.

@@ -121,10 +121,10 @@ def read_on(stopped, path):
 
 
 def counter(mount):
-    """Returns a function for `tools/lab kills`. The function reports how many connections and RPCs
+    """Returns a function for `tools/lab kills`. This function reports how many connections and RPCs
     a mount with one transport has made since `counter` was called.
 
-    The function writes its result at once, because the machine may crash after the next kill.
+    It writes its report to a file at once, because the machine may crash after the next kill.
     """
     names = {"connects": "connect_count", "rpcs": "sends"}
     before, clock = mount.xprts()[0], wait.Clock()

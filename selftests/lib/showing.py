@@ -24,8 +24,8 @@ def say(text):
 
 
 def run(name, show):
-    """Calls the function `show` with a test context. Returns the exit status for the program
-    `name`."""
+    """Calls the function `show` with a test context. Returns the exit status of the program, whose
+    name is `name`."""
     is_there = pathlib.Path(ENV.module_file).is_file() or not ENV.ours
     if os.geteuid() or not ENV.server or not is_there:
         sys.exit(f"{name}: needs root and the lab's environment: tools/lab demo")

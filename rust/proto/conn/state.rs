@@ -18,7 +18,7 @@ use crate::time::Millis;
 pub(super) enum State {
     /// There is no connection, and none is wanted.
     Down,
-    /// An attempt of at most `timeout` waits for the back-off.
+    /// The next attempt waits for the end of the back-off. It may take at most `timeout`.
     Waiting { timeout: Millis },
     /// An attempt is being made.
     Attempt(Attempt),

@@ -3,9 +3,9 @@
 //! Posting work to a queue that may be full ([`PostQueue`]).
 //!
 //! After a post that found the queue full, the queue announces once that it has free entries again.
-//! Then the items of the deferred list are posted. The announcement may come after the failed post
-//! but before the failed item is on the list. In this case the item is not posted. So the caller
-//! that puts an item on the list afterwards asks the queue again whether it has free entries.
+//! Then the items of the deferred list are posted. The announcement may come after the failed post,
+//! but before the caller has put the item on the list. Such an announcement misses the item. So the
+//! caller puts the item on the list, and then asks the queue again whether it has free entries.
 
 /// A queue with a list of deferred items. Other contexts may use the queue and the list at any
 /// time.

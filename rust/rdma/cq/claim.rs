@@ -60,7 +60,7 @@ impl Cq {
     ///
     /// # Safety
     ///
-    /// The caller polls, and the item does not run.
+    /// The calling thread is the one that polls, and the work item is not running.
     #[inline]
     pub(super) unsafe fn handle_some(&self, budget: c_int) -> c_int {
         // SAFETY: The queue is valid. By the caller's contract only this thread polls it.
