@@ -146,7 +146,7 @@ pub fn page_of(entry: &scatterlist) -> *mut page {
 /// }
 /// ```
 pub unsafe trait Table: Lender {
-    /// Returns the entries in the order of the bytes.
+    /// Returns the entries, in the order of the memory that they describe.
     fn entries(&self) -> &[scatterlist];
 
     /// Returns whether the device may write to the bytes. The value never changes.

@@ -21,8 +21,8 @@ pub struct Seat {
     /// Time at which the connection was first checked for a move. The connection was made at this
     /// time or earlier.
     pub(super) carries: Option<Time>,
-    /// Whether the attempt is limited to less than the time after which the connection manager
-    /// repeats the connection request.
+    /// Whether the time limit of the attempt is short: the attempt ends before the connection
+    /// manager repeats the connection request.
     pub(super) hasty: bool,
     /// Whether the attempt was given up before the connection manager repeated the connection
     /// request.

@@ -146,9 +146,8 @@ fn fill(
     };
     let start = sg.as_mut_ptr();
     let mut entry = start;
-    // The loop counts whole pages. So the loop is fast, which matters because it does most of the
-    // work for a large transfer. The lengths of the first and the last entry are corrected after
-    // the loop.
+    // The loop does most of the work for a large transfer. To be fast, it counts every page as a
+    // whole page. The lengths of the first and the last entry are corrected after the loop.
     // SAFETY: `sg` has more entries than `others` has pages, so it has at least one entry.
     begin(unsafe { &mut *entry }, page);
     let mut page = page;

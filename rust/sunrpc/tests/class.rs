@@ -377,8 +377,8 @@ mod suite {
                 Ok(())
             },
         )?;
-        // For each of three callbacks the call allocates two buffers and a slot. It also allocates
-        // the list of slots.
+        // `start_callbacks` allocates two buffers and a slot for each of three callbacks, and the
+        // list of slots.
         ensure_at_least!(errors, FEW);
         drop(class);
         Ok(())
