@@ -170,10 +170,10 @@ impl Connection {
     }
 }
 
-/// Counts the pages of the RDMA Writes as pages of the Writes, and no longer of the call. So these
-/// pages stay counted until the Writes have completed. Returns false if the Writes use more pages
-/// than were counted for the call. This is possible, because a reply of NFSv4.0 may be longer than
-/// the longest call.
+/// Takes the pages of the RDMA Writes out of `counted`, the pages that are counted for the call. So
+/// they stay counted when the call ends, until the Writes have completed. Returns false if the
+/// Writes use more pages than were counted for the call. This is possible, because a reply of
+/// NFSv4.0 may be longer than the longest call.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     match memory::counted_writes(writes.bytes()) {
         0 => true,

@@ -83,8 +83,8 @@ class Beside:
             "type", ENV.provider, "netdev", self.interface)
 
     def hand_on(self, value):
-        """Switches two functions of this machine on or off: the forwarding of packets, and the
-        answers to address queries for the namespace."""
+        """Switches the forwarding of packets and proxy ARP on or off, on this machine's interfaces
+        to the network and to the namespace."""
         for interface in (self.way, faults.interface()):
             for name in ("forwarding", "proxy_arp"):
                 file = pathlib.Path(f"/proc/sys/net/ipv4/conf/{interface}/{name}")

@@ -35,8 +35,8 @@ pub enum Inbound<'a> {
     Error(RemoteError),
     /// A well-formed Call from the server.
     ReverseCall(ReverseCall<'a>),
-    /// The driver must send this error message to the server. It uses space in the send queue but
-    /// no credit.
+    /// The driver must send this error message to the server. The message needs space in the send
+    /// queue but no credit.
     Refuse(Refusal),
     /// The type of the message depends on whether a call with this xid waits for its reply. The
     /// driver must call [`Ambiguous::resolve`].
