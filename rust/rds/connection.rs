@@ -301,8 +301,9 @@ impl Entered<'_> {
         unsafe { bindings::rdsrdma_is_loopback(self.conn.as_ptr()) }
     }
 
-    /// Tells programs that the congestion map of this end's address has changed. Used if
-    /// [`Entered::shares_maps`] returns true, because senders on this host then read that map.
+    /// Tells programs that the congestion map of this end's address has changed. Must be called
+    /// only if [`Entered::shares_maps`] returns true: in that case senders read this map itself,
+    /// and not a received copy.
     pub fn same_congestion(&self) {
         // SAFETY: The pointer is valid by the type invariant, and the map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_lcong };

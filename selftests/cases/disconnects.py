@@ -86,9 +86,9 @@ def restart_again_and_again(t, export, size, rounds):
         for _ in range(rounds):
             faults.restart_nfsd(t.server)
             faults.end_grace(t.server)
-            # A call that completes now has used a new connection. The statistics must not be used
-            # to check for a new connection: while the client of an NFSv4.1 mount identifies the
-            # server again, the kernel prints the server's name from freed memory.
+            # A call that completes now has used a new connection. The test does not read the
+            # statistics here: while the client of an NFSv4.1 mount identifies the server again, the
+            # kernel would print the server's name from freed memory.
             load.wait_progress(RECOVERY_SECONDS, 2)
     found = mount.connects()
     check(found > rounds, f"{found} connections after {rounds} restarts")

@@ -471,8 +471,8 @@ def sysctls_rule_what_is_connected_next(t):
     equal(state_line("inline"), "1024 out, 2048 in", "sizes of the connection")
     check(state_line("credits").startswith("16 requested"), state_line("credits"))
     # The next connection may use larger messages, but not more requests than the mount has slots.
-    # The next connection does not use smaller messages, because the client has told the server of
-    # an NFSv4.1 session that callbacks may have the earlier size.
+    # The next connection does not use smaller messages: when the client created the NFSv4 session,
+    # it told the server that callbacks may have the earlier size.
     (SYSCTLS / "rdma_slot_table_entries").write_text("64")
     for size in (4096, 1024):
         (SYSCTLS / "rdma_max_inline_read").write_text(str(size))

@@ -44,7 +44,8 @@ pub(crate) struct Pour<'a, S, L> {
     /// The Write chunks that were not used yet. The first of these chunks is for the next result.
     chunks: WriteList<'a>,
     results: S,
-    /// The Reply chunk. `None` after the first part of the chunk was taken.
+    /// The Reply chunk. `None` if the reply uses no Reply chunk, or after the chunk was moved to
+    /// `segments`.
     reply: Option<Segments<'a>>,
     /// The parts of the reply that go to the Reply chunk and are not written yet.
     rest: L,

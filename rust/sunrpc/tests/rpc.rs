@@ -192,8 +192,8 @@ impl Memory {
         self
     }
 
-    /// Sets the number of words by which the expected head of the reply has grown since its memory
-    /// was allocated.
+    /// Makes the expected head of the reply longer by this number of words, after the memory for
+    /// the reply was allocated.
     pub(super) fn with_longer_head(mut self: KBox<Self>, words: u32) -> KBox<Self> {
         self.io.longer = words;
         self
