@@ -301,8 +301,8 @@ impl Entered<'_> {
         unsafe { bindings::rdsrdma_is_loopback(self.conn.as_ptr()) }
     }
 
-    /// Tells programs that the congestion map of this end's address has changed. Must be called
-    /// only if [`Entered::shares_maps`] returns true: in that case senders read this map itself,
+    /// Tells programs that the congestion map of this end's address has changed. The driver calls
+    /// this if [`Entered::shares_maps`] returns true: in that case senders read this map itself,
     /// and not a received copy.
     pub fn same_congestion(&self) {
         // SAFETY: The pointer is valid by the type invariant, and the map is constant.
