@@ -22,7 +22,7 @@ NETWORKS = (("192.0.2.", "2001:db8::"), ("198.51.100.", "2001:db8:1::"))
 HOSTS = {"server": 1, "client": 2}
 DISK_BYTES = 8 << 30
 SETUP_SECONDS = 300
-LEFTOVERS_SECONDS = 120
+LEFTOVERS_SECONDS = 600
 # The command that runs a module of lablib/guest in a machine.
 GUEST_PROGRAM = ("env", "PYTHONPATH=/repo/tools", "python3", "-B", "-m")
 # The RDMA devices for each value of --provider: the device on the first cable, and the device on
