@@ -321,22 +321,16 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
     // it.
     unsafe {
         let buf = &raw mut (*rqst).rq_rcv_buf;
-        let part_len = XdrBuf::from_raw(buf).part_len(Part::Whole);
-        if message.len() > part_len {
+        if message.len() > XdrBuf::from_raw(buf).part_len(Part::Whole) {
             return Err(EMSGSIZE);
         }
-        // For the call, `buf.len` is set to the capacity of the buffer. Afterwards the earlier
-        // value is restored.
-        let len = (*buf).len;
-        (*buf).len = u32::try_from(part_len)?;
-        let err = bindings::write_bytes_to_xdr_buf(
+        // The function uses the lengths of the buffer's parts, and not `len`.
+        kernel::error::to_result(bindings::write_bytes_to_xdr_buf(
             buf,
             0,
             message.as_ptr().cast_mut().cast(),
             u32::try_from(message.len())?,
-        );
-        (*buf).len = len;
-        kernel::error::to_result(err)
+        ))
     }
 }
 
