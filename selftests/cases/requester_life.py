@@ -80,9 +80,11 @@ def a_flood_of_requests(t):
         t.defer(client.connection.close)
         client.connection.request()
         clients.append(client)
+        stage.read()
     stage.tcp()
     for client in clients:
         client.connection.close()
+        stage.read()
     stage.undisturbed()
     stage.wait_gone()
 
