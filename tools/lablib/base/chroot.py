@@ -20,7 +20,7 @@ if [ -e /etc/resolv.conf ]; then
     [ -e "$ROOT/etc/resolv.conf" ] || : > "$ROOT/etc/resolv.conf"
     mount --bind "$(readlink -f /etc/resolv.conf)" "$ROOT/etc/resolv.conf"
 fi
-# Downloads trust whom this machine trusts.
+# Programs inside the root trust the same certificate authorities as this machine.
 certificates=/etc/ssl/certs/ca-certificates.crt
 if [ -e "$certificates" ] && [ -e "$ROOT$certificates" ]; then
     mount --bind "$(readlink -f "$certificates")" "$ROOT$certificates"

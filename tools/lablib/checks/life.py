@@ -63,11 +63,11 @@ until [ -e /run/enough ]; do
     n=$((n + 1)) file="$1/life-$((n % 8))"
     echo $n | dd of="$file" conv=fsync status=none
     [ "$(dd if="$file" iflag=direct status=none)" = $n ]
-    # The processor is for dpkg.
+    # The pause leaves the processor to dpkg.
     sleep 0.3
 done
 echo "files $n"
-# Of the mount's connections.
+# Prints how many times each of the mount's connections was established.
 awk -v where="$1" '$1 == "device" { at = $5 }
     at == where && $1 == "xprt:" { print "connects", $5 }' /proc/self/mountstats
 """
