@@ -244,11 +244,13 @@ def slow_connections_that_hold_needed_memory(t):
         for _ in range(SLOW):
             slow.append(Slow(stage, address))
             t.defer(slow[-1].connection.close)
+            stage.read()
     _, memory = slow[0].memory(MIB)
     # While the clients send their calls, the server runs short of memory.
     begun, seconds = wait.Clock(), 0.0
     for client in slow:
         client.ask(memory)
+        stage.read()
     clock = wait.Clock()
     while not seconds and clock.seconds() < DRAIN:
         time.sleep(PACE)

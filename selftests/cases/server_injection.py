@@ -186,6 +186,7 @@ def each_path_of_a_call_may_find_no_memory(t):
     intervals = ENV.pick(small=(1, 2, 3), full=range(1, OF_CALL))
     for name, deed in PATHS.items():
         for nth in intervals:
+            stage.read()
             with Client(stage) as client:
                 client.ping()
                 message = deed(client)
