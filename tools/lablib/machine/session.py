@@ -114,7 +114,8 @@ class Session:
                               plugin=native.build(base, plan.plugin, arch.of_host())
                               if plan.plugin else None, counted=plan.counted)
         shutil.copy(native.build(base, "load", of), self.pair.results)
-        if plan.provider != "rxe":
+        # The debug kernel has siw.
+        if plan.provider != "rxe" and not server.debug:
             shutil.copy(siw.build(base, server) / "siw.ko", self.pair.results)
         if plan.upstream and not plan.debug:
             shutil.copy(upstream.build(base, self.kernel), self.pair.results)
