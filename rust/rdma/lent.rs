@@ -54,7 +54,7 @@ impl MappedLoan {
         }
     }
 
-    /// Maps all of the memory. Returns `EINVAL` if there is no memory or if other memory is still
+    /// Maps all of the memory. Returns `EINVAL` if the memory is empty or if other memory is still
     /// mapped, `EACCES` if the device would write to memory that may only be read, and `EIO` if the
     /// device or its IOMMU refuses the mapping. May sleep.
     pub(crate) fn map<T: Table + 'static>(&mut self, loan: T, dir: Direction) -> Result {

@@ -230,8 +230,8 @@ impl Blank {
 
     /// Makes the work requests that move all bytes of some lent memory, each with at most
     /// `most_sges` elements. `place` is a key of the peer, and an offset in the region with this
-    /// key. [`Transfer::end`] returns the memory to its lender. Returns `EINVAL` if there is no
-    /// memory, `EACCES` if the device would write to memory that may only be read, and `EIO` if the
+    /// key. [`Transfer::end`] returns the memory to its lender. Returns `EINVAL` if the memory is
+    /// empty, `EACCES` if the device would write to memory that may only be read, and `EIO` if the
     /// memory cannot be mapped. May sleep.
     #[cfg(xprtrdma_rds)]
     pub fn fill_loan<T: Table + 'static>(

@@ -156,8 +156,8 @@ impl Regions {
     /// limit (`drivers/infiniband/core/rw.c`).
     const MOST: u32 = 256;
 
-    /// Returns the regions for calls of `pages` pages, or `None` if the device cannot register
-    /// memory in its send queue.
+    /// Returns the size and the number of the regions for calls of `pages` pages. Returns `None` if
+    /// the device cannot register memory in its send queue.
     fn on(device: &DeviceInfo, pages: u32) -> Option<Self> {
         let most = device.max_fast_reg_pages.min(pages).min(Self::MOST);
         (device.fast_reg && most != 0).then(|| Self {

@@ -290,8 +290,8 @@ def the_credit_of_a_call_encoded_anew(t):
 
 
 # covers: V1-103, V1-105: A connection fails while the task that holds the send lock is stopped, so
-# that the RPC client cannot close the connection. The server still loses access to the memory of
-# the calls, because tasks wait for this memory.
+# that the RPC client cannot close the connection. Other tasks wait until they can use the memory of
+# their calls again. The client revokes the server's access to this memory, so the tasks continue.
 @case(versions=(), clients=("ours",), stock_only=True, seconds=60)
 def memory_comes_back_though_nobody_can_close_the_connection(t):
     stage = Stage(t)

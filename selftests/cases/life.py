@@ -12,8 +12,8 @@ from lib.load import RECOVERY_SECONDS, Load
 from lib.workers import Crew, Worker
 
 KIB = 1 << 10
-# After this number of failed attempts in a row, the next pause would be at least 15 seconds without
-# the upper limit on pauses.
+# After this number of failed attempts in a row, the next pause would be 15 seconds or longer if
+# pauses had no upper limit.
 MANY = 7
 
 

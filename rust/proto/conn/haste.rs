@@ -10,9 +10,9 @@ use crate::rail::MAX_RAILS;
 /// attempts over each rail.
 const AT_ONCE: usize = 4 * MAX_RAILS;
 
-/// Maximum number of attempts without a pause that fail because the peer still holds an older
-/// connection. Each attempt makes the peer drop one old connection. If a device was removed and
-/// created again, the peer may still hold every connection that the device had before.
+/// Maximum number of attempts without a pause between them, if they fail because the peer still
+/// holds an older connection. Each attempt makes the peer drop one old connection. If a device was
+/// removed and created again, the peer may still hold every connection that the device had before.
 const STALE_AT_ONCE: usize = 8;
 
 /// Counts the attempts that have failed in a row.

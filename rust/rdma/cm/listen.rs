@@ -426,8 +426,8 @@ unsafe extern "C" fn listen_event<H: ListenHandler>(
     event: *mut bindings::rdma_cm_event,
 ) -> c_int {
     // SAFETY: `new` passed the context to `__rdma_create_kernel_id`. The context exists until the
-    // id is destroyed, which waits for this handler. The id of a request starts with the listener's
-    // context.
+    // id is destroyed, which waits for this handler. The id of a new connection request has the
+    // listener's context at first.
     let context = unsafe { &*(*id).context.cast::<ListenContext<H>>().cast_const() };
     // SAFETY: `event` is valid during the call.
     let event = unsafe { &*event };

@@ -143,8 +143,8 @@ impl<L: Lender> ExposedMr<L> {
     /// Makes the region idle if a message of the peer invalidated it, and if that message repeats
     /// content which the peer can only know from the Send that named the region.
     ///
-    /// Returns the region unchanged in four cases: the proof is about another region, the message
-    /// does not repeat the content that `echo` describes, the device's reports of invalidations are
+    /// Returns the region unchanged in four cases: the message invalidated another region, it does
+    /// not repeat the content that `echo` describes, the device's reports of invalidations are
     /// not trusted (see [`RemoteInvalidation`]), or the registration still waits to be posted. In
     /// the last case the peer has guessed the key.
     #[inline(always)]

@@ -275,8 +275,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
             sq.closed = true;
             return Err(error);
         }
-        // RDMA Reads use the same `ib_cqe` as RDMA Writes, because the list of posts shows which
-        // post has completed. So a Read that fails is reported as a Write.
+        // RDMA Reads use the same `ib_cqe` as RDMA Writes, so a Read that fails is reported as a
+        // Write. A separate `ib_cqe` is not needed: the list of posts shows which post completed.
         let cqe = qp.send_cqes.get::<RDMA_WRITE>();
         let is_read = transfer_kind == Kind::Read && message.is_none();
         let mut last_flags = match is_read {

@@ -23,7 +23,8 @@ from ..artefacts import module
 from ..base.paths import REPO
 from ..base.ui import LabError
 
-# Modules of the core that only the server's module compiles, and the attribute above each of them.
+# Rust modules of the core that are compiled for the server only, and the attribute above each of
+# them.
 SERVER = ("responder", "served")
 ROOM = re.compile(r"^#\[cfg\(any\(not\(CONFIG_RUST\), xprtrdma_server\)\)\]\n"
                   rf"(?=pub mod (?:{'|'.join(SERVER)});$)", re.MULTILINE)
