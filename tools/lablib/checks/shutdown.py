@@ -19,7 +19,9 @@ GO_DOWN = "/repo/tools/lablib/guest/go-down"
 # the network was cut, the processes were killed and the mounts were removed.
 WAYS = ("live", "cut")
 VERSIONS = ("3", "4.2")
-SECONDS = 180
+# Time limit in seconds for the mounts, the writes and the shutdown. It is long enough for the debug
+# kernel on a busy machine, where a mount alone took a minute.
+SECONDS = 900
 # Maximum number of seconds between the system call for the restart and the shutdown of the machine.
 DOWN_SECONDS = 20
 RESTART = "reboot: Restarting system"
