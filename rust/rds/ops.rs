@@ -71,7 +71,6 @@ impl<T: Transport> Ops<T> {
         raw.conn_free = Some(Self::conn_free);
         raw.conn_path_connect = Some(Self::connect);
         raw.conn_path_shutdown = Some(Self::shutdown);
-        raw.xmit_path_complete = Some(Self::sent);
         raw.xmit = Some(Self::xmit);
         raw.xmit_rdma = Some(Self::xmit_rdma);
         raw.recv_path = Some(Self::recv_path);
@@ -170,12 +169,6 @@ impl<T: Transport> Ops<T> {
         // SAFETY: RDS keeps the connection during the call.
         let connection = unsafe { Self::of_path(path) };
         T::shut_down(&connection);
-    }
-
-    unsafe extern "C" fn sent(path: *mut bindings::rds_conn_path) {
-        // SAFETY: RDS keeps the connection during the call.
-        let connection = unsafe { Self::of_path(path) };
-        T::sent(&connection);
     }
 
     unsafe extern "C" fn xmit(

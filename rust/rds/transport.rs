@@ -41,8 +41,8 @@ pub enum Sent {
 ///
 /// All methods except [`Transport::create`] are called in process context and may sleep. For one
 /// connection, calls of [`Transport::connect`] and [`Transport::shut_down`] do not overlap. Calls
-/// of [`Transport::transmit`], [`Transport::operate`] and [`Transport::sent`] overlap neither with
-/// each other nor with `shut_down`.
+/// of [`Transport::transmit`] and [`Transport::operate`] overlap neither with each other nor with
+/// `shut_down`.
 pub trait Transport: Sized + Send + Sync + 'static {
     /// The driver's state of a connection.
     type Connection: Send + Sync;
@@ -75,9 +75,6 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// Starts the RDMA operation of the message that RDS will send next. Returns false if RDS must
     /// try again soon.
     fn operate(connection: &Arc<Connection<Self>>, message: &Message<'_>) -> bool;
-
-    /// Called when RDS temporarily stops sending on the connection.
-    fn sent(connection: &Arc<Connection<Self>>);
 
     /// Makes memory of a program accessible to peers, for a socket whose local address is `local`.
     /// `connection` is the connection on which the program is about to send the handle, if RDS

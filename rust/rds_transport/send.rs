@@ -226,14 +226,6 @@ fn facts(asked: &Asked) -> Facts {
     }
 }
 
-/// Calls [`acknowledge`] if the peer needs an acknowledgement or credits.
-pub(crate) fn acknowledge_if_due(connection: &Arc<Connection<Rds>>) {
-    let is_due = |link: &mut Link<_>| link.is_frame_due();
-    if connection.data().with_link(is_due) == Some(true) {
-        acknowledge(connection);
-    }
-}
-
 /// Sends an acknowledgement or credits in a separate frame, if the peer needs them. If the send
 /// queue is full, the caller must call this function again when the queue has space.
 #[inline(never)]

@@ -204,10 +204,6 @@ impl Transport for Rds {
         operate::operate(connection, message)
     }
 
-    fn sent(connection: &Arc<Connection<Self>>) {
-        send::acknowledge_if_due(connection);
-    }
-
     fn expose(
         self: &Arc<Self>,
         local: impl FnOnce() -> IpAddr,
