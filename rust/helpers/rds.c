@@ -387,30 +387,6 @@ u64 rdsrdma_set_map_word(struct rds_cong_map *map, unsigned int index, u64 word)
 	return xchg((u64 *)map->m_page_addrs[page] + at, word);
 }
 
-struct rds_message *rdsrdma_message_of(struct rm_rdma_op *op)
-{
-	return container_of(op, struct rds_message, rdma);
-}
-
-void rdsrdma_facts(const struct rds_message *rm, struct rdsrdma_facts *to)
-{
-	to->cookie = rm->m_rdma_cookie;
-	to->ack_required = test_bit(RDS_MSG_ACK_REQUIRED, &rm->m_flags);
-	to->retransmitted = test_bit(RDS_MSG_RETRANSMITTED, &rm->m_flags);
-	to->has_op = rm->rdma.op_active;
-	if (!to->has_op)
-		return;
-	to->remote_addr = rm->rdma.op_remote_addr;
-	to->remote_key = rm->rdma.op_rkey;
-	to->op_bytes = rm->rdma.op_bytes;
-	to->op_pieces = rm->rdma.op_nents;
-	to->op_writes = rm->rdma.op_write;
-	to->op_fence = rm->rdma.op_fence;
-	to->op_notify = rm->rdma.op_notify;
-	to->op_recverr = rm->rdma.op_recverr;
-	to->op_silent = rm->rdma.op_silent;
-}
-
 u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
 		   unsigned int off)
 {
@@ -421,12 +397,12 @@ u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
 	return off;
 }
 
-size_t rdsrdma_copy_payload(struct rds_message *rm, struct rdsrdma_place *place,
-			    void *to, size_t len)
+static noinline size_t copy_entries(struct rds_message *rm,
+				    struct rdsrdma_place *place, void *to,
+				    size_t len)
 {
 	size_t done = 0;
 
-	/* RDS allocates single pages, so each entry lies in one page. */
 	while (done < len && place->entry < rm->data.op_nents) {
 		struct scatterlist *sg = &rm->data.op_sg[place->entry];
 		size_t part;
@@ -445,6 +421,21 @@ size_t rdsrdma_copy_payload(struct rds_message *rm, struct rdsrdma_place *place,
 	return done;
 }
 
+/* RDS allocates single pages, so each entry lies in one page. */
+size_t rdsrdma_copy_payload(struct rds_message *rm, struct rdsrdma_place *place,
+			    void *to, size_t len)
+{
+	struct scatterlist *sg = &rm->data.op_sg[place->entry];
+
+	/* Usually one entry has all bytes. */
+	if (place->entry < rm->data.op_nents && place->at + len <= sg->length) {
+		memcpy_from_page(to, sg_page(sg), sg->offset + place->at, len);
+		place->at += len;
+		return len;
+	}
+	return copy_entries(rm, place, to, len);
+}
+
 size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 			    size_t len)
 {
@@ -457,11 +448,6 @@ size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 {
 	return sg_pcopy_from_buffer(rm->rdma.op_sg, rm->rdma.op_nents, from,
 				    len, at);
-}
-
-struct scatterlist *rdsrdma_op_table(struct rds_message *rm)
-{
-	return rm->rdma.op_sg;
 }
 
 void rdsrdma_tell(struct rds_message *rm, int status)

@@ -110,29 +110,6 @@ void rdsrdma_wake_sender(struct rds_connection *conn);
 /* Sets a word of the peer's congestion map and returns its old value. */
 u64 rdsrdma_set_map_word(struct rds_cong_map *map, unsigned int index, u64 word);
 
-struct rds_message *rdsrdma_message_of(struct rm_rdma_op *op);
-
-/*
- * The properties of a message that is to be sent, and of its RDMA operation.
- * The properties of the operation are not set if has_op is false.
- */
-struct rdsrdma_facts {
-	u64 cookie;
-	u64 remote_addr;
-	u32 remote_key;
-	u32 op_bytes;
-	u32 op_pieces;
-	bool ack_required;
-	bool retransmitted;
-	bool has_op;
-	bool op_writes;
-	bool op_fence;
-	bool op_notify;
-	bool op_recverr;
-	bool op_silent;
-};
-
-void rdsrdma_facts(const struct rds_message *rm, struct rdsrdma_facts *to);
 /* Returns the number of payload bytes before this scatterlist position. */
 u32 rdsrdma_offset(const struct rds_message *rm, unsigned int sg,
 		   unsigned int off);
@@ -156,11 +133,6 @@ size_t rdsrdma_copy_from_op(struct rds_message *rm, size_t at, void *to,
 			    size_t len);
 size_t rdsrdma_copy_to_op(struct rds_message *rm, size_t at, const void *from,
 			  size_t len);
-/*
- * Returns the scatterlist of the message's RDMA operation. The scatterlist has
- * op_pieces entries.
- */
-struct scatterlist *rdsrdma_op_table(struct rds_message *rm);
 /*
  * Reports this status to the socket of the message now, if the program has
  * asked for a report. A program that has asked only for reports of failures

@@ -4,6 +4,7 @@
 
 use core::{
     marker::PhantomData,
+    mem::MaybeUninit,
     ptr::NonNull,
     slice, //
 };
@@ -15,7 +16,12 @@ use xprtrdma_base::lend::{
     Lender,
     Table, //
 };
-use xprtrdma_bindings as bindings;
+use xprtrdma_bindings::{
+    self as bindings,
+    // In C, struct rm_rdma_op is declared inside struct rds_message, so bindgen has chosen this
+    // long name.
+    rds_message__bindgen_ty_1_rm_rdma_op as rm_rdma_op, //
+};
 
 /// Length in bytes of the header that precedes each fragment.
 pub const HEADER_BYTES: usize = 48;
@@ -101,28 +107,50 @@ impl Message<'_> {
     /// Returns the properties of the message.
     #[inline]
     pub fn asked(&self) -> Asked {
-        let mut facts = bindings::rdsrdma_facts::default();
-        // SAFETY: The pointer is valid by the type invariant. The callee writes to `facts`.
-        unsafe { bindings::rdsrdma_facts(self.raw.as_ptr(), &mut facts) };
+        let raw = self.raw.as_ptr();
+        // SAFETY: The pointer is valid by the type invariant. Other threads may change bits of the
+        // field, which is a word.
+        let flags = unsafe { (&raw const (*raw).m_flags).read_volatile() };
         Asked {
-            ack_required: facts.ack_required,
-            retransmitted: facts.retransmitted,
-            cookie: facts.cookie,
-            operation: facts.has_op.then_some(Operation {
-                key: facts.remote_key,
-                address: facts.remote_addr,
-                bytes: facts.op_bytes,
-                pieces: facts.op_pieces,
-                writes: facts.op_writes,
-                fence: facts.op_fence,
-                notify: facts.op_notify,
-                failures: facts.op_recverr,
-                silent: facts.op_silent,
-            }),
+            ack_required: flags & (1 << bindings::RDS_MSG_ACK_REQUIRED) != 0,
+            retransmitted: flags & (1 << bindings::RDS_MSG_RETRANSMITTED) != 0,
+            // SAFETY: The pointer is valid by the type invariant. Nothing writes to the field after
+            // the first attempt to send the message.
+            cookie: unsafe { (*raw).m_rdma_cookie },
+            operation: self.operation(),
         }
     }
 
+    /// Returns the RDMA operation of the message, or `None` if the message has none.
+    #[inline]
+    fn operation(&self) -> Option<Operation> {
+        // SAFETY: The message is valid by the type invariant.
+        let op = unsafe { operation_of(self.raw) };
+        // SAFETY: The operation is part of a valid message.
+        let flags = unsafe { flags(op) };
+        if flags.op_active() == 0 {
+            return None;
+        }
+        // SAFETY: The operation is valid. Nothing writes to these fields after the first attempt to
+        // send the message.
+        let (key, address) = unsafe { ((*op).op_rkey, (*op).op_remote_addr) };
+        // SAFETY: The same holds for these fields.
+        let (bytes, pieces) = unsafe { ((*op).op_bytes, (*op).op_nents) };
+        Some(Operation {
+            key,
+            address,
+            bytes,
+            pieces,
+            writes: flags.op_write() != 0,
+            fence: flags.op_fence() != 0,
+            notify: flags.op_notify() != 0,
+            failures: flags.op_recverr() != 0,
+            silent: flags.op_silent() != 0,
+        })
+    }
+
     /// Returns the payload from offset `at` on.
+    #[inline]
     pub fn payload(&self, at: u32) -> Payload<'_> {
         let place = bindings::rdsrdma_place {
             at: at as usize,
@@ -139,18 +167,39 @@ impl Message<'_> {
     /// message has no RDMA operation.
     #[inline]
     pub fn hold(&self) -> Option<(Held, Operation)> {
-        let operation = self.asked().operation?;
+        let operation = self.operation()?;
         // SAFETY: The message is valid by the type invariant, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
-        // INVARIANT: The new object owns the reference that was taken above. `pieces` and
-        // `is_writable` describe the operation of the message.
-        let held = Held {
-            raw: self.raw,
-            pieces: operation.pieces,
-            is_writable: !operation.writes,
-        };
-        Some((held, operation))
+        // INVARIANT: The new object owns the reference that was taken above, and the message has an
+        // RDMA operation.
+        Some((Held { raw: self.raw }, operation))
     }
+}
+
+/// Returns the address of the RDMA operation in a message.
+///
+/// # Safety
+///
+/// `message` is valid.
+#[inline]
+unsafe fn operation_of(message: NonNull<bindings::rds_message>) -> *const rm_rdma_op {
+    // SAFETY: By this function's contract the message is valid.
+    unsafe { &raw const (*message.as_ptr()).__bindgen_anon_1.rdma }
+}
+
+/// Returns the flags of an operation, in an object whose other fields are zero.
+///
+/// # Safety
+///
+/// `op` is valid.
+#[inline]
+unsafe fn flags(op: *const rm_rdma_op) -> rm_rdma_op {
+    // SAFETY: Zero is a valid value of all fields, which are numbers and raw pointers.
+    let mut flags = unsafe { MaybeUninit::<rm_rdma_op>::zeroed().assume_init() };
+    // SAFETY: By this function's contract `op` is valid. All flags are in one byte, which another
+    // thread may change at the same time ([`Held::tell`]).
+    flags._bitfield_1 = unsafe { (&raw const (*op)._bitfield_1).read_volatile() };
+    flags
 }
 
 /// The unread part of a message's payload. The payload is read from the beginning to the end.
@@ -183,14 +232,11 @@ impl Payload<'_> {
 ///
 /// # Invariants
 ///
-/// The object owns a reference to the message `raw`. The scatterlist of the message's operation has
-/// `pieces` entries. `is_writable` is false if the operation writes to the peer's memory. Neither
-/// the number of entries nor the direction of the operation changes after the first attempt to send
-/// the message.
+/// The object owns a reference to the message `raw`, which has an RDMA operation. Neither the
+/// scatterlist nor the direction of the operation changes after the first attempt to send the
+/// message.
 pub struct Held {
     raw: NonNull<bindings::rds_message>,
-    pieces: u32,
-    is_writable: bool,
 }
 
 // SAFETY: Any thread may use a message.
@@ -207,7 +253,17 @@ impl Held {
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
         // INVARIANT: The new object owns the reference that was taken above. It refers to the same
         // message as `self`.
-        OperationMemory(Held { ..*self })
+        OperationMemory(Held { raw: self.raw })
+    }
+
+    /// Returns whether the memory of the operation may be written. If the operation writes to the
+    /// peer's memory, RDS pins the program's memory for reading only.
+    #[inline]
+    fn is_writable(&self) -> bool {
+        // SAFETY: The message is valid by the type invariant.
+        let op = unsafe { operation_of(self.raw) };
+        // SAFETY: The operation is part of a valid message.
+        unsafe { flags(op) }.op_write() == 0
     }
 
     /// Copies from the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
@@ -228,7 +284,7 @@ impl Held {
     /// Copies to the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
     /// is too short, or may only be read because the operation writes to the peer. Does not sleep.
     pub fn copy_to_operation(&self, at: usize, from: &[u8]) -> Result {
-        if !self.is_writable {
+        if !self.is_writable() {
             return Err(EINVAL);
         }
         // SAFETY: The pointer is valid by the type invariant. The pages of the operation stay
@@ -245,6 +301,7 @@ impl Held {
 
     /// Tells RDS that the memory of the operation is not used any more. A socket that is being
     /// closed waits for this.
+    #[inline]
     pub fn finished(&self) {
         // SAFETY: The pointer is valid by the type invariant.
         unsafe { bindings::rds_message_unmapped(self.raw.as_ptr()) };
@@ -275,28 +332,31 @@ pub struct OperationMemory(Held);
 // describes bytes of one page. RDS does not map the scatterlist for a device: the transport maps
 // copies of the scatterlist.
 unsafe impl Table for OperationMemory {
+    #[inline]
     fn entries(&self) -> &[scatterlist] {
         // SAFETY: The message is valid by the type invariant of `Held`.
-        let table = unsafe { bindings::rdsrdma_op_table(self.0.raw.as_ptr()) };
+        let op = unsafe { operation_of(self.0.raw) };
+        // SAFETY: The operation is part of a valid message. These fields do not change.
+        let (table, pieces) = unsafe { ((*op).op_sg, (*op).op_nents) };
         if table.is_null() {
             return &[];
         }
         // CAST: `usize` has 64 bits.
-        // SAFETY: By the type invariant of `Held` the scatterlist has this number of entries. The
-        // scatterlist does not change, and the message exists while `self` is borrowed.
-        unsafe { slice::from_raw_parts(table, self.0.pieces as usize) }
+        // SAFETY: The scatterlist of an operation has `op_nents` entries. By the type invariant of
+        // `Held` the scatterlist does not change, and the message exists while `self` is borrowed.
+        unsafe { slice::from_raw_parts(table, pieces as usize) }
     }
 
-    /// Returns whether the memory may be written. If the operation writes to the peer's memory, RDS
-    /// pins the program's memory for reading only.
+    #[inline]
     fn is_writable(&self) -> bool {
-        self.0.is_writable
+        self.0.is_writable()
     }
 }
 
 impl Lender for OperationMemory {}
 
 impl Drop for Held {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: By the type invariant the object owns this reference. The reference is dropped
         // only here.

@@ -183,9 +183,12 @@ impl<T: Transport> Ops<T> {
         let Some(message) = NonNull::new(message) else {
             return EINVAL.to_errno();
         };
-        // SAFETY: The message is valid during the call. RDS passes an offset in the message's
-        // payload.
-        let at = unsafe { bindings::rdsrdma_offset(message.as_ptr(), sg, offset) };
+        let at = match sg {
+            0 => offset,
+            // SAFETY: The message is valid during the call. RDS passes an offset in the message's
+            // payload.
+            _ => unsafe { bindings::rdsrdma_offset(message.as_ptr(), sg, offset) },
+        };
         // SAFETY: RDS keeps the message during the call.
         let message = unsafe { Message::from_raw(message) };
         let begun = header_offset != 0;
@@ -207,7 +210,8 @@ impl<T: Transport> Ops<T> {
         // SAFETY: RDS keeps the connection during the call.
         let connection = unsafe { Self::of_path((*raw).c_path) };
         // SAFETY: RDS passes a pointer to the operation of a message.
-        let message = unsafe { bindings::rdsrdma_message_of(op) };
+        let message =
+            unsafe { kernel::container_of!(op, bindings::rds_message, __bindgen_anon_1.rdma) };
         let Some(message) = NonNull::new(message) else {
             return EINVAL.to_errno();
         };
