@@ -80,10 +80,22 @@ impl MappedLoan {
             return Err(EIO);
         }
         // INVARIANT: All entries were mapped above.
-        self.lender = Some(lender);
+        let former = self.lender.replace(lender);
+        // There was no lender, so nothing must be dropped.
+        core::mem::forget(former);
         self.dir = dir;
+        let lkey = self.pd.local_dma_lkey();
         // CAST: The number is positive.
-        join(sges, table, mapped as usize, &self.pd);
+        match (&**table, sges.spare_capacity_mut()) {
+            // Usually there is a single entry.
+            ([only], [place, ..]) => {
+                let (addr, length) = (only.dma_address, mapped_bytes(only));
+                place.write(bindings::ib_sge { addr, length, lkey });
+                // SAFETY: The vector was empty, and its first element was written above.
+                unsafe { sges.inc_len(1) };
+            }
+            _ => join(sges, table, mapped as usize, lkey),
+        }
         Ok(())
     }
 
@@ -158,6 +170,7 @@ impl MappedLoan {
     }
 
     /// Returns the number of entries for which the lists have memory.
+    #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.table.capacity().max(self.sges.capacity())
     }
@@ -183,13 +196,11 @@ fn copy(entries: &[scatterlist], table: &mut KVVec<scatterlist>) -> Result {
 
 /// Fills an empty vector with elements for the first `mapped` entries. The vector has space for one
 /// element per entry. Entries whose device addresses follow each other share an element.
-#[inline]
-fn join(sges: &mut KVVec<bindings::ib_sge>, table: &[scatterlist], mapped: usize, pd: &Pd) {
+fn join(sges: &mut KVVec<bindings::ib_sge>, table: &[scatterlist], mapped: usize, lkey: u32) {
     let mut entries = table.iter().take(mapped);
     let Some(first) = entries.next() else {
         return;
     };
-    let lkey = pd.local_dma_lkey();
     let (mut start, mut length) = (first.dma_address, mapped_bytes(first));
     // The addition does not overflow, because a mapping does not wrap around the address space.
     let mut end = start.wrapping_add(length.into());

@@ -191,6 +191,7 @@ impl Pd {
     }
 
     /// Returns true if the registrations of each message in this domain get a fence from now on.
+    #[inline]
     pub fn fences(&self) -> bool {
         self.repetitions.is_some_and(|of| of.are_known())
     }

@@ -27,10 +27,7 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_base::{
-    buffer::PageList,
-    list, //
-};
+use xprtrdma_base::{buffer::PageList, list};
 use xprtrdma_bindings as bindings;
 #[cfg(xprtrdma_rds)]
 use {
@@ -357,15 +354,6 @@ impl Transfer {
         Ok(())
     }
 
-    /// Returns the number of elements for which the lists have memory.
-    fn elements(&self) -> usize {
-        match &self.memory {
-            #[cfg(xprtrdma_rds)]
-            Memory::Lent(loan) => loan.capacity(),
-            _ => self.sges.capacity(),
-        }
-    }
-
     /// Ends a transfer that was not posted, or has completed. Returns the pages that it owns, and
     /// the empty transfer unless its lists are long. Drops the references to shared pages, and
     /// returns lent memory to its lender. May sleep.
@@ -382,14 +370,23 @@ impl Transfer {
             #[cfg(xprtrdma_rds)]
             Memory::Lent(loan) => {
                 loan.unmap();
-                None
+                return (None, Self::keep(this));
             }
         };
-        if this.wrs.capacity() > SPARE_WRS || this.elements() > SPARE_SGES {
-            return (pages, None);
-        }
+        (pages, Self::keep(this))
+    }
+
+    /// Returns a transfer without elements to be used again, unless its lists are long.
+    #[cfg_attr(xprtrdma_rds, inline)]
+    fn keep(this: KBox<Self>) -> Option<Blank> {
+        let elements = match &this.memory {
+            #[cfg(xprtrdma_rds)]
+            Memory::Lent(loan) => loan.capacity(),
+            _ => this.sges.capacity(),
+        };
+        let is_short = this.wrs.capacity() <= SPARE_WRS && elements <= SPARE_SGES;
         // INVARIANT: The list of elements is empty.
-        (pages, Some(Blank(this)))
+        is_short.then(|| Blank(this))
     }
 
     /// Stores a number of the driver's choice, see [`Qp::oldest_transfer`](crate::qp::Qp).
@@ -456,6 +453,7 @@ impl Transfer {
     /// Links the work requests that register the transfer's regions. They come before `next`, the
     /// first Read, and have the completion entry `cqe`. Returns the first work request. If there
     /// are registrations, adds one to `seq`, the number of the last invalidation on the send queue.
+    #[cfg_attr(xprtrdma_rds, inline)]
     pub(crate) fn register(
         &mut self,
         seq: &mut u64,

@@ -79,22 +79,26 @@ unsafe impl Send for Incoming {}
 unsafe impl Sync for Incoming {}
 
 impl Incoming {
-    /// Creates an empty message with capacity for `len` bytes. May sleep.
+    /// Creates a message that begins with the bytes `first`, and has capacity for `len` bytes. May
+    /// sleep.
     ///
     /// Returns `ENOBUFS` if all received messages together would exceed the sysctl
     /// `max_recv_allocation`.
     #[inline]
-    pub fn new(len: usize) -> Result<KBox<Self>> {
-        let message = Self {
-            _units: Units::take(len)?,
-            raw: Opaque::new(bindings::rds_incoming::default()),
-            bytes: KVVec::with_capacity(len, GFP_KERNEL)?,
-        };
-        Ok(KBox::new(message, GFP_KERNEL)?)
+    pub fn new(len: usize, first: &[u8]) -> Result<KBox<Self>> {
+        let units = Units::take(len)?;
+        let mut bytes = KVVec::with_capacity(len, GFP_KERNEL)?;
+        bytes.extend_from_slice(first, GFP_KERNEL)?;
+        // The object is zeroed in its own memory, because it is too long to be moved.
+        let message = init!(Self {
+            raw <- pin_init::init_zeroed(),
+            bytes,
+            _units: units,
+        });
+        KBox::init(message, GFP_KERNEL)
     }
 
     /// Appends bytes to the message. May sleep.
-    #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result {
         self.bytes.extend_from_slice(bytes, GFP_KERNEL)?;
         Ok(())

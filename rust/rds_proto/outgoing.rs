@@ -87,13 +87,17 @@ pub fn complete(header: &mut Header, facts: &Facts) {
 /// all of them.
 #[inline(always)]
 fn extend(header: &mut Header, first: Extension, second: Option<Extension>) -> bool {
-    let all = &mut header.extensions;
-    if *all == [0; EXTENSION_BYTES] {
+    // The extensions are copied, so that the compiler can keep the other fields in registers.
+    let mut all = header.extensions;
+    let fits = if all == [0; EXTENSION_BYTES] {
         let written = only(first, second);
-        *all = written.unwrap_or(*all);
-        return written.is_some();
-    }
-    add(all, first) && second.is_none_or(|second| add(all, second))
+        all = written.unwrap_or(all);
+        written.is_some()
+    } else {
+        add(&mut all, first) && second.is_none_or(|second| add(&mut all, second))
+    };
+    header.extensions = all;
+    fits
 }
 
 /// A port that no socket can have, because the socket layer reserves it for itself.
@@ -104,6 +108,7 @@ pub const NO_PORT: u16 = 1;
 /// The peer must not conclude from the frame that the bytes of the operation were moved (RDS-05).
 /// So the frame has no payload and no extension, and no socket receives it. The frame requests the
 /// acknowledgement of its sequence number, because a later message may request none.
+#[inline]
 #[must_use]
 pub fn substitute(header: &Header) -> Header {
     Header {
@@ -128,6 +133,7 @@ pub struct Front {
 
 impl Front {
     /// Creates the object for the fragments of the message with this header.
+    #[inline]
     #[must_use]
     pub const fn new(header: &Header) -> Self {
         Self {

@@ -20,6 +20,7 @@ use xprtrdma_rds_proto::{
         Owed, //
     },
     credit::Credits,
+    incoming::Assembly,
     operation::{
         Completion,
         Operation,
@@ -33,20 +34,18 @@ use xprtrdma_rds_proto::{
 pub(crate) struct Posted {
     pub(crate) message: Held,
     pub(crate) sequence: u64,
-    pub(crate) operation: Operation,
     pub(crate) wishes: Wishes,
     pub(crate) bytes: u32,
-    /// Whether the operation's message waits until the operation has completed. The message waits
-    /// if this order is necessary and the device cannot ensure the order.
-    pub(crate) holds_message: bool,
 }
 
 impl Posted {
     /// Reports the status of the operation to the program, and releases the memory. May sleep.
     #[inline]
-    pub(crate) fn end(mut self, completion: Completion) {
-        self.operation.completed(completion);
-        match self.operation.tell(self.wishes) {
+    pub(crate) fn end(self, completion: Completion) {
+        // The device reports the completion of all work requests of the operation as one.
+        let mut operation = Operation::new(1);
+        operation.completed(completion);
+        match operation.tell(self.wishes) {
             Tell::Later => {}
             Tell::Now(status) => self.message.tell(status.raw()),
             Tell::WhenDropped(status) => self.message.tell_when_dropped(status.raw()),
@@ -66,6 +65,8 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) device: u64,
     /// Maximum number of elements of a work request.
     pub(crate) most_sges: u32,
+    /// The fragments of an incomplete message that have arrived so far.
+    pub(crate) assembly: Assembly,
     pub(crate) owed: Owed,
     pub(crate) acknowledged: Acknowledged,
     pub(crate) credits: Credits,
@@ -76,6 +77,10 @@ pub(crate) struct Link<H: QpHandler> {
     /// [`substitute`](xprtrdma_rds_proto::outgoing::substitute) replaces this message. One number
     /// suffices, because RDS sends a message before it starts the operation of the next message.
     pub(crate) replaced: Option<u64>,
+    /// The sequence number of a message that waits until its operation has completed. The message
+    /// waits if this order is necessary and the device cannot ensure the order. One number
+    /// suffices, because RDS starts no other operation before it has sent the message.
+    pub(crate) held: Option<u64>,
     /// The posted operations, in the order in which they were posted. They complete in this order.
     pub(crate) posted: KVec<Posted>,
     /// Empty transfers, kept for later operations. The vector never grows beyond its capacity.
@@ -91,12 +96,14 @@ impl<H: QpHandler> Link<H> {
             most_sges: qp.pd().max_send_sges().max(1),
             qp,
             device,
+            assembly: Assembly::default(),
             owed: Owed::default(),
             acknowledged: Acknowledged::default(),
             credits,
             pings,
             sent: 0,
             replaced: None,
+            held: None,
             posted: KVec::new(),
             spare: KVec::with_capacity(SPARES, GFP_KERNEL)?,
             failure: None,
@@ -120,12 +127,17 @@ impl<H: QpHandler> Link<H> {
         }
     }
 
-    /// Removes the oldest posted operation, which has completed.
-    pub(crate) fn take_posted(&mut self) -> Option<Posted> {
-        match self.posted.len() {
+    /// Removes the oldest posted operation, which has completed. Also returns whether a message
+    /// has waited for this operation.
+    #[inline]
+    pub(crate) fn take_posted(&mut self) -> (Option<Posted>, bool) {
+        let posted = match self.posted.len() {
             0 | 1 => self.posted.pop(),
             _ => self.posted.remove(0).ok(),
-        }
+        };
+        let sequence = posted.as_ref().map(|posted| posted.sequence);
+        let held = self.held.take_if(|held| Some(*held) == sequence);
+        (posted, held.is_some())
     }
 
     /// Returns the sequence number up to which all messages were acknowledged and all their

@@ -16,6 +16,7 @@ use crate::{
         Link,
         Posted, //
     },
+    receive::Handler,
     sizes::{
         LENT_WRS,
         OPERATION, //
@@ -55,12 +56,12 @@ use xprtrdma_rds_proto::{
     header::Header,
     operation::{
         Completion,
-        Operation,
         Wishes, //
     }, //
 };
 
 /// Starts the RDMA operation of a message. Returns false if RDS must try again.
+#[inline]
 pub(crate) fn operate(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> bool {
     match start(connection, message) {
         Ok(()) => true,
@@ -83,50 +84,55 @@ fn fail(connection: &Arc<Connection<Rds>>, posted: Posted) {
     posted.end(Completion::Unmapped);
 }
 
+/// Posts the operation of a message.
+#[inline]
 fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     let (held, asked) = message.hold().ok_or(EINVAL)?;
     let header = Header::of_own(&message.header());
-    let begun = |link: &mut Link<_>| (link.qp.clone(), link.most_sges, link.take_spare());
-    let begun = connection.data().with_link(begun);
-    let (qp, most_sges, mut spare) = begun.ok_or_else(not_connected)?;
-    let is_lent = asked.pieces.div_ceil(most_sges) <= LENT_WRS;
+    let (sequence, bytes) = (header.sequence, asked.bytes);
     let wishes = Wishes {
         notify: asked.notify,
         failures: asked.failures,
         unacknowledged: asked.silent && header.len == 0,
     };
-    let posted = Posted {
-        message: held,
-        sequence: header.sequence,
-        operation: Operation::new(1),
+    let posted = move |message| Posted {
+        message,
+        sequence,
         wishes,
-        bytes: asked.bytes,
-        // If the device writes the data of the RDMA Read to the program's memory itself, a fence
-        // delays the message until the Read has completed. Otherwise the message must wait until
-        // the driver has copied the data to the program's memory.
-        holds_message: asked.fence && !asked.writes && !is_lent,
+        bytes,
     };
     if asked.bytes == 0 {
-        posted.end(Completion::Done);
+        posted(held).end(Completion::Done);
         return Ok(());
     }
-    // CAST: The number of pages is less than the number of bytes, which is a `u32`.
-    let elements = match is_lent {
-        true => asked.pieces,
-        false => (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32,
-    };
-    // The space in the send queue is checked first, so that no memory is mapped or copied in vain.
-    if !qp.has_room(0, elements.div_ceil(most_sges)) {
-        Event::SendQueueFull.count();
-        // RDS will try again soon.
-        connection
-            .data()
-            .with_link(|link| link.keep_spare(&mut spare));
-        return Err(EAGAIN);
+    let (is_lent, most_sges, spare);
+    {
+        let mut place = connection.data().link.lock();
+        let link: &mut Option<Link<Handler>> = &mut place;
+        let link = link.as_mut().ok_or_else(not_connected)?;
+        most_sges = link.most_sges;
+        let lent_wrs = asked.pieces.div_ceil(most_sges);
+        is_lent = lent_wrs <= LENT_WRS;
+        let wrs = match is_lent {
+            true => lent_wrs,
+            // CAST: The number of pages is less than the number of bytes, which is a `u32`.
+            false => ((bytes as usize).div_ceil(PAGE_SIZE) as u32).div_ceil(most_sges),
+        };
+        // The space in the send queue is checked first, so that no memory is mapped or copied in
+        // vain.
+        if !link.qp.has_room(0, wrs) {
+            Event::SendQueueFull.count();
+            // RDS will try again soon.
+            return Err(EAGAIN);
+        }
+        spare = match is_lent {
+            true => link.take_spare(),
+            false => None,
+        };
     }
     let transfer = match is_lent {
-        true => lend(&qp, spare, &posted.message, &asked, most_sges),
-        false => copy(&qp, &posted.message, &asked, most_sges),
+        true => lend(connection, spare, most_sges, &held, asked),
+        false => copy(connection, most_sges, &held, asked),
     };
     let transfer = match transfer {
         Ok(transfer) => transfer,
@@ -142,18 +148,42 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
             {
                 return Err(EAGAIN);
             }
-            fail(connection, posted);
+            fail(connection, posted(held));
             return Ok(());
         }
     };
-    let wrs = transfer.wrs();
-    // `transfer` and `posted` are declared outside the closure. If nothing is posted, they are
+    // If the device writes the data of the RDMA Read to the program's memory itself, a fence delays
+    // the message until the Read has completed. Otherwise the message must wait until the driver
+    // has copied the data to the program's memory.
+    let holds_message = asked.fence && !asked.writes && !is_lent;
+    // `transfer` and `held` are declared before the lock is taken. If nothing is posted, they are
     // dropped after the lock is released, because dropping them may sleep.
-    let mut transfer = Some(transfer);
-    let mut posted = Some(posted);
-    let post = |link: &mut Link<_>| -> Result {
-        link.posted.reserve(1, GFP_ATOMIC)?;
-        let batch = match qp.begin(0, wrs) {
+    let (mut transfer, mut held) = (Some(transfer), Some(held));
+    let mut place = connection.data().link.lock();
+    let link: &mut Option<Link<Handler>> = &mut place;
+    let link = link.as_mut().ok_or_else(not_connected)?;
+    link.post(&mut transfer)?;
+    if let Some(message) = held.take() {
+        if holds_message {
+            link.held = Some(sequence);
+        }
+        link.posted
+            .push_within_capacity(posted(message))
+            .map_err(|_| ENOMEM)?;
+    }
+    Ok(())
+}
+
+impl<H: QpHandler> Link<H> {
+    /// Posts a transfer, and reserves space in the list of operations. If the transfer is not
+    /// posted, it stays in `transfer`.
+    #[inline]
+    fn post(&mut self, transfer: &mut Option<KBox<Transfer>>) -> Result {
+        let wrs = transfer.as_ref().map_or(0, |transfer| transfer.wrs());
+        if self.posted.len() == self.posted.capacity() {
+            self.posted.reserve(1, GFP_ATOMIC)?;
+        }
+        let batch = match self.qp.begin(0, wrs) {
             Ok(batch) => batch,
             Err(SendError::Full) => {
                 Event::SendQueueFull.count();
@@ -161,27 +191,24 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
             }
             Err(SendError::Closed) => return Err(not_connected()),
         };
-        batch.post_transfer(transfer.take().ok_or(EINVAL)?, None)?;
-        if let Some(posted) = posted.take() {
-            link.posted
-                .push_within_capacity(posted)
-                .map_err(|_| ENOMEM)?;
-        }
-        Ok(())
-    };
-    connection
-        .data()
-        .with_link(post)
-        .ok_or_else(not_connected)?
+        batch.post_transfer(transfer.take().ok_or(EINVAL)?, None)
+    }
+}
+
+/// Returns the queue pair of a connection.
+fn queue_pair(connection: &Connection<Rds>) -> Result<Arc<Qp<Handler>>> {
+    let qp = connection.data().with_link(|link| link.qp.clone());
+    qp.ok_or_else(not_connected)
 }
 
 /// Creates a transfer that accesses the program's memory directly.
-fn lend<H: QpHandler>(
-    qp: &Qp<H>,
+#[inline]
+fn lend(
+    connection: &Connection<Rds>,
     spare: Option<Blank>,
-    message: &Held,
-    asked: &Asked,
     most_sges: u32,
+    message: &Held,
+    asked: Asked,
 ) -> Result<KBox<Transfer>> {
     let kind = match asked.writes {
         true => Kind::Write,
@@ -189,7 +216,7 @@ fn lend<H: QpHandler>(
     };
     let blank = match spare {
         Some(blank) => blank,
-        None => Blank::new(qp.pd())?,
+        None => Blank::new(queue_pair(connection)?.pd())?,
     };
     blank.fill_loan(
         kind,
@@ -201,15 +228,17 @@ fn lend<H: QpHandler>(
 }
 
 /// Creates a transfer that accesses pages of this driver, and copies the bytes of a Write to them.
-fn copy<H: QpHandler>(
-    qp: &Qp<H>,
-    message: &Held,
-    asked: &Asked,
+#[cold]
+fn copy(
+    connection: &Connection<Rds>,
     most_sges: u32,
+    message: &Held,
+    asked: Asked,
 ) -> Result<KBox<Transfer>> {
     if asked.bytes > OPERATION {
         return Err(E2BIG);
     }
+    let qp = queue_pair(connection)?;
     let len = asked.bytes as usize;
     let mut pages = Pages::new(len)?;
     let (kind, direction) = if asked.writes {

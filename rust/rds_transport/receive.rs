@@ -59,7 +59,6 @@ use xprtrdma_rds_proto::{
     },
     incoming::{
         opened,
-        Assembly,
         Part, //
     },
     operation::Completion,
@@ -74,10 +73,9 @@ pub(crate) struct Handler {
     queue: Arc<WorkQueue>,
 }
 
-/// The fragments of an incomplete message that have arrived so far.
+/// The bytes of an incomplete message that have arrived so far.
 #[derive(Default)]
 struct Inflow {
-    assembly: Assembly,
     message: Option<KBox<Incoming>>,
     map: KVec<u8>,
 }
@@ -97,93 +95,97 @@ impl Handler {
         self.connection.data().with_link(f)
     }
 
-    /// Handles a received fragment. Returns true if the caller must send an acknowledgement. After
-    /// an error no further fragment is accepted, and the caller must drop the connection.
-    fn fragment(&self, fragment: &[u8]) -> Result<bool> {
-        let taken = self.take(fragment);
-        if let Err(error) = taken {
-            self.inflow.lock().assembly.end();
-            if error == no_buffers() {
-                Event::NoRoom.count();
-                if may_log() {
-                    pr_warn!(
-                        "no room for messages: the connection with {} ends (max_recv_allocation)\n",
-                        Show(&self.connection.peer())
-                    );
-                }
+    /// Drops the connection after an error. No further fragment is accepted.
+    #[cold]
+    fn lost(&self, error: Error) {
+        self.with_link(|link| link.assembly.end());
+        if error == no_buffers() {
+            Event::NoRoom.count();
+            if may_log() {
+                pr_warn!(
+                    "no room for messages: the connection with {} ends (max_recv_allocation)\n",
+                    Show(&self.connection.peer())
+                );
             }
         }
-        taken
+        self.connection.drop_path();
     }
 
+    /// Handles a received fragment. Returns true if the caller must send an acknowledgement. After
+    /// an error the caller must call [`Handler::lost`].
+    #[inline]
     fn take(&self, fragment: &[u8]) -> Result<bool> {
         let Ok((header, payload)) = Header::decode(fragment) else {
-            return Err(protocol_error());
-        };
-        let mut inflow = self.inflow.lock();
-        let Ok(part) = inflow.assembly.take(&header, payload.len()) else {
             return Err(protocol_error());
         };
         // The header is handled before the message is delivered. The message may refer to a region
         // to which an earlier message still holds a reference. If the header acknowledges that
         // earlier message, the reference is dropped first.
-        let mut due = self.heard(&header)?;
-        match part {
-            Part::Acknowledgement => {}
+        let (part, due) = self.heard(&header, payload.len())?;
+        let (at, last) = match part {
+            Part::Acknowledgement => return Ok(due),
             Part::Map { at, last } => {
                 let entered = self.connection.enter().ok_or_else(not_connected)?;
+                let mut inflow = self.inflow.lock();
                 inflow.map(&entered, payload, at == 0, last)?;
+                return Ok(due);
             }
-            Part::Message { at, last } => {
-                // If no memory is available, the message is neither accepted nor acknowledged. So
-                // the peer sends the message again on the next connection.
-                let mut message = match at {
-                    0 => Incoming::new(header.len as usize)?,
-                    _ => inflow.message.take().ok_or_else(protocol_error)?,
-                };
+            Part::Message { at, last } => (at, last),
+        };
+        // If no memory is available, the message is neither accepted nor acknowledged. So the peer
+        // sends the message again on the next connection.
+        let message = match at {
+            0 => Incoming::new(header.len as usize, payload)?,
+            _ => {
+                let mut message = self.begun().ok_or_else(protocol_error)?;
                 message.append(payload)?;
-                if !last {
-                    inflow.message = Some(message);
-                    return Ok(due);
-                }
-                let entered = self.connection.enter().ok_or_else(not_connected)?;
-                let bytes = fragment
-                    .first_chunk::<HEADER_BYTES>()
-                    .ok_or_else(protocol_error)?;
-                // RDS drops a repeated message, so it does not answer a repeated ping. A repeated
-                // ping does not use up the limit on pings.
-                let repeated =
-                    header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
-                let may_go = || self.with_link(Link::ping) != Some(false);
-                if !is_ping(&header) || repeated || may_go() {
-                    entered.deliver(bytes, message);
-                }
-                let (sequence, required) = (header.sequence, header.has(ACK_REQUIRED));
-                let received = move |link: &mut Link<_>| {
-                    link.owed.received(sequence, required);
-                    link.is_frame_due()
-                };
-                due = self.with_link(received) == Some(true);
+                message
             }
+        };
+        if !last {
+            self.inflow.lock().message = Some(message);
+            return Ok(due);
         }
-        Ok(due)
+        let entered = self.connection.enter().ok_or_else(not_connected)?;
+        let bytes = fragment
+            .first_chunk::<HEADER_BYTES>()
+            .ok_or_else(protocol_error)?;
+        // RDS drops a repeated message, so it does not answer a repeated ping. A repeated ping does
+        // not use up the limit on pings.
+        let repeated = header.has(RETRANSMITTED) && header.sequence < entered.next_sequence();
+        let may_go = || self.with_link(Link::ping) != Some(false);
+        if !is_ping(&header) || repeated || may_go() {
+            entered.deliver(bytes, message);
+        }
+        let (sequence, required) = (header.sequence, header.has(ACK_REQUIRED));
+        let received = move |link: &mut Link<_>| {
+            link.owed.received(sequence, required);
+            link.is_frame_due()
+        };
+        Ok(self.with_link(received) == Some(true))
     }
 
-    /// Handles the acknowledgement and the credits in a received header. Also counts the Receive
-    /// that the fragment has used, because it will be posted again. Returns true if an
+    /// Returns the message of which a part has arrived before.
+    fn begun(&self) -> Option<KBox<Incoming>> {
+        self.inflow.lock().message.take()
+    }
+
+    /// Classifies a fragment by its header and the length of its payload. Handles the
+    /// acknowledgement and the credits in the header. Also counts the Receive that the fragment has
+    /// used, because it will be posted again. Returns the type of the fragment, and whether an
     /// acknowledgement is due.
-    #[inline(always)]
-    fn heard(&self, header: &Header) -> Result<bool> {
+    #[inline]
+    fn heard(&self, header: &Header, payload: usize) -> Result<(Part, bool)> {
         let (ack, credit) = (header.ack, header.credit);
-        let heard = self.with_link(move |link| {
+        let heard = self.with_link(|link| {
+            let part = link.assembly.take(header, payload)?;
             link.credits.posted(1);
             link.credits.granted(credit)?;
             link.acknowledged.heard(ack, link.sent);
-            Ok::<_, Fault>((link.advance(), link.is_frame_due()))
+            Ok::<_, Fault>((part, link.advance(), link.is_frame_due()))
         });
-        let Some((news, due)) = heard.transpose().map_err(|_| protocol_error())? else {
-            return Ok(false);
-        };
+        let heard = heard.ok_or_else(not_connected)?;
+        let (part, news, due) = heard.map_err(|_| protocol_error())?;
         if news.is_some() || credit != 0 {
             let entered = self.connection.enter().ok_or_else(not_connected)?;
             if let Some(sequence) = news {
@@ -194,7 +196,7 @@ impl Handler {
                 entered.wake_sender();
             }
         }
-        Ok(due)
+        Ok((part, due))
     }
 }
 
@@ -221,43 +223,43 @@ impl QpHandler for Handler {
         self.queue.queue()
     }
 
+    #[inline]
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
         // A message that invalidates a key, or that carries immediate data, is a protocol error.
         // Only the owner of a region revokes the region.
         let taken = match (message.immediate(), message.invalidation()) {
-            (Immediate::None, None) => this.fragment(message.bytes()),
-            _ => {
-                this.inflow.lock().assembly.end();
-                Err(protocol_error())
-            }
+            (Immediate::None, None) => this.take(message.bytes()),
+            _ => Err(protocol_error()),
         };
         // Dropping the message posts its buffer again.
         drop(message);
         match taken {
             Ok(true) => acknowledge(&this.connection),
             Ok(false) => {}
-            Err(_) => this.connection.drop_path(),
+            Err(error) => this.lost(error),
         }
     }
 
+    #[inline]
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
         let this = qp.handler();
         let kind = transfer.kind();
-        let (pages, mut spare) = Transfer::end(transfer);
+        let (mut pages, mut spare) = Transfer::end(transfer);
+        let (mut posted, mut was_held) = (None, false);
         // `news` is a sequence number. All messages up to this number were acknowledged, and their
         // operations have completed. Only this thread passes the number to RDS. So it can first
         // report the status of this operation.
-        let ended = this.with_link(|link| {
+        let news = this.with_link(|link| {
             link.keep_spare(&mut spare);
-            (link.take_posted(), link.advance())
+            (posted, was_held) = link.take_posted();
+            link.advance()
         });
-        let Some((Some(posted), news)) = ended else {
+        let Some(posted) = posted else {
             return;
         };
-        let holds_message = posted.holds_message;
-        let copied = match (kind, pages) {
-            (Kind::Read, Some(mut pages)) => {
+        let copied = match &mut pages {
+            Some(pages) if kind == Kind::Read => {
                 let len = posted.bytes as usize;
                 pages.change(0, len, |at, part| {
                     posted.message.copy_to_operation(at, part)
@@ -269,7 +271,8 @@ impl QpHandler for Handler {
             Ok(()) => Completion::Done,
             Err(_) => Completion::Failed,
         });
-        if news.is_none() && !holds_message {
+        let news = news.flatten();
+        if news.is_none() && !was_held {
             return;
         }
         let Some(entered) = this.connection.enter() else {
@@ -278,7 +281,7 @@ impl QpHandler for Handler {
         if let Some(sequence) = news {
             entered.acknowledged(sequence);
         }
-        if holds_message {
+        if was_held {
             entered.wake_sender();
         }
     }

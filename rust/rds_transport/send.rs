@@ -4,10 +4,7 @@
 
 use crate::{
     driver::Rds,
-    link::{
-        Link,
-        Posted, //
-    }, //
+    link::Link, //
 };
 use kernel::{
     prelude::*,
@@ -25,7 +22,8 @@ use xprtrdma_rds::{
     events::Event,
     message::{
         Asked,
-        Message, //
+        Message,
+        Payload, //
     },
     transport::Sent,
     util::not_connected, //
@@ -71,6 +69,7 @@ struct Manner {
 
 impl<H: QpHandler> Link<H> {
     /// Posts a frame: the header in `front`, and `len` bytes that `payload` writes.
+    #[inline]
     fn frame(
         &mut self,
         front: &mut Front,
@@ -121,6 +120,7 @@ impl<H: QpHandler> Link<H> {
     /// credit is left. If `fenced` is true, the device sends them only after all RDMA Reads that
     /// were posted before have completed. Returns the number of posted bytes of payload, or `None`
     /// if no frame was posted.
+    #[inline]
     fn fragments(
         &mut self,
         header: &Header,
@@ -128,48 +128,80 @@ impl<H: QpHandler> Link<H> {
         at: u32,
         (begun, fenced): (bool, bool),
     ) -> Result<Option<u32>> {
-        let (mut sent, mut any) = (0u32, false);
-        let (mut front, mut payload) = (Front::new(header), message.payload(at));
-        // Several fragments are posted together, with one doorbell.
-        let many = header.len.saturating_sub(at) > FRAGMENT_BYTES;
-        loop {
-            // NO-OVERFLOW: The sum is an offset in the message.
-            let from = at.wrapping_add(sent);
-            let len = header.len.saturating_sub(from).min(FRAGMENT_BYTES);
+        let left = header.len.saturating_sub(at);
+        let sent = match left {
+            0 if begun => None,
             // A message without payload is sent as a single frame, which contains only the header.
-            if len == 0 && (any || begun) {
-                break;
+            0..=FRAGMENT_BYTES => {
+                self.last_fragment(Front::new(header), message.payload(at), left, fenced)?
             }
-            // NO-OVERFLOW: The sum is at most the length of the message.
-            let last = from.wrapping_add(len) == header.len;
-            let write = |to: &mut [u8]| payload.copy(to);
-            let manner = Manner {
-                last,
-                waits: many,
-                fenced,
-            };
-            match self.frame(&mut front, len as usize, manner, write) {
-                Frame::Posted => any = true,
-                Frame::Full => break,
-                Frame::Dead => return Err(not_connected()),
-            }
-            // NO-OVERFLOW: The sum is at most the length of the message.
-            sent = sent.wrapping_add(len);
-        }
-        if many {
-            self.qp.ring_now()?;
-        }
-        if any && !header.has(CONGESTION_MAP) {
+            _ => self.series(Front::new(header), message.payload(at), left, fenced)?,
+        };
+        if sent.is_some() && !header.has(CONGESTION_MAP) {
             self.sent = self.sent.max(header.sequence);
             if !begun && is_answer(header) && !header.has(RETRANSMITTED) {
                 self.pings.answered(header.sequence);
             }
         }
-        Ok(any.then_some(sent))
+        Ok(sent)
+    }
+
+    /// Posts the last fragment of a message, with the last `left` bytes of its payload.
+    #[inline]
+    fn last_fragment(
+        &mut self,
+        mut front: Front,
+        mut payload: Payload<'_>,
+        left: u32,
+        fenced: bool,
+    ) -> Result<Option<u32>> {
+        let manner = Manner {
+            last: true,
+            waits: false,
+            fenced,
+        };
+        let write = |to: &mut [u8]| payload.copy(to);
+        match self.frame(&mut front, left as usize, manner, write) {
+            Frame::Posted => Ok(Some(left)),
+            Frame::Full => Ok(None),
+            Frame::Dead => Err(not_connected()),
+        }
+    }
+
+    /// Posts several fragments together, with one doorbell.
+    #[inline(never)]
+    fn series(
+        &mut self,
+        mut front: Front,
+        mut payload: Payload<'_>,
+        left: u32,
+        fenced: bool,
+    ) -> Result<Option<u32>> {
+        let mut sent = 0u32;
+        while sent < left {
+            // NO-OVERFLOW: The condition of the loop ensures that the difference is positive.
+            let len = left.wrapping_sub(sent).min(FRAGMENT_BYTES);
+            // NO-OVERFLOW: The sum is at most `left`.
+            let next = sent.wrapping_add(len);
+            let manner = Manner {
+                last: next == left,
+                waits: true,
+                fenced,
+            };
+            let write = |to: &mut [u8]| payload.copy(to);
+            match self.frame(&mut front, len as usize, manner, write) {
+                Frame::Posted => sent = next,
+                Frame::Full => break,
+                Frame::Dead => return Err(not_connected()),
+            }
+        }
+        self.qp.ring_now()?;
+        Ok((sent != 0).then_some(sent))
     }
 }
 
 /// Sends as much of a message as possible, from offset `at` on.
+#[inline]
 pub(crate) fn transmit(
     connection: &Arc<Connection<Rds>>,
     message: &Message<'_>,
@@ -177,6 +209,7 @@ pub(crate) fn transmit(
     begun: bool,
 ) -> Sent {
     let mut header = Header::of_own(&message.header());
+    let rest = header.len.saturating_sub(at);
     let mut fenced = false;
     if !header.has(CONGESTION_MAP) {
         let asked = message.asked();
@@ -186,20 +219,24 @@ pub(crate) fn transmit(
         // Both ends of the connection are on this host, and share the congestion map. If a copy
         // were sent, it would overwrite the map with an older state on arrival. So no copy is sent.
         entered.same_congestion();
-        return Sent::Some(header.len.saturating_sub(at));
+        return Sent::Some(rest);
     }
-    let sent = connection.data().with_link(|link| {
-        let is_held = |posted: &Posted| posted.holds_message && posted.sequence == header.sequence;
-        if link.posted.iter().any(is_held) {
+    let sent = connection.data().with_link(|link| -> Result<_> {
+        if link.held == Some(header.sequence) {
             return Ok(None);
         }
-        if !header.has(CONGESTION_MAP) && link.replaced == Some(header.sequence) {
+        let is_replaced = !header.has(CONGESTION_MAP) && link.replaced == Some(header.sequence);
+        let (at, state) = match is_replaced {
+            true => (0, (false, false)),
+            false => (at, (begun, fenced)),
+        };
+        if is_replaced {
             // The substitute frame is sent in place of the message. RDS then continues with the
             // next message, as if this message had been sent.
-            let posted = link.fragments(&substitute(&header), message, 0, (false, false))?;
-            return Ok(posted.map(|_| header.len.saturating_sub(at)));
+            header = substitute(&header);
         }
-        link.fragments(&header, message, at, (begun, fenced))
+        let sent = link.fragments(&header, message, at, state)?;
+        Ok(sent.map(|sent| if is_replaced { rest } else { sent }))
     });
     match sent {
         Some(Ok(Some(payload))) => Sent::Some(payload),
@@ -212,6 +249,7 @@ pub(crate) fn transmit(
 }
 
 /// Returns the facts that determine the header of a message.
+#[inline]
 fn facts(asked: &Asked) -> Facts {
     Facts {
         ack_required: asked.ack_required,

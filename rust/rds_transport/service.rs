@@ -191,6 +191,7 @@ impl Transport for Rds {
         connection.data().end(endpoint);
     }
 
+    #[inline]
     fn transmit(
         connection: &Arc<Connection<Self>>,
         message: &Message<'_>,
@@ -200,6 +201,7 @@ impl Transport for Rds {
         send::transmit(connection, message, at, begun)
     }
 
+    #[inline]
     fn operate(connection: &Arc<Connection<Self>>, message: &Message<'_>) -> bool {
         operate::operate(connection, message)
     }

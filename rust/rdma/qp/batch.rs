@@ -238,6 +238,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// Returns `EINVAL`, and does nothing, if the pages are mapped in another domain, or if regions
     /// of the transfer were posted before. Returns `E2BIG` if the batch has not enough space.
     #[cfg(xprtrdma_server)]
+    #[cfg_attr(xprtrdma_rds, inline)]
     pub fn post_transfer(self, transfer: KBox<Transfer>, message: Option<Message>) -> Result {
         let Self {
             qp,
