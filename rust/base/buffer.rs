@@ -4,8 +4,10 @@
 
 use core::{
     mem::ManuallyDrop,
-    ptr::NonNull,
-    slice, //
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
     bindings::page,
@@ -145,6 +147,7 @@ impl PageRefs {
     /// `array` is valid for reading all elements that these bytes need. Each of these elements is
     /// the address of a page, and no other code writes to the array. If the function succeeds, the
     /// caller gives up one reference to each page that holds some of these bytes.
+    #[inline]
     pub unsafe fn take(
         array: *const *mut page,
         offset: usize,
@@ -158,12 +161,15 @@ impl PageRefs {
         let count = offset.checked_add(len).ok_or(EINVAL)?.div_ceil(PAGE_SIZE);
         let mut list = list.unwrap_or_default();
         list.0.clear();
+        list.0.reserve(count, GFP_KERNEL)?;
         // SAFETY: By the caller's contract the array has at least `skipped` elements.
         let first = unsafe { array.add(skipped) };
+        let place = list.0.spare_capacity_mut().as_mut_ptr().cast();
         // SAFETY: By the caller's contract the `count` elements from `first` on are valid, and no
-        // other code writes to the array during the call.
-        let all = unsafe { slice::from_raw_parts(first, count) };
-        list.0.extend_from_slice(all, GFP_KERNEL)?;
+        // other code writes to the array during the call. The list has space for them.
+        unsafe { ptr::copy_nonoverlapping(first, place, count) };
+        // SAFETY: These elements were written above.
+        unsafe { list.0.inc_len(count) };
         // For at least `MANY` pages the check is not needed. The comment of `MANY` gives the
         // reason.
         if count < MANY {
@@ -181,6 +187,7 @@ impl PageRefs {
     }
 
     /// Drops the references to the pages, and returns the list, which is now empty.
+    #[inline]
     pub fn into_list(self) -> PageList {
         // Dropping a list costs a call of the allocator, even if the list has no memory. So the
         // empty list that replaces the returned list is not dropped.
@@ -190,6 +197,7 @@ impl PageRefs {
     }
 
     /// Drops the references to the pages.
+    #[inline]
     fn put(&mut self) {
         let pages = &mut self.list.0;
         match pages.as_mut_slice() {

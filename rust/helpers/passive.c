@@ -54,44 +54,68 @@ static bool is_next(const struct page *page, const struct page *next)
 	return next == page + 1;
 }
 
-unsigned int xprtrdma_contiguous_pages(struct page **pages, unsigned int count)
+/* Returns the number of pages from this page to the end of its folio. */
+static size_t rest_of_folio(struct page *page)
 {
-	unsigned int index = 1;
+	const struct folio *folio = page_folio(page);
 
-	while (index < count && is_next(pages[index - 1], pages[index]))
-		index++;
-	return index;
+	return folio_nr_pages(folio) - folio_page_idx(folio, page);
 }
 
-bool xprtrdma_dma_map_pages(struct ib_device *dev, struct page *page,
-			    size_t offset, size_t len, unsigned int dir,
-			    u64 *addr)
+unsigned int xprtrdma_dma_map(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
+			      size_t longest, unsigned int dir,
+			      struct ib_sge *sges, unsigned int most)
 {
-	*addr = ib_dma_map_page(dev, page, offset, len, dir);
-	return !ib_dma_mapping_error(dev, *addr);
+	struct page **pages = bytes->pages + (bytes->offset >> PAGE_SHIFT);
+	size_t offset = offset_in_page(bytes->offset), left = bytes->left;
+	struct ib_sge *const end = sges + most;
+	const bool whole = bytes->whole_folios;
+	struct ib_device *dev = pd->device;
+	const u32 lkey = pd->local_dma_lkey;
+	struct ib_sge *sge;
+
+	bytes->refused = 0;
+	for (sge = sges; left && sge != end; sge++) {
+		const size_t want = min(left, longest);
+		struct page **next = pages, *last = *next++;
+		size_t len = PAGE_SIZE - offset;
+
+		if (whole && len < want) {
+			next += rest_of_folio(last) - 1;
+			len += (next - pages - 1) * PAGE_SIZE;
+			last = next[-1];
+		}
+		while (len < want && is_next(last, *next)) {
+			last = *next++;
+			len += PAGE_SIZE;
+		}
+		len = min(len, want);
+		sge->addr = ib_dma_map_page(dev, *pages, offset, len, dir);
+		if (ib_dma_mapping_error(dev, sge->addr)) {
+			bytes->refused = len;
+			break;
+		}
+		sge->length = len;
+		sge->lkey = lkey;
+		left -= len;
+		offset += len;
+		pages += offset >> PAGE_SHIFT;
+		offset = offset_in_page(offset);
+	}
+	bytes->offset += bytes->left - left;
+	bytes->left = left;
+	return sge - sges;
 }
 
-/*
- * Maps the physically contiguous pages at the front of "pages" with a single
- * call of ib_dma_map_page().
- */
-unsigned int xprtrdma_dma_map_first(struct ib_device *dev, struct page **pages,
-				    unsigned int most, unsigned int dir,
-				    u64 *addr)
+void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
+			size_t count, unsigned int dir)
 {
-	unsigned int count = 1;
+	const struct ib_sge *end = sges + count;
 
-	while (count < most && is_next(pages[count - 1], pages[count]))
-		count++;
-	*addr = ib_dma_map_page(dev, *pages, 0, (size_t)count << PAGE_SHIFT,
-				dir);
-	return ib_dma_mapping_error(dev, *addr) ? 0 : count;
-}
-
-void xprtrdma_dma_unmap_pages(struct ib_device *dev, u64 addr, size_t len,
-			      unsigned int dir)
-{
-	ib_dma_unmap_page(dev, addr, len, dir);
+	if (ib_uses_virt_dma(dev))
+		return;
+	for (; sges < end; sges++)
+		ib_dma_unmap_page(dev, sges->addr, sges->length, dir);
 }
 
 void *xprtrdma_page_address(const struct page *page)
@@ -123,26 +147,25 @@ bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
  */
 void xprtrdma_put_pages(struct page **pages, unsigned int count)
 {
-	struct folio *folio = NULL;
+	struct folio *folio = page_folio(*pages);
 	unsigned int index;
 	int refs = 0;
 
-	if (count && page_count(*pages) == 1) {
+	if (folio_ref_count(folio) == 1) {
 		release_pages(pages, count);
 		return;
 	}
 	for (index = 0; index < count; index++) {
 		struct folio *next = page_folio(pages[index]);
 
-		if (refs && next != folio) {
+		if (next != folio) {
 			folio_put_refs(folio, refs);
+			folio = next;
 			refs = 0;
 		}
-		folio = next;
 		refs++;
 	}
-	if (refs)
-		folio_put_refs(folio, refs);
+	folio_put_refs(folio, refs);
 }
 
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)

@@ -13,23 +13,39 @@ struct page *xprtrdma_alloc_pages(unsigned int order);
 void xprtrdma_put_page(struct page *page);
 struct page *xprtrdma_next_page(struct page *page, unsigned int index);
 bool xprtrdma_page_is_unshared(const struct page *page);
-/* Returns how many pages are contiguous from the first one on: at least one. */
-unsigned int xprtrdma_contiguous_pages(struct page **pages, unsigned int count);
-/* Maps contiguous bytes, which begin at this offset from the page. */
-bool xprtrdma_dma_map_pages(struct ib_device *dev, struct page *page,
-			    size_t offset, size_t len, unsigned int dir,
-			    u64 *addr);
+
+/* Bytes in pages. */
+struct xprtrdma_bytes {
+	struct page **pages;
+	/* The offset of the first byte from the start of the first page. */
+	size_t offset;
+	/* The number of bytes. */
+	size_t left;
+	/* The length that xprtrdma_dma_map() could not map in one piece, or 0. */
+	size_t refused;
+	/*
+	 * Whether the array contains, behind each page, all later pages of the
+	 * same folio.
+	 */
+	bool whole_folios;
+};
+
 /*
- * Maps the pages that are contiguous from the first one on, but at most `most`.
- * Returns the number of mapped pages, or 0 if the mapping failed.
+ * Maps bytes, which must be inside the pages, from the first one on. Stops at
+ * the end, or after `most` pieces, or if a piece cannot be mapped. Each piece is
+ * physically contiguous and has at most `longest` bytes. Writes an element for
+ * each piece to `sges`, and returns their number. Removes the mapped bytes from
+ * `bytes`.
  */
-unsigned int xprtrdma_dma_map_first(struct ib_device *dev, struct page **pages,
-				    unsigned int most, unsigned int dir,
-				    u64 *addr);
-void xprtrdma_dma_unmap_pages(struct ib_device *dev, u64 addr, size_t len,
-			      unsigned int dir);
+unsigned int xprtrdma_dma_map(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
+			      size_t longest, unsigned int dir,
+			      struct ib_sge *sges, unsigned int most);
+/* Undoes the mappings of elements that xprtrdma_dma_map() has written. */
+void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
+			size_t count, unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);
 bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count);
+/* Drops a reference to each of the pages, of which there is at least one. */
 void xprtrdma_put_pages(struct page **pages, unsigned int count);
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param);
 

@@ -33,18 +33,6 @@ impl Run {
             count: 1 << order,
         })
     }
-
-    /// Returns the address of the first page.
-    #[inline]
-    pub(crate) fn first(&self) -> *mut bindings::page {
-        self.first
-    }
-
-    /// Returns the number of pages.
-    #[inline]
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
 }
 
 impl Drop for Run {

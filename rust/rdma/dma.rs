@@ -12,7 +12,7 @@ use xprtrdma_bindings as bindings;
 
 /// The direction of the data transfer: it says whether the device reads or writes the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// The device reads the memory.
     ToDevice,
     /// The device writes the memory.

@@ -2,14 +2,10 @@
 
 //! Pages that this module owns and a device reads or writes ([`Pages`]).
 
-pub use crate::mapped::MappedPages;
+#[cfg(xprtrdma_kunit)]
+use crate::block::Run;
 use crate::{
-    block::{
-        Block,
-        Run, //
-    },
-    dma::Direction,
-    pd::Pd,
+    block::Block,
     pool::Pool, //
 };
 use core::{
@@ -164,15 +160,8 @@ impl Pages {
         core::mem::replace(&mut *unique, emptied)
     }
 
-    /// Maps the pages for the device of `pd`. May sleep.
-    pub fn map(self, pd: &Arc<Pd>, dir: Direction) -> Result<MappedPages> {
-        let mut mapped = MappedPages::none(pd);
-        mapped.map(Mappable::Own(self), dir)?;
-        Ok(mapped)
-    }
-
     /// Returns the runs of contiguous pages that were allocated.
-    #[inline]
+    #[cfg(xprtrdma_kunit)]
     pub(crate) fn runs(&self) -> &[Run] {
         self.block.as_ref().map_or(&[], |block| &block.runs)
     }
@@ -216,16 +205,26 @@ pub enum Mappable {
 }
 
 impl Mappable {
-    /// Returns the offset of the first byte in the first page.
+    /// Returns the `left` bytes that begin at offset `at`.
     #[inline]
-    pub(crate) fn offset(&self) -> usize {
-        match self {
-            Self::Own(_) => 0,
-            Self::Shared(refs) => refs.offset(),
+    pub(crate) fn bytes(&self, at: usize, left: usize) -> bindings::xprtrdma_bytes {
+        let (array, first) = match self {
+            Self::Own(pages) => (pages.raw(), 0),
+            Self::Shared(refs) => (refs.pages(), refs.offset()),
+        };
+        bindings::xprtrdma_bytes {
+            pages: array.as_ptr().cast_mut(),
+            // NO-OVERFLOW: The sum is an offset in memory.
+            offset: first.wrapping_add(at),
+            left,
+            refused: 0,
+            // A block has all pages of its folios, in order.
+            whole_folios: matches!(self, Self::Own(_)),
         }
     }
 
     /// Returns the number of bytes.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Own(pages) => pages.len,

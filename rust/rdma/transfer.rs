@@ -3,17 +3,16 @@
 //! RDMA Reads and Writes that this host posts. They move bytes between memory of the peer and pages
 //! of this module, or lent memory ([`Transfer`], [`Blank`]).
 //!
-//! Pages pass through three types: [`Pages`] belong to a driver, [`MappedPages`] are mapped for a
-//! device, and a [`Transfer`] can be posted. A queue pair takes ownership of a transfer, and
-//! returns it after its completion. A transfer that has not completed is dropped only after the
-//! queue pair has been destroyed. So a page that a device may still use is never available for
-//! another purpose.
+//! [`Pages`] belong to a driver, and then to a [`Transfer`], which maps them for a device and can
+//! be posted. A queue pair takes ownership of a transfer, and returns it after its completion. A
+//! transfer that has not completed is dropped only after the queue pair has been destroyed. So a
+//! page that a device may still use is never available for another purpose.
 
 use crate::{
     dma::Direction,
+    mapped::MappedPages,
     pages::{
         Mappable,
-        MappedPages,
         Pages, //
     },
     pd::Pd,
@@ -43,9 +42,9 @@ const SPARE_SGES: usize = 512;
 /// The direction of a [`Transfer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A Read of the peer's memory; the pages must be mapped `FromDevice`.
+    /// A Read of the peer's memory.
     Read,
-    /// A Write to the peer's memory; the pages must be mapped `ToDevice`.
+    /// A Write to the peer's memory.
     Write,
 }
 
@@ -53,9 +52,9 @@ pub enum Kind {
 ///
 /// # Invariants
 ///
-/// - The work requests refer to elements of `sges`, and the elements refer to pages of `memory`. If
-///   `memory` is lent, the work requests refer to elements in `memory`. No vector grows. In a
-///   [`Blank`] the work requests are those of the last transfer, and refer to no elements.
+/// - The work requests refer to elements of `memory`, or to elements of `sges` if `memory` is a
+///   [`Sink`]. The elements refer to the pages of `memory`. No vector grows. In a [`Blank`] the
+///   work requests are those of the last transfer, and refer to no elements.
 /// - There is at least one work request, except in a [`Blank`].
 ///
 /// # Examples
@@ -64,9 +63,7 @@ pub enum Kind {
 /// # use kernel::{prelude::*, sync::Arc};
 /// # use xprtrdma_base::buffer::PageArray;
 /// # use xprtrdma_rdma::{
-/// #     dma::Direction,
-/// #     pages::{MappedPages, Pages},
-/// #     pd::Pd,
+/// #     pages::Pages,
 /// #     qp::{Qp, QpHandler},
 /// #     stretch::Stretch,
 /// #     transfer::{Kind, Transfer},
@@ -74,10 +71,9 @@ pub enum Kind {
 /// /// Reads memory of the peer. The pages come back in `QpHandler::transferred`.
 /// fn read<H: QpHandler>(qp: &Qp<H>, handle: u32, offset: u64, len: u32) -> Result {
 ///     let pages = Pages::new(len as usize)?;
-///     let mapped: MappedPages = pages.map(qp.pd(), Direction::FromDevice)?;
 ///     let whole = Stretch { handle, offset, len, at: 0 };
 ///     let sges = qp.pd().max_send_sges() as usize;
-///     let transfer = Transfer::new(Kind::Read, mapped, sges, core::iter::once(whole))?;
+///     let transfer = Transfer::new(Kind::Read, qp.pd(), pages, sges, core::iter::once(whole))?;
 ///     let batch = qp.begin(0, transfer.wrs()).map_err(|_| EAGAIN)?;
 ///     batch.post_transfer(KBox::new(transfer, GFP_KERNEL)?, None)
 /// }
@@ -90,7 +86,7 @@ pub enum Kind {
 /// ```
 pub struct Transfer {
     wrs: KVec<bindings::ib_rdma_wr>,
-    // The elements to which the work requests refer.
+    /// The elements of a [`Sink`].
     sges: KVec<bindings::ib_sge>,
     memory: Memory,
     kind: Kind,
@@ -164,14 +160,7 @@ impl Blank {
     /// Makes a transfer for the device of `pd`. May sleep.
     pub fn new(pd: &Arc<Pd>) -> Result<Self> {
         // INVARIANT: All lists are empty.
-        let transfer = Transfer {
-            wrs: KVec::new(),
-            sges: KVec::new(),
-            memory: Memory::Own(MappedPages::none(pd)),
-            kind: Kind::Read,
-            tag: 0,
-        };
-        Ok(Self(KBox::new(transfer, GFP_KERNEL)?))
+        Ok(Self(KBox::new(Transfer::none(pd), GFP_KERNEL)?))
     }
 
     /// Returns an empty list of pages, if there is one whose memory can be used again.
@@ -184,9 +173,9 @@ impl Blank {
         }
     }
 
-    /// Maps `memory`, and makes the work requests for `stretches`. Returns `EINVAL` if there are no
-    /// stretches, if they do not lie within the memory in ascending order, or if the device would
-    /// write to pages that other code uses as well. May sleep.
+    /// Maps the parts of `memory` that `stretches` need, and makes the work requests. Returns
+    /// `EINVAL` if there are no stretches, if they do not lie within the memory, or if the device
+    /// would write to pages that other code uses as well. May sleep.
     pub fn fill(
         mut self,
         kind: Kind,
@@ -195,14 +184,7 @@ impl Blank {
     ) -> Result<KBox<Transfer>> {
         let this = &mut *self.0;
         this.tag = 0;
-        this.wrs.clear();
-        let most_sges = match &mut this.memory {
-            Memory::Own(pages) => pages.map(memory, kind.raw().1)?,
-            Memory::Sink(_) => return Err(EINVAL),
-            #[cfg(xprtrdma_rds)]
-            Memory::Lent(_) => return Err(EINVAL),
-        };
-        this.make(kind, most_sges, stretches)?;
+        this.make(kind, memory, None, stretches)?;
         Ok(self.0)
     }
 
@@ -259,96 +241,95 @@ impl Blank {
 unsafe impl Send for Transfer {}
 
 impl Transfer {
-    /// Creates the work requests for `stretches`, each with at most `most_sges` elements. Returns
-    /// `EINVAL` if the stretches do not lie within the pages in ascending order, if there are no
-    /// stretches, or if the pages are mapped for the other direction. May sleep.
+    /// Maps the parts of `pages` that `stretches` need, for the device of `pd`, and makes the work
+    /// requests, each with at most `most_sges` elements. Returns the same errors as
+    /// [`Blank::fill`]. May sleep.
     pub fn new(
         kind: Kind,
-        pages: MappedPages,
+        pd: &Arc<Pd>,
+        pages: Pages,
         most_sges: usize,
         stretches: impl Iterator<Item = Stretch>,
     ) -> Result<Self> {
-        let mut this = Self {
-            wrs: KVec::new(),
-            sges: KVec::new(),
-            memory: Memory::Own(pages),
-            kind,
-            tag: 0,
-        };
-        this.make(kind, most_sges, stretches)?;
+        let mut this = Self::none(pd);
+        this.make(kind, Mappable::Own(pages), Some(most_sges), stretches)?;
         Ok(this)
     }
 
-    /// Makes the work requests of a transfer that has none, see [`Transfer::new`].
+    /// Makes an object without memory and work requests.
+    fn none(pd: &Arc<Pd>) -> Self {
+        Self {
+            wrs: KVec::new(),
+            sges: KVec::new(),
+            memory: Memory::Own(MappedPages::none(pd)),
+            kind: Kind::Read,
+            tag: 0,
+        }
+    }
+
+    /// Maps memory and makes work requests, see [`Blank::fill`]. If `most_sges` is `None`, a work
+    /// request has as many elements as the device allows.
     fn make(
         &mut self,
         kind: Kind,
-        most_sges: usize,
+        memory: Mappable,
+        most_sges: Option<usize>,
         stretches: impl Iterator<Item = Stretch>,
     ) -> Result {
+        let Memory::Own(pages) = &mut self.memory else {
+            return Err(EINVAL);
+        };
         let (opcode, dir) = kind.raw();
         self.kind = kind;
-        let (wrs, sges) = (&mut self.wrs, &mut self.sges);
-        let pages = match &self.memory {
-            Memory::Own(pages) if pages.direction() == dir => pages,
-            _ => return Err(EINVAL),
-        };
-        let most_sges = most_sges.max(1);
-        // Usually each mapping needs only one scatter/gather element.
-        let count = pages.count();
-        let mut elements = pages.elements();
-        sges.reserve(count, GFP_KERNEL)?;
-        wrs.reserve(count.div_ceil(most_sges), GFP_KERNEL)?;
-        // `bytes` is the number of bytes in the pages. `at` is the offset in the pages at which the
-        // next element begins.
-        let (bytes, mut at) = (pages.len(), 0usize);
+        pages.hold(memory, dir)?;
+        let most_sges = most_sges.unwrap_or(pages.most_sges());
+        let mut count = 0usize;
         for stretch in stretches {
-            let (begin, mut left) = (stretch.at as usize, stretch.len as usize);
+            let (mut at, mut left) = (stretch.at as usize, stretch.len as usize);
             let mut offset = stretch.offset;
-            let end = begin.checked_add(left).filter(|end| *end <= bytes);
-            let end = end.ok_or(EINVAL)?;
-            let skipped = begin.checked_sub(at).ok_or(EINVAL)?;
-            elements.skip(skipped).ok_or(EINVAL)?;
-            at = end;
             while left != 0 {
-                let mut wr = bindings::ib_rdma_wr {
-                    remote_addr: offset,
-                    rkey: stretch.handle,
-                    ..Default::default()
-                };
+                let (sges, bytes) = pages.map(at, left, most_sges)?;
+                // A work request of an earlier transfer is used again: all fields that a Read or
+                // a Write needs are written here, in `give_elements`, and in `link`.
+                if count == self.wrs.len() {
+                    list::add(&mut self.wrs, bindings::ib_rdma_wr::default())?;
+                }
+                let wr = self.wrs.get_mut(count).ok_or(EINVAL)?;
+                wr.remote_addr = offset;
+                wr.rkey = stretch.handle;
                 wr.wr.opcode = opcode;
-                while (wr.wr.num_sge as usize) < most_sges {
-                    let Some(sge) = elements.next(left) else {
-                        break;
-                    };
-                    // NO-OVERFLOW: An element is not longer than the remaining bytes.
-                    left = left.wrapping_sub(sge.length as usize);
-                    offset = offset.wrapping_add(u64::from(sge.length));
-                    list::add(sges, sge)?;
-                    wr.wr.num_sge += 1;
-                }
-                if wr.wr.num_sge == 0 {
-                    return Err(EINVAL);
-                }
-                list::add(wrs, wr)?;
+                // CAST: The number of elements is at most `most_sges`.
+                wr.wr.num_sge = sges as c_int;
+                // NO-OVERFLOW: These bytes are a part of the stretch, and the work requests are in
+                // memory. The peer refuses an address that wraps around.
+                count = count.wrapping_add(1);
+                at = at.wrapping_add(bytes);
+                left = left.wrapping_sub(bytes);
+                offset = offset.wrapping_add(bytes as u64);
             }
         }
+        self.wrs.truncate(count);
         // INVARIANT: Both vectors are complete. `give_elements` fails if there is no work request.
         self.give_elements()
     }
 
     /// Sets the element list of each work request. Returns `EINVAL` if there is no work request.
+    #[inline]
     fn give_elements(&mut self) -> Result {
         if self.wrs.is_empty() {
             return Err(EINVAL);
         }
-        let mut rest = self.sges.as_mut_slice();
+        let mut rest = match &self.memory {
+            Memory::Own(pages) => pages.sges(),
+            _ => &self.sges,
+        };
         for wr in self.wrs.iter_mut() {
             // CAST: The number counts elements of a vector, so it is not negative.
             let (own, others) = rest
-                .split_at_mut_checked(wr.wr.num_sge as usize)
+                .split_at_checked(wr.wr.num_sge as usize)
                 .ok_or(EINVAL)?;
-            wr.wr.sg_list = own.as_mut_ptr();
+            // A post only reads the elements.
+            wr.wr.sg_list = own.as_ptr().cast_mut();
             rest = others;
         }
         Ok(())
@@ -357,15 +338,15 @@ impl Transfer {
     /// Ends a transfer that was not posted, or has completed. Returns the pages that it owns, and
     /// the empty transfer unless its lists are long. Drops the references to shared pages, and
     /// returns lent memory to its lender. May sleep.
-    #[cfg_attr(xprtrdma_rds, inline)]
+    #[inline]
     pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
-        // The elements refer to mapped pages, so they are removed before the pages are unmapped.
-        this.sges.clear();
-        let pages = match &mut this.memory {
+        let Self { sges, memory, .. } = &mut *this;
+        let pages = match memory {
             Memory::Own(pages) => pages.unmap(),
             Memory::Sink(sink) => {
+                sges.clear();
                 let none = Memory::Own(MappedPages::none(sink.pd()));
-                core::mem::replace(&mut this.memory, none).into_pages()
+                core::mem::replace(memory, none).into_pages()
             }
             #[cfg(xprtrdma_rds)]
             Memory::Lent(loan) => {
@@ -377,12 +358,13 @@ impl Transfer {
     }
 
     /// Returns a transfer without elements to be used again, unless its lists are long.
-    #[cfg_attr(xprtrdma_rds, inline)]
+    #[inline]
     fn keep(this: KBox<Self>) -> Option<Blank> {
         let elements = match &this.memory {
             #[cfg(xprtrdma_rds)]
             Memory::Lent(loan) => loan.capacity(),
-            _ => this.sges.capacity(),
+            Memory::Own(pages) => pages.capacity(),
+            Memory::Sink(_) => this.sges.capacity(),
         };
         let is_short = this.wrs.capacity() <= SPARE_WRS && elements <= SPARE_SGES;
         // INVARIANT: The list of elements is empty.
@@ -440,7 +422,7 @@ impl Transfer {
     }
 
     /// Returns true if the transfer may be posted to the queue pair of the domain `pd`.
-    #[cfg_attr(xprtrdma_rds, inline)]
+    #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         match &self.memory {
             Memory::Own(pages) => pages.pd().as_raw() == pd.as_raw(),
@@ -453,7 +435,7 @@ impl Transfer {
     /// Links the work requests that register the transfer's regions. They come before `next`, the
     /// first Read, and have the completion entry `cqe`. Returns the first work request. If there
     /// are registrations, adds one to `seq`, the number of the last invalidation on the send queue.
-    #[cfg_attr(xprtrdma_rds, inline)]
+    #[inline]
     pub(crate) fn register(
         &mut self,
         seq: &mut u64,
@@ -467,6 +449,7 @@ impl Transfer {
     }
 
     /// Records that all work requests of the transfer were posted and have completed.
+    #[inline]
     pub(crate) fn completed(&mut self) {
         if let Memory::Sink(sink) = &mut self.memory {
             sink.completed();
@@ -475,7 +458,7 @@ impl Transfer {
 
     /// Links the work requests before `next`, and sets the same completion entry in all of them.
     /// Returns the first work request. `last_flags` are the flags of the last work request.
-    #[cfg_attr(xprtrdma_rds, inline)]
+    #[inline]
     pub(crate) fn link(
         &mut self,
         cqe: *mut bindings::ib_cqe,

@@ -47,7 +47,7 @@ mod block;
 pub mod cm;
 pub mod cq;
 pub mod device;
-pub mod dma;
+mod dma;
 pub mod events;
 pub mod failure;
 #[cfg(any(xprtrdma_rds, xprtrdma_kunit))]

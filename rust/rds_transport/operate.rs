@@ -28,7 +28,6 @@ use kernel::{
     sync::Arc, //
 };
 use xprtrdma_rdma::{
-    dma::Direction,
     pages::Pages,
     qp::{
         Qp,
@@ -241,13 +240,12 @@ fn copy(
     let qp = queue_pair(connection)?;
     let len = asked.bytes as usize;
     let mut pages = Pages::new(len)?;
-    let (kind, direction) = if asked.writes {
+    let kind = if asked.writes {
         pages.change(0, len, |at, part| message.copy_from_operation(at, part))?;
-        (Kind::Write, Direction::ToDevice)
+        Kind::Write
     } else {
-        (Kind::Read, Direction::FromDevice)
+        Kind::Read
     };
-    let pages = pages.map(qp.pd(), direction)?;
     let stretch = Stretch {
         handle: asked.key,
         offset: asked.address,
@@ -256,6 +254,6 @@ fn copy(
     };
     // CAST: `usize` has 64 bits.
     let most_sges = most_sges as usize;
-    let transfer = Transfer::new(kind, pages, most_sges, core::iter::once(stretch))?;
+    let transfer = Transfer::new(kind, qp.pd(), pages, most_sges, core::iter::once(stretch))?;
     Ok(KBox::new(transfer, GFP_KERNEL)?)
 }

@@ -282,8 +282,8 @@ impl SendQueue {
     }
 
     /// Records that the last post is signalled.
-    #[cfg_attr(not(xprtrdma_rds), cold)]
-    #[cfg_attr(xprtrdma_rds, inline)]
+    #[cfg_attr(not(xprtrdma_server), cold)]
+    #[cfg_attr(xprtrdma_server, inline)]
     pub(super) fn signal(&mut self, kind: OpKind) -> Result {
         self.ops.push(Op {
             bytes: self.quiet_bytes,
@@ -306,7 +306,7 @@ impl SendQueue {
     }
 
     /// Frees all posts up to the oldest signalled post, whose completion arrived.
-    #[cfg_attr(xprtrdma_rds, inline)]
+    #[cfg_attr(xprtrdma_server, inline)]
     pub(super) fn complete(&mut self) -> Option<OpKind> {
         let op = self.ops.pop()?;
         self.wrs -= op.wrs;

@@ -18,9 +18,9 @@ use super::{
 use crate::{
     dma::Direction,
     lent::MappedLoan,
+    mapped::MappedPages,
     pages::{
         Mappable,
-        MappedPages,
         Pages, //
     },
     pd::Pd,
@@ -227,13 +227,18 @@ mod suite {
         Ok(())
     }
 
-    /// Returns all scatter/gather elements of mapped pages.
-    fn elements(mapped: &MappedPages) -> Result<KVec<bindings::ib_sge>> {
-        let (mut all, mut sges) = (mapped.elements(), KVec::new());
-        while let Some(sge) = all.next(usize::MAX) {
-            sges.push(sge, GFP_KERNEL)?;
+    /// Maps all bytes of `memory`, with at most `most` elements in each call.
+    fn all(pd: &Arc<Pd>, memory: Mappable, dir: Direction, most: usize) -> Result<MappedPages> {
+        let (mut mapped, len) = (MappedPages::none(pd), memory.len());
+        mapped.hold(memory, dir)?;
+        let (mut at, mut elements) = (0, 0);
+        while at < len {
+            let (count, bytes) = mapped.map(at, len - at, most)?;
+            at += bytes;
+            elements += count;
+            ensure!(count <= most && mapped.sges().len() == elements);
         }
-        Ok(sges)
+        Ok(mapped)
     }
 
     /// Allocates pages in which each byte contains its offset, modulo 251.
@@ -249,29 +254,58 @@ mod suite {
         Ok(pages)
     }
 
-    /// Returns whether the device reads the bytes of [`filled`] for this length.
-    fn are_right(mapped: &MappedPages, len: usize) -> Result<bool> {
-        let bytes = read(&elements(mapped)?)?;
+    /// Returns whether the device reads the bytes of [`filled`] from `from` on.
+    fn are_right(mapped: &MappedPages, from: usize, len: usize) -> Result<bool> {
+        let bytes = read(mapped.sges())?;
         let mut all = bytes.iter().enumerate();
-        // The device reads whole pages. The bytes behind the first `len` bytes are zero.
-        Ok(bytes.len() == len.next_multiple_of(P)
-            && all.all(|(i, b)| usize::from(*b) == if i < len { i % 251 } else { 0 }))
+        Ok(bytes.len() == len && all.all(|(i, b)| usize::from(*b) == (from + i) % 251))
     }
 
     #[test]
     fn the_elements_of_pages_are_their_bytes() -> Test {
         let pd = domain()?;
         for len in [1, P - 1, P, P + 1, 5 * P] {
-            let pages = filled(len)?;
-            let runs = pages.runs().len();
-            let mut mapped = pages.map(&pd, Direction::ToDevice)?;
-            // There is one mapping for each piece in which the pages were allocated.
-            ensure_eq!(Census::now().mappings as usize, runs);
-            ensure!(are_right(&mapped, len)?);
-            let pages = mapped.unmap().ok_or(EINVAL)?;
-            ensure_eq!(Census::now(), DOMAIN);
-            ensure_eq!(PageArray::len(&pages), len);
+            for most in [1, 32] {
+                let pages = filled(len)?;
+                let runs = pages.runs().len();
+                let mut mapped = all(&pd, Mappable::Own(pages), Direction::ToDevice, most)?;
+                // There is at most one mapping for each piece in which the pages were allocated.
+                ensure!(Census::now().mappings as usize <= runs);
+                ensure!(are_right(&mapped, 0, len)?);
+                let pages = mapped.unmap().ok_or(EINVAL)?;
+                ensure_eq!(Census::now(), DOMAIN);
+                ensure_eq!(PageArray::len(&pages), len);
+            }
         }
+        Ok(())
+    }
+
+    #[test]
+    fn any_part_of_pages_can_be_mapped() -> Test {
+        let pd = domain()?;
+        let len = 3 * P;
+        for (at, left) in [(0, 1), (1, 2 * P), (P - 1, 2), (P, P), (2 * P + 7, P - 7)] {
+            let own = Mappable::Own(filled(len)?);
+            for memory in [own, Mappable::Shared(shared(len)?)] {
+                let mut mapped = MappedPages::none(&pd);
+                mapped.hold(memory, Direction::ToDevice)?;
+                let mut found = 0;
+                while found < left {
+                    found += mapped.map(at + found, left - found, 32)?.1;
+                }
+                ensure!(are_right(&mapped, at, left)?);
+                drop(mapped);
+                ensure_eq!(Census::now(), DOMAIN);
+            }
+        }
+        for (at, left) in [(0, 0), (0, len + 1), (len, 1), (1, usize::MAX)] {
+            let mut mapped = MappedPages::none(&pd);
+            mapped.hold(Mappable::Own(filled(len)?), Direction::ToDevice)?;
+            ensure_eq!(mapped.map(at, left, 32).err(), Some(EINVAL));
+        }
+        let refs = Mappable::Shared(shared(P)?);
+        let error = MappedPages::none(&pd).hold(refs, Direction::FromDevice);
+        ensure_eq!(error.err(), Some(EINVAL));
         Ok(())
     }
 
@@ -281,9 +315,9 @@ mod suite {
         let pages = filled(4 * P)?;
         ensure_eq!(pages.runs().len(), 1);
         Verb::DmaMap.fail(1);
-        let mapped = pages.map(&pd, Direction::ToDevice)?;
+        let mapped = all(&pd, Mappable::Own(pages), Direction::ToDevice, 32)?;
         ensure_eq!(Census::now().mappings, 2);
-        ensure!(are_right(&mapped, 4 * P)?);
+        ensure!(are_right(&mapped, 0, 4 * P)?);
         drop(mapped);
         ensure_eq!(Census::now(), DOMAIN);
         Ok(())
@@ -309,13 +343,12 @@ mod suite {
         // mapping calls, and the expected number of mappings.
         for (count, nth, calls, mappings) in [(4, 0, 1, 1), (4, 1, 3, 2), (8, 1, 3, 2)] {
             let refs = shared(count * P)?;
-            let mut mapped = MappedPages::none(&pd);
             Verb::DmaMap.fail(nth);
-            mapped.map(Mappable::Shared(refs), Direction::ToDevice)?;
+            let mapped = all(&pd, Mappable::Shared(refs), Direction::ToDevice, 32)?;
             // The length that could not be mapped is not tried again.
             ensure_eq!(Verb::DmaMap.calls(), calls);
             ensure_eq!(Census::now().mappings, mappings);
-            ensure!(are_right(&mapped, count * P)?);
+            ensure!(are_right(&mapped, 0, count * P)?);
             drop(mapped);
             ensure_eq!(Census::now(), DOMAIN);
             calm();
@@ -332,7 +365,8 @@ mod suite {
             let pages = filled(count * P)?;
             ensure_eq!(pages.runs().len(), nth as usize);
             Verb::DmaMap.fail(nth);
-            ensure_eq!(pages.map(&pd, Direction::FromDevice).err(), Some(EIO));
+            let mapped = all(&pd, Mappable::Own(pages), Direction::FromDevice, 32);
+            ensure_eq!(mapped.err(), Some(EIO));
             ensure_at_least!(Verb::DmaMap.calls(), nth);
             ensure_eq!(Census::now(), DOMAIN);
             calm();
@@ -345,7 +379,10 @@ mod suite {
         let pd = domain()?;
         let errors = each_allocation(
             || Ok(()),
-            |()| Pages::new(3 * P)?.map(&pd, Direction::ToDevice).map(drop),
+            |()| {
+                let memory = Mappable::Own(Pages::new(3 * P)?);
+                all(&pd, memory, Direction::ToDevice, 32).map(drop)
+            },
             |()| {
                 ensure_eq!(Census::now(), DOMAIN);
                 Ok(())
