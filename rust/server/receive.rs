@@ -188,7 +188,7 @@ impl Handler {
     }
 
     /// Passes a call to the RPC server. All data of the call have arrived.
-    #[inline]
+    #[inline(always)]
     fn push(&self, fetched: Fetched<Self>) -> Result {
         let since = fetched.since.end(Stage::Read);
         let call = Call::new(fetched.parked, fetched.ticket, fetched.counted, since);

@@ -29,7 +29,8 @@ use xprtrdma_proto::{
             Fault,
             Refusal, //
         },
-        reply::Reply as Plan, //
+        reply::Reply as Plan,
+        results::Written, //
     },
     served::cause::Cause, //
 };
@@ -122,12 +123,12 @@ impl Connection {
     /// Prepares the RDMA Writes of a reply that has RDMA Writes. The device reads the RPC server's
     /// own pages, or a copy of the bytes if the pages cannot be taken over.
     fn write(&self, plan: &Plan<'_>, reply: &mut Reply<'_>, tag: Tag) -> Result<KBox<Transfer>> {
-        let written = Written::of(plan).ok_or(EINVAL)?;
         let mut blank = self.qp.handler().reads.blank(&self.qp)?;
-        let list = blank.list();
-        let memory = match written.take(plan, reply, list) {
+        let Written { bytes, whole } = plan.carried();
+        let taken = whole.and_then(|whole| take(plan, reply, whole, blank.list()));
+        let memory = match taken {
             Some(pages) => Mappable::Shared(pages),
-            None => Mappable::Own(copy(plan, reply, written.bytes)?),
+            None => Mappable::Own(copy(plan, reply, bytes as usize)?),
         };
         let mut at = 0u32;
         let stretches = plan.writes().map(|write| {
@@ -183,50 +184,21 @@ fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     }
 }
 
-/// The bytes of a reply that its RDMA Writes carry.
-struct Written {
-    bytes: usize,
-    /// The range in the reply that the RDMA Writes carry, if the bytes of the Writes are contiguous
-    /// in the reply.
-    whole: Option<Span>,
-}
-
-impl Written {
-    /// Returns the bytes that the Writes of a reply carry, or `None` if the reply has no Writes.
-    fn of(plan: &Plan<'_>) -> Option<Self> {
-        let mut spans = plan.written();
-        let first = spans.next()?;
-        let (mut bytes, mut whole) = (first.length as usize, Some(first));
-        for Span { from, length } in spans {
-            // NO-OVERFLOW: The spans are parts of a message in memory.
-            bytes = bytes.wrapping_add(length as usize);
-            whole = whole
-                .filter(|whole| whole.from.checked_add(whole.length) == Some(from))
-                .and_then(|whole| {
-                    let length = whole.length.checked_add(length)?;
-                    Some(Span { length, ..whole })
-                });
-        }
-        Some(Self { bytes, whole })
+/// Takes over the pages of the range `whole` of a reply, whose bytes its RDMA Writes carry. Returns
+/// `None` if some of the bytes are not in pages, or if the inline part of the reply needs the same
+/// pages.
+fn take(
+    plan: &Plan<'_>,
+    reply: &mut Reply<'_>,
+    whole: Span,
+    list: Option<PageList>,
+) -> Option<PageRefs> {
+    let is_needed = |span: Span| reply.is_in_pages(span.from, span.length);
+    // Usually the Writes carry all bytes that are in pages, so the inline part needs no page.
+    if !reply.is_middle(whole.from, whole.length) && plan.inline().any(is_needed) {
+        return None;
     }
-
-    /// Takes over the pages of the bytes that the Writes carry. Returns `None` if the bytes are not
-    /// contiguous, if some of the bytes are not in pages, or if the inline part of the reply needs
-    /// the same pages.
-    fn take(
-        &self,
-        plan: &Plan<'_>,
-        reply: &mut Reply<'_>,
-        list: Option<PageList>,
-    ) -> Option<PageRefs> {
-        let whole = self.whole?;
-        let is_needed = |span: Span| reply.is_in_pages(span.from, span.length);
-        // Usually the Writes carry all bytes that are in pages, so the inline part needs no page.
-        if !reply.is_middle(whole.from, whole.length) && plan.inline().any(is_needed) {
-            return None;
-        }
-        reply.take_pages(whole.from, whole.length, list)
-    }
+    reply.take_pages(whole.from, whole.length, list)
 }
 
 /// Copies the bytes that the Writes carry.

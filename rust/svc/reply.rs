@@ -94,6 +94,7 @@ impl<'a> Reply<'a> {
     /// of the message. Stores the addresses of the pages in `list`, unless `list` is `None`.
     /// Afterwards no byte of the middle part can be copied. Returns `None` if the pages cannot be
     /// taken. May sleep for memory.
+    #[inline]
     pub fn take_pages(&mut self, from: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
         let (begin, end) = self.middle();
         if !self.taken.is_empty() || from < begin || from.checked_add(len)? > end {
@@ -150,6 +151,7 @@ impl<'a> Reply<'a> {
 
     /// Returns whether the head and the tail of the reply are in the first page that the current
     /// thread has for replies (`rq_respages`).
+    #[inline]
     fn ends_are_in_first_page(&self) -> bool {
         // SAFETY: By the type invariant the request belongs to the current thread. A reply begins
         // in the thread's first page.
@@ -200,22 +202,28 @@ impl<'a> Encoded<'a> {
 
     /// Copies bytes of the message, from offset `from` on. Returns `EINVAL` if the message is too
     /// short. Does not sleep.
+    #[inline]
     pub fn copy(&self, from: u32, to: &mut [u8]) -> Result {
-        let len = u32::try_from(to.len())?;
-        let end = from.checked_add(len).ok_or(EINVAL)?;
-        if end > self.len() {
-            return Err(EINVAL);
-        }
         let head = &self.0.head[0];
-        if end as usize <= head.iov_len {
-            // SAFETY: By the type invariant the message is complete, so its head contains the bytes
-            // from `from` to `end`. These bytes do not change. Only the caller uses the memory
-            // `to`.
-            unsafe {
-                let from = head.iov_base.cast::<u8>().add(from as usize);
-                to.as_mut_ptr().copy_from_nonoverlapping(from, to.len());
-            }
-            return Ok(());
+        // NO-OVERFLOW: The length of a slice is at most `isize::MAX`.
+        if (from as usize).wrapping_add(to.len()) > head.iov_len {
+            return self.copy_from_parts(from, to);
+        }
+        // SAFETY: By the type invariant the message is complete, so its head contains these bytes,
+        // as checked above. The bytes do not change. Only the caller uses the memory `to`.
+        unsafe {
+            let from = head.iov_base.cast::<u8>().add(from as usize);
+            to.as_mut_ptr().copy_from_nonoverlapping(from, to.len());
+        }
+        Ok(())
+    }
+
+    /// Copies bytes that are not all in the head, see [`Encoded::copy`].
+    #[inline(never)]
+    fn copy_from_parts(&self, from: u32, to: &mut [u8]) -> Result {
+        let len = u32::try_from(to.len())?;
+        if from.checked_add(len).is_none_or(|end| end > self.len()) {
+            return Err(EINVAL);
         }
         // SAFETY: By the type invariant the message is complete, so it contains `len` bytes from
         // offset `from` on. `to` has space for `len` bytes.

@@ -97,6 +97,8 @@ pub struct Admitted {
     pub(crate) total: u32,
     /// Length in bytes of all Write chunks and the Reply chunk together; at most `u32::MAX`.
     results: u32,
+    /// Length in bytes of the first Write chunk. Has no meaning without Write chunks.
+    room: u32,
     /// Whether RPCSEC_GSS protects (or may protect) an inline message. Has no meaning if the
     /// message is in a Position-Zero chunk.
     protected: bool,
@@ -108,6 +110,8 @@ pub struct Ready {
     /// Whether RPCSEC_GSS protects (or may protect) the Call, so that no result may be put into a
     /// Write chunk.
     pub(crate) protected: bool,
+    /// Length in bytes of the first Write chunk. Has no meaning without Write chunks.
+    pub(crate) room: u32,
 }
 
 impl<'a> Call<'a, Sorted> {
@@ -177,8 +181,9 @@ impl<'a> Call<'a, Admitted> {
         } else {
             Ok(self.stage.protected)
         };
+        let room = self.stage.room;
         match protected {
-            Ok(protected) => Ok(self.now(Ready { protected })),
+            Ok(protected) => Ok(self.now(Ready { protected, room })),
             Err(fault) => Err(self.refuse(fault)),
         }
     }
@@ -206,11 +211,14 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
         (true, Some(len)) if len >= 8 => len,
         (true, _) => return Err(Fault::NoMessage),
     };
-    let total = check_positions(chunks, body)?;
+    let total = match first_chunk {
+        Some(_) => check_positions(chunks, body)?,
+        None => body,
+    };
     if total > terms.longest_call {
         return Err(Fault::TooLong);
     }
-    let results = check_results(&call.lists, call.version(), terms)?;
+    let (results, room) = check_results(&call.lists, call.version(), terms)?;
     let protected = if !call.facts.long {
         check_arguments(first_chunk, RpcCall::parse(call.payload))?
     } else {
@@ -226,6 +234,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
         body,
         total,
         results,
+        room,
         protected,
     })
 }
@@ -276,12 +285,15 @@ fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
 
 /// Checks the segments of the Write chunks and of the Reply chunk. Also checks that the header of
 /// every possible response fits into a Send, because a Reply repeats the chunk lists (RFC 8166
-/// 3.4.6, 4.3.3). Returns the total length of the Write chunks and the Reply chunk.
+/// 3.4.6, 4.3.3). Returns the total length of the Write chunks and the Reply chunk, and the length of
+/// the first Write chunk.
 #[inline(always)]
-fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u32, Fault> {
+fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(u32, u32), Fault> {
     let mut least = reply_header_len(lists, version);
-    let mut results = 0u32;
-    for chunk in lists.writes.clone() {
+    let mut writes = lists.writes.clone();
+    let room = writes.next().map_or(Ok(0), capacity)?;
+    let mut results = room;
+    for chunk in writes {
         results = results.saturating_add(capacity(chunk)?);
     }
     let reply = lists.reply.clone().map_or(Ok(0), capacity)?;
@@ -290,7 +302,9 @@ fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<u
         least = least.saturating_add(MIN_RPC_REPLY);
     }
     match u32::try_from(least) {
-        Ok(least) if least <= terms.longest_message(version) => Ok(results.saturating_add(reply)),
+        Ok(least) if least <= terms.longest_message(version) => {
+            Ok((results.saturating_add(reply), room))
+        }
         _ => Err(Fault::ReplyHeader),
     }
 }

@@ -157,6 +157,7 @@ impl Item {
         length.map(|length| Self::new(position, length)).transpose()
     }
 
+    #[inline]
     fn new(position: u32, length: u32) -> Result<Self, Fault> {
         Ok(Self {
             position,
@@ -167,6 +168,7 @@ impl Item {
 }
 
 /// Returns the length of a chunk after `segment` was added to it.
+#[inline]
 fn sum(length: u32, segment: &Segment) -> Result<u32, Fault> {
     length.checked_add(segment.length).ok_or(Fault::Wraps)
 }

@@ -138,6 +138,7 @@ where
 
 /// Encodes a chunk for the header of a Reply: the client's segments, each with the number of bytes
 /// that were written to it.
+#[inline]
 pub(crate) fn encode_written(
     segments: Segments<'_>,
     written: u32,

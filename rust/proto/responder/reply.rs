@@ -32,7 +32,9 @@ use crate::{
         },
         results::{
             Left,
-            Results, //
+            Results,
+            Rooms,
+            Written, //
         }, //
     },
     wire::{
@@ -73,22 +75,22 @@ pub struct Reply<'a> {
 }
 
 impl Ready {
-    /// Returns the Write chunks that may be used for results.
+    /// Returns the lengths of the Write chunks that may be used for results.
     #[inline]
-    fn chunks<'a>(&self, writes: WriteList<'a>) -> WriteList<'a> {
+    fn rooms<'a>(&self, writes: WriteList<'a>) -> Rooms<'a> {
         match self.protected {
             // No result of a reply that RPCSEC_GSS protects may be in a Write chunk (RFC 8166
             // 8.2.2.3).
-            true => WriteList::default(),
-            false => writes,
+            true => Rooms::default(),
+            false => Rooms::new(self.room, writes),
         }
     }
 
     /// Returns the maximum length of a result in the k-th Write chunk, see [`Call::room`].
     #[inline]
     pub(crate) fn room(&self, writes: WriteList<'_>, k: usize) -> Option<u32> {
-        let chunk = self.chunks(writes).nth(k)?;
-        capacity(chunk).ok().filter(|bytes| *bytes != 0)
+        let room = self.rooms(writes).nth(k)?;
+        (room != 0).then_some(room)
     }
 }
 
@@ -131,8 +133,8 @@ impl<'a> Call<'a, Ready> {
 
     #[inline]
     fn plan(&'a self, marks: &'a [Span], total: u32, terms: &Terms) -> Result<Reply<'a>, Fault> {
-        let chunks = self.stage.chunks(self.lists.writes.clone());
-        let results = Results::pair(chunks, marks, total)?;
+        let rooms = self.stage.rooms(self.lists.writes.clone());
+        let results = Results::pair(rooms, marks, total)?;
         // NO-OVERFLOW: The results lie inside the reply and do not overlap.
         let reduced = total.saturating_sub(results.padded());
         let version = self.version();
@@ -198,6 +200,13 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn inline(&self) -> impl Iterator<Item = Span> + 'a {
         self.left_for(Form::Inline)
+    }
+
+    /// Returns how many bytes the RDMA Writes carry, and where these bytes are in the reply.
+    #[inline]
+    pub fn carried(&self) -> Written {
+        let left = self.left_for(Form::ReplyChunk);
+        left.fold(self.results.written(), Written::add)
     }
 
     /// Returns the parts of the reply that the RDMA Writes carry, in the order of the Writes.

@@ -47,6 +47,78 @@ pub fn data_of(mark: Span, word: impl Fn(u32) -> Option<u32>) -> Span {
     }
 }
 
+/// Iterator over the lengths in bytes of the Write chunks that may be used for results. The length
+/// of the first chunk is known from the admission of the Call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rooms<'a> {
+    first: Option<u32>,
+    chunks: WriteList<'a>,
+    /// Number of chunks at the front of `chunks` whose lengths were returned.
+    skip: usize,
+}
+
+impl<'a> Rooms<'a> {
+    /// Returns the lengths of these chunks, of which the first one has `first` bytes.
+    #[inline]
+    pub(crate) fn new(first: u32, chunks: WriteList<'a>) -> Self {
+        Self {
+            first: (!chunks.is_empty()).then_some(first),
+            chunks,
+            skip: 1,
+        }
+    }
+
+    /// Returns the length of the next chunk, which is not the first one.
+    #[cold]
+    fn later(&mut self) -> Option<u32> {
+        let chunk = self.chunks.nth(core::mem::take(&mut self.skip))?;
+        capacity(chunk).ok()
+    }
+}
+
+impl Iterator for Rooms<'_> {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        match self.first.take() {
+            Some(first) => Some(first),
+            None => self.later(),
+        }
+    }
+}
+
+/// The bytes of a reply that its RDMA Writes carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Number of bytes.
+    pub bytes: u32,
+    /// The range of these bytes in the reply, if the bytes of the Writes are contiguous in the
+    /// reply.
+    pub whole: Option<Span>,
+}
+
+impl Written {
+    /// Adds a range of bytes, which is not empty.
+    #[inline]
+    pub(crate) fn add(self, span: Span) -> Self {
+        let whole = match self.whole {
+            _ if self.bytes == 0 => Some(span),
+            Some(whole) if whole.from.checked_add(whole.length) == Some(span.from) => Some(Span {
+                // NO-OVERFLOW: Both ranges are in the reply.
+                length: whole.length.saturating_add(span.length),
+                ..whole
+            }),
+            _ => None,
+        };
+        Self {
+            // NO-OVERFLOW: The ranges are in the reply and do not overlap.
+            bytes: self.bytes.saturating_add(span.length),
+            whole,
+        }
+    }
+}
+
 /// The results of a reply that are written to Write chunks, and those that are not.
 ///
 /// A marked result goes inline, and its chunk stays unused, in two cases. Either the mark does not
@@ -60,20 +132,17 @@ pub(crate) struct Results<'a> {
     placed: u32,
     /// Length in bytes of the results that are written to Write chunks, with their pads.
     padded: u32,
+    written: Written,
 }
 
 impl<'a> Results<'a> {
-    /// Pairs the Write chunks `chunks` with the marked results `marks` of a reply of `total` bytes.
-    /// Fails if a result does not fit into its chunk.
+    /// Pairs the Write chunks, whose lengths are `rooms`, with the marked results `marks` of a
+    /// reply of `total` bytes. Fails if a result does not fit into its chunk.
     #[inline]
-    pub(crate) fn pair(
-        chunks: WriteList<'_>,
-        marks: &'a [Span],
-        total: u32,
-    ) -> Result<Self, Fault> {
+    pub(crate) fn pair(rooms: Rooms<'_>, marks: &'a [Span], total: u32) -> Result<Self, Fault> {
         let (mut placed, mut padded, mut bit, mut least) = (0, 0u32, 1u32, MIN_ACCEPTED);
-        for (chunk, mark) in chunks.zip(marks) {
-            let room = capacity(chunk).map_err(|_| Fault::WriteRoom)?;
+        let mut written = Written::default();
+        for (mark, room) in marks.iter().zip(rooms) {
             let inside = end(*mark).is_some_and(|end| end <= total);
             let holds = inside && mark.from >= least && mark.from & 3 == 0;
             if room != 0 && holds && mark.length != 0 {
@@ -81,6 +150,7 @@ impl<'a> Results<'a> {
                     return Err(Fault::WriteRoom);
                 }
                 placed |= bit;
+                written = written.add(*mark);
                 least = padded_end(*mark);
                 // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
                 padded = padded.saturating_add(least.saturating_sub(mark.from));
@@ -91,7 +161,14 @@ impl<'a> Results<'a> {
             marks,
             placed,
             padded,
+            written,
         })
+    }
+
+    /// Returns the bytes that are written to Write chunks.
+    #[inline]
+    pub(crate) const fn written(&self) -> Written {
+        self.written
     }
 
     /// Returns the length in bytes of the results that are written to Write chunks, with their

@@ -55,6 +55,7 @@ impl RpcCall {
 
     /// Returns true if the procedure has an argument that may be in a Read chunk (RFC 8267,
     /// sections 3 and 6).
+    #[inline]
     pub(crate) fn has_eligible_argument(&self) -> bool {
         let procedures: &[u32] = match (self.program, self.version) {
             // The procedures with an eligible argument are WRITE and SYMLINK. Their numbers differ

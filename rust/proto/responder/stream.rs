@@ -183,7 +183,7 @@ struct Fills<'a> {
 impl Iterator for Fills<'_> {
     type Item = Fill;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Fill> {
         if let Some(Item { length, .. }) = self.pad.take() {
             return match xdr::pad(length) {

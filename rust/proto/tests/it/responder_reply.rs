@@ -35,6 +35,7 @@ use xprtrdma_proto::{
         },
         results::{
             data_of,
+            Written,
             MIN_ACCEPTED, //
         },
     },
@@ -68,12 +69,23 @@ fn write(handle: u32, from: u32, length: u32) -> Write {
 }
 
 /// Returns the RDMA Writes of a reply. Checks that they carry exactly the bytes that
-/// `Reply::written` returns, in the same order.
+/// `Reply::written` returns, in the same order, and that `Reply::carried` describes these bytes.
 fn writes(reply: &Reply<'_>) -> Vec<Write> {
     let bytes = |span: Span| span.from..span.from + span.length;
     let writes: Vec<Write> = reply.writes().collect();
-    let carried = writes.iter().flat_map(|write| bytes(write.span));
-    assert!(carried.eq(reply.written().flat_map(bytes)));
+    let carried: Vec<u32> = writes.iter().flat_map(|write| bytes(write.span)).collect();
+    assert!(reply.written().flat_map(bytes).eq(carried.iter().copied()));
+    let length = u32::try_from(carried.len()).expect("short");
+    let is_whole = carried.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+    let first = carried.first().filter(|_| is_whole);
+    let whole = first.map(|&from| span(from, length));
+    assert_eq!(
+        reply.carried(),
+        Written {
+            bytes: length,
+            whole
+        }
+    );
     writes
 }
 
