@@ -90,7 +90,7 @@ pub struct Admitted {
     /// The first Read chunk of data. Has no meaning if `items` is zero.
     first: Item,
     /// Number of Read chunks of data.
-    items: u32,
+    pub(crate) items: u32,
     /// Length in bytes of the reduced message, which does not contain the data in Read chunks.
     pub(crate) body: u32,
     /// Length in bytes of the unreduced message, which contains the data in Read chunks.
@@ -157,12 +157,19 @@ impl<'a> Call<'a, Admitted> {
         Items::new(self.lists.reads.clone(), self.stage.first, self.stage.items)
     }
 
+    /// Returns the first Read chunk of data.
+    #[inline]
+    pub(crate) fn first_item(&self) -> Option<Item> {
+        (self.stage.items != 0).then_some(self.stage.first)
+    }
+
     /// Returns how many bytes of the message precede the first Read chunk of data: the length of
     /// the whole message if no such chunk exists.
     #[inline(always)]
     fn message_front(&self) -> usize {
-        let first = self.items().next();
-        let front = first.map_or(self.stage.total, |item| item.position);
+        let front = self
+            .first_item()
+            .map_or(self.stage.total, |item| item.position);
         usize::try_from(front).unwrap_or(usize::MAX)
     }
 
@@ -177,7 +184,7 @@ impl<'a> Call<'a, Admitted> {
     pub fn fetched(self, front: &[u8]) -> Result<Call<'a, Ready>, Refusal> {
         let protected = if self.facts.long {
             let front = front.get(..self.message_front()).unwrap_or(front);
-            check_fetched(self.xid(), self.items().next(), front)
+            check_fetched(self.xid(), self.first_item(), front)
         } else {
             Ok(self.stage.protected)
         };
@@ -285,8 +292,8 @@ fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
 
 /// Checks the segments of the Write chunks and of the Reply chunk. Also checks that the header of
 /// every possible response fits into a Send, because a Reply repeats the chunk lists (RFC 8166
-/// 3.4.6, 4.3.3). Returns the total length of the Write chunks and the Reply chunk, and the length of
-/// the first Write chunk.
+/// 3.4.6, 4.3.3). Returns the total length of the Write chunks and the Reply chunk, and the length
+/// of the first Write chunk.
 #[inline(always)]
 fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(u32, u32), Fault> {
     let mut least = reply_header_len(lists, version);

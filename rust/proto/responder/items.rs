@@ -114,12 +114,6 @@ impl<'a> Items<'a> {
             left: count,
         }
     }
-
-    /// Returns the number of chunks that the iterator has not returned yet.
-    #[inline]
-    pub(crate) const fn len(&self) -> u32 {
-        self.left
-    }
 }
 
 impl Iterator for Items<'_> {

@@ -57,17 +57,17 @@ impl RpcCall {
     /// sections 3 and 6).
     #[inline]
     pub(crate) fn has_eligible_argument(&self) -> bool {
-        let procedures: &[u32] = match (self.program, self.version) {
-            // The procedures with an eligible argument are WRITE and SYMLINK. Their numbers differ
-            // between NFSv2 and NFSv3.
-            (NFS_PROGRAM, 2) => &[8, 13],
-            (NFS_PROGRAM, 3) => &[7, 10],
-            // The procedure is COMPOUND. The operations in it are not checked here: the NFS decoder
-            // checks them.
-            (NFS_PROGRAM, 4) => &[1],
-            _ => &[],
-        };
-        procedures.contains(&self.procedure)
+        self.program == NFS_PROGRAM
+            && match self.version {
+                // The procedures with an eligible argument are WRITE and SYMLINK. Their numbers
+                // differ between NFSv2 and NFSv3.
+                2 => matches!(self.procedure, 8 | 13),
+                3 => matches!(self.procedure, 7 | 10),
+                // The procedure is COMPOUND. The operations in it are not checked here: the NFS
+                // decoder checks them.
+                4 => self.procedure == 1,
+                _ => false,
+            }
     }
 }
 

@@ -87,11 +87,10 @@ impl<'a> Call<'a, Admitted> {
         if self.facts.long {
             return Assembly::Landed;
         }
-        let mut items = self.items();
-        match (items.len(), items.next()) {
-            (0, _) => Assembly::Inline,
-            (1, Some(item)) => Assembly::Split { at: item.position },
-            _ => Assembly::Landed,
+        match (self.first_item(), self.stage.items) {
+            (None, _) => Assembly::Inline,
+            (Some(item), 1) => Assembly::Split { at: item.position },
+            (Some(_), _) => Assembly::Landed,
         }
     }
 
@@ -100,7 +99,7 @@ impl<'a> Call<'a, Admitted> {
     pub fn landing(&self) -> u32 {
         match self.assembly() {
             Assembly::Inline => 0,
-            Assembly::Split { .. } => self.items().next().map_or(0, |item| item.padded),
+            Assembly::Split { .. } => self.first_item().map_or(0, |item| item.padded),
             Assembly::Landed => self.stage.total,
         }
     }
@@ -149,7 +148,7 @@ impl<'a> Call<'a, Admitted> {
     #[inline]
     fn split(&self) -> Option<Item> {
         match self.assembly() {
-            Assembly::Split { .. } => self.items().next(),
+            Assembly::Split { .. } => self.first_item(),
             Assembly::Inline | Assembly::Landed => None,
         }
     }
