@@ -54,11 +54,17 @@ impl Credits {
 
     /// Adds the credits that the peer grants when it accepts the connection. Zero means that the
     /// peer does not use credits. The peer may have advertised credits in a header before.
-    pub fn agreed(&mut self, wanted: bool, granted: u32) {
+    ///
+    /// Returns whether the caller must now send a frame that advertises credits. The peer may have
+    /// used its credits before this call, when this end did not grant credits yet. The peer then
+    /// sends nothing more, so no arriving frame makes this end grant credits.
+    #[must_use]
+    pub fn agreed(&mut self, wanted: bool, granted: u32) -> bool {
         self.theirs = self.theirs.saturating_add(granted).min(self.bound);
         self.used = wanted && granted != 0;
         self.grants = self.used || (wanted && self.grants);
         self.wanted = wanted;
+        self.is_worth_a_frame()
     }
 
     /// Returns whether this end waits for credits.

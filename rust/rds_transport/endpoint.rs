@@ -10,6 +10,7 @@ use crate::{
     },
     link::Link,
     receive::Handler,
+    send::acknowledge,
     sizes::{
         OPERATION,
         QUEUES,
@@ -155,7 +156,7 @@ impl Endpoint {
         let answer =
             accepted(events.data().bytes(), peer.is_ipv6()).map_err(|_| protocol_error())?;
         let agreed = |link: &mut Link<_>| link.credits.agreed(offered() != 0, answer.credit);
-        connection
+        let are_due = connection
             .data()
             .with_link(agreed)
             .ok_or_else(not_connected)?;
@@ -164,6 +165,9 @@ impl Endpoint {
         entered.connected(Version::V3_1.raw());
         if connection.data().has_failed() {
             entered.drop_path();
+        }
+        if are_due {
+            acknowledge(connection);
         }
         Ok(endpoint)
     }

@@ -47,11 +47,11 @@ fn credits_are_used_if_both_ends_offer_them() {
     for (wanted, granted, used) in [(true, 9, true), (true, 0, false), (false, 9, false)] {
         let mut credits = Credits::new(wanted, 0, 4, 4);
         assert!(!credits.are_used());
-        credits.agreed(wanted, granted);
+        assert!(!credits.agreed(wanted, granted));
         assert_eq!(credits.are_used(), used);
     }
     let mut credits = Credits::new(true, 0, 4, 4);
-    credits.agreed(true, 2);
+    assert!(!credits.agreed(true, 2));
     assert_eq!((credits.spend(), credits.spend()), (Some(0), None));
 }
 
@@ -61,7 +61,7 @@ fn credits_are_used_if_both_ends_offer_them() {
 fn a_peer_that_grants_in_headers_alone_is_granted_credits() {
     for (wanted, told) in [(true, 20), (false, 0)] {
         let mut credits = Credits::new(wanted, 0, 4, 4);
-        credits.agreed(wanted, 0);
+        assert!(!credits.agreed(wanted, 0));
         credits.posted(20);
         assert_eq!(credits.granted(0), Ok(()));
         assert_eq!(credits.spend(), Some(0));
@@ -85,8 +85,27 @@ fn credits_that_arrive_before_the_answer_count() {
         let mut credits = Credits::new(wanted, 0, 4, 4);
         credits.posted(20);
         assert_eq!(credits.granted(3), Ok(()));
-        credits.agreed(wanted, 0);
+        assert_eq!(credits.agreed(wanted, 0), wanted);
         assert_eq!(credits.spend(), Some(told));
+    }
+}
+
+// A peer may send most of a long message before the thread that connects has read what the peer
+// grants. The peer then waits until this end sends a frame.
+#[test]
+fn a_peer_that_sends_before_the_answer_is_read_gets_credits() {
+    for receives in [17, 128] {
+        let mut own = Credits::new(true, 0, receives, receives);
+        let mut peer = Credits::new(true, receives.into(), receives, receives);
+        while let Some(credit) = peer.spend() {
+            assert_eq!(own.granted(credit), Ok(()));
+            own.posted(1);
+            assert!(!own.is_worth_a_frame());
+        }
+        assert!(own.agreed(true, receives.into()));
+        let credit = own.spend().unwrap();
+        assert_eq!(peer.granted(credit), Ok(()));
+        assert!(peer.spend().is_some());
     }
 }
 
