@@ -249,6 +249,7 @@ impl Entered<'_> {
     }
 
     /// Tells RDS that the peer has received all messages up to this sequence number. May sleep.
+    #[inline]
     pub fn acknowledged(&self, sequence: u64) {
         // SAFETY: The connection is valid by the type invariant. The last argument may be `None`:
         // then RDS compares sequence numbers to find the messages that the peer has received.
@@ -268,7 +269,7 @@ impl Entered<'_> {
 
     /// Delivers a message with this header to RDS. If two threads deliver messages of one
     /// connection at the same time, RDS may drop a message or deliver it twice. May sleep.
-    #[inline]
+    #[inline(always)]
     pub fn deliver(&self, header: &[u8; HEADER_BYTES], message: KBox<Incoming>) {
         let conn = self.conn.as_ptr();
         // `DELIVERED` counts the message until `inc_free` frees the message.

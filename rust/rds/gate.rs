@@ -45,7 +45,7 @@ impl Gate {
     }
 
     /// Enters the gate if it is open. Does not sleep.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter(&self) -> Option<Inside<'_>> {
         let phase = self.phase.lock();
         if *phase != Phase::Open {

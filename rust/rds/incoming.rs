@@ -55,6 +55,7 @@ impl Units {
 }
 
 impl Drop for Units {
+    #[inline]
     fn drop(&mut self) {
         // ORDERING: The total protects no other data.
         KEPT.fetch_sub(self.0, Relaxed);

@@ -59,11 +59,10 @@ impl Credits {
     /// used its credits before this call, when this end did not grant credits yet. The peer then
     /// sends nothing more, so no arriving frame makes this end grant credits.
     #[must_use]
-    pub fn agreed(&mut self, wanted: bool, granted: u32) -> bool {
+    pub fn agreed(&mut self, granted: u32) -> bool {
         self.theirs = self.theirs.saturating_add(granted).min(self.bound);
-        self.used = wanted && granted != 0;
-        self.grants = self.used || (wanted && self.grants);
-        self.wanted = wanted;
+        self.used = self.wanted && granted != 0;
+        self.grants |= self.used;
         self.is_worth_a_frame()
     }
 
@@ -75,26 +74,31 @@ impl Credits {
 
     /// Adds the credits that the peer has advertised in a header. Each credit stands for a Receive
     /// that the peer has posted. If the header advertises credits, the peer also waits for credits,
-    /// so this end grants credits to the peer.
+    /// so this end grants credits to the peer. Does nothing if this end uses no credits.
     ///
     /// # Errors
     ///
     /// Returns [`Fault::Number`] if the peer has granted more credits than the limit.
     #[inline]
     pub fn granted(&mut self, credits: u8) -> Result<(), Fault> {
+        if !self.wanted {
+            return Ok(());
+        }
         let theirs = self.theirs.saturating_add(credits.into());
         if self.used && theirs > self.bound {
             return Err(Fault::Number);
         }
         self.theirs = theirs.min(self.bound);
-        self.grants |= self.wanted && credits != 0;
+        self.grants |= credits != 0;
         Ok(())
     }
 
-    /// Records that this end has posted Receives.
+    /// Records that this end has posted Receives. Does nothing if this end uses no credits.
     #[inline]
     pub fn posted(&mut self, receives: u16) {
-        self.ours = self.ours.saturating_add(receives);
+        if self.wanted {
+            self.ours = self.ours.saturating_add(receives);
+        }
     }
 
     /// Takes a credit for a frame. Returns the number of credits that the frame's header

@@ -77,18 +77,19 @@ impl Drop for Endpoint {
 }
 
 /// Returns the number of credits that this end offers to the peer, or zero without flow control.
-fn offered() -> u32 {
-    if flow_control() {
+/// `wanted` says whether the connection uses flow control.
+fn offered(wanted: bool) -> u32 {
+    if wanted {
         RECEIVES.into()
     } else {
         0
     }
 }
 
-fn credits(granted: u32) -> Credits {
+fn credits(wanted: bool, granted: u32) -> Credits {
     // All Receives count as advertised, because the private data of the connection advertises them
     // to the peer.
-    Credits::new(flow_control(), granted, RECEIVES, RECEIVES)
+    Credits::new(wanted, granted, RECEIVES, RECEIVES)
 }
 
 impl Endpoint {
@@ -97,7 +98,7 @@ impl Endpoint {
         connection: &Arc<Connection<Rds>>,
         id: Arc<CmId>,
         events: Arc<Events>,
-        granted: u32,
+        credits: Credits,
     ) -> Result<(Self, Reads)> {
         id.set_short_pause()?;
         let device = connection.driver().device(connection.local())?;
@@ -107,7 +108,7 @@ impl Endpoint {
         let owner = Qp::create(&pd, &QUEUES, handler)?;
         connection
             .data()
-            .connect(owner.handle(), device.number(), credits(granted))?;
+            .connect(owner.handle(), device.number(), credits)?;
         let endpoint = Self {
             _owner: owner,
             events,
@@ -131,6 +132,7 @@ impl Endpoint {
     /// Connects to the peer. May sleep.
     pub(crate) fn connect(connection: &Arc<Connection<Rds>>) -> Result<Self> {
         let (local, peer) = (connection.local(), connection.peer());
+        let wanted = flow_control();
         let port = match peer {
             IpAddr::V4(_) => PORT_V4,
             IpAddr::V6(_) => PORT_V6,
@@ -143,8 +145,9 @@ impl Endpoint {
         events.wait(Step::Address)?;
         id.resolve_route(STEP_MS)?;
         events.wait(Step::Route)?;
-        let (endpoint, reads) = Self::make(connection, id.clone(), events.clone(), 0)?;
-        let hello = Hello::new(local, peer, connection.tos(), offered());
+        let (endpoint, reads) =
+            Self::make(connection, id.clone(), events.clone(), credits(wanted, 0))?;
+        let hello = Hello::new(local, peer, connection.tos(), offered(wanted));
         let (data, len) = hello.encode();
         id.request(&Terms {
             private_data: data.get(..len).unwrap_or(&[]),
@@ -155,7 +158,7 @@ impl Endpoint {
         events.wait(Step::Up)?;
         let answer =
             accepted(events.data().bytes(), peer.is_ipv6()).map_err(|_| protocol_error())?;
-        let agreed = |link: &mut Link<_>| link.credits.agreed(offered() != 0, answer.credit);
+        let agreed = |link: &mut Link<_>| link.credits.agreed(answer.credit);
         let are_due = connection
             .data()
             .with_link(agreed)
@@ -180,10 +183,16 @@ impl Endpoint {
         hello: &Hello,
     ) -> Result<Self> {
         let id = Arc::new(id, GFP_KERNEL)?;
+        let wanted = flow_control();
         let asked = events.reads;
         events.attach(connection)?;
-        let (endpoint, reads) = Self::make(connection, id.clone(), events, hello.credit)?;
-        let answer = Hello::new(hello.to, hello.from, hello.tos, offered());
+        let (endpoint, reads) = Self::make(
+            connection,
+            id.clone(),
+            events,
+            credits(wanted, hello.credit),
+        )?;
+        let answer = Hello::new(hello.to, hello.from, hello.tos, offered(wanted));
         let (data, len) = answer.encode();
         let reads = reads.answer(asked);
         id.grant(&Terms {

@@ -47,11 +47,11 @@ fn credits_are_used_if_both_ends_offer_them() {
     for (wanted, granted, used) in [(true, 9, true), (true, 0, false), (false, 9, false)] {
         let mut credits = Credits::new(wanted, 0, 4, 4);
         assert!(!credits.are_used());
-        assert!(!credits.agreed(wanted, granted));
+        assert!(!credits.agreed(granted));
         assert_eq!(credits.are_used(), used);
     }
     let mut credits = Credits::new(true, 0, 4, 4);
-    assert!(!credits.agreed(true, 2));
+    assert!(!credits.agreed(2));
     assert_eq!((credits.spend(), credits.spend()), (Some(0), None));
 }
 
@@ -61,7 +61,7 @@ fn credits_are_used_if_both_ends_offer_them() {
 fn a_peer_that_grants_in_headers_alone_is_granted_credits() {
     for (wanted, told) in [(true, 20), (false, 0)] {
         let mut credits = Credits::new(wanted, 0, 4, 4);
-        assert!(!credits.agreed(wanted, 0));
+        assert!(!credits.agreed(0));
         credits.posted(20);
         assert_eq!(credits.granted(0), Ok(()));
         assert_eq!(credits.spend(), Some(0));
@@ -85,7 +85,7 @@ fn credits_that_arrive_before_the_answer_count() {
         let mut credits = Credits::new(wanted, 0, 4, 4);
         credits.posted(20);
         assert_eq!(credits.granted(3), Ok(()));
-        assert_eq!(credits.agreed(wanted, 0), wanted);
+        assert_eq!(credits.agreed(0), wanted);
         assert_eq!(credits.spend(), Some(told));
     }
 }
@@ -102,7 +102,7 @@ fn a_peer_that_sends_before_the_answer_is_read_gets_credits() {
             own.posted(1);
             assert!(!own.is_worth_a_frame());
         }
-        assert!(own.agreed(true, receives.into()));
+        assert!(own.agreed(receives.into()));
         let credit = own.spend().unwrap();
         assert_eq!(peer.granted(credit), Ok(()));
         assert!(peer.spend().is_some());
