@@ -205,8 +205,9 @@ impl<'a> Encoded<'a> {
     #[inline]
     pub fn copy(&self, from: u32, to: &mut [u8]) -> Result {
         let head = &self.0.head[0];
-        // NO-OVERFLOW: The length of a slice is at most `isize::MAX`.
-        if (from as usize).wrapping_add(to.len()) > head.iov_len {
+        // CAST: `usize` has at most 64 bits.
+        // NO-OVERFLOW: The length of a slice is less than 2^63.
+        if u64::from(from).wrapping_add(to.len() as u64) > head.iov_len as u64 {
             return self.copy_from_parts(from, to);
         }
         // SAFETY: By the type invariant the message is complete, so its head contains these bytes,
