@@ -125,8 +125,9 @@ SERVER_CASES = (
 )
 # Cases on the debug kernel in continuous integration. They use every path on which memory changes
 # its owner: all forms of chunks, callbacks, connections that end, killed processes, and messages of
-# a hostile server.
+# a hostile server. The KUnit suites run, too.
 DEBUG_SHORT_CASES = (
+    r"^kunit\.",
     r"^load\.nothing_is_left",
     r"^mounts\.(every_version|nconnect)",
     r"^callbacks\.(callbacks_work|many_recalls)",
