@@ -47,15 +47,6 @@ use xprtrdma_rds_proto::{
     region::Cookie, //
 };
 
-/// The result of posting a frame.
-enum Frame {
-    Posted,
-    /// The send queue has no space, or no credit is left.
-    Full,
-    /// The queue pair has failed.
-    Dead,
-}
-
 /// How a frame is posted.
 #[derive(Clone, Copy)]
 struct Manner {
@@ -68,7 +59,9 @@ struct Manner {
 }
 
 impl<H: QpHandler> Link<H> {
-    /// Posts a frame: the header in `front`, and `len` bytes that `payload` writes.
+    /// Posts a frame: the header in `front`, and `len` bytes that `payload` writes. Returns false
+    /// if the send queue has no space, or no credit is left. Returns an error if the queue pair has
+    /// failed.
     #[inline]
     fn frame(
         &mut self,
@@ -76,7 +69,7 @@ impl<H: QpHandler> Link<H> {
         len: usize,
         manner: Manner,
         payload: impl FnOnce(&mut [u8]) -> Result,
-    ) -> Frame {
+    ) -> Result<bool> {
         let qp = &*self.qp;
         // NO-OVERFLOW: `len` is at most `FRAGMENT_BYTES`.
         let frame = HEADER_BYTES.wrapping_add(len);
@@ -84,12 +77,12 @@ impl<H: QpHandler> Link<H> {
             Ok(batch) => batch,
             Err(SendError::Full) => {
                 Event::SendQueueFull.count();
-                return Frame::Full;
+                return Ok(false);
             }
-            Err(SendError::Closed) => return Frame::Dead,
+            Err(SendError::Closed) => return Err(not_connected()),
         };
         let Some(credit) = self.credits.spend() else {
-            return Frame::Full;
+            return Ok(false);
         };
         let ack = self.owed.piggyback();
         if manner.last {
@@ -101,7 +94,7 @@ impl<H: QpHandler> Link<H> {
             batch.fence();
         }
         let Some((place, rest)) = batch.buffer().split_first_chunk_mut::<HEADER_BYTES>() else {
-            return Frame::Dead;
+            return Err(not_connected());
         };
         *place = *front.next(ack, credit);
         let posted = payload(rest).and_then(|()| match manner.waits {
@@ -109,8 +102,8 @@ impl<H: QpHandler> Link<H> {
             false => batch.post_message(frame),
         });
         match posted {
-            Ok(()) => Frame::Posted,
-            Err(_) => Frame::Dead,
+            Ok(()) => Ok(true),
+            Err(_) => Err(not_connected()),
         }
     }
 }
@@ -161,11 +154,8 @@ impl<H: QpHandler> Link<H> {
             fenced,
         };
         let write = |to: &mut [u8]| payload.copy(to);
-        match self.frame(&mut front, left as usize, manner, write) {
-            Frame::Posted => Ok(Some(left)),
-            Frame::Full => Ok(None),
-            Frame::Dead => Err(not_connected()),
-        }
+        let posted = self.frame(&mut front, left as usize, manner, write)?;
+        Ok(posted.then_some(left))
     }
 
     /// Posts several fragments together, with one doorbell.
@@ -189,11 +179,10 @@ impl<H: QpHandler> Link<H> {
                 fenced,
             };
             let write = |to: &mut [u8]| payload.copy(to);
-            match self.frame(&mut front, len as usize, manner, write) {
-                Frame::Posted => sent = next,
-                Frame::Full => break,
-                Frame::Dead => return Err(not_connected()),
+            if !self.frame(&mut front, len as usize, manner, write)? {
+                break;
             }
+            sent = next;
         }
         self.qp.ring_now()?;
         Ok((sent != 0).then_some(sent))
@@ -279,14 +268,14 @@ pub(crate) fn acknowledge(connection: &Arc<Connection<Rds>>) {
             waits: false,
             fenced: false,
         };
-        let frame = link.frame(&mut front, 0, manner, |_| Ok(()));
+        let posted = link.frame(&mut front, 0, manner, |_| Ok(()));
         if owed.is_some() {
-            link.owed.frame_over(matches!(frame, Frame::Full));
-            if matches!(frame, Frame::Posted) {
+            link.owed.frame_over(posted == Ok(false));
+            if posted == Ok(true) {
                 Event::AckSent.count();
             }
         }
-        !matches!(frame, Frame::Dead)
+        posted.is_ok()
     });
     if alive == Some(false) {
         connection.drop_path();
