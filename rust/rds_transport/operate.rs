@@ -84,6 +84,8 @@ fn fail(connection: &Arc<Connection<Rds>>, posted: Posted) {
 }
 
 /// Posts the operation of a message.
+// This function takes the lock of the link itself. With closures for `State::with_link` it executes
+// 28 instructions more.
 #[inline]
 fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
     let (held, asked) = message.hold().ok_or(EINVAL)?;
