@@ -85,9 +85,9 @@ pub unsafe trait PageArray: Send {
     }
 }
 
-/// If [`PageRefs::take`] takes at least this number of pages, it does not check how much memory
-/// their folios keep. A folio holds at most two megabytes, so the taken pages are a sufficiently
-/// large part of their folios.
+/// If [`PageRefs::take`] takes at least this number of pages, it does not check the size of their
+/// folios. A folio has at most two megabytes, so the taken pages are a large enough part of their
+/// folios.
 const MANY: usize = 64;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.

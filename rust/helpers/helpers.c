@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C side of xprtrdma_rs: wrappers of static inlines and macros, the
- * transport class object, whose flexible array Rust cannot define, and the
- * table of sysctls. This file makes no policy decisions.
+ * The C side of xprtrdma_rs: wrappers of static inlines and macros, the object
+ * of the transport class, and the table of sysctls. Rust cannot define the
+ * transport class, because the class has a flexible array. This file makes no
+ * policy decisions.
  */
 #include <linux/bitops.h>
 #include <linux/debugfs.h>
@@ -137,10 +138,10 @@ u32 xprtrdma_dma_max_entry(struct ib_device *dev)
 }
 
 /*
- * Returns whether a module of this name is loaded that was not built in the
- * kernel's own tree. All modules are in the kset of this module. The reference
- * to the kobject keeps the module from being freed, because a module is freed
- * only after the last reference to its kobject is dropped.
+ * Returns true if a module of this name is loaded and was not built in the
+ * kernel's own tree. The kset that contains this module contains all modules.
+ * The reference to the kobject keeps the module from being freed, because a
+ * module is freed only after the last reference to its kobject is dropped.
  */
 bool xprtrdma_is_out_of_tree(const char *module)
 {
@@ -521,8 +522,8 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 			break;
 		schedule();
 		/*
-		 * Usually the poller has been called by now, and the loop
-		 * ends.
+		 * When schedule() returns, the poller has usually been called,
+		 * so the loop ends.
 		 */
 	} while (!is_poller_called(poller));
 	finish_rcuwait(w);
@@ -623,7 +624,10 @@ struct dentry *xprtrdma_debugfs_file(const char *name, struct dentry *dir,
 	umode_t mode = (file->show ? 0400 : 0) | (file->write ? 0200 : 0);
 	struct dentry *old;
 
-	/* debugfs_create_file() writes to the log if the name exists. */
+	/*
+	 * If the name exists, debugfs_create_file() would write an error to the
+	 * log. So the name is looked up first.
+	 */
 	old = IS_ERR(dir) ? NULL : debugfs_lookup(name, dir);
 	if (old) {
 		dput(old);

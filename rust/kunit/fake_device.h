@@ -62,7 +62,10 @@ struct fake_posted {
 	/* Set for a Send: the address and length of its message. */
 	u64 addr;
 	u32 len;
-	/* Set for a registration or an invalidation of a region. */
+	/*
+	 * Set for a registration or an invalidation: the key and the access
+	 * rights of the region.
+	 */
 	u32 key;
 	u32 access;
 };
@@ -151,7 +154,10 @@ void fake_tells(u32 event, u32 port);
 /* Copies the private data of the last connect request; returns its length. */
 u32 fake_connect_data(void *buf, u32 size);
 
-/* The vendor's error code in a failed completion of a send queue. */
+/*
+ * The vendor's error code in a failed completion of a work request of a send
+ * queue.
+ */
 #define FAKE_VENDOR_ERR	0x81
 
 u32 fake_sends(struct ib_qp *qp);

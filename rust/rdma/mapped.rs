@@ -54,8 +54,8 @@ impl MappedPages {
         }
     }
 
-    /// Stores `memory`, of which no part is mapped yet. Returns `EINVAL` if parts of the memory
-    /// before are still mapped, or if the device would write to shared pages.
+    /// Stores `memory`, of which no part is mapped yet. Returns `EINVAL` if parts of the previous
+    /// memory are still mapped, or if the device would write to shared pages.
     #[inline]
     pub(crate) fn hold(&mut self, memory: Mappable, dir: Direction) -> Result {
         let may_be_written = matches!(memory, Mappable::Own(_));

@@ -168,9 +168,9 @@ impl Inner {
     /// key then gives no access to memory. Must be called before the memory goes back to its
     /// lender.
     ///
-    /// rxe checks each packet against the address and the length in the region, the last time right
-    /// before it copies the data (`mr_check_range()`). Other devices take address and length from
-    /// the registration, so this function does not affect them.
+    /// rxe checks each packet against the address and the length in the region. The last check is
+    /// right before rxe copies the data (`mr_check_range()`). Other devices take address and length
+    /// from the registration, so this function does not affect them.
     // This function is inlined, because it runs for each reply that has the expected form.
     #[inline(always)]
     fn cover_nothing(&mut self) {

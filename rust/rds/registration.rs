@@ -70,7 +70,7 @@ pub fn flow_control() -> bool {
 ///
 /// Dropping this object destroys all connections. After [`Registration::open`] it must be dropped
 /// only when the module is unloaded: then no program has a socket of the transport. If this object
-/// is dropped earlier, the kernel stops the thread that drops it.
+/// is dropped earlier, the drop logs a warning and sleeps for ever.
 ///
 /// # Invariants
 ///

@@ -4,8 +4,8 @@
 //!
 //! A call waits in its Receive buffer until three conditions hold: memory is available for its data
 //! and its results, its RDMA Reads can be posted, and its RDMA Reads have completed. No thread
-//! waits. Waiting calls continue in the order of their arrival. Completion handlers process the
-//! waiting calls further, or a thread that finishes another call does so.
+//! waits. Waiting calls continue in the order of their arrival. Waiting calls are processed further
+//! by completion handlers, and by threads that finish other calls.
 
 use crate::{
     call::Fetched,

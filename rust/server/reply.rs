@@ -163,8 +163,8 @@ impl Connection {
         if let Err(why) = lost {
             handler.events.end(why.into());
         }
-        // If `counted` has no pages left, all pages that were counted for the call are now counted
-        // for the RDMA Writes of the reply.
+        // `counted` has no pages left if the RDMA Writes of the reply use all pages that were
+        // counted for the call.
         if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }

@@ -35,7 +35,7 @@ pub(crate) const NUMBERS: u32 = 1 << 14;
 /// This bit is set in each xid from the bag of xids. In this file all xids are in host byte order.
 const SECRET: u32 = 1 << 31;
 
-/// Marks a slot of the bag of xids if the slot contains no xid. A slot with an xid has the
+/// The value of a slot of the bag of xids that contains no xid. The value of any other slot has the
 /// [`SECRET`] bit.
 const EMPTY: u32 = 0;
 

@@ -189,8 +189,8 @@ def what_follows_the_data_arrives(t):
     top = t.directory(mount)
 
     def asked():
-        """Returns the number of calls that ask for attributes, and the number of such operations
-        that the server counted."""
+        """Returns the number of calls with a GETATTR, and the number of GETATTRs that the server
+        has counted."""
         rows = t.server.call("text", "/proc/net/rpc/nfsd").splitlines()
         found = next(row.split()[2:] for row in rows if row.startswith("proc4ops "))
         calls = xprt.operations(mount.where)
@@ -206,8 +206,8 @@ def what_follows_the_data_arrives(t):
             calls, found = (now - then for now, then in zip(asked(), before, strict=True))
         t.server.expect(there, content)
         t.note(f"{size} bytes: {calls} calls that ask for attributes, {found} answered")
-        # The client also works if the server does not execute the operation after the data. So the
-        # test counts these operations.
+        # If the server did not execute the GETATTR that follows the data of a WRITE, the client
+        # would still work. So the test compares the number of executed GETATTRs.
         equal(found, calls, f"operations behind the data, of {size} bytes")
     written = xprt.operations(mount.where)["WRITE"]
     equal(written[0], written[1], "calls sent, and their transmissions")

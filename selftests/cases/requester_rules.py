@@ -273,7 +273,8 @@ def stages_of_calls_are_timed(t):
 def a_noisy_client_does_not_silence_another(t):
     stage = Stage(t)
     left_out, before = counters(t)["log_lines_left_out"], accepted(t, "[")
-    # Each connection logs two lines, all within a few seconds.
+    # Each connection would add two lines to the server's log. All connections end within a few
+    # seconds.
     for _ in range(NOISY):
         with Client(stage) as client:
             client.ping()

@@ -162,5 +162,6 @@ pub(crate) fn check(qp: &Qp<Connection>, call: &Encoded<'_, Rdma>) -> Result {
     }
 }
 
-/// Minimum number of pages in a region with which every request of the RPC client can be carried.
+/// Minimum number of pages in a region. Regions of this size suffice for every request of the RPC
+/// client.
 pub(crate) const SMALL_REGION: u32 = 64;

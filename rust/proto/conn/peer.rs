@@ -114,8 +114,8 @@ impl Peer {
         self.inline.taken();
     }
 
-    /// Records the loss of connection `up`. `cause` is the apparent cause. Returns the cause that
-    /// is recorded. This may be another cause than `cause` if memory was revoked before.
+    /// Records the loss of connection `up`. `cause` is the apparent cause. Returns the recorded
+    /// cause, which may differ from `cause` if memory was revoked before.
     pub(super) fn connection_lost(
         &mut self,
         up: &Up,

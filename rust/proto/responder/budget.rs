@@ -15,8 +15,9 @@ pub struct Budget {
     free: u32,
 }
 
-/// The pages and the RDMA Reads of one connection. When the connection closes, the driver returns
-/// all pages that the share still holds (see [`Share::pages`]) to the budget at once.
+/// One connection's share of the budget: its pages and its RDMA Reads. When the connection closes,
+/// the driver returns all pages that the share still holds (see [`Share::pages`]) to the budget at
+/// once.
 #[derive(Debug)]
 pub struct Share {
     pages: u32,

@@ -152,8 +152,8 @@ impl Reverse {
     }
 
     /// Records a tick. Returns true if the connection must end: backchannel Calls waited for
-    /// `patience` ticks, and none of those in flight has ended. The client has lost them with their
-    /// credits, which only another connection restores.
+    /// `patience` ticks, and no Call in flight has ended. The client has lost the Calls in flight.
+    /// Their credits become free only on a new connection.
     pub fn tick(&mut self, patience: u32) -> bool {
         let ticks = self.stuck.map(|ticks| ticks.saturating_add(1));
         self.stuck = ticks;

@@ -219,8 +219,8 @@ impl Context {
         })
     }
 
-    /// Returns a message as a Reply. If the RPC message is inline, the caller has checked that its
-    /// header says Reply.
+    /// Interprets a message as a Reply. If the RPC message is inline, the caller has checked that
+    /// it is a Reply.
     #[inline]
     pub(crate) fn reply<'a>(
         &self,

@@ -245,8 +245,8 @@ impl SendQueue {
     #[cold]
     #[inline(never)]
     fn has_room_at_start(&self, len: usize) -> bool {
-        // NO-OVERFLOW: `used`, the bytes behind the head, and `len` are each at most about the
-        // length of the ring, which is memory.
+        // NO-OVERFLOW: None of the three numbers is much greater than the length of the ring. The
+        // ring is memory, so its length is far below the maximum of `usize`.
         self.used.wrapping_add(self.behind_head()).wrapping_add(len) <= self.ring.len()
     }
 
@@ -364,8 +364,8 @@ impl SendEntries {
     ///
     /// # Safety
     ///
-    /// `this` is valid. The pointer comes from a pointer to the whole queue pair, which does not
-    /// move and is not used yet.
+    /// `this` is valid, and was derived from a pointer to the whole queue pair. The queue pair does
+    /// not move, and no other code uses it yet.
     pub(super) unsafe fn bind(this: *const Self) {
         // SAFETY: By the caller's contract `this` is valid.
         let (first, ptrs) = unsafe { (&raw const (*this).cqes, (*this).ptrs.get()) };

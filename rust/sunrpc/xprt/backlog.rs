@@ -92,8 +92,8 @@ impl<T: Transport> Xprt<T> {
             // pass the slot's request to another task.
             if !unsafe { bindings::xprt_wake_up_backlog(self.as_raw(), slot.rqst.get()) } {
                 // Another thread has just assigned a slot to the last task on the backlog, so
-                // `slot` goes back to the pool. Before that, a new task may find the pool empty and
-                // wait on the backlog. So the loop checks the backlog once more.
+                // `slot` goes back to the pool. Before this push, a new task may have found the
+                // pool empty and been put on the backlog. So the loop checks the backlog once more.
                 // ORDERING: `push` is a full barrier.
                 self.pool().push(slot);
             }

@@ -105,7 +105,7 @@ class Row:
     protocol: int | None = None  # protocol version for which the row is made; None: every version
 
     def matches(self, exchange):
-        """Returns whether a call is of the kind to which this misbehaviour happens."""
+        """Returns whether this row's misbehaviour applies to a call of this kind."""
         call, what = exchange.call, rpc.procedure(exchange.rpc)
         if self.on == PROBE:
             return call.wire == 2 and exchange.client.calls == 1

@@ -28,7 +28,8 @@ NEW = b"\xa5"
 REPLY_HEAD = 24 + 12 + 5 * 8 + 16
 
 
-# Each of the next functions is a misbehaviour (a function of a `Client`) or returns a misbehaviour.
+# A misbehaviour is a function that takes a `Client`. Each of the following functions is a
+# misbehaviour or returns one.
 
 def null(**fields):
     """Builds a NULL call with changed fields of the header."""

@@ -204,8 +204,8 @@ def series(root):
 
 
 def nearly(partial):
-    """Returns a part of a sentence: which packages are missing for the newest matching kernel whose
-    packages are incomplete."""
+    """Returns the end of an error message. It names the newest matching kernel with an incomplete
+    set of packages, and the missing packages."""
     found = sorted(partial, key=lambda item: number(item[0]))
     return f"; {found[-1][0]} lacks {', '.join(found[-1][3])}" if found else ""
 

@@ -28,8 +28,8 @@ from ..machine.session import Plan, Session
 RECORDS = {"intree": ("programs", "program-failures"),
            "ours": ("server-programs", "server-failures")}
 CLIENTS = ("intree", "ours")
-# The words with which a record says whether a case also fails over TCP, and what they mean. The
-# word is empty if the case was not run over TCP.
+# The meaning of each word in the column "fails over TCP" of a record. The word is empty if the case
+# was not run over TCP.
 TCP = {"yes": True, "no": False, "": None}
 # The number of runs with both clients if a case fails with ours only.
 RUNS = 3

@@ -91,7 +91,7 @@ const REPLY: u32 = 1;
 const BAD_HEADER: u32 = 2;
 const INVAL_OPTION: u32 = 3;
 
-/// The xid of every version probe, and the xid of the first call.
+/// `PROBE` is the xid of every version probe, and `FIRST` is the xid of the first call.
 const PROBE: u32 = 0x7072_6f62;
 const FIRST: u32 = 0x0101_0000;
 

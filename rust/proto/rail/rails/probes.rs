@@ -203,8 +203,9 @@ impl Rails {
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
-            // The client cancelled the probe, which the server may have accepted afterwards. The
-            // server has answered no later probe, so this failure proves nothing about the rail.
+            // The client cancelled the probe because the server did not answer in time. The server
+            // may only be slow, because it has answered no later probe either. So this failure
+            // proves nothing about the rail.
             self.forget(probe);
         }
     }

@@ -93,8 +93,8 @@ fn an_abandoned_call_keeps_its_credit() {
             (left, u64::from(3 - left) << 8)
         );
     }
-    // An unmatched reply may belong to a call that will be reported as abandoned only later. Such a
-    // call then holds no credit.
+    // An unmatched reply may belong to a call that is reported as abandoned only later. That call
+    // holds no credit, because its reply has already arrived.
     assert!(!credits.unmatched_reply());
     assert_eq!(credits.cwnd(), 3 << 8);
     credits.abandon();

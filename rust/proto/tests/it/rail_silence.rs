@@ -29,7 +29,8 @@ const STEP: u64 = 50;
 const CONNECT: u64 = 300;
 /// Duration in milliseconds of a probe that the server does not accept.
 const REFUSED: u64 = 4000;
-/// Duration in milliseconds of a probe over a rail that passes no packets: TCP's time limit.
+/// Duration in milliseconds of a probe over a rail that passes no packets. It is TCP's time limit
+/// for a connection attempt.
 const TCP: u64 = 31_000;
 
 /// Time that a server needs to accept all waiting connection requests after it begins to accept

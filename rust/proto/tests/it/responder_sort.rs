@@ -302,7 +302,7 @@ fn a_reply_with_chunks_ends_the_call_of_ours() {
             Arrival::ReverseError(Xid(XID))
         ));
     }
-    // A message without an inline part is a Call.
+    // A message without an inline RPC message (`RDMA_NOMSG`) is a Call.
     let mut long = message(&[(0, part[0])], &[], None);
     long.procedure = NOMSG;
     assert_eq!(sorted(&long.bytes()).xid(), Xid(XID));

@@ -199,8 +199,8 @@ mod suite {
         Ok(())
     }
 
-    // The device executes the registration early. The peer invalidates the key before the Send was
-    // transmitted.
+    // The device executes the registration early, and the peer invalidates the key before the
+    // device transmits the Send.
     #[test]
     fn a_reply_before_the_send_gives_nothing_back() -> Test {
         for adapter in &ADAPTERS {

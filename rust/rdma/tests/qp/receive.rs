@@ -183,8 +183,7 @@ mod suite {
         }
         Verb::PostRecv.fail(0);
         drop(pair.owner);
-        // The only call posts the Receive with which the queue pair is drained. The late handler
-        // posts nothing.
+        // Only the drain posts a Receive. The late handler posts none.
         ensure_eq!(Verb::PostRecv.calls(), 1);
         Ok(())
     }
