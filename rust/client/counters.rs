@@ -132,7 +132,7 @@ impl Counters {
         }
     }
 
-    /// Returns how many calls spent a time in this stage that falls into the histogram bucket
+    /// Returns the number of calls whose time in this stage falls into the histogram bucket
     /// `bucket`.
     pub(crate) fn latency(&self, stage: Stage, bucket: usize) -> u64 {
         self.of_stage(stage, bucket).map_or(0, Count::get)

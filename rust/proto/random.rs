@@ -4,7 +4,7 @@
 
 use crate::time::Millis;
 
-/// The SplitMix64 generator. It suffices to spread clients, but its numbers are predictable.
+/// The SplitMix64 generator. It suffices for jitter, but its numbers are predictable.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

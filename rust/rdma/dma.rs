@@ -53,7 +53,8 @@ pub(crate) struct DmaBuf {
 
 // SAFETY: The object owns the memory, and any thread may use the mapping.
 unsafe impl Send for DmaBuf {}
-// SAFETY: A `&DmaBuf` only returns addresses.
+// SAFETY: The methods of a shared `DmaBuf` give no access to its bytes: they return addresses or
+// sync the mapping.
 unsafe impl Sync for DmaBuf {}
 
 impl DmaBuf {

@@ -131,8 +131,8 @@ impl RawQp {
     ///
     /// Returns `false`, on the first call only, if the device failed to destroy the queue pair: the
     /// device may then use the queue pair's memory for ever. `rdma_destroy_qp()` reports no error.
-    /// But after a failure the queue pair still uses `cq`, its completion queue, which this
-    /// function checks.
+    /// So this function checks whether the queue pair still uses its completion queue `cq`, as it
+    /// does after a failure.
     #[must_use]
     fn destroy(&self, cq: &Cq) -> bool {
         if self.gone.xchg(true, Full) {
@@ -260,8 +260,8 @@ pub struct Qp<H: QpHandler> {
     /// The free buffers of messages whose handlers have returned.
     free: UnsafeCell<Chain>,
     /// Number of buffers in `free` that are posted together. `returned_batch` is the same number
-    /// for the receive queue's list `returned`. A list keeps fewer buffers than one batch unposted.
-    /// So the promised number of Receives stays posted even if no further message arrives.
+    /// for the receive queue's list `returned`. So each list contains fewer buffers than one batch,
+    /// and the promised number of Receives stays posted even if no further message arrives.
     free_batch: u32,
     returned_batch: u32,
     /// Number of Receives that have completed, modulo 2^32.

@@ -200,8 +200,8 @@ struct Region {
 ///
 /// # Invariants
 ///
-/// If `has_completed` is true, `regions` were registered and then invalidated, with the number
-/// `seq`, by Reads that have completed.
+/// If `has_completed` is true, `regions` were registered, and Reads that have completed have then
+/// invalidated them. `seq` is the number of these invalidations.
 pub(crate) struct Sink {
     /// The regions of this memory. The list contains only regions that at least one Read needs.
     regions: KVec<Region>,
@@ -367,7 +367,7 @@ impl Sink {
     /// Records that the Reads, which were posted behind the registrations, have completed.
     pub(crate) fn completed(&mut self) {
         // INVARIANT: `make` has chosen the last Read of each region as the one that invalidates the
-        // region. The Reads have completed, so the invalidations have, too.
+        // region. All Reads have completed, so all regions have been invalidated.
         self.has_completed = true;
     }
 

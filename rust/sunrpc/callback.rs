@@ -112,8 +112,8 @@ impl<T: Transport> Xprt<T> {
         if !self.inner.backchannel.is_ready() {
             return Err(ENODEV);
         }
-        // This reference to the transport is held until the function returns. So the reference that
-        // the RPC client takes is not the last reference.
+        // This reference to the transport is held until the function returns. So even if the RPC
+        // client drops its own reference at once, it does not drop the last reference.
         let _delivery = Delivery::new(self).ok_or(ENODEV)?;
         let mut slot = self
             .inner

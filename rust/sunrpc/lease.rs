@@ -121,12 +121,12 @@ unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     }
 }
 
-/// A lease on a part of a request's memory. The value does not record which part is lent, because
-/// the request may be encoded again at any time.
+/// A lease on a part of a request's memory. The lease refers to the slot and not to the lent part,
+/// because another encoding of the request may move the part at any time.
 ///
 /// # Invariants
 ///
-/// `slot` is valid, and its counter `leases` includes this value.
+/// `slot` is valid, and its counter `leases` includes this lease.
 ///
 /// # Examples
 ///

@@ -180,8 +180,8 @@ def a_read_does_not_outlive_its_call(t):
     t.note(f"write() took {ended:.2f} s; {found}")
     others = int(found.rpartition(": ")[2].partition(" ")[0])
     check(others <= 3 * QUEUE, f"{others} octets came that were written behind the call")
-    # If the Read was refused, the connection has ended. Now the file receives its previous length
-    # again.
+    # The file gets its original length and content again. If the Read was refused, the connection
+    # has ended, and the client first connects again.
     os.ftruncate(stage.fd, 0)
     stage.write()
     stage.undisturbed()

@@ -90,8 +90,8 @@ def protected_replies_use_no_write_chunk(t):
 
 
 def flip(region, contents, done, seconds):
-    """Writes the contents into a region in turn, again and again, until `done()` is true or
-    `seconds` are over."""
+    """Writes the elements of `contents` into a region, one after the other, and repeats this until
+    `done()` is true or `seconds` have passed."""
     clock, turn = wait.Clock(), 0
     while not done() and clock.seconds() < seconds:
         region.write(contents[turn % len(contents)], len(contents[0]))

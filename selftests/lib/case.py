@@ -115,9 +115,9 @@ class Context:
         """Creates an empty directory in the mount, and returns it. The directory is removed after
         the other changes of the case were undone.
 
-        After unmounting, a client has no delegations. If the server removed a delegated directory,
-        the server would first recall the delegation. If the case has broken the connection for
-        callbacks, the server would then wait for the end of a lease.
+        By then the file systems are unmounted, so no client has a delegation of the directory.
+        Otherwise the server would have to recall the delegation first. If the case has broken the
+        connection for callbacks, the server would then wait until a lease ends.
         """
         there = f"{mount.export}/{name}"
         self.server.call("rmtree", there)

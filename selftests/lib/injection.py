@@ -43,9 +43,9 @@ class Injection:
         """Limits the failures to allocations that have one of these functions among their callers.
         """
         start, end = functions_from_to
-        # The kernel's fail_sunrpc makes calls of sunrpc fail, not allocations. fail_sunrpc gets the
-        # same limits, because the counter of fail-nth also counts the calls that fail_sunrpc can
-        # make fail.
+        # fail_sunrpc makes calls of sunrpc fail, not allocations. It gets the same limits as the
+        # failures of allocations: otherwise fail-nth would also count calls of sunrpc from other
+        # functions.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))

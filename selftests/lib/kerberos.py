@@ -139,8 +139,8 @@ class Realm:
         return f"pid={pid}," in listeners
 
     def end(self, pid):
-        """Stops the program, so that a program that is started later can use the same port, and
-        receives all requests.
+        """Stops the program, and waits until it has ended. A program that is started later can then
+        use the same port, and receives all requests.
         """
         server = self.t.server
         server.call("run", ["kill", pid])

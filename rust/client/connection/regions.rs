@@ -51,7 +51,7 @@ use xprtrdma_sunrpc::{
     xprt::BackRef, //
 };
 
-/// Regions that were not needed for this time, in milliseconds, are deregistered.
+/// Time in milliseconds after which a region that was not needed is deregistered.
 const TRIM_MS: u32 = 30_000;
 
 /// Number of regions that are created together with a connection. It is also the minimum number

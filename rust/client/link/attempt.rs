@@ -191,8 +191,8 @@ impl Link {
     fn learn_version(&self, xprt: &Xprt<Rdma>) -> Known {
         let machine = self.machine();
         if self.version_policy() != VersionPolicy::V1Only {
-            // If memory is short, each transport finds out by itself whether the server supports
-            // version 2.
+            // If there is no memory for the shared state, this transport finds out by itself
+            // whether the server supports version 2.
             let server = self.server(xprt);
             if let Some(shared) = server.as_deref().and_then(Server::shared) {
                 machine.learn_version(Known::from_word(shared.version()));
@@ -410,7 +410,8 @@ impl Link {
         );
         *send.state() = Some(qp);
         self.rail_connected();
-        // Events that precede this connection cannot explain a later failure.
+        // Earlier events cannot explain a failure of this new connection, so their record is
+        // cleared.
         self.services.devices().forget();
         let (failed, since) = self.outage.lock().ended(now());
         if let (true, Some(local), Some(device)) = (may_log(), local, attempt.device) {

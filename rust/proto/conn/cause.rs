@@ -21,8 +21,8 @@ pub enum Cause {
     /// The device failed to invalidate a region after the reply to its call had arrived (V1-098).
     /// Report this error if it occurs again.
     InvalidateFailed,
-    /// The server invalidated a region that is not part of the answered call, or did so with an
-    /// unusable message (MAL-014, MAL-015). A fault of the server.
+    /// The server invalidated a region that is not part of the answered call, or an unusable
+    /// message invalidated a region (MAL-014, MAL-015). A fault of the server.
     WrongInvalidate,
     /// The server used RDMA Write with Immediate, which the protocol does not have (MAL-012). A
     /// fault of the server.

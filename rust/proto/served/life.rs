@@ -104,9 +104,9 @@ pub struct Life {
     /// Number of signalled work requests that had completed when the send queue last had a
     /// completion.
     completed: u32,
-    /// When the number of completed signalled work requests reaches `mark`, all signalled work
-    /// requests that were posted at the time `marked` have completed.
+    /// Time at which `mark` was last set.
     marked: Time,
+    /// Number of signalled work requests that had completed or were in flight at the time `marked`.
     mark: u32,
     /// Whether the client has sent a message.
     spoken: bool,

@@ -77,10 +77,10 @@ impl Cq {
 /// Returns true if a polling thread handles the completions. For an event of the device, the work
 /// item is then not queued. If the work item already runs, it then handles no completions.
 ///
-/// ORDERING: A thread announces itself with a full barrier and then checks the work item. Queueing
-/// the item is a full barrier too, so a work item that is queued later finds the thread here. If
-/// the item finds no thread, the acquiring load orders the work of the last polling thread before
-/// the work of the item.
+/// ORDERING: A thread that begins to poll changes `poller` with a full barrier, and then checks
+/// whether the work item is busy. Queueing the work item is a full barrier, too. So either the
+/// thread finds the item busy, or the item finds the thread here. If this load finds no thread, the
+/// work item sees the effects of the last polling thread, because the load is an acquire.
 ///
 /// # Safety
 ///

@@ -349,9 +349,10 @@ impl<H: QpHandler> SendBatch<'_, H> {
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
-    /// Returns true if the message should wait for a shared doorbell. The answer depends on whether
-    /// the last messages that waited were joined by other messages. Must be called exactly once for
-    /// each message that may wait, because the calls are counted.
+    /// Returns true if the message should wait, so that one doorbell serves several messages. If a
+    /// message waited and no other message joined it, this method returns false for the next
+    /// `BATCH_COOLDOWN` messages. Must be called exactly once for each message that may wait,
+    /// because it counts these messages.
     #[inline]
     pub fn may_batch(&mut self) -> bool {
         let may = self.sq.batch_cooldown == 0;

@@ -85,9 +85,9 @@ impl<H: QpHandler> Qp<H> {
         let Some(first) = sq.chain.take() else {
             return Ok(());
         };
-        // The doorbell is counted before the post, so that the handler of a reply to these messages
-        // sees that they were posted. The barriers of the device driver order this write before the
-        // handler's read.
+        // The number of the next doorbell is increased before the post. So the handler of a reply
+        // to these messages sees that the messages were posted. The barriers of the device driver
+        // order this write before the handler's read.
         let next = self.doorbell.read_once().wrapping_add(1);
         self.doorbell.write_once(next.max(FIRST_DOORBELL));
         // SAFETY: The chain is well-formed by its invariant. All memory to which it refers outlives

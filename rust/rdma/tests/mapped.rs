@@ -269,7 +269,7 @@ mod suite {
                 let pages = filled(len)?;
                 let runs = pages.runs().len();
                 let mut mapped = all(&pd, Mappable::Own(pages), Direction::ToDevice, most)?;
-                // There is at most one mapping for each piece in which the pages were allocated.
+                // Each physically contiguous run of pages needs at most one mapping.
                 ensure!(Census::now().mappings as usize <= runs);
                 ensure!(are_right(&mapped, 0, len)?);
                 let pages = mapped.unmap().ok_or(EINVAL)?;

@@ -138,7 +138,7 @@ struct Kept {
     exposed: Option<ExposedMr<Lent>>,
     back: Option<(IdleMr, Lent)>,
     /// Whether the handler, after it has taken back a region, exposes the region again with the
-    /// same key and tries the same proof again.
+    /// same key, and then tries to take it back with the same proof of an invalidation.
     again: bool,
     /// Whether the handler claims that the peer could not predict the content of the message.
     unforeseen: bool,

@@ -234,8 +234,8 @@ mod suite {
         let running = client.null()?;
         client.wait_kept(1)?;
         client.xprt().trim_slots();
-        // Now only the slot of the call in flight and the slots that always keep their buffers have
-        // buffers.
+        // Now `RESERVE + 1` slots have buffers: the slot of the call in flight, and the slots that
+        // always keep their buffers.
         ensure_eq!(client.xprt().buffered(), (RESERVE + 1) * each);
         answer_all(&client, &[])?;
         running.wait()?;

@@ -196,9 +196,8 @@ class Client(Connection):
         theirs, ours = private(announced), private(own)
         takes, sends = announced_size(theirs, 3), announced_size(ours, 2)
         self.inline = {wire: max(takes, floor) for wire, floor in INLINE_FLOOR.items()}
-        # In version two the client may accept longer messages than this responder has announced as
-        # its maximum. The responder then sends no message that is longer than the announced
-        # maximum.
+        # In version two this responder sends no message that is longer than the maximum that it has
+        # announced, even if the client accepts longer messages.
         self.inline[2] = min(self.inline[2], max(sends, INLINE_FLOOR[2]))
         # The version of the client's last call, and whether an answer has already granted credits
         # to the client.

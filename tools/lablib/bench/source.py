@@ -64,8 +64,9 @@ class Source:
         return found
 
     def profile(self, counts):
-        """Returns two tables of executed instructions. The first counts them by the innermost
-        function of any source, the second by the innermost line of our own source."""
+        """Returns two tables of executed instructions: by function, and by line of our own source.
+        An inlined instruction counts for the innermost function, and for the innermost line that is
+        in our own source."""
         executed = self.executed(counts)
         functions, places = collections.Counter(), collections.Counter()
         for address, frames in self.lines(sorted(executed)).items():

@@ -161,8 +161,8 @@ def items_of(text):
 
 @functools.cache
 def items():
-    """Returns a dictionary from each Rust file of the module, by its path below rust/, to the
-    declarations in the file."""
+    """Returns the declarations in each Rust file of the module, in a dictionary. The keys are the
+    paths of the files below rust/."""
     return {file: items_of((RUST / file).read_text()) for file in source()
             if file.endswith(".rs") and not NO_MODULE.intersection(file.split("/"))}
 

@@ -33,9 +33,10 @@ from .instructions import TIMERS, WAIT
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
 # SENT contains tracepoints of interrupts that a processor sends to other processors. TIMED contains
-# functions that run at regular times: their counts would depend on the speed of the host. One of
-# these functions is that of the timer interrupt. Softirqs for other work run at the end of this
-# interrupt, but the recorded part of their stacks does not contain the function.
+# functions that run at regular times, such as the function of the timer interrupt: their counts
+# would depend on the speed of the host. Softirqs for other work also run at the end of the timer
+# interrupt. They do not count as timed, because the recorded part of their stacks does not contain
+# the interrupt's function.
 SENT = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
 # Fields of a processor's line in /proc/schedstat: the number of wake-ups that the processor has
@@ -47,8 +48,8 @@ LOCKS = ("_raw_", "queued_", "rust_helper_", "_R")
 
 
 def interrupts(found):
-    """Returns two numbers from a histogram by stack: the interrupts that were sent for work, and
-    the interrupts that were sent by timers."""
+    """Returns two numbers: how many interrupts were sent for work, and how many were sent by
+    timers. `found` is a histogram that contains a count of interrupts for each call stack."""
     timed = sum(times for stack, times in found.items()
                 if any(name in TIMED for name, _ in stack))
     return found.total() - timed, timed

@@ -47,8 +47,9 @@ COUNT, COUNT_LARGE = 128, 32
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Operations of one kind, which are made one at a time. `write` determines whether the manual
-    page's server program writes to the memory."""
+    """Operations of one kind, which are made one at a time. If `write` is true, the manual page's
+    server program writes to the memory that the client program offers. Otherwise it reads the
+    memory."""
 
     name: str
     # `message`: both machines send messages. `offer`: this machine is the manual page's client.

@@ -8,17 +8,17 @@ tools/native/instructions.c.
     serving.py ROUNDS SERVER...
 
 This program measures each SERVER in turn, ROUNDS times. A SERVER is `ours`, `intree` or a name in
-transport.WAYS. `ours` and `intree` are measured with the in-tree client. A name in transport.WAYS
-stands for our server, and for our client with these settings. The last SERVER must be our server,
-because the lab unloads its module at the end.
+transport.WAYS. `ours` and `intree` are measured with the in-tree client. For a name in
+transport.WAYS, our server is measured with our client, which uses the settings of that name. The
+last SERVER must be our server, because the lab unloads its module at the end.
 
 The counts of instructions and the symbols go to /results. A JSON object on standard output has
 three members. `instructions` names the files and their contents. `provider` contains the numbers
 per RPC that the RDMA device counts, by server, operation and counter. `memory` contains the KiB
 that a connection without calls needs, by server.
 
-This program starts itself in the server machine, with the argument `there`. It sends requests to
-that program: a JSON list in each line.
+This program starts a copy of itself in the server machine, with the argument `there`. It sends
+requests to this copy: a JSON list in each line.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ class There(Servers):
         self.probe.close()
 
     def free(self):
-        """Returns the KiB of free memory."""
+        """Returns the amount of free memory in KiB."""
         loads.drop_caches()
         found = pathlib.Path("/proc/meminfo").read_text()
         return int(found.partition("MemFree:")[2].split()[0])

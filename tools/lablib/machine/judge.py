@@ -49,8 +49,9 @@ FOREIGN = (
     Foreign("WARNING: drivers/infiniband/sw/rxe/rxe_comp.c:827 at rxe_completer+",
             "rxe: an acknowledgement that comes twice, amid the answer to an RDMA Read",
             "tools/lab torture --client intree --fault late-duplicates"),
-    # On iWARP the server reads through regions of a pool, which counts the regions in use. The
-    # kernel prints this warning if the count is not zero when a queue pair is destroyed.
+    # On iWARP the in-tree server's RDMA Reads use memory regions from a pool of the queue pair. The
+    # kernel counts the regions in use, and prints the next warning if the count is not zero when
+    # the queue pair is destroyed.
     Foreign("WARNING: drivers/infiniband/core/verbs.c:2164 at ib_destroy_qp_user+",
             "the server on siw: a connection ends amid RDMA Reads, and not all regions come back",
             "tools/lab run --provider siw --client intree -- ./selftests/run --client intree "
@@ -59,8 +60,8 @@ FOREIGN = (
 
 
 def another(lines):
-    """Returns whether another report begins within `lines`, which are the lines of a report. The
-    line of a report that lists the modules matches `SPLAT` too, but begins no other report."""
+    """Returns whether another report begins within the lines of a report. The line that lists the
+    modules matches `SPLAT` too, but it does not begin a report."""
     found = [line for line in lines if SPLAT.search(line)]
     return len(found) > 1 or (found and MODULES not in found[0])
 

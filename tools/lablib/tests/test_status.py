@@ -360,7 +360,7 @@ class Command(unittest.TestCase):
         down = {"connected": False, "phase": "connecting", "tasks": 2}
         for wanted, found in (
                 (0, self.status_of()),
-                # A connection that has ended is only a note, so the exit status is 0.
+                # The end of a connection is only reported as a note, so the exit status is 0.
                 (0, self.status_of(more="disconnect: epoch 1, idle, after 90 ms\n")),
                 # A dead rail (a local address with an address of the server) is a warning. A mount
                 # without a connection is an error.

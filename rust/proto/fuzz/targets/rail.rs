@@ -336,8 +336,8 @@ impl World {
         } else {
             let others = self.rails.lost(seat, self.now);
             let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
-            // If all rails failed before, a message may have arrived over this rail since then. In
-            // this case the rail need not be dead.
+            // If the connection was made before all rails failed, its loss does not change the
+            // state of its rail. So the rail need not be dead.
             assert!(is_dead || self.all_failed.is_some());
             others
         };
@@ -366,8 +366,8 @@ impl World {
         let after = self.standing(on);
         match before {
             Standing::Dead | Standing::Gone => assert_eq!(after, before),
-            // If all rails failed before, a message may have arrived over this rail since then. In
-            // this case the rail need not be doubted.
+            // If the connection was made before all rails failed, its loss does not change the
+            // state of its rail. So the rail need not be doubted.
             _ if kind == 0 && self.all_failed.is_some() => {}
             // If no other rail was trusted, the attempt had no short time limit. So an unanswered
             // attempt means that the rail is dead.
@@ -381,8 +381,8 @@ impl World {
         }
     }
 
-    /// Records after each step which rails are dead or doubted. A rail that is not in the list
-    /// counts as well, because its failure might not be detected.
+    /// Records after each step which rails are dead or doubted. A rail that is not in the list is
+    /// recorded as bad too, because its failure might not be detected.
     fn note_bad(&mut self) {
         let (now, views) = (self.now, self.views());
         let is_good = |v: &&View| matches!(v.standing, Standing::Live | Standing::Returning);
