@@ -29,13 +29,13 @@
 /// where the macros of [`kernel::print`] expect it.
 pub const __LOG_PREFIX: &[u8] = NAME.to_bytes_with_nul();
 
-/// The name of the module, when these crates are built into the client.
+/// The name of the kernel module if these crates are compiled for the client.
 #[cfg(not(xprtrdma_server))]
 pub const NAME: &kernel::prelude::CStr = c"xprtrdma_rs";
-/// The name of the module, when these crates are built into the server.
+/// The name of the kernel module if these crates are compiled for the server.
 #[cfg(all(xprtrdma_server, not(xprtrdma_rds)))]
 pub const NAME: &kernel::prelude::CStr = c"svcrdma_rs";
-/// The name of the module, when these crates are built into the RDS transport.
+/// The name of the kernel module if these crates are compiled for the RDS transport.
 #[cfg(xprtrdma_rds)]
 pub const NAME: &kernel::prelude::CStr = c"rds_rdma_rs";
 

@@ -109,8 +109,8 @@ pub(crate) enum Todo {
 }
 
 impl Todo {
-    /// Does nothing. Only ticks and timeouts of calls produce a `Todo`, and the caller reported
-    /// another event.
+    /// Does nothing. Work results only from ticks and from timeouts of calls. The caller reported
+    /// another event, so this value is [`Todo::Nothing`].
     pub(crate) fn expect_nothing(self) {}
 }
 
@@ -191,7 +191,8 @@ impl<C: Established> Machine<C> {
         todo
     }
 
-    /// Requests both halves of the connection's end: see the module's documentation. Does not
+    /// Requests the end of a connection: a work item for [`Machine::end`], and a disconnect by the
+    /// RPC client. The module's documentation describes these two halves of the end. Does not
     /// sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());

@@ -167,9 +167,9 @@ counters! {
     /// Regions that a server invalidated without having announced remote invalidation (Linux).
     /// Normal.
     ReminvUnannounced = "reminv_unannounced",
-    /// The server invalidated a region that does not belong to the answered request, or did so
-    /// with a message that was dropped; disconnected. From the third time on, the server is not
-    /// asked to invalidate regions.
+    /// Messages that wrongly invalidated a region: the region does not belong to the answered
+    /// request, or the message was dropped. Each such message ends the connection. After the third
+    /// one, the server is no longer asked to invalidate regions.
     ReminvWrong = "reminv_wrong",
     /// Regions that this host invalidated, because the server did not invalidate them, or because
     /// the reply did not prove that the server had done so. Not a fault.

@@ -188,9 +188,9 @@ impl Blank {
         Ok(self.0)
     }
 
-    /// Makes Reads of `stretches` into `pages` on an iWARP device, with regions that are registered
-    /// before the Reads and that the Reads invalidate. Returns the same errors as [`Blank::fill`].
-    /// May sleep.
+    /// Makes Reads of `stretches` into `pages` on an iWARP device. The regions of `pages` are
+    /// registered before the Reads, and the Reads invalidate the regions. Returns the same errors
+    /// as [`Blank::fill`]. May sleep.
     pub fn fill_sink(
         mut self,
         sinks: &Arc<Sinks>,
@@ -328,7 +328,7 @@ impl Transfer {
             let (own, others) = rest
                 .split_at_checked(wr.wr.num_sge as usize)
                 .ok_or(EINVAL)?;
-            // A post only reads the elements.
+            // `ib_post_send` only reads the elements.
             wr.wr.sg_list = own.as_ptr().cast_mut();
             rest = others;
         }

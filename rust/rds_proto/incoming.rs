@@ -22,7 +22,7 @@ pub enum Part {
     Acknowledgement,
     /// The fragment contains bytes of a congestion map.
     Map {
-        /// Offset in the map of the fragment's first byte.
+        /// Position of the fragment's first byte in the congestion map.
         at: u32,
         /// Whether the map is complete with these bytes.
         last: bool,

@@ -73,8 +73,9 @@ pub fn complete(header: &mut Header, facts: &Facts) {
         }
     }
     if let Some(cookie) = facts.cookie {
-        // The handle fits unless the message also has an RDMA operation. The socket layer refuses a
-        // message with both.
+        // The header has space for the handle unless it contains the extensions of an RDMA
+        // operation. It never contains both: the socket layer refuses a message that has a handle
+        // and an operation.
         let handle = Extension::RdmaDest {
             key: cookie.key(),
             offset: cookie.offset(),

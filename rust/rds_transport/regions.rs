@@ -56,7 +56,7 @@ use xprtrdma_rds_proto::region::{
 struct Place {
     driver: Arc<Rds>,
     key: Option<u32>,
-    /// Memory for the entry, until a key is reserved.
+    /// Memory for the table's entry. It is allocated in advance, and used when a key is reserved.
     node: Option<Reservation>,
 }
 

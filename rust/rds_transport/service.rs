@@ -92,7 +92,8 @@ pub(crate) struct State {
 impl State {
     /// Calls `f` with the link, if a link exists. The spin lock of the link is held during the
     /// call.
-    // This function is inlined, so that a closure can use what the caller has in registers.
+    // This function is inlined, so that the values that `f` uses can stay in the caller's
+    // registers.
     #[inline(always)]
     pub(crate) fn with_link<R>(&self, f: impl FnOnce(&mut Link<Handler>) -> R) -> Option<R> {
         let mut place = self.link.lock();

@@ -347,7 +347,8 @@ impl QpHandler for Handler {
             return;
         }
         let bytes = message.bytes();
-        // Each other branch returns at once. So the compiler need not copy the call.
+        // Every branch except the first returns from the function. So the compiler need not copy
+        // the call.
         let call = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => call,
             Arrival::Refuse(refusal) => return Self::refuse_message(qp, refusal),

@@ -35,7 +35,8 @@ impl<'a, T: Transport> Delivery<'a, T> {
         // SAFETY: The transport's memory is valid. The callee takes no reference if the count is
         // zero.
         let counted = unsafe { bindings::xprt_get(xprt.as_raw()) };
-        // INVARIANT: `xprt_get` has just counted this value.
+        // INVARIANT: If `xprt_get` returned a pointer, it has taken the reference that this value
+        // holds.
         (!counted.is_null()).then(|| Self(xprt))
     }
 }

@@ -32,9 +32,9 @@ class Environment:
     devices: tuple = tuple(os.environ.get("LAB_DEVICES", "rxe0").split())
     server: str = os.environ.get("NFS_SERVER", "")
     server6: str = os.environ.get("NFS_SERVER6", "")
-    # directory that is exported from memory
+    # exported directory on a file system in memory
     mem: str = os.environ.get("NFS_EXPORT_MEM", "/srv/mem")
-    # directory that is exported from a disk
+    # exported directory on a disk
     disk: str = os.environ.get("NFS_EXPORT_DISK", "/srv/disk")
     size: str = "small"
     versions: tuple = ("3", "4.2")

@@ -30,8 +30,8 @@ from .case import check, equal
 from .env import ENV
 from .workers import Crew, Worker
 
-# Number of credits that knfsd grants during one of the faults. Every connection begins with one
-# credit.
+# Number of credits that knfsd grants during the fault `few_credits`. Every connection begins with
+# one credit.
 FEWEST_CREDITS = 4
 RECALLED_FILES, RECALL_HELPERS, RECALL_SECONDS = 16, 4, 8
 MOUNTS = 50
@@ -89,7 +89,7 @@ FAULTS = []
 
 def fault(what, hold=(0, 0), share=4, debug=False, stock=False, versions=("3", "4.2"),
           transports=(1, 2), server=None, rails=False):
-    """Makes a generator function a row of the table."""
+    """Returns a decorator that adds a generator function to the faults of the matrix."""
     def decorate(function):
         FAULTS.append(Fault(contextlib.contextmanager(function), what, hold, share, debug, stock,
                             versions, transports, server, rails))
@@ -442,8 +442,8 @@ def rmmod(_):
     yield
 
 
-# The next functions make allocations fail, on a debug kernel. Only allocations below the transport
-# fail.
+# The next functions need a debug kernel. They make allocations fail. Only allocations with a
+# function of this project's module among their callers fail.
 
 @contextlib.contextmanager
 def failing(w, nth):

@@ -233,7 +233,8 @@ class Stage:
         check(result, f"the call did not end within {ENV.patience(END_SECONDS):.0f} s")
         return result[0], clock.seconds()
 
-    # The next methods make the responder violate the protocol as a row of a table describes.
+    # The next methods run rows of the tables. Each row describes how the responder violates the
+    # protocol.
 
     def play(self, row):
         """Makes the responder violate the protocol as a row describes. Raises an error unless the

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-"""Talk AF_RDS, and show what rds-rdma(7) promises, between two machines.
+"""Send RDS messages between two machines, and test what rds-rdma(7) promises.
 
   rds.py ping   --local ADDR --peer ADDR            RDS ping (port 0), answered by the peer's kernel
   rds.py agent  [--control HOST:PORT]               obey a tester: run this on the other machine
@@ -863,7 +863,8 @@ def all_arrive(t, sender, receiver, to, count, length, seed=5, seconds=90.0, rea
 
 @test("basic")
 def tables(t):
-    """rds-info's tables have the connection, with the same GIDs at both ends, and counters."""
+    """rds-info shows the connection at both ends, with the same two GIDs. It also shows
+    counters."""
     t.pair()
     name, family = ("ib6", 6) if ":" in t.a_addr else ("ib", 4)
     tos = t.options.tos or 0
@@ -1780,8 +1781,9 @@ def device_of_the_server_leaves(t):
 
 
 def transferring(t, count):
-    """Makes `count` regions of the client's memory. Makes the server read and write the first
-    region until `goes_on` is called. Returns the cookies, and the call that runs in the server."""
+    """Registers `count` regions of the client's memory. Starts operations with which the server
+    reads and writes the first region; `goes_on` ends them. Returns the cookies, and the running
+    call."""
     t.pair()
     cookies = [t.offer(0, 1 << 20), *(t.a.get_mr("s", "m", 0, PAGE) for _ in range(count - 1))]
     t.b.buffer("l", 1 << 20, 1)
@@ -1958,8 +1960,8 @@ def kept():
 
 
 def no_region_is_made(t, error):
-    """Checks that each call for a region of the client fails with `error`, and that messages are
-    still transferred."""
+    """Checks that each attempt of the client to register memory fails with `error`, and that
+    messages are still transferred."""
     for number in range(3):
         t.want("GET_MR", t.a.get_mr("s", "m", 5, 1 << 17), {"error": error})
         t.want("MAP", t.a.send("s", t.b_addr, t.pb, b"req".hex(), [

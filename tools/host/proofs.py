@@ -128,8 +128,9 @@ def misplaced(proof):
 
 
 def chosen(proofs, patterns, sample, seed):
-    """Returns the faults to plant again, and their requirements. The requirements match the
-    patterns. If `sample` is not zero, at most `sample` requirements are chosen at random."""
+    """Chooses the requirements that match the patterns. If `sample` is not zero, at most `sample`
+    of these requirements are chosen at random. Returns the faults that violate the chosen
+    requirements, and the chosen requirements."""
     rows = sorted(row for proof in proofs if proof.kind == "fault" for row in proof.rows)
     if patterns:
         rows = [row for row in rows if any(fnmatch.fnmatch(row, p) for p in patterns)]

@@ -236,10 +236,11 @@ static void classify_again(void)
 }
 
 /*
- * Writes a line for each translation block and class: address, instructions, atomics,
- * fences, class, times executed.  With MEMORY, a line "lines" for each count of lines.h
- * follows.  The last line is "end" with the number of times that a region was not
- * entered.  A region is not entered if a stack's list of active regions is full.
+ * Writes the counts to a file.  There is a line for each translation block and class:
+ * the address, the numbers of instructions, atomics and fences, the class, and how
+ * often the block was executed.  If MEMORY is set, a line "lines" for each count of
+ * lines.h follows.  The last line is "end" with the number of times that a region was
+ * not entered, because the list of active regions of a stack was full.
  */
 static bool write_counts(const char *name)
 {

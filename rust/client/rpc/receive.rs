@@ -215,8 +215,8 @@ impl Connection {
         self.invalidate(qp, index);
     }
 
-    /// Completes the call `pinned` if the message has the predicted form of the call's reply, as
-    /// nearly every message has. If not, returns the call.
+    /// Completes the call `pinned` if the message has the form that was predicted for the call's
+    /// reply. Nearly every message has this form. Otherwise returns the call.
     #[inline(always)]
     fn predicted(
         &self,

@@ -182,7 +182,8 @@ impl Up {
         now.since(self.since)
     }
 
-    /// Returns the cause of the loss to record. `cause` is the apparent cause.
+    /// Returns the cause that is recorded for the loss of the connection. `cause` is the apparent
+    /// cause.
     pub(super) fn cause_of_end(&self, cause: Cause, now: Time) -> Cause {
         let revoked = self.revoked.is_some_and(|at| now.since(at) <= REVOKED);
         if revoked && cause.fits_refused_write() {

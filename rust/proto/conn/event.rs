@@ -133,7 +133,7 @@ pub enum AddrFault {
 }
 
 impl AddrFault {
-    /// Returns the reason with which the attempt fails.
+    /// Returns the reason that is reported for the failed attempt.
     pub(super) const fn reason(self) -> ConnectError {
         match self {
             Self::NoDevice => ConnectError::NoDevice,
@@ -158,7 +158,7 @@ pub enum LocalFault {
 }
 
 impl LocalFault {
-    /// Returns the reason with which the attempt fails.
+    /// Returns the reason that is reported for the failed attempt.
     pub(super) const fn reason(self) -> ConnectError {
         match self {
             Self::NoResources => ConnectError::NoResources,

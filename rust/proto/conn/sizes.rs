@@ -15,8 +15,8 @@ const CALL_WRS: u32 = 3;
 // CAST: `MAX_SEGMENTS` is a small constant that fits into `u16`.
 const MESSAGE_WRS: u16 = 2 * MAX_SEGMENTS as u16 + 1;
 
-/// Number of work requests for everything else: further regions of calls, replies to callbacks,
-/// refusals, the probe.
+/// Number of work requests in addition to [`CALL_WRS`] for each call. They are used for further
+/// regions of calls, replies to callbacks, refusals and keepalive probes.
 const SPARE_WRS: u32 = 160;
 
 /// Minimum number of messages of the largest size that the send ring holds.

@@ -50,8 +50,8 @@ pub(super) const REST: Millis = Millis::from_secs(60);
 /// Maximum random time that is added to a pause, unless a quarter of the pause is longer.
 const SPREAD: Millis = Millis::from_secs(12);
 
-/// If connections have used a rail for this time, or for the rail's hold-down if that is longer,
-/// the count of the rail's deaths in a row restarts at zero.
+/// Time for which connections must have used a rail so that its count of consecutive deaths
+/// restarts at zero. If the hold-down of the rail is longer, the hold-down applies instead.
 const FORGET: Millis = Millis::from_secs(600);
 
 /// Failures of several rails can have one common cause only if they happen within this time of each

@@ -100,7 +100,8 @@ pub struct Rails {
     next_move: Time,
     /// Time at which the rails became unbalanced, or at which an idle connection last moved.
     waits_since: Option<Time>,
-    /// Time at which all rails last failed, and time at which the first rail worked again.
+    /// Time at which it was last found that all rails had failed. `recovered` is the time at which
+    /// one of them was the first to work again.
     all_failed: Option<Time>,
     recovered: Option<Time>,
     /// Time at which rails were last suspected.
@@ -253,8 +254,8 @@ impl Rails {
         Some(best.1 .0)
     }
 
-    /// Returns a seat for a connection that was made before rails were configured, if a rail has
-    /// the addresses of the connection.
+    /// Counts a connection that was made before rails were configured as a user of the rail with
+    /// its addresses. Returns `None` if no rail has these addresses.
     pub fn adopt(&mut self, local: IpAddr, server: IpAddr, now: Time) -> Option<Seat> {
         let is_its = |(_, entry): &(u8, &Entry)| {
             entry.listed && (entry.rail.local, entry.rail.server) == (local, server)

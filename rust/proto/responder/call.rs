@@ -123,9 +123,8 @@ pub struct Parked<S> {
 }
 
 impl<S> Parked<S> {
-    /// Restores the Call together with the message that contained it. Returns `None` if `message`
-    /// is recognizably a different message: its xid differs, or it is too short for the chunk
-    /// lists.
+    /// Combines the stored Call with its message again. Returns `None` if `message` is recognizably
+    /// not the message of the Call: its xid differs, or it is too short for the chunk lists.
     #[inline]
     pub fn resume(self, message: &[u8]) -> Option<Call<'_, S>> {
         let (lists, payload) = self.lists(message)?;

@@ -18,8 +18,8 @@ pub struct ForwardCredits {
     granted: u32,
     /// Number of calls that no task waits for any more, but whose replies have not arrived yet.
     abandoned: u32,
-    /// Number of replies for which no call waited, and whose calls [`Self::abandon`] has not
-    /// reported yet.
+    /// Number of replies that matched neither a waiting call nor an abandoned call. The next calls
+    /// of [`Self::abandon`] report the calls that these replies answered.
     strays: u32,
     /// Whether no call may be sent at present.
     closed: bool,

@@ -23,7 +23,8 @@ use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 impl Cq {
-    /// Makes the work item run on `queue`, and pass its event to a polling thread.
+    /// Sets the queue and the function of the work item. If a thread polls, this function passes
+    /// the event to that thread.
     ///
     /// # Safety
     ///

@@ -568,8 +568,8 @@ impl Life {
         Ok(())
     }
 
-    /// Checks that the device allows the peer the operation that the region's access names, and no
-    /// other.
+    /// Makes the peer try to read and to write the region. Returns whether the operation that
+    /// `access` names succeeded. Returns an error if the other operation succeeded.
     fn reached(&self, window: Window, access: Access) -> Result<bool> {
         let peer = self.peer();
         let read = peer.read(window.handle, window.offset, 1).is_ok();

@@ -302,7 +302,7 @@ impl Client {
         self.call(bindings::fake_proc_FAKE_PROC_NULL, None)
     }
 
-    /// Starts a thread that makes a call without data in the same manner as a process.
+    /// Starts a thread that makes a synchronous call without data, as a process does.
     pub(super) fn process(&self) -> Result<Process<'_>> {
         // SAFETY: The pointer is valid by the type invariant. `Process` ends before the client.
         let raw = from_err_ptr(unsafe { bindings::fake_process(self.0.as_ptr()) })?;

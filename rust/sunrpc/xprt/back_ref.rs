@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! References to the transport that objects of the driver hold.
+//! Counted references by which the driver's objects refer to their transport ([`BackRef`]).
 
 use super::Xprt;
 use crate::transport::Transport;

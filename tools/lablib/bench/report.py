@@ -38,8 +38,8 @@ PROFILE = 60  # number of functions whose counts are kept
 BESIDE = ("kernel", "spinning")
 # Groups of code whose waits for spin locks are shown separately.
 WAITING = ("transport", "sunrpc", "ib_core", "rxe")
-# This word may take the place of a mount's options. It requests measurements with one to many calls
-# at a time, and with one to many mounts.
+# If this word replaces the options of a mount, several loads are measured: from one call to many
+# calls at a time, and from one mount to many mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
 # Pairs of ways to use our client. `most` is the maximum ratio of the instructions of the second way
@@ -189,9 +189,9 @@ def tell(rows, executed, functions, output):
 
 def compare(spec, name, rounds):
     """Compares the numbers of instructions of two ways to use our client. PAIRS[name] contains the
-    two ways. Returns true if the measurement succeeded, and the ratio of the instructions in the
-    transport exceeds the limit `most` of the pair in no operation, except for transfers of one
-    mebibyte."""
+    two ways, and the limit `most` for the ratio of their instructions in the transport. Returns
+    true if the measurement succeeded and no operation exceeds the limit. The limit does not apply
+    to transfers of one mebibyte."""
     pair = PAIRS[name]
     rows, _, good = measure_instructions(spec, name, pair.mount, rounds, 0)
     one, two = (rows[way] for way in pair.ways)

@@ -125,7 +125,8 @@ def with_our_server(known, found, intree):
 
 
 def run(program, client, spec, found, serving="intree"):
-    """Runs a program with a client, or over TCP. Returns the complaints about the machines."""
+    """Runs a program once. `client` names the RDMA client to use; if it is "tcp", the program uses
+    NFS over TCP. Returns the complaints about the machines."""
     say(f"{program.name}, {client}" + (", our server" if serving == "ours" else ""))
     tcp = client == "tcp"
     plan = Plan(client="none" if tcp else client, serving=serving, spec=spec,

@@ -17,7 +17,7 @@ from . import paused, reliability
 CLIENTS = ("ours", "intree")
 # Time limits in seconds for one round, and for the steps before the first round.
 ROUND_SECONDS, BEGIN_SECONDS = 240, 600
-# Maximum number of pairs of machines that are tried with a fault that a client does not survive.
+# Maximum number of pairs of machines on which a fault is tried if a client does not survive it.
 MACHINES = 4
 
 

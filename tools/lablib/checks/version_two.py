@@ -222,7 +222,8 @@ class Connection:
         self.longest = longest
         self.lines, self.complaints, self.counts = [], [], collections.Counter()
         self.agreed = False  # whether the probe was answered
-        # Calls and options without an answer: (whether the client sent it, xid).
+        # The unanswered calls, and the unanswered options. Each element is a pair: whether the
+        # client sent the message, and the xid.
         self.open, self.options = set(), set()
         # The calls that end a security context. The RPC client does not wait for their answers, so
         # the connection may end before the answers arrive.

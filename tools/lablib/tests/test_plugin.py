@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The parts of QEMU's plugin that need no QEMU: which instructions are atomic, and which cache
-lines a call touches."""
+"""Tests the parts of the plugin for QEMU that work without QEMU: they find atomic instructions, and
+count the cache lines that a call touches."""
 
 import pathlib
 import subprocess
@@ -156,7 +156,7 @@ class Compiled(unittest.TestCase):
 
 
 class Orders(Compiled):
-    """Instructions as bytes, which an assembler has made, with the expected class."""
+    """Checks the class of instructions. The bytes of each instruction come from an assembler."""
 
     CASES = (
         ("f0 48 0f b1 0a", 1),         # lock cmpxchg %rcx,(%rdx)

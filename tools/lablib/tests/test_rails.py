@@ -98,7 +98,7 @@ class Answers(socketserver.BaseRequestHandler):
 
 
 class Address(socketserver.ThreadingTCPServer):
-    """One address of a server; `twist` changes its replies."""
+    """A simulated server that listens on one address. The function `twist` changes its replies."""
 
     allow_reuse_address, daemon_threads = True, True
 
@@ -114,7 +114,7 @@ def status_word(reply, place, value):
 
 
 def cut_off(reply, length):
-    """Returns the beginning of a reply, as a complete message."""
+    """Returns an RPC record that contains only the first `length` bytes of a reply."""
     body = reply[4:4 + length]
     return struct.pack("!I", 0x80000000 | len(body)) + body
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A transport that may use version 2, and arbitrary messages that a peer sends on several
-//! connections in a row.
+//! Fuzzes a transport that may use version 2. The peer sends arbitrary messages on several
+//! connections, one after the other.
 //!
-//! A small driver routes messages as the module does: to the negotiation while the probe is in
-//! flight, or else to the call with the xid of the message. The conclusions of this driver are
-//! compared with the words of the message.
+//! A small driver handles each message as the module does. While the version probe is in flight, a
+//! message goes to the version negotiation. Otherwise the message goes to the call with its xid.
+//! The decisions of this driver are compared with the words of the message.
 
 use super::source::Source;
 use xprtrdma_proto::{

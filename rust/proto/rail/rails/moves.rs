@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a connection moves to another rail.
+//! Decides when a connection moves to another rail.
 
 use super::{
     super::seat::{

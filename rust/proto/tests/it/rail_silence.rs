@@ -231,8 +231,8 @@ fn a_slow_server_keeps_its_connections() {
     }
 }
 
-// Rails: a server that is too busy to accept a connection answers on no rail. So no rail is dead,
-// even if each probe ends as late as TCP allows.
+// Rails: if a server is too busy to accept connections, probes of all rails fail. So no rail is
+// declared dead, even if each probe fails only at the time limit of TCP.
 #[test]
 fn a_server_that_accepts_nothing_keeps_its_connections() {
     for works in [true, false] {

@@ -101,7 +101,7 @@ fn one_call_is_in_flight_until_a_reply_grants_more() {
             assert_eq!(sent(&mut reverse, XIDS[1]), Ok(()));
         }
         assert_eq!(sent(&mut reverse, XIDS[2]), Err(NotSent::Busy));
-        // All Calls except one end without a Reply.
+        // One Call stays in flight. All other Calls end without a Reply.
         (1..allowed).for_each(|_| reverse.ended());
     }
 }

@@ -166,7 +166,8 @@ mod suite {
             ..Message::default()
         })?;
         if later {
-            // Rings the doorbell. Half a second later the handler checks the guess.
+            // This Send rings the doorbell. The handler of the first message still runs for half a
+            // second. Then the handler of the message with the guessed key runs.
             pair.send(10, 1)?;
         }
         Ok(window)

@@ -230,9 +230,9 @@ mod suite {
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
-        // Cases: the connection ends with an error status; without a registration; because this
-        // host ends it; with a fence before the registration; on a device of another type; because
-        // a packet cannot be sent; and without any work request being sent again.
+        // In each case one fact excludes a repeated registration. The facts are: another error
+        // status; no registration; this host ends the connection; a fence before the registration;
+        // another type of device; a packet cannot be sent; no work request is sent again.
         for (kind, registers, status, closed, again, sent) in [
             (Kind::Repeats, true, ERROR, false, true, true),
             (Kind::Repeats, false, FLUSHED, false, true, true),
