@@ -126,8 +126,8 @@ u32 fake_longest_entry(void);
 void fake_get_page(struct page *page);
 
 /*
- * The action that a device no longer performs while it is being removed.
- * Draining its queues does not wait for that action.
+ * The operation that a device no longer performs while it is being removed. A
+ * drain of its queues does not wait for that operation.
  */
 enum fake_death {
 	FAKE_LIVES,

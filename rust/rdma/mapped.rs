@@ -102,7 +102,7 @@ impl MappedPages {
             unsafe { self.sges.inc_len(added) };
             count = count.wrapping_add(added);
             if bytes.refused == 0 {
-                // NO-OVERFLOW: The callee has only removed bytes.
+                // NO-OVERFLOW: `bytes.left` was `left` at first, and the callee only decreases it.
                 return Ok((count, left.wrapping_sub(bytes.left)));
             }
             longest = shorter(bytes.refused)?;

@@ -469,7 +469,8 @@ impl<L: Lender> Drop for Region<L> {
         };
         if lost {
             // The device may still use the region, so its memory must not be freed either.
-            // LOG: A fault of a device or driver, with `rds_rdma_rs`. The region is never freed.
+            // LOG: A fault of a device or its driver (only with `rds_rdma_rs`). The region is never
+            // freed.
             pr_err!("the device does not give up a region: its memory is lost\n");
             return;
         }

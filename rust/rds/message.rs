@@ -134,7 +134,7 @@ impl Message<'_> {
         // SAFETY: The operation is valid. Nothing writes to these fields after the first attempt to
         // send the message.
         let (key, address) = unsafe { ((*op).op_rkey, (*op).op_remote_addr) };
-        // SAFETY: The same holds for these fields.
+        // SAFETY: The operation is valid. Nothing writes to these fields either after that attempt.
         let (bytes, pieces) = unsafe { ((*op).op_bytes, (*op).op_nents) };
         Some(Operation {
             key,

@@ -50,7 +50,7 @@ pub(crate) struct Events {
     pub(crate) peer: SocketAddr,
     /// The parameters that were negotiated with the client.
     pub(crate) agreed: Accepted,
-    /// Whether the client has confirmed the connection.
+    /// Whether the client has confirmed that the connection is established.
     is_established: AtomicBool,
     seat: Seat,
 }

@@ -184,9 +184,9 @@ fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     }
 }
 
-/// Takes over the pages of the range `whole` of a reply, whose bytes its RDMA Writes carry. Returns
-/// `None` if some of the bytes are not in pages, or if the inline part of the reply needs the same
-/// pages.
+/// Takes over the pages of the range `whole` of a reply. The reply's RDMA Writes carry the bytes of
+/// this range. Returns `None` if some of the bytes are not in pages, or if the inline part of the
+/// reply needs the same pages.
 fn take(
     plan: &Plan<'_>,
     reply: &mut Reply<'_>,

@@ -150,8 +150,8 @@ impl<S: Service> Context<S> {
         arg.tail[0].iov_base = tail.cast();
         arg.tail[0].iov_len = tail_len;
         if let Some(pages) = pages {
-            // The RPC server sets the pointer to the array of pages again for the thread's next
-            // call. So the change of this pointer affects only the present call.
+            // `arg.pages` points to an array of pages. The RPC server sets it again for the
+            // thread's next call, so this change affects only the present call.
             arg.pages = pages;
         }
         arg.page_base = 0;

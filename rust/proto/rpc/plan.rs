@@ -3,9 +3,9 @@
 //! The plan of an RPC: which parts of the call and of its reply travel inline or in chunks.
 //!
 //! [`plan`] gets the shapes of the call and of its largest possible reply, and a [`Segmentation`]
-//! that counts the segments of a chunk. It picks the cheapest legal form whose headers fit in both
-//! directions. It plans the reply first, because the chunks for the reply are part of the call's
-//! header.
+//! that counts the segments of a chunk. It picks the cheapest plan that the protocol allows and
+//! whose headers fit in both directions. It plans the reply first, because the chunks for the reply
+//! are part of the call's header.
 
 use crate::{
     error::Error,
@@ -194,7 +194,7 @@ pub enum ReplyPlan {
         /// Number of bytes that the chunk offers: the capacity of the pages, without pad (V1-052).
         length: u32,
     },
-    /// A Reply chunk is offered that can hold the whole reply.
+    /// The call offers a Reply chunk that can hold the whole reply.
     ReplyChunk {
         /// Number of bytes that the chunk offers.
         length: u32,
@@ -238,7 +238,8 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// Returns [`Error::Unbuildable`] if no form fits (V1-097).
+/// Returns [`Error::Unbuildable`] if the call or the reply fits into no combination of a Send and
+/// chunks (V1-097).
 #[inline(always)]
 pub fn plan(
     call: &CallShape,

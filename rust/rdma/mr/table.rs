@@ -106,8 +106,9 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Records that `nents` entries with `bytes` bytes were added, which fill `used` bytes of whole
-    /// pages. `behind` is the offset of the end of these bytes in the last page.
+    /// Records that `nents` entries with `bytes` bytes were added. The pages of these entries have
+    /// `used` bytes. `behind` is the offset of the end of the added bytes from the start of the
+    /// first of these pages.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: All sums are limited by the bytes that a region can hold.
@@ -137,8 +138,9 @@ fn fill(
     }
     // A pointer value that is not the address of any page.
     let none = ptr::without_provenance_mut(1);
-    // Two consecutive pages share an entry if their `struct page`s have this distance. If each
-    // entry may hold only one page, the distance is one that never occurs.
+    // Two consecutive pages share an entry if the addresses of their `struct page`s differ by this
+    // number of bytes. If an entry may hold only one page, the number is one, by which no two
+    // addresses differ.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {

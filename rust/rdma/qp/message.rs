@@ -180,9 +180,10 @@ impl<H: QpHandler> Held<H> {
 }
 
 #[cfg(xprtrdma_server)]
-// SAFETY: A receive buffer is memory of the queue pair, which `self` keeps, and is not moved. By
-// the type invariant the buffer belongs to this object. It was initialised, and the device wrote
-// `len` bytes into it. Only `Held::bytes` returns a reference to it, which borrows the object.
+// SAFETY: A receive buffer is part of the memory of the queue pair and is not moved, and `self`
+// keeps the queue pair. By the type invariant the buffer belongs to this object. It was
+// initialised, and the device wrote `len` bytes into it. Only `Held::bytes` returns a reference to
+// it, which borrows the object.
 unsafe impl<H: QpHandler> Buffer for Held<H> {
     fn start(&self) -> NonNull<u8> {
         // SAFETY: A buffer of at least one byte does not have the address zero.

@@ -129,8 +129,8 @@ pub(super) struct SendQueue {
     pub(super) fence_wrs: u32,
     /// Whether a registration was posted without a preceding fence.
     pub(super) unfenced: bool,
-    /// Number of messages that are still to be posted at once, without waiting for a doorbell that
-    /// several messages share.
+    /// Number of messages that are still posted without waiting. Later messages may wait again for
+    /// a doorbell that several messages share.
     pub(super) batch_cooldown: u32,
 }
 

@@ -236,7 +236,7 @@ mod suite {
         Ok(())
     }
 
-    // When their device has failed, the drivers mlx4 and mlx5 report an event that was not
+    // When a device fails, the drivers mlx4 and mlx5 report a completion event although none was
     // requested.
     #[test]
     fn what_a_device_reports_unasked_is_not_lost() -> Test {

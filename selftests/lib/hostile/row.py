@@ -47,9 +47,10 @@ IN_VERSION_TWO = {"err_chunk": "err_bad_header"}
 
 
 def reaction(counters, **more):
-    """Returns a reaction. `counters` are names, or pairs of a name and a number. A name means that
-    the counter rises by one. The number of a pair says by how much the counter rises. A pair of
-    numbers instead of the number is a range. `|` separates alternative names."""
+    """Returns a reaction. Each of `counters` is a name, or a pair of a name and a number. The
+    number says by how much the counter rises. Without a number, the counter rises by one. Instead
+    of the number there may be a range: a tuple of the smallest and the largest number. `|`
+    separates alternative names."""
     pairs = [(c, 1) if isinstance(c, str) else c for c in counters]
     return Reaction(counters=tuple(
         (names.split("|"), times if isinstance(times, tuple) else (times, times))
@@ -123,8 +124,8 @@ class Row:
 SMALL_CALLS = ((rpc.NFS, 3, 18), (rpc.NFS, 4, 1))
 
 
-# Each of the next functions is a misbehaviour (a function of an `Exchange`) or returns a
-# misbehaviour.
+# A misbehaviour is a function that takes an `Exchange`. Each of the following functions is a
+# misbehaviour or returns one.
 
 def altered(change, **more):
     """Returns a misbehaviour: the responder answers with the result of `change(message, exchange)`.

@@ -220,7 +220,7 @@ def run(parts, spec, upstream=False):
 
 
 def order(parts):
-    """Returns pairs: a part, and the parts that run at the same time."""
+    """Returns pairs: a part, and the list of the parts that run at the same time as that part."""
     first = next((part for part in parts if part in WORKING), None)
     waiting = [part for part in parts if part in WAITING] if first else []
     return [(part, waiting if part == first else []) for part in parts if part not in waiting]

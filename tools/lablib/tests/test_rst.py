@@ -13,7 +13,7 @@ class Table(unittest.TestCase):
     def test_cells_come_back(self):
         head, *rows = rst.table(("one", "two"), self.ROWS).splitlines()[3:]
         self.assertEqual(head, "   one, two")
-        # docutils reads a table in this way, too.
+        # docutils uses the same options to read a csv-table.
         found = csv.reader((row.strip() for row in rows), skipinitialspace=True, strict=True)
         self.assertEqual(list(map(tuple, found)),
                          [tuple(map(str, row)) for row in self.ROWS])

@@ -549,8 +549,8 @@ impl Side {
         }
     }
 
-    /// Simulates that the peer closes the connection, or lets the time pass, instead of answering
-    /// the probe.
+    /// Simulates a peer that does not answer the probe: it closes the connection, or is silent
+    /// until the time limit.
     fn doubt_silence(&mut self) {
         if self.conn.phase() == Phase::Negotiating {
             self.doubted = Some(self.now);

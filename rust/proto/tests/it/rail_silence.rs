@@ -188,8 +188,8 @@ impl World {
 }
 
 // Rails: silence is detected within eight seconds, even if acknowledgements say nothing about the
-// peer. The times of the driver's checks do not matter. Connections on the working rail stay on
-// that rail. The failed rail is used again when it works.
+// peer. The result does not depend on when the driver checks the connections. Connections on the
+// working rail stay on that rail. The failed rail is used again when it works.
 #[test]
 fn silence_is_noticed_where_acknowledgements_prove_nothing() {
     for clients in [1, 2, 4, 16] {

@@ -26,7 +26,7 @@ mod suite {
                 first: i as u8,
                 how: Immediate::None,
             })?;
-            // Before the next message, the number of posted Receives is the promised number again.
+            // Before the next message is sent, the promised number of Receives is posted again.
             posted_again(&pair)?;
         }
         ensure_eq!(Census::now(), CONNECTED);

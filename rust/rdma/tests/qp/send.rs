@@ -192,7 +192,8 @@ mod suite {
     #[test]
     fn each_confirmed_message_is_confirmed() -> Test {
         let pair = Pair::connected()?;
-        // Each confirmed message is sent between two other messages, which are not signalled.
+        // Each message for which a confirmation is requested is sent between two unsignalled
+        // messages.
         for _ in 0..3 {
             pair.send(10, 1)?;
             let batch = pair.owner.begin(10, 1).map_err(|_| EAGAIN)?;
