@@ -83,7 +83,7 @@ pub unsafe trait Loan {
     }
 
     /// Converts the loan to an object that keeps the memory. The borrower calls this after it has
-    /// read the pieces, so from then on only the memory itself must be kept.
+    /// read the pieces, so the object need not keep the list of pieces.
     fn into_lender(self) -> Self::Lender;
 
     /// Returns whether no memory is lent.

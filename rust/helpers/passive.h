@@ -24,8 +24,8 @@ struct xprtrdma_bytes {
 	/* The length that xprtrdma_dma_map() could not map in one piece, or 0. */
 	size_t refused;
 	/*
-	 * Whether the array contains, behind each page, all later pages of the
-	 * same folio.
+	 * Whether each page in the array is followed by all later pages of its
+	 * folio.
 	 */
 	bool whole_folios;
 };

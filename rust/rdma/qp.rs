@@ -271,7 +271,9 @@ pub struct Qp<H: QpHandler> {
     /// The values that the device's counters of repeated and failed transmissions had when the
     /// queue pair was created.
     sendings: Sendings,
-    /// Number of the protection domain in which a message can prove that a region was invalidated.
+    /// Number of the protection domain in which a message on this queue pair can prove that a
+    /// region was invalidated. It is `NO_PD` if the device's reports of invalidations are not
+    /// believed.
     proof_pd: usize,
     pd: Arc<Pd>,
 }

@@ -178,9 +178,9 @@ impl Table {
         Ok(())
     }
 
-    /// Stops counting a region, and frees its key if it has one. Peers can no longer access the
-    /// region, unless its memory is lost. The caller drops the returned entry after the lock is
-    /// released.
+    /// Stops counting a region, and frees its key if it has one. Either peers can no longer access
+    /// the region, or its memory is never freed. The caller drops the returned entry after the lock
+    /// is released.
     pub(crate) fn end(&mut self, key: Option<u32>) -> Option<RBTreeNode<u32, Option<Arc<Slot>>>> {
         self.limit.unmap();
         self.regions.remove_node(&key?)

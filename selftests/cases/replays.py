@@ -89,8 +89,8 @@ def hits(t):
 
 
 def interrupted(t, mount, address):
-    """Runs all actions while the server's disk stands still, and breaks the connection. The disk
-    then continues, and the client reconnects from `address`. Returns the result of each action."""
+    """Freezes the server's disk, runs all actions, and breaks the connection. The disk then
+    continues, and the client reconnects from `address`. Returns the result of each action."""
     top = t.directory(mount)
     places = {}
     for action in TWICE:
@@ -118,12 +118,12 @@ def interrupted(t, mount, address):
     return {action: worker.join(ENV.patience(90), stop=False) for action, worker in workers.items()}
 
 
-# NFSv3 has calls that must not be executed twice. The replies to such calls are lost, and the
-# client sends the calls again from another address, as it would over another rail. The server's
-# duplicate request cache identifies a call by its xid and the client's address. So the server
-# recognises a call that is repeated from the same address. If a call is repeated from another
-# address, the server executes it again. NFSv4.1 sessions do not depend on addresses. These rules
-# are a property of the server, so only full runs check them.
+# NFSv3 has calls that must not be executed twice. In this test the replies to such calls are lost,
+# and the client sends the calls again from another address, as it would over another rail. The
+# server's duplicate request cache identifies a call by its xid and the client's address. So the
+# server recognises a call that is repeated from the same address. If a call is repeated from
+# another address, the server executes it again. NFSv4.1 sessions do not depend on addresses. These
+# rules are a property of the server, so only full runs check them.
 @case(versions=("3", "4.0", "4.2"), clients=("ours",), full_only=True, full_seconds=120)
 def lost_replies_from_another_address(t):
     mount = t.mount(export=ENV.disk)

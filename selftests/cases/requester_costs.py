@@ -108,7 +108,7 @@ def long_transfers_take_few_work_requests(t):
 
 
 def references(t):
-    """Returns the number of references to all client addresses that the server has looked up."""
+    """Returns the total number of references to the client addresses in the server's cache."""
     return sum(map(int, re.findall(r"refcnt=(\d+)", t.server.run("sh", "-c", ADDRESSES))))
 
 

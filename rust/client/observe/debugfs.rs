@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | `state` | peer, connection, sizes, credits, queues, regions, last disconnects |
 //! | `counters` | counters of unusual events, by name |
-//! | `latency` | how many calls spent how long in each stage, while that was timed |
+//! | `latency` | numbers of calls by their time in each stage, while stages were timed |
 //! | `disconnect` | writing `1` ends the connection |
 
 use crate::{

@@ -30,7 +30,7 @@ use xprtrdma_sunrpc::xprt::Xprt;
 /// | 12, 13 | write_segments, reply_segments | segments of memory for data, for whole replies |
 /// | 14, 15 | total_rdma_request, total_rdma_reply | bytes of this memory; bytes placed in it |
 /// | 16, 17 | pullup_copy, fixup_copy | bytes copied into the send ring and from receive buffers |
-/// | 19 | failed_marshal | requests that could not be prepared, permanently or at first |
+/// | 19 | failed_marshal | failed attempts to prepare a request for sending |
 /// | 20 | bad_reply | dropped messages |
 /// | 21 | nomsg_call | requests sent as long calls |
 /// | 24 | mrs_allocated | regions made so far |

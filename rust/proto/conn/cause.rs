@@ -319,10 +319,10 @@ impl ConnectError {
     /// mount, because the server may be replaced by one that works. The result is then an error
     /// that the RPC client retries.
     ///
-    /// In a first mount, a peer that does not answer is reported as unreachable. After the error
-    /// "timed out" the RPC client would try again until its own timer has passed, which is three
-    /// minutes for NFS, even for a call that may fail early. The error "unreachable" ends such a
-    /// call at once, and no other call.
+    /// In a first mount, a peer that does not answer is reported as unreachable. This error at once
+    /// ends a call that may fail early; other calls are tried again. After the error "timed out"
+    /// the RPC client would repeat every call until the call's own timer has passed. For NFS this
+    /// takes three minutes.
     pub const fn error(self, first_mount: bool) -> Error {
         match self {
             Self::AddrSilent | Self::RouteSilent | Self::Unanswered | Self::VersionSilent

@@ -4,10 +4,11 @@
 //! connection requests that wait to be accepted.
 //!
 //! A connection costs memory before anything is known about the client. If a limit is reached, the
-//! server closes the newest idle connection. The server never closes a connection with Calls in
-//! progress. Clients that flood the server with connections lose their own connections: a
-//! connection is closed only for a client address that has fewer connections than the client
-//! address of the closed connection.
+//! server closes the newest idle connection from the client address of the request. If that address
+//! has no idle connection, the server may close a connection from another client address, but only
+//! from an address that has more connections than the address of the request. So clients that flood
+//! the server with connections lose their own connections. The server never closes a connection
+//! with Calls in progress.
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,9 +81,9 @@ pub(super) enum Fate {
     NotConnected = 4,
     /// The driver ends the call with an error while the call is being sent.
     Refused = 5,
-    /// The call is sent, and another call waits for the send lock. When the thread of the first
-    /// call sends the other call, the first call fails. So the first call fails before its task can
-    /// sleep.
+    /// The call is sent while another call waits for the send lock. The thread of the first call
+    /// then sends the other call too. While it does so, the driver ends the first call with an
+    /// error. So the first call fails before its task can sleep.
     FailsAwake = 6,
     /// The call is sent, the driver remembers its xid, and its pages are lent.
     Lent = 7,

@@ -185,9 +185,9 @@ impl<S: Service> Ops<S> {
     unsafe extern "C" fn destroy(raw: *mut bindings::rpc_xprt) {
         // SAFETY: The transport is valid, and the count is read as an atomic variable.
         if !unsafe { bindings::xprtrdma_is_dying(raw) } {
-            // The RPC client found no memory for the transport's name. So the RPC client destroys
-            // the transport, although other references to the transport exist. So the transport is
-            // freed when the last reference is dropped.
+            // The RPC client found no memory for the transport's name, and destroys the transport
+            // while it still has references. So this code only drops the RPC client's reference.
+            // The transport is freed when the last reference is dropped.
             // SAFETY: The caller holds the send lock and does nothing more with the transport.
             unsafe { bindings::svcrdma_unlock_reverse(raw) };
             // SAFETY: This drops the first reference, which the caller passed to this function when

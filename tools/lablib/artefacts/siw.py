@@ -12,7 +12,7 @@ from ..base import cache, chroot, proc
 
 SOURCE = "drivers/infiniband/sw/siw"
 SECONDS = 600
-# Increase this number when the recipe below changes what the result contains.
+# Increase this number if a change of the recipe below changes the result.
 RECIPE = 1
 
 

@@ -121,8 +121,8 @@ class End:
             self.receive()
 
     def fetch(self, load, there):
-        """Reads or writes the memory that the other machine offers. With each operation, sends a
-        message that acknowledges it."""
+        """Reads or writes the memory that the other machine offers. Sends a message with each
+        operation. The arrival of the message shows that the operation has completed."""
         if not there:
             self.say(8)
         flags = self.rds.NOTIFY_ME | self.rds.FENCE | (self.rds.READWRITE if load.write else 0)

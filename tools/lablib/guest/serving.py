@@ -120,8 +120,8 @@ def executed(far, server, symbols):
     for place, (name, load, mount) in enumerate(operations()):
         file = f"{symbols.removesuffix('.symbols')}-{place}.counts"
         is_small = load.count >= 128
-        # The instructions of these first runs are not counted. After these runs our server grants
-        # no more credits than before.
+        # These first runs are not counted. Our server's grant grows during these runs, so it no
+        # longer grows while instructions are counted.
         load.run(load.count * (WARM_UP if is_small else 1))
         far.ask("start")
         rpcs = rpcs_of(load, mount, TIMES if is_small else 1)
@@ -144,7 +144,7 @@ def at_provider(far):
 
 
 def idle(far):
-    """Returns the KiB that a connection without calls needs."""
+    """Returns the amount of memory that a connection without calls needs, in KiB."""
     free = []
     for number in (1, CONNECTIONS):
         options = f"vers=3,nolock,rdma,port=20049,nconnect={number}"

@@ -443,8 +443,8 @@ impl World {
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }
-            // If a connection takes a rail that has just returned, the connection's previous rail
-            // was not live.
+            // A connection moves to a rail in the state `Returning` only if its previous rail was
+            // not live.
             Standing::Returning => assert_ne!(on.map(|view| view.standing), Some(Standing::Live)),
             other => panic!("moved to a rail that is {}", other.name()),
         }
