@@ -9,8 +9,8 @@
 #include "passive.h"
 
 /*
- * Orders above 0 are opportunistic: they reclaim nothing, wake no kswapd, and
- * take nothing of the reserves.
+ * Allocations of an order above 0 are opportunistic: they reclaim no memory, do
+ * not wake kswapd, and do not use the memory reserves.
  */
 struct page *xprtrdma_alloc_pages(unsigned int order)
 {

@@ -12,10 +12,10 @@
 //! it. A work item that is queued later passes its event to the polling thread, if there is one
 //! ([`events`]). So no event is lost. While the thread polls, it needs no event. Before it sleeps
 //! or leaves, it requests the next event, and checks whether a completion has arrived since its
-//! last poll. A device may also report an event that was not requested: a dead device does so once
-//! for each queue. Such an event changes the thread's state ([`poller`]). Then the thread queues
-//! the work item when it leaves. The drain of a queue pair relies on the work item being queued in
-//! this case.
+//! last poll. A device may also report an event that was not requested: a dead device reports one
+//! such event for each queue. Such an event changes the thread's state ([`poller`]). Then the
+//! thread queues the work item when it leaves. The drain of a queue pair relies on the work item
+//! being queued in this case.
 
 // In a kernel with patch 0002 (`Documentation/upstream`), ib_core passes events to the polling
 // thread. For such a kernel `cq/claim.rs` is the module `events`.
@@ -138,8 +138,8 @@ impl Cq {
         unsafe { bindings::rcuwait_wake_up(self.bed.get()) };
     }
 
-    /// Handles completions in the calling thread until `is_over` returns true. Does so only if
-    /// `may` returns true. Must not be called by a handler. May sleep; the closures must not.
+    /// Handles completions in the calling thread until `is_over` returns true. Handles none if
+    /// `may` returns false. Must not be called by a handler. May sleep; the closures must not.
     ///
     /// Only a completion, or a thread that then calls [`Cq::stop_polling`], may make `is_over`
     /// true. Nothing else makes the polling thread call `is_over` again.

@@ -300,8 +300,8 @@ impl Transfer {
                 wr.wr.opcode = opcode;
                 // CAST: The number of elements is at most `most_sges`.
                 wr.wr.num_sge = sges as c_int;
-                // NO-OVERFLOW: These bytes are a part of the stretch, and the work requests are in
-                // memory. The peer refuses an address that wraps around.
+                // NO-OVERFLOW: `count` counts objects in memory. `at` and `left` stay within the
+                // stretch. `offset` may wrap around; the peer then refuses the address.
                 count = count.wrapping_add(1);
                 at = at.wrapping_add(bytes);
                 left = left.wrapping_sub(bytes);
@@ -357,7 +357,8 @@ impl Transfer {
         (pages, Self::keep(this))
     }
 
-    /// Returns a transfer without elements to be used again, unless its lists are long.
+    /// Turns a transfer without elements into a [`Blank`] that can be used again. Returns `None` if
+    /// its lists are long.
     #[inline]
     fn keep(this: KBox<Self>) -> Option<Blank> {
         let elements = match &this.memory {

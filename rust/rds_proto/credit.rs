@@ -5,9 +5,9 @@
 //! Both ends offer credits in the private data of the connection. Without credits, the sender's
 //! device sends a message again if the receiver has no Receive for the message.
 //!
-//! The in-tree transport offers no credits in its private data, but if flow control is on, it then
-//! counts the credits that its peer has offered, and grants credits in headers. To such a peer this
-//! end grants credits, but it does not wait for credits itself.
+//! The in-tree transport offers no credits in its private data. But if its flow control is on, it
+//! counts the credits that its peer has offered, and grants credits in headers. This end grants
+//! credits to such a peer, but does not wait for credits from it.
 
 use crate::header::Fault;
 

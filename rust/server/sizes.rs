@@ -119,8 +119,8 @@ pub(crate) const PATIENCE: Patience = Patience {
     tick: Millis::from_secs(5),
     malformed: 16,
 };
-/// Number of milliseconds after which this host tries again to process calls that wait for memory
-/// of other connections.
+/// Interval in milliseconds at which this host tries again to process calls that wait for memory.
+/// Calls of other connections hold that memory.
 pub(crate) const RETRY_MS: u64 = 100;
 /// At least one of this number of consecutive work requests is signalled.
 const SIGNAL_EVERY: u32 = 64;

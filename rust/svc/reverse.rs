@@ -144,8 +144,8 @@ impl<S: Service> Line<S> {
         drop(guard);
 
         // SAFETY: The request is pinned and waits for its reply, so its memory exists. Only this
-        // function completes requests, and it does so under the lock of the [`Line`]. So no other
-        // thread completes this request.
+        // function completes requests, and it holds the lock of the [`Line`]. So no other thread
+        // completes this request.
         let copied = unsafe { take_reply(rqst, message) };
         let calls = window();
         let guard = transport.lock();

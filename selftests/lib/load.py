@@ -164,8 +164,8 @@ class Load:
         self.boards, self.looker = [Board() for _ in self.kinds], Board()
 
     def written(self):
-        """Returns the number of acknowledged writes of each writer, and how often the process that
-        requests attributes has requested them."""
+        """Returns the number of acknowledged writes of each writer, and the number of requests of
+        the process that requests attributes."""
         return [board[Board.GENERATION] for board in (*self.boards, self.looker)]
 
     def further(self, start, more):

@@ -210,7 +210,7 @@ def both_gone(server, number, seconds):
 
 
 def pass_by(seconds):
-    """Waits for this time while a fault lasts."""
+    """Waits for `seconds` seconds while a fault lasts."""
     clock = wait.Clock()
     wait.until(lambda: clock.seconds() > seconds, ENV.patience(seconds + 1), f"{seconds} s")
 

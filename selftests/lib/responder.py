@@ -90,9 +90,8 @@ def versions(port):
 
 
 def replies(log):
-    """Returns the number of callbacks that the client has answered, and of those that it has
-    refused.
-    """
+    """Returns the number of callbacks that the client has answered, and the number of callbacks
+    that it has refused."""
     return [len([line for line in log if line.startswith(word)])
             for word in ("answered", "refused")]
 

@@ -21,7 +21,7 @@ from rds import (  # type: ignore[attr-defined]
 )
 
 MIB = 1 << 20
-# The limit of regions of all programs, as the manual page states it.
+# Maximum number of regions of all programs together, as the manual page states it.
 REGIONS = 2048
 # Changes a valid handle into a handle whose region does not exist.
 WRONG = 0x5500

@@ -101,8 +101,9 @@ impl Link {
         let conn = qp.handler();
         let xprt = conn.xprt();
         let credits = conn.credits();
-        // `busy` is read first. So a request that ends at this moment still counts as a use of the
-        // connection.
+        // `busy` is read first. If no request is in flight then, `used` includes the end of the
+        // last request. If `used` were read first, a request that ends between the two reads would
+        // be missed.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();
         let before =

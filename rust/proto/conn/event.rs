@@ -176,7 +176,7 @@ pub enum Event {
     /// limit of the attempt begins to run at that moment. The event changes nothing while there is
     /// an attempt or a connection.
     Start {
-        /// Time limit that the caller sets for the attempt; it counts if it is shorter than the
+        /// Time limit that the caller sets for the attempt. It applies if it is shorter than the
         /// configured limit.
         timeout: Option<Millis>,
         /// Whether the caller gives up when the attempt fails, as the first call of a mount does.

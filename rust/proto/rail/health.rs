@@ -304,7 +304,7 @@ impl Health {
     }
 
     /// Records that a connection was made over this rail. `late` says that all rails had failed,
-    /// and that the first of them to work again did so more than 30 seconds ago.
+    /// and that more than 30 seconds have passed since the first of them worked again.
     pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();

@@ -231,8 +231,9 @@ impl Rails {
 
     /// Chooses the rail for an attempt.
     fn best(&mut self, now: Time) -> Option<u8> {
-        // Of equally good rails one is chosen at random. If the first rail were taken, the
-        // connections to servers with one connection each would all share that rail.
+        // If several rails are equally good, one of them is chosen at random. If the first one were
+        // chosen, then the connections to many servers, one connection to each, would all use the
+        // same device.
         let count = number(self.listed());
         // CAST: The random number is less than `count`, which is a `u32`.
         let first = self.random.below(count.into()) as u32;

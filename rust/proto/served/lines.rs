@@ -69,8 +69,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Returns whether a line about this client may be written now, and counts the line if so. A
-    /// line that is not written does not count towards any limit.
+    /// Returns whether a line about this client may be written now. If it may be written, counts
+    /// the line. A line that is not written does not count towards any limit.
     pub fn may_write(
         &mut self,
         clients: &mut [Option<OfClient>],

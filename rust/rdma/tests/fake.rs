@@ -142,7 +142,7 @@ pub(super) fn calm() {
     unsafe { bindings::fake_begin() };
 }
 
-/// The operation that the device refuses from now on, as a removed device refuses it. A drain that
+/// The operation that the device refuses from now on, like a device that was removed. A drain that
 /// needs this operation fails without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Death {

@@ -407,8 +407,8 @@ impl Life {
         Ok(())
     }
 
-    /// Makes the device refuse a post. The device may have accepted a part of the post, so the
-    /// regions to be registered are lost.
+    /// Makes the device refuse a post. The device may have accepted a part of the post, so all
+    /// regions of the post count as lost.
     fn fail_post(&mut self) -> Test {
         if self.closed || !self.owner.has_room(64, 1 + REGIONS as u32) {
             return Ok(());

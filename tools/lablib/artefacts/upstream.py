@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The kernel patches of Documentation/upstream: rxe with the patches that change it, and the debug
-kernel with the patches that change modules."""
+"""Applies the kernel patches of Documentation/upstream. Builds rxe with the patches that change
+rxe, and the debug kernel with the patches that change modules."""
 
 import dataclasses
 import pathlib
@@ -22,9 +22,9 @@ CHECKPATCH = ("--strict", "--quiet", "--no-summary", "--terse", "--ignore", "UNK
 RXE = "drivers/infiniband/sw/rxe"
 # Increase this number when the recipes below change what the results contain.
 RECIPE = 1
-# The directories with the modules that are built for the patched debug kernel: those that the
-# patches change, and those that depend on the members of a structure that they change. All other
-# modules only pass pointers to such a structure.
+# The directories with the modules that are built for the patched debug kernel. The patches change
+# these modules, or change members of a structure that these modules use. All other modules only
+# pass pointers to such a structure.
 PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
 # Patches that change only files in these directories are built into the modules of the patched
 # debug kernel.

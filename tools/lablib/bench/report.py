@@ -174,9 +174,9 @@ def each_way(rows, operation, columns):
 
 
 def tell(rows, executed, functions, output):
-    """For each way to use our client and each operation, prints the `functions` functions with most
-    instructions. Only the transport and the code that it calls are considered. Writes the rows to
-    the file `output` if `output` is given."""
+    """For each way to use our client and each operation, prints the functions that execute most
+    instructions. `functions` is the number of functions to print. Only the transport and the code
+    that it calls are considered. Writes the rows to the file `output` if `output` is given."""
     for way, operations in executed.items() if functions else ():
         for operation, counted in operations.items():
             print(f"\n{called(way)}, {operation}, transport and what it calls:")

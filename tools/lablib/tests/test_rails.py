@@ -40,8 +40,8 @@ class Answers(socketserver.BaseRequestHandler):
     server: "Address"
 
     def handle(self):
-        # The client may disconnect at any time, because it does so when it has received the
-        # information that it needs.
+        # The client disconnects as soon as it has the information that it needs. So the connection
+        # may end at any time.
         with contextlib.suppress(ConnectionError):
             self.serve()
 

@@ -158,8 +158,8 @@ pub fn run(data: &[u8]) {
     let foreseen = foreseen(&bytes, version, &offer);
     let Inbound::Reply(reply) = classify(&bytes, version, true) else {
         assert_eq!(foreseen, None);
-        // A long message without a Reply chunk, or with a Read list, may be a message of another
-        // type.
+        // A long message without a Reply chunk, or a message with a Read list, need not be
+        // classified as a Reply.
         assert!(long || !reads.is_empty());
         return;
     };

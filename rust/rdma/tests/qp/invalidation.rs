@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Invalidations: which of them are proofs, and for which regions.
+//! Tests which invalidations prove that the peer can no longer access a region.
 
 use super::*;
 

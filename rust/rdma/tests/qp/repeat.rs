@@ -189,7 +189,7 @@ mod suite {
         ensure!(pair.owner.failure().repeated);
         ensure!(pair.pd.fences() && other.pd.fences());
         pair.ends_exposed()?;
-        // An older queue pair uses the fence only after its next completion.
+        // A queue pair that existed before uses fences only after its next completion.
         let peer = other.peer();
         for _ in 0..CONFIG.signal_every {
             other.send(10, 1)?;
