@@ -347,8 +347,8 @@ impl Link {
         self.react(xprt, Event::Backchannel { bound: true });
     }
 
-    /// Limits the timeout of attempts and the pauses between attempts to these times. Must not
-    /// sleep.
+    /// Lowers the maximum duration of a connection attempt to `connect`, and the maximum pause
+    /// between attempts to `reconnect`. Must not sleep.
     pub(crate) fn lower_timeouts(&self, connect: Jiffies, reconnect: Jiffies) {
         self.machine().lower_timeouts(connect, reconnect);
     }

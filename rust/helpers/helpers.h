@@ -141,8 +141,8 @@ enum xprtrdma_setting {
 };
 
 /*
- * Returns 0 if the setting may have this value, or a negative errno. The text
- * does not end with a NUL.
+ * Checks a new value of a setting: `len` bytes of text without a final NUL.
+ * Returns 0 if the value is allowed, or a negative errno.
  */
 typedef int xprtrdma_setting_check(enum xprtrdma_setting index,
 				   const char *text, size_t len);

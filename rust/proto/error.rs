@@ -11,7 +11,7 @@ pub mod errno {
     pub const ENODEV: i32 = 19;
     /// The peer does not support this host's protocol version.
     pub const EPROTONOSUPPORT: i32 = 93;
-    /// There is no RDMA device or route, on an established mount.
+    /// No usable RDMA device leads to the peer, and the mount was connected before.
     pub const ENETUNREACH: i32 = 101;
     /// No buffer or other resource is free. The RPC client retries after a delay.
     pub const ENOBUFS: i32 = 105;
@@ -142,8 +142,8 @@ counters! {
     Trailing = "trailing",
     /// A length that is no multiple of four; ignored.
     OddLen = "odd_len",
-    /// Immediate data: ignored if they came with a message; disconnected if they came with an RDMA
-    /// Write.
+    /// Immediate data. If they came with a message, they are ignored. If they came with an RDMA
+    /// Write, the connection ends.
     Imm = "imm",
     /// A request's regions were invalidated after the request had moved to another connection;
     /// ignored.
@@ -183,8 +183,8 @@ counters! {
     BcOverflow = "bc_overflow",
     /// The reply to a callback does not fit into a message; disconnected.
     BcReplyTooBig = "bc_reply_too_big",
-    /// Connections to a server without valid private data. They use messages of at most 1024 bytes
-    /// and no remote invalidation.
+    /// Connections on which the server sent no valid private data. They use messages of at most
+    /// 1024 bytes and no remote invalidation.
     CmDefault = "cm_default",
     /// Connections that send at most 1024 bytes per message. Two connections had ended, each within
     /// two seconds of its first message that was longer. The limit then applies for ten minutes.

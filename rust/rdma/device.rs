@@ -189,13 +189,13 @@ impl Repetitions {
         }
     }
 
-    /// Returns true if a repeated registration was recorded.
+    /// Returns whether the record says that the device has executed a registration again.
     pub(crate) fn are_known(self) -> bool {
         self.0.load(Relaxed)
     }
 
-    /// Records a repeated registration. Returns true if no repeated registration was recorded
-    /// before.
+    /// Records that the device has executed a registration again. Returns true if this was not
+    /// recorded before.
     pub(crate) fn note(self) -> bool {
         !self.0.xchg(true, Relaxed)
     }
@@ -320,9 +320,9 @@ pub struct DeviceInfo {
     /// Whether a message of the peer that invalidates a region proves the invalidation. If not, the
     /// peer should invalidate no regions, because this host must invalidate each region anyway.
     pub proves_invalidations: bool,
-    /// Whether the device may execute registrations again. A queue pair may then post one more work
-    /// request before the registrations of a message, and regions should be mapped for one type of
-    /// access only ([`IdleMr::allows`]).
+    /// Whether the device may execute registrations again. If so, a message with registrations may
+    /// need one more work request (a [fence](crate::qp)), and each region should be mapped for one
+    /// type of access only ([`IdleMr::allows`]).
     ///
     /// [`IdleMr::allows`]: crate::mr::IdleMr::allows
     pub executes_again: bool,
@@ -346,7 +346,8 @@ impl DeviceInfo {
         // SAFETY: The name has a fixed size and ends with NUL. A rename at the same time can only
         // mix the two names.
         let raw = unsafe { (*dev).name };
-        // SAFETY: The id is valid by its type. Its port is written before its device.
+        // SAFETY: The id is valid by its type. rdma_cm writes the port number of an id before the
+        // device of the id, and the device is set.
         let port = unsafe { (*id.as_raw()).port_num };
         let mut name = [0u8; 64];
         for (dst, src) in name.iter_mut().zip(raw) {

@@ -33,8 +33,8 @@ use xprtrdma_bindings as bindings;
 ///   are unmapped.
 pub(crate) struct MappedLoan {
     sges: KVVec<bindings::ib_sge>,
-    // A copy of the lender's table. The lender's table cannot be used, because a mapping stores its
-    // device addresses in the table that is mapped.
+    // A copy of the lender's table. The copy is mapped, and not the lender's table, because mapping
+    // a table stores device addresses in it.
     table: KVVec<scatterlist>,
     dir: Direction,
     pd: Arc<Pd>,

@@ -19,7 +19,7 @@ use xprtrdma_bindings as bindings;
 /// Number of bytes in a unit. The memory of received messages is counted in units.
 const UNIT: usize = 4096;
 
-/// Memory of all existing received messages, in units of [`UNIT`] bytes.
+/// Size of the memory that all received messages use, in units of [`UNIT`] bytes.
 static KEPT: Atomic<usize> = Atomic::new(0);
 
 /// Counts the messages that this module has delivered to RDS and that RDS has not freed.

@@ -153,8 +153,8 @@ impl<T: Transport> Ops<T> {
         let path = unsafe { (*raw).c_path };
         // SAFETY: The path is valid as long as its connection.
         let data = unsafe { (*path).cp_transport_data };
-        // SAFETY: The connection is one of this transport, so `conn_alloc` has stored a pointer to
-        // an object to which RDS has a reference as long as the connection exists.
+        // SAFETY: The connection belongs to this transport, so `conn_alloc` has stored a pointer to
+        // an object. RDS owns a reference to the object as long as the connection exists.
         unsafe { data.cast::<Connection<T>>().as_ref() }
     }
 

@@ -85,7 +85,7 @@ fn next(fields: &mut Fields<'_>) -> Option<Extension> {
     })
 }
 
-/// Returns the number of bytes of an extension of this type, with the byte of the type.
+/// Returns the length in bytes of an extension of this type, including the byte of the type.
 #[inline(always)]
 fn length(kind: u8) -> Option<usize> {
     match kind {
@@ -157,8 +157,9 @@ fn bits(bytes: usize) -> u32 {
     (bytes as u32).wrapping_mul(8)
 }
 
-/// Returns the type of an extension, and a number with the bytes behind the type. The first of
-/// these bytes is the most significant byte of the number. Unused bytes of the number are zero.
+/// Encodes an extension. Returns its type, and a number that contains the bytes behind the type.
+/// The first of these bytes is the most significant byte of the number. Unused bytes of the number
+/// are zero.
 #[inline(always)]
 fn encoded(extension: Extension) -> (u8, u64) {
     let high = |number: u32| u64::from(number) << 32;

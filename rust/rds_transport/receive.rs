@@ -165,7 +165,8 @@ impl Handler {
         Ok(self.with_link(received) == Some(true))
     }
 
-    /// Returns the message of which a part has arrived before.
+    /// Takes the incomplete message, whose earlier fragments have arrived. Returns `None` if there
+    /// is no such message.
     fn begun(&self) -> Option<KBox<Incoming>> {
         self.inflow.lock().message.take()
     }
@@ -248,8 +249,8 @@ impl QpHandler for Handler {
         let (mut pages, mut spare) = Transfer::end(transfer);
         let (mut posted, mut was_held) = (None, false);
         // `news` is a sequence number. All messages up to this number were acknowledged, and their
-        // operations have completed. Only this thread passes the number to RDS. So it can first
-        // report the status of this operation.
+        // operations have completed. Only this thread passes the number to RDS, so this thread can
+        // report the status of the present operation first.
         let news = this.with_link(|link| {
             link.keep_spare(&mut spare);
             (posted, was_held) = link.take_posted();

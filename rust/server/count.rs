@@ -65,9 +65,10 @@ pub(crate) static MALFORMED: Count = Count::new("malformed_messages");
 /// Connection requests that were rejected because 64 requests of the listener already waited for a
 /// thread (`rdma::cm::listen`).
 pub(crate) static WAITING: Count = Count::new("requests_rejected");
-/// Connection requests that were rejected for one of two reasons. Either the listener had 512
-/// connections, or the client address had 128, and no idle connection could be closed. Or 32
-/// requests of the client address already waited to be accepted (`served::door`).
+/// Connection requests that were rejected for one of two reasons (`served::door`). First reason:
+/// the listener had 512 connections, or the client address had 128 connections, and no idle
+/// connection could be closed. Second reason: 32 requests of the client address already waited to
+/// be accepted.
 pub(crate) static REJECTED: Count = Count::new("connections_rejected");
 
 /// Lines that were not written to the log because too many lines were written within five seconds:
@@ -83,10 +84,10 @@ static HALF_OPEN: Count = Count::new("ended_half_open");
 /// Connections whose client was silent for 60 s, and then did not answer a probe within 30 s
 /// (`served::life`).
 static SILENT: Count = Count::new("ended_silent");
-/// Connections that ended for one of two reasons (`served::life`). Either no work request in a busy
-/// send queue (an RDMA Read, a Write, a message) completed within 30 s, even if the client
-/// continued to send. Or a work request did not complete within 60 to 120 s, and calls of other
-/// connections waited for memory that this connection held.
+/// Connections that ended for one of two reasons (`served::life`). First reason: work requests
+/// (RDMA Reads, Writes, messages) were in the send queue, and none of them completed within 30 s,
+/// even if the client continued to send. Second reason: a work request did not complete within 60
+/// to 120 s, and calls of other connections waited for memory that this connection held.
 static STALLED: Count = Count::new("ended_send_queue_stalled");
 /// Connections that ended because 16 of their messages were dropped or refused. The count of such
 /// messages decreases by one each minute (`served::life`).

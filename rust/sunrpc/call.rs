@@ -193,8 +193,8 @@ impl RunState {
     ///
     /// # Safety
     ///
-    /// The request is pinned, and the caller holds the queue lock. The bits that the methods of
-    /// `RunState` test change only under this lock.
+    /// The request is pinned, and the caller holds the queue lock. The methods of `RunState` test
+    /// bits that change only under this lock.
     #[inline]
     unsafe fn of(rqst: *mut bindings::rpc_rqst) -> Self {
         // SAFETY: The request is pinned by the caller's contract, so its task exists.

@@ -71,8 +71,8 @@ enum Xprt {
     Detached,
 }
 
-// SAFETY: Any thread may pass the pointer in `Open` to the functions that this module calls with
-// it.
+// SAFETY: This module passes the pointer in `Open` only to functions that may be called in any
+// thread.
 unsafe impl Send for Xprt {}
 
 impl<S: Service> InboxOwner<S> {

@@ -28,7 +28,8 @@ def recall(t, path):
 
 
 def returned(mount):
-    """Returns how many delegations a mount has returned, and how many times that failed."""
+    """Returns how many times a mount has returned a delegation, and how many of these operations
+    failed."""
     row = xprt.operations(mount.where)["DELEGRETURN"]
     return row[0], row[8]
 

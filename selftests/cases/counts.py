@@ -12,8 +12,9 @@ from lib.case import ENV, case, check, equal
 
 KIB, MIB = 1 << 10, 1 << 20
 # Factor by which a count may exceed the expected number. Counts are averages over 32 operations.
-# Two additional work requests are possible: a lease renewal, and the fence that makes rxe finish
-# old registrations. The fence is posted once in half a minute (`Qp::retire_registrations`).
+# Two additional work requests are possible: the Send of a lease renewal, and the fence that makes
+# rxe finish old registrations. Such a fence is posted once in half a minute
+# (`Qp::retire_registrations`).
 SLACK = 1.04
 COMPLETIONS = 1.04
 # Maximum number of regions that the client may invalidate in this test. These regions belong to the

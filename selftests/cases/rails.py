@@ -47,7 +47,8 @@ CLIENTS = ("ours",) if len(rails.DEVICES) > 1 else ()
 
 
 def with_each_number(seconds, numbers=NUMBERS):
-    """Returns a decorator, which makes a test case of a function for each number of connections."""
+    """Returns a decorator. For each number of connections, the decorator makes a test case that
+    calls the decorated function with this number."""
     def decorate(function):
         for number in numbers:
             def one(t, number=number):
@@ -363,8 +364,9 @@ def connections_return_within_a_minute(t):
         with rails.Pulses(top.here, PULSES) as pulses:
             out = wait.Clock()
             with rails.cable_out(t.server, 0):
-                # A time limit of a minute after the rail's return is enough, because connections
-                # may return a minute after the rail's failure.
+                # Connections may return to the rail a minute after it failed. The cable stays
+                # unplugged for more than 25 seconds, so a minute after the cable is plugged in is a
+                # sufficient time limit.
                 wait.until(lambda: out.seconds() > 25 and not rails.spread()[0], ENV.patience(40),
                            "the rail is left")
             back = wait.Clock()

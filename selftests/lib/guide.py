@@ -20,7 +20,8 @@ def texts(command):
 
 
 def explained(command, said):
-    """Returns the message from the guide's list that a command's output contains."""
+    """Returns the message that the output of a command contains. Exactly one message of the guide's
+    list must be in the output."""
     found = [text for text in texts(command) if text in said]
     check(len(found) == 1, f"{command} says {said!r}; the guide has {texts(command)}")
     return found[0]

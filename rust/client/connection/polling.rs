@@ -45,8 +45,8 @@ impl Polling {
         });
     }
 
-    /// Polls for the reply to the only call in flight, unless later calls must sleep
-    /// (`Mode::Cooldown`).
+    /// Polls for the reply to the only call in flight if the mode is `Mode::Poll`. If the mode is
+    /// `Mode::Cooldown`, does not poll, and counts this call as a call that sleeps.
     #[inline]
     pub(super) fn busy_poll(&self, poll: impl FnOnce() -> PollOutcome) {
         match self.mode() {

@@ -64,7 +64,7 @@ impl Needed {
         self.reads + self.results
     }
 
-    /// Returns whether a region with this type of access is needed.
+    /// Returns whether the call needs a region with this type of access.
     fn has(self, access: Access) -> bool {
         !self.each().contains(&(access, 0))
     }
@@ -158,13 +158,15 @@ impl Pools {
         Ok(())
     }
 
-    /// Returns true if the pools contain all needed regions. Also returns true if taking the
-    /// regions would report a lack of memory: see [`RegionPool::has`].
+    /// Returns whether a call should try to take the needed regions now. Returns true if the pools
+    /// contain these regions. Also returns true if there is no memory for more regions, because
+    /// taking the regions then reports the error: see [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());
         }
-        // `has` is called for every pool, because each call also requests a wake-up.
+        // `has` is called for every pool, even after it has returned false, because it also
+        // requests a wake-up of the senders.
         needed
             .each()
             .into_iter()

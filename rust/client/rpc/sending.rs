@@ -47,7 +47,8 @@ use xprtrdma_sunrpc::{
 
 /// The reason why a call that has a plan and a credit was not posted.
 pub(super) enum Unsent {
-    /// Regions are missing, or memory could not be mapped to them.
+    /// The pools lack regions for the call, or the memory of the call could not be mapped to
+    /// regions.
     NoRegions(Shortage, Needed),
     /// The send queue has no space for this many bytes and work requests.
     // Both numbers have the size of a word, so that the compiler keeps the enum in registers.
@@ -174,8 +175,8 @@ impl<'a> Sending<'a> {
             self.conn().large_send();
         }
         if !expected {
-            // The message gets no reply that could report the number of free credits. So the
-            // connection ends (V1-012).
+            // No reply to this message is expected, so no grant shows when the server has processed
+            // it. The number of free credits is then unknown, so the connection ends (V1-012).
             self.conn().lost(Cause::CreditResync);
         }
     }

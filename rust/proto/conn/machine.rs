@@ -351,8 +351,8 @@ impl Machine {
         self.tear_down(Then::Restart(left));
     }
 
-    /// Returns whether the mount command waits for this attempt and fails with the error of the
-    /// attempt.
+    /// Returns true if the current attempt belongs to a first mount. The mount command waits for
+    /// such an attempt, and fails if the attempt fails.
     const fn is_first_mount(&self) -> bool {
         self.trial && !self.peer.was_connected()
     }

@@ -85,7 +85,7 @@ impl Breakers {
         Ok(())
     }
 
-    /// Returns when a Call of this client last broke a connection.
+    /// Returns the time at which a Call of this client last broke a connection.
     fn last(&self) -> Option<Time> {
         self.slots.iter().flatten().map(|one| one.last).max()
     }

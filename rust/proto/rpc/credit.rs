@@ -63,7 +63,7 @@ impl ForwardCredits {
     }
 
     /// Returns how many calls may wait for their replies, in the unit of sunrpc's congestion
-    /// window. Zero while abandoned calls hold every credit, and while the sending of calls is
+    /// window. Returns zero if abandoned calls hold every credit, or if the sending of calls is
     /// forbidden.
     #[inline]
     pub const fn cwnd(&self) -> u64 {

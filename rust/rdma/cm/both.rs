@@ -21,7 +21,7 @@ use xprtrdma_bindings as bindings;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
-    /// Private data. Between IPv6 addresses at most 56 bytes are allowed.
+    /// Private data. A connection request over InfiniBand or RoCE has space for 56 bytes.
     pub private_data: &'a [u8],
     /// Maximum number of RDMA Reads that this end may have in flight.
     pub reads: u8,

@@ -95,7 +95,7 @@ impl Cq {
         }
     }
 
-    /// Waits for the work item, which does not run afterwards. May sleep.
+    /// Disables the work item for good, and waits until it does not run. May sleep.
     pub(super) fn stop_item(&self) {
         // SAFETY: The work item is initialised. It stays disabled from now on.
         unsafe { bindings::disable_work_sync(work_of(self.as_raw())) };

@@ -38,11 +38,12 @@ impl RemoteInvalidation<'_> {
 /// Content of a message that the peer can only know from the Send that named a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// The message repeats the region's offset, in network byte order, at this byte. The upper bits
-    /// of the offset were drawn at random when the region was mapped. This crate reads the offset
-    /// from the message and does not rely on the caller.
+    /// The message repeats the region's offset, in network byte order, from this byte on. The upper
+    /// bits of the offset were drawn at random when the region was mapped. This crate reads the
+    /// offset from the message and does not rely on the caller.
     OffsetAt(usize),
-    /// The message repeats the region's offset at any word.
+    /// The message repeats the region's offset, in network byte order, at any position that is a
+    /// multiple of four bytes.
     Offset,
     /// The message repeats another number that the peer could not foresee. The number did not leave
     /// this host before the Send that named the region.

@@ -148,7 +148,8 @@ impl Chain {
 }
 
 pub(super) struct RecvQueue<Q> {
-    /// The tables of all buffers. The vector never grows beyond its capacity.
+    /// The tables that contain all receive buffers. The vector of tables never grows beyond its
+    /// capacity.
     pub(super) tables: KVec<KVVec<RecvBuf<Q>>>,
     /// Number of buffers that may still be added.
     #[cfg(xprtrdma_server)]

@@ -138,9 +138,9 @@ pub(super) unsafe fn clear_start(buf: *mut bindings::xdr_buf) {
     }
 }
 
-/// Prepares the memory of a reply that has pages. Allocates missing pages. Unless the reply is the
-/// reply to a READ, moves the head to the memory directly before the pages and the tail to the
-/// memory directly behind the pages, where possible.
+/// Prepares the memory of a reply that has pages. Allocates missing pages. If possible, also moves
+/// the head, so that it ends at a page boundary, and the tail, so that it begins at a page
+/// boundary. In the reply to a READ, neither part is moved.
 #[inline(never)]
 fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> Result {
     if buf.flags & bindings::XDRBUF_SPARSE_PAGES != 0 {
@@ -159,8 +159,8 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
             }
         }
     }
-    // Unless the reply is the reply to a READ, the peer places a reply with pages as a whole in one
-    // region. A single region can cover head, pages and tail if the head ends at a page boundary
+    // If a reply has pages and is not the reply to a READ, the peer writes the whole reply to this
+    // memory. A single region can cover head, pages and tail if the head ends at a page boundary
     // and the tail begins at a page boundary.
     let head = buf.head[0].iov_len;
     let page_end = buf.page_base as usize + buf.page_len as usize;

@@ -324,7 +324,8 @@ unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Re
         if message.len() > XdrBuf::from_raw(buf).part_len(Part::Whole) {
             return Err(EMSGSIZE);
         }
-        // The function uses the lengths of the buffer's parts, and not `len`.
+        // `write_bytes_to_xdr_buf` uses the lengths of the buffer's parts, and not the buffer's
+        // `len`.
         kernel::error::to_result(bindings::write_bytes_to_xdr_buf(
             buf,
             0,
@@ -349,8 +350,9 @@ unsafe fn place_around_item(rqst: *mut bindings::rpc_rqst, message: &[u8], data:
         let head_len = (*rqst).rq_rcv_buf.head[0].iov_len;
         let page_len = (*rqst).rq_rcv_buf.page_len as usize;
         if message.len() > head_len && data < page_len {
-            // The reply has inline bytes that must be stored in the pages, because the data item
-            // does not fill the pages. Only a reply without a data item may have such bytes.
+            // The inline part is longer than the head, and the data item does not fill the pages.
+            // So some inline bytes belong in the pages. This is allowed only if the reply has no
+            // data item.
             return if data == 0 {
                 place_beyond_head(rqst, message)
             } else {

@@ -117,7 +117,8 @@ class Program:
             self.line, self.group = NFSTEST_LINE, NFSTEST_GROUP
 
     def script(self, carrier):
-        """Returns the script for the client machine, over rdma or tcp."""
+        """Returns the script for the client machine. `carrier` is the transport of the mount:
+        "rdma" or "tcp"."""
         # This time limit inside the virtual machine is much longer than needed, because the
         # machine's clock can be wrong. On a busy host such a clock was once more than three times
         # too fast. A limit on the host ends a program that hangs.
@@ -139,8 +140,8 @@ PROGRAMS = (
             more="--withdeleg false"),
     Program("nfstest_xattr", "extended attributes"),
     Program("nfstest_interop", "NFS versions beside each other"),
-    # The tests open files only for reading and writing, because all modes of opening would take
-    # hours.
+    # The tests open each file in one mode only (for reading and writing). With all modes the tests
+    # would take hours.
     Program("nfstest_lock", "locks of several processes, and of the server as the second client",
             more="--opentype rdwr --opentype2 rdwr --client 192.0.2.1,192.0.2.1"),
     # With NFSv4.2 a delegation replaces the open state, and the client keeps the times of the file

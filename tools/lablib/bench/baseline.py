@@ -65,10 +65,10 @@ WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
 MANY = re.compile(r"16 threads, nconnect=4\b")
 MANY_PART = 0.98
 
-# Tolerances for the counts of the server, which `tools/lab count --server --write` records. These
-# tolerances have the same form as the tolerances for the client's counts. The counts vary, because
-# a thread sometimes wakes up and finds no work. In addition, the first and the last calls of a load
-# may be counted only in part.
+# Tolerances for the counts of the server. `tools/lab count --server --write` records these counts.
+# The tolerances have the same form as the tolerances for the client's counts. The counts vary,
+# because a thread sometimes wakes up and finds no work. In addition, the first and the last calls
+# of a load may be counted only in part.
 SERVED = {
     "passes": (0.05, 0.05), "work_requests": (0.03, 0.02), "posts": (0.03, 0.02),
     "completions": (0.03, 0.02), "recv_posts": (0.1, 0.02), "pages": (0.01, 0.1),
@@ -97,8 +97,8 @@ def most(load, counter, recorded, tolerance=TOLERANCE):
 
 
 def rises(recorded, measured, tolerance=TOLERANCE):
-    """Yields a line for each count that has risen. Both arguments map each load to the numbers of
-    its counters."""
+    """Yields a line for each count that has risen. `recorded` and `measured` map each load to the
+    values of its counters."""
     for load, counters in recorded.items():
         if load not in measured:
             yield f"{load}: not measured"
@@ -112,8 +112,8 @@ def rises(recorded, measured, tolerance=TOLERANCE):
 
 
 def missed(ours, intree):
-    """Yields a line for each goal that is missed. Both arguments map each load to the numbers of
-    its counters."""
+    """Yields a line for each goal that is missed. Both arguments map each load to the values of its
+    counters."""
     for load, (limits, parts) in GOALS.items():
         for name, limit in zip(LIMITED, limits, strict=True):
             # Numbers of work requests and completions are exact, except for rounding.

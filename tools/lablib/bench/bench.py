@@ -96,7 +96,7 @@ def times(spec, scope, compare="clients"):
     """Measures all loads with both clients, or with both servers. Returns the comparisons by axis
     and load, and whether all measurements succeeded.
 
-    A load with which our module looks slower is measured again, with the number of rounds of a
+    A load with which our module looks slower is measured a second time, in as many rounds as a
     short load. Only the second result of such a load counts.
     """
     judged, good = measure_times(spec, compare, scope.rounds, scope.long_rounds, scope.scale,

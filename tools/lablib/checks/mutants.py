@@ -160,8 +160,8 @@ class Builder:
         original, times = source.read_bytes(), source.stat()
         try:
             source.write_text(fault.applied(original.decode()))
-            # The file of each fault has another name, because a machine that is used for several
-            # faults may have cached the file of an earlier fault.
+            # The file of each fault has a name of its own, because a machine that is used for
+            # several faults may have cached the file of an earlier fault.
             file = WHERE / f"{fault.name}.ko"
             shutil.copy(REPO / self.module(), file)
             yield file.relative_to(REPO)

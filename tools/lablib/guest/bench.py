@@ -29,8 +29,8 @@ LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("
 
 @contextlib.contextmanager
 def clients():
-    """Compares clients. The server is the same in each leg. Yields a function that receives the
-    module of a leg and returns the module that the client uses, which is the same module."""
+    """Compares clients. The server is the same in each leg. Yields a function that maps the module
+    of a leg to the client's module in this leg. These two modules are the same."""
     yield lambda module: module
 
 

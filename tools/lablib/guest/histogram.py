@@ -28,8 +28,9 @@ def places(key):
 
 
 def parse(text):
-    """Parses the text of a histogram. Returns a counter that maps the functions in each key to the
-    count of that key."""
+    """Parses the text of a histogram. Returns a counter whose keys are sequences of functions, see
+    `places`. The value is the sum of the counts of all keys of the histogram that contain these
+    functions."""
     dropped = DROPPED.search(text)
     if not dropped or int(dropped[1]):
         raise RuntimeError("a histogram that is not complete")
@@ -50,7 +51,7 @@ class Histogram:
         (self.directory / "trigger").write_text(text)
 
     def read(self):
-        """Returns a counter that maps the functions in each key to the count of that key."""
+        """Returns the present histogram as a counter, see `parse`."""
         return parse((self.directory / "hist").read_text())
 
 

@@ -35,7 +35,8 @@ for module in xprtrdma_rs rpcrdma; do
     fi
 done"""
 
-# A command that unloads the module of a server with our module: nfsd must release the module first.
+# A command that unloads our server's module. It first stops the threads of nfsd, which use the
+# module.
 UNSERVE = """\
 echo 0 > /proc/fs/nfsd/threads
 timeout 30 sh -c "until rmmod svcrdma_rs 2> /tmp/rmmod; do sleep 0.2; done" ||
@@ -220,7 +221,8 @@ class Session:
 
     @contextlib.contextmanager
     def recorded(self):
-        """Turns an error of the lab into a complaint about the run."""
+        """Adds an error that the `with` block raises to the list of complaints. The error is not
+        raised again."""
         try:
             yield
         except (LabError, OSError) as error:

@@ -201,7 +201,7 @@ pub struct Seen {
     pub replies: [u32; 4],
     /// Numbers of results in a Write chunk: empty results, and results whose length needs a pad.
     pub results: [u32; 2],
-    /// Number of replies that the requester predicted.
+    /// Number of replies that had the form that the requester predicted.
     pub predicted: u32,
     /// Numbers of grants that were larger and smaller than the preceding grant.
     pub grants: [u32; 2],

@@ -44,7 +44,8 @@ const WATCHED: RailFacts = RailFacts {
 };
 
 // Rails: if the peer is silent, the connection ends at most eight seconds after a call begins to
-// wait. This is true for each time of this call and for each time of the peer's last sign of life.
+// wait. The test varies the time at which the call begins to wait, and the time of the peer's last
+// sign of life.
 #[test]
 fn silence_on_one_of_several_rails_ends_the_connection_soon() {
     for busy_at in (0..4000).step_by(250) {

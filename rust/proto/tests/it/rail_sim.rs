@@ -587,8 +587,8 @@ fn whatever_fails_the_end_is_even() {
             world.mends(rail);
         }
         for client in &world.clients {
-            // Each fault moves a connection away from a rail once, and back once. If all rails are
-            // dead, the connection tries the other rails in turn.
+            // Each fault of a rail causes at most two moves of a connection: away from the rail,
+            // and back. If all rails are dead, the connection also tries the other rails in turn.
             assert!(client.moves.len() <= 4 * faults, "{seed}");
         }
         world.run(80 * MINUTE);
@@ -742,9 +742,9 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
-// Rails: a connection attempt over the only known rail has no separate time limit. The attempt has
-// a time limit if another rail was known before: that rail is not listed while its port is down,
-// but the port may come up again.
+// Rails: if only one rail was ever listed, a connection attempt has no separate time limit. If
+// another rail was listed earlier, the attempt has a time limit, because the other rail may return:
+// a rail is not listed while its port is down.
 #[test]
 fn a_rail_that_is_not_listed_may_be_back() {
     for known in [1, 2] {

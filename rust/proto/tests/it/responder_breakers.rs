@@ -70,8 +70,8 @@ fn the_calls_seen_last_are_remembered() {
         (0..many + 1).filter(refused).collect::<Vec<u32>>()
     };
     assert_eq!(refused(&breakers), (0..many).collect::<Vec<u32>>());
-    // The first Call fails again, so the failure of the second Call becomes the oldest failure. So
-    // the responder forgets the second Call when another Call fails.
+    // The first Call fails again, so the failure of the second Call becomes the oldest failure.
+    // When another Call fails, the responder therefore forgets the second Call.
     breakers.broke(Xid(0), at(50));
     breakers.broke(Xid(many), at(60));
     breakers.broke(Xid(many), at(60));

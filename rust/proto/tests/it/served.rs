@@ -422,8 +422,8 @@ fn a_client_that_completes_little_ends_if_its_memory_is_needed() {
     assert_eq!(ended_after(|_| true, slow), Some(65));
     assert_eq!(ended_after(|second| second >= 1000, slow), Some(1055));
     assert_eq!(ended_after(|second| second % 60 != 0, slow), None);
-    // The connection does not end if other calls never need the memory of the client's calls, or
-    // need it only for the first 60 seconds.
+    // The connection does not end if no other call waits for memory, or if other calls wait for
+    // memory only in the first 60 seconds.
     assert_eq!(ended_after(|_| false, slow), None);
     assert_eq!(ended_after(|second| second <= 60, slow), None);
     // The connection of a client whose hundred work requests complete within 50 seconds does not

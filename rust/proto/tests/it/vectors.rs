@@ -115,7 +115,7 @@ fn with_lists() -> Vec<Vector> {
     all
 }
 
-/// Returns the vectors of transport messages, without those of private data.
+/// Returns the vectors that are transport messages. The other vectors are private data.
 fn transport() -> Vec<Vector> {
     let mut all = vectors();
     all.retain(|v| v.decoded["xid"].is_u64());

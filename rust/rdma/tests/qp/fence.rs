@@ -43,7 +43,7 @@ mod suite {
             let (mr, lent) = back.ok_or(EINVAL)?;
             ensure_eq!(peer.send_again(), 0);
             ensure!(peer.write(window.handle, window.offset, b"late").is_err());
-            // The fence also waits if the region is used a second time.
+            // If the region is registered a second time, the second registration also has a fence.
             let mut region = mr.map(lent, 0, Access::RemoteWrite).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.run_ahead();
