@@ -393,8 +393,8 @@ static int map_sg_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 }
 
 /*
- * Tests of the driver set these parameters, because the devices in those tests
- * otherwise map any memory.
+ * The driver's tests set these parameters. Otherwise the devices that the tests
+ * use would map any memory.
  */
 static bool fake_unmapped;
 module_param_named(unmapped, fake_unmapped, bool, 0644);

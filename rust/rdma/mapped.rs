@@ -68,8 +68,8 @@ impl MappedPages {
         Ok(())
     }
 
-    /// Maps the `left` bytes that begin at offset `at`, or the first of them, and adds at most
-    /// `most` elements for them. Each element is physically contiguous. If the device or its bounce
+    /// Maps the `left` bytes that begin at offset `at`, or only the first part of them, and adds at
+    /// most `most` elements. Each element is physically contiguous. If the device or its bounce
     /// buffers have no space for such a long piece, the elements are shorter. Returns the number of
     /// elements and the number of their bytes. Returns `EINVAL` if there are no such bytes, and
     /// `EIO` if not even one page can be mapped. May sleep.

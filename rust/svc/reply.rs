@@ -56,8 +56,8 @@ impl<'a> Reply<'a> {
         self.message.is_empty()
     }
 
-    /// Returns whether at least one of these bytes is in the middle part of the message, which is
-    /// in pages.
+    /// Returns whether at least one of these bytes is in the middle part of the message. The middle
+    /// part is in pages.
     #[inline]
     pub fn is_in_pages(&self, from: u32, len: u32) -> bool {
         let (begin, end) = self.middle();

@@ -112,8 +112,8 @@ static struct {
 } processors[PROCESSORS];
 static uint64_t call;
 /*
- * Used with MEMORY: whether to count now, for which class, and whether the current
- * code belongs to that class.
+ * Used with MEMORY: whether counting is on, the class for which it is on, and
+ * whether the current code belongs to that class.
  */
 static struct {
 	bool on;

@@ -128,10 +128,10 @@ impl DeviceLog {
         self.ring.iter().flatten()
     }
 
-    /// Returns the event that may explain the end of a connection that had lasted for `lasted`, and
-    /// the time between that event and the end. An event counts only if it arrived while the
-    /// connection existed, and at most `NOTICED` before its end. The newest event that ends
-    /// connections is preferred to newer events of other types.
+    /// Returns the event that may explain the end of a connection, and the time from that event to
+    /// the end. `lasted` is the duration of the connection. An event counts only if it arrived
+    /// while the connection existed, and at most `NOTICED` before its end. The newest event that
+    /// ends connections is preferred to newer events of other types.
     pub fn explains(&self, ended: Time, lasted: Millis) -> Option<(DeviceEvent, Millis)> {
         let recent = lasted.min(NOTICED);
         let mut fitting = self

@@ -108,9 +108,9 @@ impl Budget {
     }
 
     /// Returns true if the connections from one client address may take `pages` more pages.
-    /// Together these connections hold `held` pages and may hold at most `most`. The rule is that
-    /// of [`take`](Self::take) for one connection. Without this rule a client could open many
-    /// connections, and their first Calls would hold all pages.
+    /// Together these connections hold `held` pages and may hold at most `most`. The rule is the
+    /// same as the rule of [`take`](Self::take) for one connection. Without this rule a client
+    /// could open many connections, and their first Calls would hold all pages.
     #[inline]
     pub const fn leaves(&self, held: u32, most: u32, pages: u32) -> bool {
         let all = held.saturating_add(pages);

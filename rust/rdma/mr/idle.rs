@@ -97,10 +97,10 @@ impl IdleMr {
         self
     }
 
-    /// Returns whether the region may be mapped for `access`. On a device that may execute a
-    /// registration twice, the region's last registration may make its key valid again, with the
-    /// access that it granted. So the region's access must not change while a send queue contains
-    /// that registration.
+    /// Returns whether the region may be mapped for `access`. A device may execute the region's
+    /// last registration a second time. The key of that registration then becomes valid again, with
+    /// the access rights of that registration. So the region's access rights must not change while
+    /// a send queue contains that registration.
     #[inline]
     pub fn allows(&self, access: Access) -> bool {
         self.0.access == access || !self.0.may_be_queued()

@@ -87,7 +87,7 @@ impl<T: Transport> ConnectLock<T> {
     }
 
     /// Returns whether the task that requested the connection gives up after a single failed
-    /// attempt (`RPC_TASK_SOFTCONN`). The first task of a mount does so.
+    /// attempt (`RPC_TASK_SOFTCONN`). The first task of a mount has this property.
     pub fn is_for_trial(&self) -> bool {
         self.for_trial
     }

@@ -193,8 +193,8 @@ fn each_call_is_answered_in_its_own_version() {
         expected.extend(words(&body));
         assert_eq!(answer[..len], expected);
         assert_eq!(len, front + 8 + 16 - 4 + 8 + 16);
-        // A Call that broke several connections is refused with an error message. The version of
-        // this message is that of the Call, as for a Call whose reply does not fit.
+        // If the reply does not fit, the error message has the version of the Call. The error
+        // message for a Call that broke several connections is made in the same way.
         let refusal = ready.reply(&[], 1 << 20, &TERMS).unwrap_err();
         assert_eq!(refusal.version, version);
     }

@@ -3,8 +3,8 @@
 //! Tests with a hostile peer, on fake devices. These devices have the limits of real adapters, and
 //! execute work requests late, early and twice.
 //!
-//! The fake device counts a breach if memory is unmapped while a key gives access to it, and if a
-//! registration that is executed gives access to memory that was unmapped before.
+//! The fake device counts two kinds of breach: memory is unmapped while a key gives access to it,
+//! or the device executes a registration of memory that was unmapped before.
 //!
 //! The tests show which work requests this crate posts and which reports this crate trusts. They do
 //! not test the client on such a device, because that needs a server, which chooses xids and
