@@ -64,7 +64,7 @@ pub(crate) enum Stage {
         start: usize,
         /// Offset in the RPC message at which the chunk is inserted.
         at: u32,
-        /// The bytes behind the chunk's data. No Read writes these bytes, so this host fills them
+        /// The bytes after the chunk's data. No Read writes these bytes, so this host fills them
         /// in.
         fill: Option<Fill>,
     },

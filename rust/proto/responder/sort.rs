@@ -151,7 +151,7 @@ struct Front {
 }
 
 impl Front {
-    /// Classifies a message by the part behind its fixed header words. In version one only the RPC
+    /// Classifies a message by the part after its fixed header words. In version one only the RPC
     /// message contains the direction (RFC 8167 5.1). In version two a direction word precedes the
     /// chunk lists, and the RPC message must have the same direction (V2D 4.2.2).
     #[inline(always)]

@@ -50,7 +50,7 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     if fixed.procedure == proc_nr::ERROR {
         return classify_error(&fixed, version, input);
     }
-    // The part behind the fixed words has the layout of another version, so the direction is
+    // The part after the fixed words has the layout of another version, so the direction is
     // unknown. Only a Call may be answered with ERR_VERS, so no ERR_VERS is sent (MAL-117).
     if fixed.version != version.number() {
         return discard(Counter::BadVers, Some(fixed.xid));

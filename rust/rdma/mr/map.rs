@@ -99,8 +99,8 @@ impl IdleMr {
                 PAGE_SIZE as u32,
             )
         };
-        // If the region did not cover all entries, the bytes behind the missing entries would have
-        // wrong addresses in the region.
+        // If the region did not cover an entry, the bytes of all later entries would have wrong
+        // addresses in the region.
         if used != mapped {
             inner.cover_nothing();
             inner.unmap();

@@ -164,7 +164,7 @@ impl SendQueue {
             depth: config.send_wrs,
             quiet_wrs: 0,
             quiet_bytes: 0,
-            // The posts behind the last signalled post use at most a quarter of the ring and of the
+            // The posts after the last signalled post use at most a quarter of the ring and of the
             // work requests. So if the queue is full, a signalled post is in flight.
             quiet_wrs_most: config.signal_every.min(config.send_wrs / 4),
             quiet_bytes_most,
@@ -256,8 +256,8 @@ impl SendQueue {
         self.ring.len().wrapping_sub(self.head)
     }
 
-    /// Skips the bytes behind the head. Called if [`Self::room`] returned an offset other than the
-    /// head, because the next message begins at the start of the ring.
+    /// Skips the bytes from the head to the end of the ring. Called if [`Self::room`] returned an
+    /// offset other than the head, because the next message begins at the start of the ring.
     #[cold]
     #[inline(never)]
     pub(super) fn skip(&mut self) {
@@ -268,7 +268,7 @@ impl SendQueue {
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
         // NO-OVERFLOW: The bytes and work requests in use never exceed the size of the queue. The
-        // bytes and work requests behind the last signalled post are part of these numbers.
+        // bytes and work requests posted after the last signalled post are part of these numbers.
         self.quiet_wrs = self.quiet_wrs.wrapping_add(wrs);
         self.quiet_bytes = self.quiet_bytes.wrapping_add(bytes);
         self.wrs = self.wrs.wrapping_add(wrs);

@@ -131,7 +131,7 @@ fn discriminators_are_zero_or_one() {
                     bad_chunk(&message.body(&body), version, &Offer::default());
                 }
             }
-            // A list cannot be decoded if the discriminator behind its first entry is wrong.
+            // A list cannot be decoded if the discriminator after its first entry is wrong.
             let offered = segments(&[64]);
             let writes: [&[Segment]; 1] = [&offered];
             let mut body = vec![0];
@@ -174,7 +174,7 @@ fn lists_that_end_early_are_refused() {
             }
         }
         // If the lists have no end, the error is that they cannot be decoded, and not that the RPC
-        // message behind them is missing.
+        // message after them is missing.
         let short = Message::reply(version).chunks(&writes, Some(&returned(&offered, &[0, 0])));
         for words in 3..short.body.len() {
             let message = short.clone().body(&short.body[..words]);

@@ -365,7 +365,7 @@ fn the_whole_message_counts_against_the_limit() {
         longest_call,
         ..TERMS
     };
-    // Cases: inline bytes before, between and behind chunks; pads; a Position-Zero chunk.
+    // Cases: inline bytes before, between and after chunks; pads; a Position-Zero chunk.
     for (reads, total) in [
         (vec![], 100),
         (vec![(80, part(64))], 164),

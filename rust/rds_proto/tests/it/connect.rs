@@ -36,7 +36,7 @@ fn what_is_encoded_is_accepted() {
         let hello = Hello::new(from, to, 3, 9);
         let (data, len) = hello.encode();
         assert_eq!(accept(&data[..len], to, from), Ok(hello));
-        // The connection manager adds zeroes behind the private data.
+        // The connection manager appends zeroes to the private data.
         let mut longer = data[..len].to_vec();
         longer.extend([0; 100]);
         assert_eq!(accept(&longer, to, from), Ok(hello));
