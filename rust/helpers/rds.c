@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The C code that only rds_rdma_rs has: the transport object, the sysctls, and
- * wrappers of static inlines and bit fields. This file makes no policy
+ * The C code that only rds_rdma_rs needs: the transport object, the sysctls,
+ * and wrappers of static inlines and bit fields.  This file makes no policy
  * decisions.
  */
 #include <linux/dma-mapping.h>

@@ -91,8 +91,8 @@ impl Cq {
     ) -> Result<Pin<KBox<Self>>> {
         let cq = KBox::<Self>::new_uninit(GFP_KERNEL)?;
         let context = ptr::from_ref(&*cq).cast_mut().cast();
-        // SAFETY: By the caller's contract the device is valid. No event arrives, and nothing uses
-        // the context, before a queue pair exists whose work could complete.
+        // SAFETY: By the caller's contract the device is valid. No queue pair uses the completion
+        // queue yet. So no event arrives, and no code uses the context.
         let raw = from_err_ptr(unsafe {
             bindings::__ib_alloc_cq_any(
                 device,
@@ -113,8 +113,8 @@ impl Cq {
             // SAFETY: ib_core has just made the queue.
             usual: unsafe { Usual::of(raw.as_ptr()) },
         }));
-        // SAFETY: The queue is not used yet, because no queue pair exists whose work could
-        // complete. By the caller's contract the work queue outlives the completion queue.
+        // SAFETY: No queue pair uses the completion queue yet. By the caller's contract the work
+        // queue outlives the completion queue.
         unsafe { cq.watch(queue)? };
         Ok(cq)
     }

@@ -175,7 +175,7 @@ impl Seen {
         writeln!(f, "messages: {}", arrived.messages)?;
         // Number of messages that were neither a call nor a reply.
         writeln!(f, "messages dropped: {}", arrived.dropped)?;
-        // Number of calls of which this host read a part from the client's memory.
+        // Number of calls for which this host read data from the client's memory.
         writeln!(f, "calls with Reads: {}", arrived.reads)?;
         // Number of bytes that were fetched from the client's memory.
         writeln!(f, "bytes read: {}", arrived.read_bytes)?;

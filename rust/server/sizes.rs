@@ -78,8 +78,8 @@ const FIRST_CALLS: u16 = 8;
 const SPARE: u16 = 16;
 /// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
 pub(crate) const CALLBACKS: u16 = 8;
-/// Number of ticks, one minute in total, for which calls to a client may wait while the client
-/// answers no call. The RPC client gives up a single call earlier.
+/// If calls to a client wait for this number of ticks (one minute), and the client answers no call
+/// in this time, the connection ends. The RPC client gives up a single call earlier.
 pub(crate) const CALLBACK_TICKS: u32 = 12;
 /// Maximum number of Receives that wait to be posted again.
 const RECV_BATCH: u16 = 8;
@@ -109,7 +109,7 @@ pub(crate) const DOORWAY: Doorway = Doorway {
     // CAST: `REQUESTS` is small.
     waiting_of_one: REQUESTS as u32 / 2,
 };
-/// Maximum durations, after which a connection ends.
+/// Time limits of a connection. A connection that exceeds one of them is ended.
 pub(crate) const PATIENCE: Patience = Patience {
     confirm: Millis::from_secs(10),
     silence: Millis::from_secs(60),

@@ -52,8 +52,8 @@ pub struct Outgoing<'a> {
     pub message: Encoded<'a>,
 }
 
-/// The link between a connection and the transport on which services of the RPC server send calls
-/// to the connection's client.
+/// Links a connection with the transport through which services of the RPC server send calls to the
+/// client.
 pub struct Line<S: Service>(Arc<Shared<S>>);
 
 impl<S: Service> Clone for Line<S> {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Clients that answer the server's callbacks wrongly, or not at all."""
+"""Tests of our server with clients that answer its callbacks wrongly, or not at all."""
 
 import time
 

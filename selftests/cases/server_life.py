@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Our server's module, its listeners and its connections begin and end many times."""
+"""Tests that create and end our server's module, its listeners and its connections many times."""
 
 import collections
 import json

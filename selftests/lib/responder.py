@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile responder from the client's point of view: the test requests the responder's actions,
-and checks the result.
-"""
+"""Controls the hostile responder from the client machine: requests actions of the responder, and
+checks how the client reacts."""
 
 import contextlib
 import errno

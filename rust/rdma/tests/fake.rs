@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fake device for the suites: the number of its objects, the calls that must fail, and ids
-//! that are bound to it.
+//! The fake RDMA device of the suites. Tests query the number of its objects, make its operations
+//! fail, and use ids that are bound to it.
 
 use super::log::Log;
 use crate::{

@@ -31,7 +31,7 @@ impl<T: Transport> Xprt<T> {
 ///
 /// # Invariants
 ///
-/// The transport is valid, and its `back_refs` counts this value.
+/// The transport is valid, and its counter `back_refs` includes this reference.
 ///
 /// # Examples
 ///
@@ -74,7 +74,7 @@ impl<T: Transport> Drop for BackRef<T> {
     fn drop(&mut self) {
         // SAFETY: The pointer is valid by the type invariant.
         let count = unsafe { &raw const (*self.0.as_ptr()).inner.back_refs };
-        // SAFETY: The counter is valid and includes this value, by the type invariant.
+        // SAFETY: By the type invariant the counter is valid, and includes this reference.
         unsafe { Holders::remove(count) }
     }
 }

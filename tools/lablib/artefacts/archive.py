@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The package archive that this machine already uses."""
+"""Finds the package archive and the proxy settings that this machine uses."""
 
 import shutil
 

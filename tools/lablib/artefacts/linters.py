@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""ruff and mypy, which check the Python programs, in fixed versions."""
+"""Installs fixed versions of ruff and mypy, which check the Python programs."""
 
 import importlib.util
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Words that make a comment or a page hard to read.
+"""Finds words that make a comment or a page hard to read.
 
 The check reads comments of Rust and C sources and of scripts, comments and docstrings of Python,
 and the paragraphs of the pages. It leaves out code, literals and quoted text. A phrase may continue

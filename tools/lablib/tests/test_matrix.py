@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The fault matrix contains the right faults for each kind of run."""
+"""Tests that the fault matrix contains the right faults for each kind of run."""
 
 import pathlib
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""xprtrdma-rails recognises whether addresses belong to one server or to two. If it cannot
-recognise this, it reports that."""
+"""Tests that xprtrdma-rails detects whether addresses belong to one server or to two servers. If it
+cannot detect this, it must report an error."""
 
 import contextlib
 import io

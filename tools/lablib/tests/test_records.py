@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Records of runs are read back as they were written."""
+"""Tests that the records of runs are read back exactly as they were written."""
 
 import pathlib
 import tempfile

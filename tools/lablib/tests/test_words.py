@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The check finds the listed words in comments and pages, and in no other text."""
+"""Tests that the check finds the listed words in comments and pages, and in no other text."""
 
 import pathlib
 import tempfile

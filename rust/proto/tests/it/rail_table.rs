@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The texts with which an administrator configures rails, and the error messages about mistakes in
-//! these texts.
+//! Tests of the texts with which an administrator configures rails, and of the error messages about
+//! mistakes in these texts.
 
 use std::net::IpAddr;
 use xprtrdma_proto::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a responder sends replies, and the headers of replies.
+//! Tests of the replies of a responder: how they are sent, and their headers.
 
 use crate::{
     common::{

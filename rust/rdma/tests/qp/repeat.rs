@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registrations that are executed again, on a device that checks a region's address and length at
-//! each access.
+//! Tests of registrations that the device executes a second time. The device checks a region's
+//! address and length at each access.
 
 use super::*;
 use crate::tests::fake::breaches;
