@@ -123,7 +123,7 @@ counters! {
     BadProc = "bad_proc",
     /// A reply to a request that is neither waiting nor abandoned; dropped.
     BadXid = "bad_xid",
-    /// A second reply to the same request, which was dropped.
+    /// A second reply to a request; dropped.
     DupReply = "dup_reply",
     /// Chunk lists that cannot belong to the request; dropped.
     BadChunk = "bad_chunk",

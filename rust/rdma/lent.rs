@@ -81,7 +81,7 @@ impl MappedLoan {
         }
         // INVARIANT: All entries were mapped above.
         let former = self.lender.replace(lender);
-        // There was no lender, so nothing must be dropped.
+        // There was no lender, so `former` is `None` and need not be dropped.
         core::mem::forget(former);
         self.dir = dir;
         let lkey = self.pd.local_dma_lkey();

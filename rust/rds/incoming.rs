@@ -76,7 +76,7 @@ pub struct Incoming {
 
 // SAFETY: The object owns its members. RDS allows any thread to use such an object.
 unsafe impl Send for Incoming {}
-// SAFETY: A `&Incoming` only reads `bytes`.
+// SAFETY: The methods of a `&Incoming` only read `bytes`.
 unsafe impl Sync for Incoming {}
 
 impl Incoming {

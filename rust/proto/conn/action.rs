@@ -52,7 +52,8 @@ pub enum Action {
         /// Identifies the attempt.
         epoch: Epoch,
     },
-    /// The connection is ready. Set the cookie, reset the credits to one, wake the RPC tasks.
+    /// The connection is ready. Set the transport's cookie, reset the credits to one, wake the RPC
+    /// tasks.
     Established {
         /// Identifies the connection.
         epoch: Epoch,
@@ -80,7 +81,7 @@ pub enum Action {
         /// Identifies the connection.
         epoch: Epoch,
     },
-    /// End the connection: set the cookie, disconnect, drain, then report
+    /// End the connection: set the transport's cookie, disconnect, drain, then report
     /// [`Event::TornDown`](super::event::Event::TornDown).
     Disconnect {
         /// Identifies the connection.

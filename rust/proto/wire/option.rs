@@ -18,7 +18,8 @@ pub(crate) struct OptionHeader {
 }
 
 impl OptionHeader {
-    /// Decodes direction, type and length, and checks that `length` padded bytes follow.
+    /// Decodes the direction, the type and the length of an option. Also determines whether the
+    /// option's value and its XDR padding follow completely.
     pub(crate) fn decode(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let direction = input.u32()?;
         let _type = input.u32()?;

@@ -203,8 +203,8 @@ def recorded_served():
 
 
 def missed_by_server(ours, intree):
-    """Yields a line for each load for which the kernel of our server needs more instructions than
-    the limit."""
+    """Yields a line for each load with which the whole kernel of the server machine executes more
+    instructions with our server than the limit allows."""
     for load in ours:
         ratio = ours[load]["kernel"] / intree[load]["kernel"]
         if ratio > SERVED_PART:

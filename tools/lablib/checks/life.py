@@ -370,7 +370,8 @@ def served(life):
         life.look(here, "serving, after a boot", new, NAME, False, more=[SERVER])
         there.check_call(["sh", "-ec", MOUNT_THERE], LOOK_SECONDS)
         writers = Writers(life, channels)
-        # The initramfs is made when the packages are removed.
+        # Triggers would make the initramfs here, which is slow. They run later, when the packages
+        # are removed.
         here.check_call(["dpkg", "--no-triggers", "-i", *(
             f"/repo/{file.relative_to(REPO)}" for name in with_modules(new)
             for file in (BUILD / "newer").glob(f"{name}_*.deb"))], PURGE_SECONDS)
