@@ -16,8 +16,8 @@ pub struct Budget {
 }
 
 /// One connection's share of the budget: its pages and its RDMA Reads. When the connection closes,
-/// the driver returns all pages that the share still holds (see [`Share::pages`]) to the budget at
-/// once.
+/// the driver returns all pages that the share still holds (see [`Share::pages`]) to the budget in
+/// one step.
 #[derive(Debug)]
 pub struct Share {
     pages: u32,
