@@ -85,8 +85,9 @@ def counter(name):
 
 def traffic():
     """Returns the number of packets and the number of bytes of each rail, in both directions
-    together. The packets are counted by the rail's RDMA device (on siw by the network interface,
-    because siw has no counters), and the bytes by the network interface."""
+    together. The numbers of bytes come from the network interface. The numbers of packets come from
+    the RDMA device if it is rxe. siw has no counters, so with siw they come from the network
+    interface."""
     found = []
     for number, device in enumerate(DEVICES):
         interface = pathlib.Path(f"/sys/class/net/{faults.interface(number)}/statistics")

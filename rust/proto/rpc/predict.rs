@@ -94,8 +94,8 @@ fn plain_call(message: &[u8]) -> Option<()> {
 }
 
 /// Returns `Some` if the direction word of a version 2 message has the value for a Call. Returns
-/// `None` for errors and unknown procedures, which have no direction word, and for a message too
-/// short for a header, which may be a truncated reply.
+/// `None` for errors and unknown procedures, which have no direction word. Also returns `None` for
+/// a message that is too short for a header: it may be a truncated reply.
 #[inline(always)]
 fn directed_call(message: &[u8]) -> Option<()> {
     const LEN: usize = Version::V2.fixed_len();

@@ -140,8 +140,9 @@ impl<L: Lender> ExposedMr<L> {
         &self.lender
     }
 
-    /// Makes the region idle if a message of the peer invalidated it, and if that message repeats
-    /// content which the peer can only know from the Send that named the region.
+    /// Makes the region idle if two conditions hold: a message of the peer invalidated the region,
+    /// and the message repeats content that the peer can only know from the Send that named the
+    /// region.
     ///
     /// Returns the region unchanged in four cases: the message invalidated another region, it does
     /// not repeat the content that `echo` describes, the device's reports of invalidations are

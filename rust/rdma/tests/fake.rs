@@ -225,8 +225,9 @@ impl Adapter {
     }
 }
 
-/// Returns the number of breaches. A breach is counted if memory is given back to its owner while a
-/// key gives access to the memory, or if a key gives access to memory that was given back.
+/// Returns the number of breaches. There are two kinds of breach: memory is given back to its owner
+/// while a key still gives access to it, or a key gives access to memory that was given back
+/// before.
 pub(super) fn breaches() -> u32 {
     // SAFETY: The call has no requirements.
     unsafe { bindings::fake_breaches() }

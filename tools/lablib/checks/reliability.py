@@ -110,9 +110,9 @@ def text(found):
 
 
 def reason(text):
-    """Returns the line that describes why a run failed. The line is the first line of a kernel
-    report or, if there is no kernel report, the last line that names an error, such as the last
-    line of a Python traceback."""
+    """Returns the line that describes why a run failed. This is the first line of a kernel report,
+    if there is one. Otherwise it is the last line that names an error, for example the last line of
+    a Python traceback. If no line names an error, it is the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     report = next((n for n, line in enumerate(lines) if line.endswith("kernel report:")), None)
     if report is not None:

@@ -304,9 +304,8 @@ fn events_of_another_epoch_change_nothing() {
 #[test]
 fn two_losses_after_a_large_send_make_the_next_connection_small() {
     let fatal = Cause::Completion(WcStatus::RemoteInvalidRequest);
-    // Each case contains the causes of two losses, the time between each loss and the large Send
-    // before it, whether the peer received a large Send between the losses, and the expected
-    // result.
+    // Columns: the causes of two losses, the time from a large Send to each loss, whether the peer
+    // received a large Send between the losses, and the expected limit.
     for (causes, wait, taken, expected) in [
         ([fatal, fatal], 100, false, Some(1024)),
         (
