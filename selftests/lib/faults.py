@@ -181,9 +181,9 @@ def no_delay(server):
 
 
 def held_back(t, enough):
-    """Delays all packets that the server sends, in several turns with increasing delays. Yields the
-    delay of each turn. Stops when `enough()` is true after a turn, or after the last turn. The
-    slower the client, the longer the delay that fills a queue."""
+    """Delays all packets that the server sends, in up to six turns. The delay grows during the
+    first three turns. Yields the delay of each turn. Stops when `enough()` is true after a turn.
+    The slower the client, the longer the delay that fills a queue."""
     t.defer(no_delay, t.server)
     # The delays are shorter than the 540 ms for which rxe waits for an acknowledgement. If rxe sent
     # a message and its registrations again, the connection would end (an error of rxe, see

@@ -355,9 +355,9 @@ impl Health {
         }
     }
 
-    /// Returns true if the rail is dead, doubted or suspected, and a message that arrived at
-    /// `heard` disproves that. It does if the peer must have sent it after the rail got into that
-    /// state.
+    /// Returns true if the rail is dead, doubted or suspected, but the message that arrived at
+    /// `heard` shows that the rail works: the peer must have sent this message after the rail got
+    /// into that state.
     pub(super) fn is_belied(&self, heard: Time) -> bool {
         self.distrusted()
             .is_some_and(|since| heard > since.after(UNDER_WAY))
