@@ -86,8 +86,9 @@ pub unsafe trait PageArray: Send {
 }
 
 /// If [`PageRefs::take`] takes at least this number of pages, it does not check the size of their
-/// folios. A folio of a file has at most 2 MiB, which are 512 pages. Up to 512 pages that follow one
-/// another in a file lie in at most two folios. So 128 pages are at least an eighth of their folios.
+/// folios. A folio of a file has at most 2 MiB, which are 512 pages. Up to 512 pages that follow
+/// one another in a file lie in at most two folios. So 128 pages are at least an eighth of their
+/// folios.
 const MANY: usize = 128;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.
