@@ -106,6 +106,7 @@ def pair(spec, part, words):
         copy_tree(session.kernel.tree, session.pair.results / TREE)
     else:
         words = ("./selftests/rds/run", *words)
+    status = None
     with session:
         status = session.run(words, sink)
     for line in "".join(text).splitlines():
