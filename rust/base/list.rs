@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Operations on lists that usually have space for another element, or usually contain only one
-//! element ([`add`], [`make_room`], [`take_first`]).
+//! element ([`add`], [`push`], [`make_room`], [`take_first`]).
 
-use kernel::prelude::*;
+use kernel::{
+    alloc::{
+        Allocator,
+        Vec, //
+    },
+    prelude::*, //
+};
 
 /// Adds an element to a list. Allocates memory, and may sleep, only if the list is full.
 ///
@@ -14,22 +20,36 @@ use kernel::prelude::*;
 ///
 /// ```
 /// # use kernel::prelude::*;
-/// # use xprtrdma_base::list::{add, make_room, take_first};
+/// # use xprtrdma_base::list::{add, make_room, push, take_first};
 /// fn example() -> Result {
 ///     let mut list = KVec::new();
 ///     // The first of these calls allocates, so the second does not.
 ///     make_room(&mut list)?;
 ///     add(&mut list, 1)?;
 ///     assert_eq!(take_first(&mut list), Some(1));
+///     // The list still has the memory for an element.
+///     assert_eq!(push(&mut list, 2), Ok(()));
 ///     Ok(())
 /// }
 /// ```
 #[inline(always)]
 pub fn add<T>(list: &mut KVec<T>, value: T) -> Result {
     make_room(list)?;
-    let place = list.spare_capacity_mut().first_mut().ok_or(ENOMEM)?;
-    place.write(value);
-    // SAFETY: The first element of the spare capacity was initialised above.
+    push(list, value).map_err(|_| ENOMEM)
+}
+
+/// Adds an element to a list. Returns the element if the list is full.
+///
+/// Unlike `KVec::push_within_capacity` this is inlined.
+#[inline(always)]
+pub fn push<T, A: Allocator>(list: &mut Vec<T, A>, value: T) -> Result<(), T> {
+    let len = list.len();
+    if len == list.capacity() {
+        return Err(value);
+    }
+    // SAFETY: The list has space for another element behind its elements.
+    unsafe { list.as_mut_ptr().add(len).write(value) };
+    // SAFETY: The element behind the elements of the list was initialised above.
     unsafe { list.inc_len(1) };
     Ok(())
 }

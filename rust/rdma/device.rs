@@ -190,6 +190,7 @@ impl Repetitions {
     }
 
     /// Returns whether the record says that the device has executed a registration again.
+    #[inline]
     pub(crate) fn are_known(self) -> bool {
         self.0.load(Relaxed)
     }

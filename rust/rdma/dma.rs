@@ -12,20 +12,19 @@ use xprtrdma_bindings as bindings;
 
 /// The direction of the data transfer: it says whether the device reads or writes the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Direction {
     /// The device reads the memory.
-    ToDevice,
+    ToDevice = bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_TO_DEVICE as u8,
     /// The device writes the memory.
-    FromDevice,
+    FromDevice = bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_FROM_DEVICE as u8,
 }
 
 impl Direction {
     #[inline]
     pub(crate) fn raw(self) -> u32 {
-        match self {
-            Self::ToDevice => bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_TO_DEVICE,
-            Self::FromDevice => bindings::xprtrdma_dma_direction_XPRTRDMA_DMA_FROM_DEVICE,
-        }
+        // CAST: The discriminants are the numbers of the kernel.
+        self as u32
     }
 }
 

@@ -7,7 +7,10 @@ use crate::{
     mr::mark_end,
     pd::Pd, //
 };
-use core::ptr;
+use core::{
+    ptr,
+    slice, //
+};
 use kernel::{
     bindings::scatterlist,
     prelude::*,
@@ -29,8 +32,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// - While there is a `lender`, it keeps the memory that `table` describes, and all entries of
 ///   `table` are mapped for `dir` on the device of `pd`.
-/// - The elements of `sges` describe the mapped bytes in order, and do not move before the bytes
-///   are unmapped.
+/// - If there are elements in `sges`, they describe the mapped bytes in order, and do not move
+///   before the bytes are unmapped.
 pub(crate) struct MappedLoan {
     sges: KVVec<bindings::ib_sge>,
     // A copy of the lender's table. The copy is mapped, and not the lender's table, because mapping
@@ -66,9 +69,10 @@ impl MappedLoan {
         }
         let Self { sges, table, .. } = self;
         copy(loan.entries(), table)?;
-        mark_end(table.last_mut().ok_or(EINVAL)?);
-        sges.clear();
-        sges.reserve(table.len(), GFP_KERNEL)?;
+        match table.as_mut_slice() {
+            [.., last] => mark_end(last),
+            [] => return Err(EINVAL),
+        }
         let lender: KBox<dyn Lender> = KBox::new(loan, GFP_KERNEL)?;
         let nents = c_int::try_from(table.len())?;
         let dev = self.pd.raw_device();
@@ -85,15 +89,16 @@ impl MappedLoan {
         core::mem::forget(former);
         self.dir = dir;
         let lkey = self.pd.local_dma_lkey();
-        // CAST: The number is positive.
-        match (&**table, sges.spare_capacity_mut()) {
+        sges.clear();
+        sges.reserve(table.len(), GFP_KERNEL)?;
+        match &**table {
             // Usually there is a single entry.
-            ([only], [place, ..]) => {
+            [only] => {
                 let (addr, length) = (only.dma_address, mapped_bytes(only));
-                place.write(bindings::ib_sge { addr, length, lkey });
-                // SAFETY: The vector was empty, and its first element was written above.
-                unsafe { sges.inc_len(1) };
+                let only = bindings::ib_sge { addr, length, lkey };
+                list::push(sges, only).map_err(|_| ENOMEM)?;
             }
+            // CAST: The number is positive.
             _ => join(sges, table, mapped as usize, lkey),
         }
         Ok(())
@@ -112,32 +117,28 @@ impl MappedLoan {
         (handle, offset): (u32, u64),
         wrs: &mut KVec<bindings::ib_rdma_wr>,
     ) -> Result {
+        // Usually a single work request with a single element moves all bytes.
+        if let ([only], [wr]) = (self.sges.as_mut_slice(), wrs.as_mut_slice()) {
+            describe(wr, opcode, (handle, offset), slice::from_mut(only));
+            return Ok(());
+        }
         let most_sges = most_sges.max(1);
         let mut rest = self.sges.as_mut_slice();
-        // Usually a single work request moves all bytes.
-        let count = match rest.len() {
-            0 => return Err(EINVAL),
-            len if len <= most_sges => 1,
-            len => len.div_ceil(most_sges),
-        };
+        let count = rest.len().div_ceil(most_sges);
+        if count == 0 {
+            return Err(EINVAL);
+        }
         wrs.truncate(count);
         while wrs.len() < count {
             list::add(wrs, bindings::ib_rdma_wr::default())?;
         }
         let mut remote_addr = offset;
-        // This loop writes all fields that depend on the loan, so the work requests of an earlier
-        // loan can be used again. The queue pair writes the other fields when it posts.
         for wr in wrs.iter_mut() {
             let all = core::mem::take(&mut rest);
             let end = most_sges.min(all.len());
             let (own, others) = all.split_at_mut_checked(end).ok_or(EINVAL)?;
             rest = others;
-            wr.remote_addr = remote_addr;
-            wr.rkey = handle;
-            wr.wr.opcode = opcode;
-            // CAST: The number of elements is at most `most_sges`.
-            wr.wr.num_sge = own.len() as c_int;
-            wr.wr.sg_list = own.as_mut_ptr();
+            describe(wr, opcode, (handle, remote_addr), own);
             for sge in own.iter() {
                 // The address may wrap around. The peer refuses such an address.
                 remote_addr = remote_addr.wrapping_add(u64::from(sge.length));
@@ -172,13 +173,31 @@ impl MappedLoan {
     /// Returns the number of entries for which the lists have memory.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
-        self.table.capacity().max(self.sges.capacity())
+        // Both lists have memory for the same number of entries, because they grow together.
+        self.table.capacity()
     }
 
     /// Returns the protection domain on whose device the memory is mapped.
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
+}
+
+/// Writes all fields of a work request that depend on the loan, so that the work request of an
+/// earlier loan can be used again. The queue pair writes the other fields when it posts.
+#[inline(always)]
+fn describe(
+    wr: &mut bindings::ib_rdma_wr,
+    opcode: u32,
+    (handle, offset): (u32, u64),
+    own: &mut [bindings::ib_sge],
+) {
+    wr.remote_addr = offset;
+    wr.rkey = handle;
+    wr.wr.opcode = opcode;
+    // CAST: A work request has far fewer than 2^31 elements.
+    wr.wr.num_sge = own.len() as c_int;
+    wr.wr.sg_list = own.as_mut_ptr();
 }
 
 /// Replaces the content of `table` by these entries, which are not mapped.

@@ -26,13 +26,14 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+#[cfg(xprtrdma_rds)]
+use xprtrdma_base::lend::Table;
 use xprtrdma_base::{buffer::PageList, list};
 use xprtrdma_bindings as bindings;
-#[cfg(xprtrdma_rds)]
-use {
-    crate::lent::MappedLoan,
-    xprtrdma_base::lend::Table, //
-};
+
+mod memory;
+
+use memory::Memory;
 
 /// Maximum numbers of work requests and of elements in the lists of a transfer that is kept to be
 /// used again. Longer lists are freed.
@@ -91,27 +92,6 @@ pub struct Transfer {
     memory: Memory,
     kind: Kind,
     tag: u64,
-}
-
-/// The memory of this host that a transfer accesses.
-enum Memory {
-    Own(MappedPages),
-    /// Pages that a Read fills, on an iWARP device.
-    Sink(Sink),
-    #[cfg(xprtrdma_rds)]
-    Lent(MappedLoan),
-}
-
-impl Memory {
-    /// Ends the device's access. Returns the pages, see [`Transfer::into_pages`].
-    fn into_pages(self) -> Option<Pages> {
-        match self {
-            Memory::Own(mut pages) => pages.unmap(),
-            Memory::Sink(sink) => sink.end(),
-            #[cfg(xprtrdma_rds)]
-            Memory::Lent(_) => None,
-        }
-    }
 }
 
 impl Kind {
@@ -223,12 +203,12 @@ impl Blank {
         let (opcode, dir) = kind.raw();
         let this = &mut *self.0;
         (this.tag, this.kind) = (0, kind);
-        if let Memory::Own(pages) = &this.memory {
-            this.memory = Memory::Lent(MappedLoan::none(pages.pd()));
-            this.wrs.clear(); // They were not made for lent memory.
-        }
-        let Memory::Lent(mapped) = &mut this.memory else {
-            return Err(EINVAL);
+        let mapped = match &mut this.memory {
+            Memory::Lent(mapped) => mapped,
+            other => {
+                this.wrs.clear(); // They were not made for lent memory.
+                other.prepare_loan().ok_or(EINVAL)?
+            }
         };
         mapped.map(loan, dir)?;
         mapped.requests(opcode, most_sges, place, &mut this.wrs)?;
@@ -351,10 +331,25 @@ impl Transfer {
             #[cfg(xprtrdma_rds)]
             Memory::Lent(loan) => {
                 loan.unmap();
-                return (None, Self::keep(this));
+                None
             }
         };
         (pages, Self::keep(this))
+    }
+
+    /// Ends a transfer of lent memory, see [`Transfer::end`]. Returns any other transfer unchanged.
+    /// May sleep.
+    #[cfg(xprtrdma_rds)]
+    #[inline(always)]
+    pub fn end_loan(mut this: KBox<Self>) -> Result<Option<Blank>, KBox<Self>> {
+        let Self { wrs, memory, .. } = &mut *this;
+        let Memory::Lent(loan) = memory else {
+            return Err(this);
+        };
+        loan.unmap();
+        let is_short = wrs.capacity() <= SPARE_WRS && loan.capacity() <= SPARE_SGES;
+        // INVARIANT: The list of elements is empty.
+        Ok(is_short.then(|| Blank(this)))
     }
 
     /// Turns a transfer without elements into a [`Blank`] that can be used again. Returns `None` if
@@ -425,12 +420,7 @@ impl Transfer {
     /// Returns true if the transfer may be posted to the queue pair of the domain `pd`.
     #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
-        match &self.memory {
-            Memory::Own(pages) => pages.pd().as_raw() == pd.as_raw(),
-            Memory::Sink(sink) => sink.may_be_posted(pd),
-            #[cfg(xprtrdma_rds)]
-            Memory::Lent(loan) => loan.pd().as_raw() == pd.as_raw(),
-        }
+        self.memory.may_be_posted(pd)
     }
 
     /// Links the work requests that register the transfer's regions. They come before `next`, the
@@ -459,22 +449,30 @@ impl Transfer {
 
     /// Links the work requests before `next`, and sets the same completion entry in all of them.
     /// Returns the first work request. `last_flags` are the flags of the last work request.
-    #[inline]
+    #[cfg_attr(xprtrdma_rds, inline(always))]
+    #[cfg_attr(not(xprtrdma_rds), inline)]
     pub(crate) fn link(
         &mut self,
         cqe: *mut bindings::ib_cqe,
         last_flags: c_int,
         next: *mut bindings::ib_send_wr,
     ) -> *mut bindings::ib_send_wr {
-        let (mut next, mut flags) = (next, last_flags);
-        for wr in self.wrs.iter_mut().rev() {
+        let link = |wr: &mut bindings::ib_rdma_wr, flags, next| {
             wr.wr.next = next;
-            wr.wr.send_flags = core::mem::take(&mut flags);
+            wr.wr.send_flags = flags;
             // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
             wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
             // CAST: An RDMA work request begins with the part that all types of work requests
             // share.
-            next = core::ptr::from_mut(wr).cast();
+            core::ptr::from_mut(wr).cast()
+        };
+        // Usually there is a single work request.
+        if let [only] = self.wrs.as_mut_slice() {
+            return link(only, last_flags, next);
+        }
+        let (mut next, mut flags) = (next, last_flags);
+        for wr in self.wrs.iter_mut().rev() {
+            next = link(wr, core::mem::take(&mut flags), next);
         }
         next
     }

@@ -78,6 +78,7 @@ impl Message<'_> {
     /// # Safety
     ///
     /// `raw` is valid, and the caller holds a reference to it for the whole lifetime.
+    #[inline]
     pub(crate) unsafe fn from_raw(raw: NonNull<bindings::rds_message>) -> Self {
         // INVARIANT: By this function's contract the message is valid.
         Self {
@@ -123,7 +124,7 @@ impl Message<'_> {
 
     /// Returns the RDMA operation of the message, or `None` if the message has none.
     #[inline]
-    fn operation(&self) -> Option<Operation> {
+    pub fn operation(&self) -> Option<Operation> {
         // SAFETY: The message is valid by the type invariant.
         let op = unsafe { operation_of(self.raw) };
         // SAFETY: The operation is part of a valid message.
@@ -246,6 +247,14 @@ unsafe impl Send for Held {}
 unsafe impl Sync for Held {}
 
 impl Held {
+    /// Returns the message.
+    #[inline]
+    pub fn message(&self) -> Message<'_> {
+        // SAFETY: The message is valid by the type invariant. `self` owns a reference to it, and
+        // stays borrowed during the lifetime.
+        unsafe { Message::from_raw(self.raw) }
+    }
+
     /// Lends the memory of the message's operation.
     #[inline]
     pub fn lend(&self) -> OperationMemory {
@@ -260,10 +269,7 @@ impl Held {
     /// peer's memory, RDS pins the program's memory for reading only.
     #[inline]
     fn is_writable(&self) -> bool {
-        // SAFETY: The message is valid by the type invariant.
-        let op = unsafe { operation_of(self.raw) };
-        // SAFETY: The operation is part of a valid message.
-        unsafe { flags(op) }.op_write() == 0
+        self.message().operation().is_some_and(|of| !of.writes)
     }
 
     /// Copies from the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory

@@ -29,8 +29,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// Errors, logging, network namespaces, work queues and spin locks. Driver crates import these
-/// items from this module, because the driver crates do not depend on `base`.
+/// Errors, lists, logging, network namespaces, work queues and spin locks. Driver crates import
+/// these items from this module, because the driver crates do not depend on `base`.
 pub mod util {
     pub use xprtrdma_base::{
         compat::{
@@ -38,6 +38,7 @@ pub mod util {
             not_connected,
             protocol_error, //
         },
+        list,
         log::*,
         net::Net,
         new_spinlock,

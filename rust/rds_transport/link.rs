@@ -13,13 +13,20 @@ use xprtrdma_rdma::{
     },
     transfer::Blank, //
 };
-use xprtrdma_rds::message::Held;
+use xprtrdma_rds::{
+    message::{
+        Held,
+        Operation as Asked, //
+    },
+    util::list, //
+};
 use xprtrdma_rds_proto::{
     acknowledge::{
         Acknowledged,
         Owed, //
     },
     credit::Credits,
+    header::Header,
     incoming::Assembly,
     operation::{
         Completion,
@@ -30,27 +37,42 @@ use xprtrdma_rds_proto::{
     ping::Pings, //
 };
 
-/// A posted RDMA operation.
-pub(crate) struct Posted {
-    pub(crate) message: Held,
-    pub(crate) sequence: u64,
-    pub(crate) wishes: Wishes,
-    pub(crate) bytes: u32,
-}
+/// An RDMA operation that is posted, or about to be posted. All its properties are read from its
+/// message when they are needed.
+pub(crate) struct Posted(pub(crate) Held);
 
 impl Posted {
+    /// Returns the sequence number of the message.
+    #[inline]
+    pub(crate) fn sequence(&self) -> u64 {
+        Header::of_own(&self.0.message().header()).sequence
+    }
+
     /// Reports the status of the operation to the program, and releases the memory. May sleep.
     #[inline]
     pub(crate) fn end(self, completion: Completion) {
         // The device reports the completion of all work requests of the operation as one.
         let mut operation = Operation::new(1);
         operation.completed(completion);
-        match operation.tell(self.wishes) {
+        match operation.tell(self.wishes()) {
             Tell::Later => {}
-            Tell::Now(status) => self.message.tell(status.raw()),
-            Tell::WhenDropped(status) => self.message.tell_when_dropped(status.raw()),
+            Tell::Now(status) => self.0.tell(status.raw()),
+            Tell::WhenDropped(status) => self.0.tell_when_dropped(status.raw()),
         }
-        self.message.finished();
+        self.0.finished();
+    }
+
+    /// Returns the notifications that the program wants.
+    #[inline]
+    fn wishes(&self) -> Wishes {
+        let message = self.0.message();
+        let header = Header::of_own(&message.header());
+        let wishes = |asked: Asked| Wishes {
+            notify: asked.notify,
+            failures: asked.failures,
+            unacknowledged: asked.silent && header.len == 0,
+        };
+        message.operation().map(wishes).unwrap_or_default()
     }
 }
 
@@ -111,6 +133,7 @@ impl<H: QpHandler> Link<H> {
     }
 
     /// Returns an empty transfer to be used again, if there is one.
+    #[inline]
     pub(crate) fn take_spare(&mut self) -> Option<Blank> {
         self.spare.pop()
     }
@@ -118,32 +141,28 @@ impl<H: QpHandler> Link<H> {
     /// Moves an empty transfer from `blank` to the spare transfers. If there are enough spare
     /// transfers, the transfer stays in `blank`. The caller then drops the transfer after the lock
     /// is released, because the drop may sleep.
+    #[inline]
     pub(crate) fn keep_spare(&mut self, blank: &mut Option<Blank>) {
-        if self.spare.len() < SPARES {
-            *blank = blank
-                .take()
-                .and_then(|blank| self.spare.push_within_capacity(blank).err())
-                .map(|full| full.0);
-        }
+        *blank = blank
+            .take()
+            .and_then(|blank| list::push(&mut self.spare, blank).err());
     }
 
     /// Removes the oldest posted operation, which has completed. Also returns whether a message
     /// has waited for this operation.
     #[inline]
     pub(crate) fn take_posted(&mut self) -> (Option<Posted>, bool) {
-        let posted = match self.posted.len() {
-            0 | 1 => self.posted.pop(),
-            _ => self.posted.remove(0).ok(),
-        };
-        let sequence = posted.as_ref().map(|posted| posted.sequence);
-        let held = self.held.take_if(|held| Some(*held) == sequence);
+        let posted = list::take_first(&mut self.posted);
+        let sequence = || posted.as_ref().map(Posted::sequence);
+        let held = self.held.take_if(|held| sequence() == Some(*held));
         (posted, held.is_some())
     }
 
     /// Returns the sequence number up to which all messages were acknowledged and all their
     /// operations have completed, if this number has increased since the last call.
+    #[inline]
     pub(crate) fn advance(&mut self) -> Option<u64> {
-        let first = self.posted.first().map(|posted| posted.sequence);
+        let first = self.posted.first().map(Posted::sequence);
         let news = self.acknowledged.advance(first)?;
         self.pings.acknowledged(news);
         Some(news)

@@ -31,7 +31,6 @@ use xprtrdma_rdma::{
     pages::Pages,
     qp::{
         Qp,
-        QpHandler,
         SendError, //
     },
     stretch::Stretch,
@@ -49,14 +48,14 @@ use xprtrdma_rds::{
         Message,
         Operation as Asked, //
     },
-    util::not_connected, //
+    util::{
+        list,
+        not_connected, //
+    }, //
 };
 use xprtrdma_rds_proto::{
     header::Header,
-    operation::{
-        Completion,
-        Wishes, //
-    }, //
+    operation::Completion, //
 };
 
 /// Starts the RDMA operation of a message. Returns false if RDS must try again.
@@ -64,46 +63,58 @@ use xprtrdma_rds_proto::{
 pub(crate) fn operate(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> bool {
     match start(connection, message) {
         Ok(()) => true,
-        Err(error) if error == ENOMEM || error == EAGAIN => false,
-        Err(_) => {
-            // The connection has failed. RDS would retry the operation for ever, so the connection
-            // is dropped.
-            connection.drop_path();
+        Err(error) => {
+            check(connection, error);
             false
         }
     }
 }
 
-/// Ends an operation whose memory cannot be mapped for the device.
-fn fail(connection: &Arc<Connection<Rds>>, posted: Posted) {
-    let sequence = posted.sequence;
-    connection
-        .data()
-        .with_link(|link| link.replaced = Some(sequence));
-    posted.end(Completion::Unmapped);
+/// Drops the connection if it has failed, because RDS would retry the operation for ever. `error`
+/// says why the operation was not started.
+#[cold]
+#[inline(never)]
+fn check(connection: &Connection<Rds>, error: Error) {
+    if error != ENOMEM && error != EAGAIN {
+        connection.drop_path();
+    }
 }
 
-/// Posts the operation of a message.
-// This function takes the lock of the link itself. With closures for `State::with_link` it executes
+/// Handles an operation whose memory was not mapped for the device, because of `error`.
+#[cold]
+fn fail(connection: &Connection<Rds>, posted: Posted, error: Error) -> Result {
+    if error == ENOMEM {
+        return Err(error);
+    }
+    // Operations in flight may occupy resources that the device needs to map memory. So RDS tries
+    // again if operations are in flight.
+    let busy = |link: &mut Link<_>| {
+        let busy = !link.posted.is_empty();
+        if !busy {
+            link.replaced = Some(posted.sequence());
+        }
+        busy
+    };
+    if connection
+        .data()
+        .with_link(busy)
+        .ok_or_else(not_connected)?
+    {
+        return Err(EAGAIN);
+    }
+    posted.end(Completion::Unmapped);
+    Ok(())
+}
+
+/// Starts the operation of a message.
+// This function takes the lock of the link itself. With closures for `State::with_link` it executed
 // 28 instructions more.
 #[inline]
-fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
+fn start(connection: &Connection<Rds>, message: &Message<'_>) -> Result {
     let (held, asked) = message.hold().ok_or(EINVAL)?;
-    let header = Header::of_own(&message.header());
-    let (sequence, bytes) = (header.sequence, asked.bytes);
-    let wishes = Wishes {
-        notify: asked.notify,
-        failures: asked.failures,
-        unacknowledged: asked.silent && header.len == 0,
-    };
-    let posted = move |message| Posted {
-        message,
-        sequence,
-        wishes,
-        bytes,
-    };
+    let posted = Posted(held);
     if asked.bytes == 0 {
-        posted(held).end(Completion::Done);
+        posted.end(Completion::Done);
         return Ok(());
     }
     let (is_lent, most_sges, spare);
@@ -112,88 +123,68 @@ fn start(connection: &Arc<Connection<Rds>>, message: &Message<'_>) -> Result {
         let link: &mut Option<Link<Handler>> = &mut place;
         let link = link.as_mut().ok_or_else(not_connected)?;
         most_sges = link.most_sges;
-        let lent_wrs = asked.pieces.div_ceil(most_sges);
-        is_lent = lent_wrs <= LENT_WRS;
-        let wrs = match is_lent {
-            true => lent_wrs,
-            // CAST: The number of pages is less than the number of bytes, which is a `u32`.
-            false => ((bytes as usize).div_ceil(PAGE_SIZE) as u32).div_ceil(most_sges),
-        };
-        // The space in the send queue is checked first, so that no memory is mapped or copied in
-        // vain.
-        if !link.qp.has_room(0, wrs) {
-            Event::SendQueueFull.count();
-            // RDS will try again soon.
-            return Err(EAGAIN);
+        // NO-OVERFLOW: The factors have 32 bits, and the product has 64 bits.
+        let most_pieces = u64::from(most_sges).wrapping_mul(LENT_WRS.into());
+        is_lent = u64::from(asked.pieces) <= most_pieces;
+        // If operations are in flight, the send queue may be full. So its space is checked first,
+        // so that no memory is mapped or copied in vain. Otherwise the queue is rarely full, and
+        // `post` finds out.
+        if !link.posted.is_empty() {
+            let elements = match is_lent {
+                true => asked.pieces,
+                // CAST: The number of pages is less than the number of bytes, which is a `u32`.
+                false => (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32,
+            };
+            if !link.qp.has_room(0, elements.div_ceil(most_sges)) {
+                Event::SendQueueFull.count();
+                // RDS will try again soon.
+                return Err(EAGAIN);
+            }
         }
         spare = match is_lent {
             true => link.take_spare(),
             false => None,
         };
     }
-    let transfer = match is_lent {
-        true => lend(connection, spare, most_sges, &held, asked),
-        false => copy(connection, most_sges, &held, asked),
-    };
-    let transfer = match transfer {
-        Ok(transfer) => transfer,
-        Err(error) if error == ENOMEM => return Err(error),
-        Err(_) => {
-            // Operations in flight may occupy resources that the device needs to map memory. So RDS
-            // tries again if operations are in flight.
-            let busy = |link: &mut Link<_>| !link.posted.is_empty();
-            if connection
-                .data()
-                .with_link(busy)
-                .ok_or_else(not_connected)?
-            {
-                return Err(EAGAIN);
-            }
-            fail(connection, posted(held));
-            return Ok(());
-        }
-    };
-    // If the device writes the data of the RDMA Read to the program's memory itself, a fence delays
-    // the message until the Read has completed. Otherwise the message must wait until the driver
-    // has copied the data to the program's memory.
-    let holds_message = asked.fence && !asked.writes && !is_lent;
-    // `transfer` and `held` are declared before the lock is taken. If nothing is posted, they are
-    // dropped after the lock is released, because dropping them may sleep.
-    let (mut transfer, mut held) = (Some(transfer), Some(held));
+    if !is_lent {
+        return start_copied(connection, most_sges, posted);
+    }
+    match lend(connection, spare, most_sges, &posted.0, asked) {
+        Ok(transfer) => post(connection, transfer, posted),
+        Err(error) => fail(connection, posted, error),
+    }
+}
+
+/// Starts an operation whose bytes the driver copies.
+#[cold]
+#[inline(never)]
+fn start_copied(connection: &Connection<Rds>, most_sges: u32, posted: Posted) -> Result {
+    match copy(connection, most_sges, &posted.0) {
+        Ok(transfer) => post(connection, transfer, posted),
+        Err(error) => fail(connection, posted, error),
+    }
+}
+
+/// Posts the transfer of an operation.
+// The lock is released before `transfer` and `posted` are dropped, because dropping them may sleep.
+#[inline(always)]
+fn post(connection: &Connection<Rds>, transfer: KBox<Transfer>, posted: Posted) -> Result {
     let mut place = connection.data().link.lock();
     let link: &mut Option<Link<Handler>> = &mut place;
     let link = link.as_mut().ok_or_else(not_connected)?;
-    link.post(&mut transfer)?;
-    if let Some(message) = held.take() {
-        if holds_message {
-            link.held = Some(sequence);
-        }
-        link.posted
-            .push_within_capacity(posted(message))
-            .map_err(|_| ENOMEM)?;
+    if link.posted.len() == link.posted.capacity() {
+        link.posted.reserve(1, GFP_ATOMIC)?;
     }
-    Ok(())
-}
-
-impl<H: QpHandler> Link<H> {
-    /// Posts a transfer, and reserves space in the list of operations. If the transfer is not
-    /// posted, it stays in `transfer`.
-    #[inline]
-    fn post(&mut self, transfer: &mut Option<KBox<Transfer>>) -> Result {
-        let wrs = transfer.as_ref().map_or(0, |transfer| transfer.wrs());
-        if self.posted.len() == self.posted.capacity() {
-            self.posted.reserve(1, GFP_ATOMIC)?;
+    let batch = match link.qp.begin(0, transfer.wrs()) {
+        Ok(batch) => batch,
+        Err(SendError::Full) => {
+            Event::SendQueueFull.count();
+            return Err(EAGAIN);
         }
-        let batch = match self.qp.begin(0, wrs) {
-            Ok(batch) => batch,
-            Err(SendError::Full) => {
-                Event::SendQueueFull.count();
-                return Err(EAGAIN);
-            }
-            Err(SendError::Closed) => return Err(not_connected()),
-        };
-        batch.post_transfer(transfer.take().ok_or(EINVAL)?, None)
-    }
+        Err(SendError::Closed) => return Err(not_connected()),
+    };
+    batch.post_transfer(transfer, None)?;
+    list::push(&mut link.posted, posted).map_err(|_| ENOMEM)
 }
 
 /// Returns the queue pair of a connection.
@@ -229,13 +220,11 @@ fn lend(
 }
 
 /// Creates a transfer that accesses pages of this driver, and copies the bytes of a Write to them.
-#[cold]
-fn copy(
-    connection: &Connection<Rds>,
-    most_sges: u32,
-    message: &Held,
-    asked: Asked,
-) -> Result<KBox<Transfer>> {
+// The properties of the operation are read again. If `start` passed them, it would store them in
+// memory for every operation.
+fn copy(connection: &Connection<Rds>, most_sges: u32, held: &Held) -> Result<KBox<Transfer>> {
+    let message = held.message();
+    let asked = message.operation().ok_or(EINVAL)?;
     if asked.bytes > OPERATION {
         return Err(E2BIG);
     }
@@ -243,7 +232,7 @@ fn copy(
     let len = asked.bytes as usize;
     let mut pages = Pages::new(len)?;
     let kind = if asked.writes {
-        pages.change(0, len, |at, part| message.copy_from_operation(at, part))?;
+        pages.change(0, len, |at, part| held.copy_from_operation(at, part))?;
         Kind::Write
     } else {
         Kind::Read
@@ -257,5 +246,15 @@ fn copy(
     // CAST: `usize` has 64 bits.
     let most_sges = most_sges as usize;
     let transfer = Transfer::new(kind, qp.pd(), pages, most_sges, core::iter::once(stretch))?;
-    Ok(KBox::new(transfer, GFP_KERNEL)?)
+    let transfer = KBox::new(transfer, GFP_KERNEL)?;
+    // If the device writes the data of an RDMA Read to the program's memory itself, a fence delays
+    // the message until the Read has completed. This message must wait until the driver has copied
+    // the data to the program's memory. If the Read is not posted now, RDS does not send the
+    // message before it tries again.
+    if asked.fence && !asked.writes {
+        let sequence = Header::of_own(&message.header()).sequence;
+        let hold = |link: &mut Link<_>| link.held = Some(sequence);
+        connection.data().with_link(hold);
+    }
+    Ok(transfer)
 }

@@ -28,6 +28,7 @@ use xprtrdma_rdma::{
         WcStatus, //
     },
     transfer::{
+        Blank,
         Kind,
         Transfer, //
     }, //
@@ -40,6 +41,7 @@ use xprtrdma_rds::{
     },
     events::Event,
     incoming::Incoming,
+    message::Held,
     util::{
         may_log,
         no_buffers,
@@ -165,6 +167,63 @@ impl Handler {
         Ok(self.with_link(received) == Some(true))
     }
 
+    /// Ends the oldest operation, which has completed. `completion` returns how it has ended.
+    /// `spare` is its transfer, which is kept for a later operation.
+    #[inline(always)]
+    fn ended(&self, mut spare: Option<Blank>, completion: impl FnOnce(&Held) -> Completion) {
+        // `news` is a sequence number. All messages up to this number were acknowledged, and their
+        // operations have completed. Only this thread passes the number to RDS, so this thread can
+        // report the status of the present operation first.
+        let (posted, was_held, news) = {
+            let mut place = self.connection.data().link.lock();
+            let link: &mut Option<Link<Self>> = &mut place;
+            let Some(link) = link else {
+                return;
+            };
+            link.keep_spare(&mut spare);
+            let (posted, was_held) = link.take_posted();
+            (posted, was_held, link.advance())
+        };
+        let Some(posted) = posted else {
+            return;
+        };
+        let completion = completion(&posted.0);
+        posted.end(completion);
+        if news.is_none() && !was_held {
+            return;
+        }
+        let Some(entered) = self.connection.enter() else {
+            return;
+        };
+        if let Some(sequence) = news {
+            entered.acknowledged(sequence);
+        }
+        if was_held {
+            entered.wake_sender();
+        }
+    }
+
+    /// Ends the oldest operation, whose bytes were transferred from or to pages of this driver.
+    #[cold]
+    fn copied(&self, transfer: KBox<Transfer>) {
+        let kind = transfer.kind();
+        let (mut pages, spare) = Transfer::end(transfer);
+        self.ended(spare, |held| {
+            let copied = match (&mut pages, held.message().operation()) {
+                (Some(pages), Some(asked)) if kind == Kind::Read => {
+                    // CAST: `usize` has 64 bits.
+                    let len = asked.bytes as usize;
+                    pages.change(0, len, |at, part| held.copy_to_operation(at, part))
+                }
+                _ => Ok(()),
+            };
+            match copied {
+                Ok(()) => Completion::Done,
+                Err(_) => Completion::Failed,
+            }
+        });
+    }
+
     /// Takes the incomplete message, whose earlier fragments have arrived. Returns `None` if there
     /// is no such message.
     fn begun(&self) -> Option<KBox<Incoming>> {
@@ -242,48 +301,12 @@ impl QpHandler for Handler {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn transferred(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) {
         let this = qp.handler();
-        let kind = transfer.kind();
-        let (mut pages, mut spare) = Transfer::end(transfer);
-        let (mut posted, mut was_held) = (None, false);
-        // `news` is a sequence number. All messages up to this number were acknowledged, and their
-        // operations have completed. Only this thread passes the number to RDS, so this thread can
-        // report the status of the present operation first.
-        let news = this.with_link(|link| {
-            link.keep_spare(&mut spare);
-            (posted, was_held) = link.take_posted();
-            link.advance()
-        });
-        let Some(posted) = posted else {
-            return;
-        };
-        let copied = match &mut pages {
-            Some(pages) if kind == Kind::Read => {
-                let len = posted.bytes as usize;
-                pages.change(0, len, |at, part| {
-                    posted.message.copy_to_operation(at, part)
-                })
-            }
-            _ => Ok(()),
-        };
-        posted.end(match copied {
-            Ok(()) => Completion::Done,
-            Err(_) => Completion::Failed,
-        });
-        let news = news.flatten();
-        if news.is_none() && !was_held {
-            return;
-        }
-        let Some(entered) = this.connection.enter() else {
-            return;
-        };
-        if let Some(sequence) = news {
-            entered.acknowledged(sequence);
-        }
-        if was_held {
-            entered.wake_sender();
+        match Transfer::end_loan(transfer) {
+            Ok(spare) => this.ended(spare, |_| Completion::Done),
+            Err(transfer) => this.copied(transfer),
         }
     }
 

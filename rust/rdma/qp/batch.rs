@@ -30,6 +30,8 @@ use kernel::{
     prelude::*,
     sync::lock::Guard, //
 };
+#[cfg(xprtrdma_server)]
+use xprtrdma_base::list;
 use xprtrdma_base::{
     access_once::AccessOnce,
     lend::Lender,
@@ -238,8 +240,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// Returns `EINVAL`, and does nothing, if the pages are mapped in another domain, or if regions
     /// of the transfer were posted before. Returns `E2BIG` if the batch has not enough space.
     #[cfg(xprtrdma_server)]
-    #[cfg_attr(xprtrdma_rds, inline)]
-    pub fn post_transfer(self, transfer: KBox<Transfer>, message: Option<Message>) -> Result {
+    #[cfg_attr(xprtrdma_rds, inline(always))]
+    pub fn post_transfer(self, mut transfer: KBox<Transfer>, message: Option<Message>) -> Result {
         let Self {
             qp,
             sq: mut guard,
@@ -262,17 +264,12 @@ impl<H: QpHandler> SendBatch<'_, H> {
         if sq.chain.len != 0 {
             qp.ring(sq)?;
         }
-        if sq.transfers.push_within_capacity(transfer).is_err() {
-            // The list `transfers` cannot be full, because each transfer has at least one work
-            // request.
-            return Err(E2BIG);
-        }
         if message.is_some() && offset != sq.head {
             sq.skip();
         }
         sq.account(message.map_or(0, |_| aligned(len)), wrs);
         if let Err(error) = sq.signal(OpKind::Transfer) {
-            // The transfer was added to the list, but is not posted.
+            // The transfer was counted as posted, but is not posted.
             sq.closed = true;
             return Err(error);
         }
@@ -294,9 +291,15 @@ impl<H: QpHandler> SendBatch<'_, H> {
             sq.send.send_flags = core::mem::replace(&mut last_flags, 0);
             next = &mut sq.send;
         }
-        let posted = sq.transfers.last_mut().ok_or(EINVAL)?;
-        let first = posted.link(cqe, last_flags, next);
-        let first = posted.register(&mut sq.seq, qp.send_cqes.get::<REG_MR>(), first);
+        let first = transfer.link(cqe, last_flags, next);
+        let first = transfer.register(&mut sq.seq, qp.send_cqes.get::<REG_MR>(), first);
+        let added = list::push(&mut sq.transfers, transfer).map_err(|_| E2BIG);
+        if added.is_err() {
+            // The list `transfers` cannot be full, because each transfer has at least one work
+            // request.
+            sq.closed = true;
+            return added;
+        }
         // SAFETY: The chain ends with the Send or with the last work request of the transfer, whose
         // `next` is null. Everything to which the work requests refer outlives the post: the ring,
         // `send_cqes` and `transfers` belong to `qp`. A transfer, with its regions, stays in

@@ -32,10 +32,11 @@ impl<T: Copy> Fifo<T> {
         if self.len == cap {
             return Err(ENOSPC);
         }
-        let at = self.first + self.len;
-        let at = if at < cap { at } else { at - cap };
+        // NO-OVERFLOW: Both numbers are at most `cap`, which is a number of elements in memory.
+        let at = self.first.wrapping_add(self.len);
+        let at = if at < cap { at } else { at.wrapping_sub(cap) };
         *self.slots.get_mut(at).ok_or(ENOSPC)? = value;
-        self.len += 1;
+        self.len = self.len.wrapping_add(1);
         Ok(())
     }
 
@@ -45,11 +46,12 @@ impl<T: Copy> Fifo<T> {
             return None;
         }
         let value = *self.slots.get(self.first)?;
-        self.first += 1;
+        // NO-OVERFLOW: `first` is less than the number of slots, and `len` is not zero.
+        self.first = self.first.wrapping_add(1);
         if self.first == self.slots.len() {
             self.first = 0;
         }
-        self.len -= 1;
+        self.len = self.len.wrapping_sub(1);
         Some(value)
     }
 }

@@ -2,6 +2,8 @@
 
 //! Posts to the send queue, and completions of its work requests.
 
+#[cfg(xprtrdma_server)]
+use super::send_queue::RDMA_WRITE;
 use super::{
     handler::QpHandler,
     send_queue::{
@@ -11,6 +13,8 @@ use super::{
     },
     Qp, //
 };
+#[cfg(xprtrdma_server)]
+use crate::transfer::Transfer;
 use crate::{
     failure::FailedWork,
     mr::LocalInvalidation, //
@@ -98,6 +102,23 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
+/// Passes a transfer that has completed to the handler.
+#[cfg(xprtrdma_server)]
+#[inline(always)]
+fn transferred<H: QpHandler>(qp: ArcBorrow<'_, Qp<H>>, mut transfer: KBox<Transfer>) {
+    transfer.completed();
+    H::transferred(qp, transfer);
+}
+
+/// Does the same as [`transferred`]. Called if a message was posted together with the transfer. RDS
+/// posts no such messages, so its handler is not inlined here.
+#[cfg(xprtrdma_server)]
+#[cfg_attr(xprtrdma_rds, inline(never))]
+#[cfg_attr(not(xprtrdma_rds), inline(always))]
+fn transferred_with_message<H: QpHandler>(qp: ArcBorrow<'_, Qp<H>>, transfer: KBox<Transfer>) {
+    transferred(qp, transfer);
+}
+
 /// # Safety
 ///
 /// Only ib_core calls this, for a work request that was posted with the completion entry of type
@@ -130,9 +151,10 @@ pub(super) unsafe extern "C" fn send_done<H: QpHandler, const KIND: usize>(
             let transfer = list::take_first(&mut sq.transfers);
             let wake = core::mem::replace(&mut sq.want_space, false);
             drop(sq);
-            if let Some(mut transfer) = transfer {
-                transfer.completed();
-                H::transferred(qp, transfer);
+            match transfer {
+                Some(transfer) if KIND == RDMA_WRITE => transferred(qp, transfer),
+                Some(transfer) => transferred_with_message(qp, transfer),
+                None => {}
             }
             if wake {
                 H::send_space(qp);
