@@ -157,8 +157,11 @@ def a_listener_follows_its_bond(t):
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=1800)
 def many_broken_connections(t):
     stage = Stage(t)
-    for _ in range(ENV.pick(small=8, full=1500)):
+    for count in range(ENV.pick(small=8, full=1500)):
         asked(stage)
+        if count % 50 == 0:
+            # This call keeps the connection of the mount from becoming idle.
+            stage.read()
     stage.undisturbed()
     stage.wait_gone()
 
