@@ -39,7 +39,9 @@ until rmmod {NAME} 2> /dev/null; do
 done
 echo $tries"""
 REFERENCES = f"cat /sys/module/{NAME}/refcnt"
-SECONDS = 60
+# The maximum number of seconds until a command ends, or a condition becomes true. On a debug kernel
+# on a busy machine an operation of 1 MiB takes several seconds.
+SECONDS = 300
 # The maximum number of seconds until a program starts. A debug kernel on a busy machine needed 40.
 START_SECONDS = 150
 # `SETTLED` is the number of rounds after which the kernel's caches do not grow any more. `MORE_KIB`
