@@ -3,6 +3,7 @@
 //! Memory that is passed on as an address ([`Buffer`], [`PageArray`], [`PageRefs`], [`PageList`]).
 
 use core::{
+    alloc::Layout,
     mem::ManuallyDrop,
     ptr::{
         self,
@@ -24,17 +25,23 @@ use xprtrdma_bindings as bindings;
 /// written. They stay at this address until the value is dropped, even if the value is moved. No
 /// method of this trait makes a reference to them, and only the value's owner uses them.
 ///
+/// [`Buffer::memory`] is the address of memory that has the requested layout, does not overlap with
+/// the bytes, and need not be initialised. The memory may be read and written. It stays at this
+/// address until the value is dropped, even if the value is moved, or until [`Buffer::memory`] is
+/// called again. Only the value's owner uses it.
+///
 /// # Examples
 ///
 /// ```
-/// # use core::ptr::NonNull;
+/// # use core::{alloc::Layout, ptr::NonNull};
 /// # use kernel::prelude::*;
-/// # use xprtrdma_base::buffer::Buffer;
-/// /// A part of a message that was copied.
-/// struct Copied(KVec<u8>);
+/// # use xprtrdma_base::buffer::{make_memory, Buffer};
+/// /// A part of a message that was copied, and memory for its owner.
+/// struct Copied(KVec<u8>, KVec<u64>);
 ///
 /// // SAFETY: The bytes of a vector are initialised. They stay where they are if the vector is
-/// // moved, and no method makes a reference to them.
+/// // moved, and no method makes a reference to them. `make_memory` returns memory of the second
+/// // vector, which no other method uses.
 /// unsafe impl Buffer for Copied {
 ///     fn start(&self) -> NonNull<u8> {
 ///         NonNull::new(self.0.as_ptr().cast_mut()).unwrap_or(NonNull::dangling())
@@ -42,6 +49,10 @@ use xprtrdma_bindings as bindings;
 ///
 ///     fn len(&self) -> usize {
 ///         self.0.len()
+///     }
+///
+///     fn memory(&mut self, layout: Layout) -> Result<NonNull<u8>> {
+///         make_memory(&mut self.1, layout)
 ///     }
 /// }
 /// ```
@@ -56,6 +67,48 @@ pub unsafe trait Buffer: Send {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Returns the address of memory with this layout, in which the owner may keep a value. May
+    /// sleep.
+    fn memory(&mut self, layout: Layout) -> Result<NonNull<u8>>;
+}
+
+/// Returns the address of memory with this layout. It is the memory of `place`, which is allocated
+/// only if `place` has too little memory. Returns `EINVAL` if the alignment is larger than that of
+/// a `u64`. May sleep.
+///
+/// The memory stays at this address until `place` is changed or dropped, even if `place` is moved.
+///
+/// # Examples
+///
+/// ```
+/// # use core::{alloc::Layout, ptr::NonNull};
+/// # use kernel::prelude::*;
+/// # use xprtrdma_base::buffer::make_memory;
+/// /// Returns memory for two numbers.
+/// fn for_two(place: &mut KVec<u64>) -> Result<NonNull<u8>> {
+///     make_memory(place, Layout::new::<[u64; 2]>())
+/// }
+/// ```
+#[inline(always)]
+pub fn make_memory(place: &mut KVec<u64>, layout: Layout) -> Result<NonNull<u8>> {
+    let words = layout.size().div_ceil(size_of::<u64>());
+    if layout.align() > align_of::<u64>() {
+        return Err(EINVAL);
+    }
+    if place.capacity() < words {
+        replace(place, words)?;
+    }
+    // SAFETY: The pointer of a vector is not null.
+    Ok(unsafe { NonNull::new_unchecked(place.as_mut_ptr()) }.cast())
+}
+
+/// Replaces the memory of `place` by memory for this number of elements.
+#[cold]
+#[inline(never)]
+fn replace(place: &mut KVec<u64>, words: usize) -> Result {
+    *place = KVec::with_capacity(words, GFP_KERNEL)?;
+    Ok(())
 }
 
 /// Memory in pages whose owner may pass on the array of page pointers.

@@ -81,6 +81,12 @@ bool svcrdma_is_connection(struct svc_xprt *xprt)
 	       !test_bit(XPT_LISTENER, &xprt->xpt_flags);
 }
 
+void svcrdma_call_arrived(struct svc_xprt *xprt)
+{
+	set_bit(XPT_DATA, &xprt->xpt_flags);
+	svc_xprt_enqueue(xprt);
+}
+
 void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag)
 {
 	set_bit(flag, &xprt->xpt_flags);
@@ -112,10 +118,12 @@ void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 {
 	/*
 	 * The thread may have processed a call of another transport before. So its
-	 * flags are set again.
+	 * flags are checked, and set again if necessary.
 	 */
-	set_bit(RQ_SECURE, &rqstp->rq_flags);
-	clear_bit(RQ_LOCAL, &rqstp->rq_flags);
+	if (!test_bit(RQ_SECURE, &rqstp->rq_flags))
+		set_bit(RQ_SECURE, &rqstp->rq_flags);
+	if (test_bit(RQ_LOCAL, &rqstp->rq_flags))
+		clear_bit(RQ_LOCAL, &rqstp->rq_flags);
 	/*
 	 * The protocol number is part of the key of the duplicate request cache. The
 	 * in-tree transport uses the same number.
@@ -132,10 +140,17 @@ static DEFINE_PER_CPU(unsigned long [SVCRDMA_COUNTERS], svcrdma_counters);
 static unsigned long svcrdma_counted[SVCRDMA_COUNTERS];
 static unsigned int svcrdma_sizes[SVCRDMA_SIZES];
 
-void svcrdma_count(enum svcrdma_counter counter, unsigned long more)
-{
-	this_cpu_add(svcrdma_counters[counter], more);
+/* With a constant index the compiler adds no check of the index. */
+#define COUNT(name, index)					\
+void svcrdma_count_##name(unsigned long more)			\
+{								\
+	this_cpu_add(svcrdma_counters[index], more);		\
 }
+
+COUNT(received, SVCRDMA_STAT_RECV)
+COUNT(read, SVCRDMA_STAT_READ)
+COUNT(written, SVCRDMA_STAT_WRITE)
+COUNT(starved, SVCRDMA_STAT_SQ_STARVE)
 
 void svcrdma_set_size(enum svcrdma_size which, unsigned int size)
 {

@@ -32,6 +32,11 @@ void svcrdma_refuse_to_connect(struct rpc_xprt *xprt);
  */
 bool svcrdma_is_connection(struct svc_xprt *xprt);
 
+/*
+ * Sets XPT_DATA, and wakes a thread that takes the call. May be called in any
+ * context.
+ */
+void svcrdma_call_arrived(struct svc_xprt *xprt);
 void svcrdma_set_flag(struct svc_xprt *xprt, unsigned int flag);
 void svcrdma_clear_flag(struct svc_xprt *xprt, unsigned int flag);
 /*
@@ -62,8 +67,14 @@ enum svcrdma_counter {
 	SVCRDMA_COUNTERS,
 };
 
-/* May be called in any context. */
-void svcrdma_count(enum svcrdma_counter counter, unsigned long more);
+/*
+ * Each of these functions adds to one counter. They may be called in any
+ * context.
+ */
+void svcrdma_count_received(unsigned long more);
+void svcrdma_count_read(unsigned long more);
+void svcrdma_count_written(unsigned long more);
+void svcrdma_count_starved(unsigned long more);
 void svcrdma_set_size(enum svcrdma_size which, unsigned int size);
 unsigned int svcrdma_get_size(enum svcrdma_size which);
 /*

@@ -10,6 +10,7 @@
 //! | `doorbell` | posts waiting messages together |
 //! | `send` | hands work requests to the device, and handles their completions |
 //! | `handler` | the trait for handlers of completions |
+//! | `outgoing` | a message to send that may invalidate a key of the peer |
 //! | `message` | messages that arrive, and the completion that brings them |
 //! | `recv` | takes receive buffers back and posts them again |
 //! | this file | the queue pair |
@@ -32,14 +33,14 @@ mod flags;
 mod handler;
 mod life;
 mod message;
+#[cfg(xprtrdma_server)]
+mod outgoing;
 mod recv;
 mod recv_queue;
 mod send;
 mod send_queue;
 
 pub use crate::wc::WcStatus;
-#[cfg(xprtrdma_server)]
-pub use batch::Message;
 pub use batch::{
     SendBatch,
     SendError, //
@@ -52,6 +53,8 @@ pub use message::{
     Immediate,
     Received, //
 };
+#[cfg(xprtrdma_server)]
+pub use outgoing::Message;
 
 use self::{
     recv_queue::{
@@ -170,8 +173,11 @@ impl RawQp {
 /// - Each buffer of the tables of `rq` is in one of four places: it is posted, it is in `free`, it
 ///   is in the receive queue's `returned`, or it belongs to one [`Received`] or [`Held`]. No table
 ///   is removed.
-/// - Only completion handlers use `free`, and write `taken` and `flushed`. They never run at the
-///   same time, because all completions arrive at `cq`.
+/// - Only completion handlers use `free`, and write `taken`, `held` and `flushed`. They never run
+///   at the same time, because all completions arrive at `cq`.
+/// - `held` counts the objects of type [`Held`] that were made, and `given_back` those that were
+///   dropped, modulo 2^32. While the numbers differ, the owner exists, or `own` in the receive
+///   queue is a reference to this object.
 ///
 /// # Examples
 ///
@@ -266,6 +272,10 @@ pub struct Qp<H: QpHandler> {
     returned_batch: u32,
     /// Number of Receives that have completed, modulo 2^32.
     taken: Atomic<u32>,
+    /// Number of objects of type [`Held`] that were made, and number of those that were dropped.
+    /// `given_back` is written under the lock of `rq`.
+    held: Atomic<u32>,
+    given_back: Atomic<u32>,
     /// Whether a Receive was flushed, which shows that the queue pair is in the error state.
     flushed: Atomic<bool>,
     /// The values that the device's counters of repeated and failed transmissions had when the

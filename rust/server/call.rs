@@ -3,6 +3,7 @@
 //! A call that has arrived, and a call that was passed to the RPC server.
 
 use crate::{
+    driver::Rdma,
     latency::Since,
     memory::Counted, //
 };
@@ -16,27 +17,18 @@ use xprtrdma_proto::responder::{
     results,
     stream::Fill, //
 };
-use xprtrdma_rdma::{
-    pages::Pages,
-    qp::{
-        Held,
-        QpHandler, //
-    }, //
-};
+use xprtrdma_rdma::pages::Pages;
 use xprtrdma_svc::{
-    inbox::Place,
-    reply::Reply, //
+    inbox::Arrived,
+    reply::Reply,
+    service::Service, //
 };
 
 /// A call whose data have all arrived.
-pub(crate) struct Fetched<H: QpHandler> {
-    pub(crate) message: Held<H>,
-    pub(crate) place: Place<Pages>,
-    pub(crate) parked: Parked<Ready>,
-    pub(crate) ticket: Ticket,
-    pub(crate) counted: Option<Counted>,
-    pub(crate) since: Since,
-}
+pub(crate) type Fetched = Arrived<Rdma>;
+
+/// The message that brings a call.
+pub(crate) type Message = <Rdma as Service>::Message;
 
 /// The results of a reply that may be sent in Write chunks. Most replies have at most one such
 /// result.
@@ -85,10 +77,8 @@ impl Marks {
 
 /// What the transport keeps about a call that was passed to the RPC server.
 pub(crate) struct Call {
-    /// The Call as received; `None` after the reply was sent.
-    pub(crate) parked: Option<Parked<Ready>>,
-    /// The right to send a response; `None` after the response was sent.
-    pub(crate) ticket: Option<Ticket>,
+    /// The Call as received, and the right to send a response; `None` after the reply was sent.
+    pub(crate) open: Option<(Parked<Ready>, Ticket)>,
     /// The pages of the call that count towards the memory limits; `None` if the call is too small
     /// to count.
     pub(crate) counted: Option<Counted>,
@@ -98,6 +88,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    #[inline(always)]
     pub(crate) fn new(
         parked: Parked<Ready>,
         ticket: Ticket,
@@ -105,8 +96,7 @@ impl Call {
         since: Since,
     ) -> Self {
         Self {
-            parked: Some(parked),
-            ticket: Some(ticket),
+            open: Some((parked, ticket)),
             counted,
             marks: Marks::None,
             since,
@@ -116,7 +106,7 @@ impl Call {
     /// Records that a result of the reply may be sent in a Write chunk. Returns `E2BIG` if the
     /// result is longer than its Write chunk.
     pub(crate) fn mark(&mut self, front: &[u8], from: u32, length: u32) -> Result {
-        let parked = self.parked.as_ref().ok_or(EINVAL)?;
+        let (parked, _) = self.open.as_ref().ok_or(EINVAL)?;
         let room = parked.room(front, self.marks.spans().len());
         let room = room.ok_or(EINVAL)?;
         if room.is_some_and(|room| length > room) {

@@ -118,7 +118,7 @@ impl Connection {
         let receive_size = events.agreed.receive_size;
         let sizes = Sizes::on(&device, pd.max_send_sges(), longest_call, receive_size)
             .ok_or_else(not_supported)?;
-        let inbox = InboxOwner::new(sizes.inbox())?;
+        let inbox = InboxOwner::new()?;
         let terms = Terms {
             spoken: match Version::get() {
                 2 => Spoken::Both,

@@ -14,7 +14,10 @@ use core::{
     }, //
 };
 use kernel::prelude::*;
-use xprtrdma_proto::served::cause::Cause;
+use xprtrdma_proto::{
+    responder::budget::Wait,
+    served::cause::Cause, //
+};
 use xprtrdma_svc::util::{
     debugfs::File,
     files, //
@@ -46,15 +49,15 @@ impl Count {
 pub(crate) static ANSWERS: Count = Count::new("answers_waited");
 /// Calls that waited because the calls and results of one connection may use at most a quarter of
 /// the memory that all connections together may use (`responder::budget`).
-pub(crate) static SHARE: Count = Count::new("memory_of_one_short");
+static SHARE: Count = Count::new("memory_of_one_short");
 /// Calls that waited because of the limits for the connections of one client address. Together,
 /// these connections may use at most half of the memory that all connections may use. They must
 /// also leave at least as much memory free as they use (`responder::budget`).
-pub(crate) static ADDRESS: Count = Count::new("memory_of_address_short");
+static ADDRESS: Count = Count::new("memory_of_address_short");
 /// Calls that waited because the calls and results of all connections may use at most an eighth of
 /// the host's memory. The limit of an eighth is at least 16 MiB and at most 128 MiB
 /// (`responder::budget`). A call of at most two pages is not counted (`server::memory`).
-pub(crate) static BUDGET: Count = Count::new("memory_of_all_short");
+static BUDGET: Count = Count::new("memory_of_all_short");
 /// Calls that waited because the maximum number of RDMA Reads was in flight. The maximum is the
 /// number that client and host support, but at most 16. A call that needs more Reads is processed
 /// when no other Reads are in flight (`responder::budget`).
@@ -101,6 +104,16 @@ static OVERRUN: Count = Count::new("ended_above_grant");
 /// Connections that ended because the number of calls that nfsd dropped reached half of the grant
 /// (`responder::grant`).
 static LOST: Count = Count::new("ended_calls_lost");
+
+/// Counts a call that waits for memory.
+pub(crate) fn waited(wait: &Wait) {
+    let count = match wait {
+        Wait::Share => &SHARE,
+        Wait::Budget => &BUDGET,
+        Wait::Address => &ADDRESS,
+    };
+    count.add();
+}
 
 /// Counts the end of a connection, if a limit was the cause.
 pub(crate) fn ended(cause: Cause) {

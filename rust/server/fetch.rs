@@ -5,7 +5,9 @@
 use crate::{
     call::{
         fill_in,
-        Fetched, //
+        Call,
+        Fetched,
+        Message, //
     },
     latency::Since,
     memory::Counted, //
@@ -20,7 +22,7 @@ use xprtrdma_proto::responder::{
         Ready, //
     },
     call::{
-        Call,
+        self,
         Parked, //
     },
     grant::Ticket,
@@ -32,18 +34,29 @@ use xprtrdma_proto::responder::{
 };
 use xprtrdma_rdma::{
     pages::Pages,
-    qp::{
-        Held,
-        QpHandler, //
-    },
     transfer::Transfer, //
 };
 use xprtrdma_svc::inbox::Place;
 
 /// A call that waits for memory or for its RDMA Reads.
-pub(crate) struct Reading<H: QpHandler> {
-    pub(crate) message: Held<H>,
-    pub(crate) stage: Stage,
+pub(crate) enum Reading {
+    /// The call was admitted, see [`Stage::Admitted`].
+    Admitted(KBox<Unread>),
+    /// The Reads fetch a single chunk, which is inserted into the received message. Everything else
+    /// of the call is complete.
+    Split {
+        call: Fetched,
+        /// Offset in the RPC message at which the chunk is inserted.
+        at: u32,
+        fill: Option<Fill>,
+    },
+}
+
+/// A call that was admitted. When its Reads have completed, the message of the call must be
+/// assembled and checked.
+pub(crate) struct Unread {
+    pub(crate) message: Message,
+    pub(crate) parked: Parked<Admitted>,
     pub(crate) ticket: Ticket,
     /// The pages of the call that count towards the memory limits; `None` while too few pages are
     /// free, or if the call is too small to count.
@@ -71,8 +84,8 @@ pub(crate) enum Stage {
 }
 
 /// A call in the queue of waiting calls.
-pub(crate) struct Waiting<H: QpHandler> {
-    pub(crate) reading: Reading<H>,
+pub(crate) struct Waiting {
+    pub(crate) reading: Reading,
     /// Number of bytes to read from the client. If the number is zero, the call waits only for
     /// memory.
     pub(crate) bytes: u32,
@@ -92,7 +105,7 @@ pub(crate) struct Begun {
 impl Begun {
     /// Returns a call that must wait.
     #[inline]
-    pub(crate) fn waiting(call: Call<'_, Admitted>) -> Self {
+    pub(crate) fn waiting(call: call::Call<'_, Admitted>) -> Self {
         Self {
             stage: Stage::Admitted(call.park()),
             counted: None,
@@ -119,7 +132,7 @@ impl Stage {
     /// Checks the call as far as possible before its Reads have completed. `len` is the length of
     /// the received message.
     #[inline(always)]
-    pub(crate) fn of(call: Call<'_, Admitted>, len: usize) -> Result<Self, Refusal> {
+    pub(crate) fn of(call: call::Call<'_, Admitted>, len: usize) -> Result<Self, Refusal> {
         let Assembly::Split { at } = call.assembly() else {
             return Ok(Self::Admitted(call.park()));
         };
@@ -135,7 +148,49 @@ impl Stage {
     }
 }
 
-impl<H: QpHandler> Reading<H> {
+impl Reading {
+    /// Creates a call that waits for memory or for its Reads. Drops the call if no memory is
+    /// available.
+    #[inline(always)]
+    pub(crate) fn new(
+        message: Message,
+        stage: Stage,
+        ticket: Ticket,
+        counted: Option<Counted>,
+        since: Since,
+    ) -> Result<Self> {
+        match stage {
+            Stage::Split {
+                parked,
+                start,
+                at,
+                fill,
+            } => {
+                let call = Call::new(parked, ticket, counted, since);
+                let call = Fetched::new(message, start, call)?;
+                Ok(Self::Split { call, at, fill })
+            }
+            Stage::Admitted(parked) => {
+                let unread = Unread {
+                    message,
+                    parked,
+                    ticket,
+                    counted,
+                    since,
+                };
+                Ok(Self::Admitted(KBox::new(unread, GFP_KERNEL)?))
+            }
+        }
+    }
+
+    /// Returns the pages of the call that count towards the memory limits.
+    pub(crate) fn counted(&mut self) -> &mut Option<Counted> {
+        match self {
+            Self::Admitted(unread) => &mut unread.counted,
+            Self::Split { call, .. } => &mut call.call().counted,
+        }
+    }
+
     /// Assembles the message of the call. The call no longer waits for memory or for Reads. `pages`
     /// are the pages that the Reads of the call have filled, or `None` if the call has no Reads. If
     /// the call is refused, passes the number of its pages that count towards the limits to
@@ -145,47 +200,52 @@ impl<H: QpHandler> Reading<H> {
         self,
         pages: Option<Pages>,
         give_back: impl FnOnce(Option<Counted>),
-    ) -> Result<Fetched<H>, Failed> {
-        let Self {
-            message,
-            stage,
-            ticket,
-            counted,
-            since,
-        } = self;
-        let (parked, place) = match (stage, pages) {
-            (
-                Stage::Split {
-                    parked,
-                    start,
-                    at,
-                    fill,
-                },
-                Some(mut pages),
-            ) => {
+    ) -> Result<Fetched, Failed> {
+        match (self, pages) {
+            (Self::Split { mut call, at, fill }, Some(mut pages)) => {
                 if let Some(fill) = fill {
                     fill_in(&mut pages, &[], fill)?;
                 }
-                let at = at as usize;
-                (parked, Place::Split { start, at, pages })
-            }
-            (Stage::Admitted(parked), pages) => match assemble(message.bytes(), parked, pages)? {
-                Ok(assembled) => assembled,
-                Err(refusal) => {
-                    give_back(counted);
-                    return Err(Failed::Refused(ticket, refusal));
+                match call.insert(at as usize, pages) {
+                    true => Ok(call),
+                    false => Err(EINVAL.into()),
                 }
-            },
-            (Stage::Split { .. }, None) => return Err(EINVAL.into()),
-        };
-        Ok(Fetched {
+            }
+            (Self::Admitted(unread), pages) => {
+                let (fetched, counted) = KBox::into_inner(unread).finish(pages);
+                give_back(counted);
+                fetched
+            }
+            (Self::Split { .. }, None) => Err(EINVAL.into()),
+        }
+    }
+}
+
+impl Unread {
+    /// Assembles the message of the call, see [`Reading::finish`]. If the call is refused, also
+    /// returns the number of its pages that count towards the limits.
+    #[cold]
+    #[inline(never)]
+    fn finish(self, pages: Option<Pages>) -> (Result<Fetched, Failed>, Option<Counted>) {
+        let Self {
             message,
-            place,
             parked,
             ticket,
             counted,
             since,
-        })
+        } = self;
+        match assemble(message.bytes(), parked, pages) {
+            Ok(Ok((parked, place))) => {
+                let call = Call::new(parked, ticket, counted, since);
+                let fetched = Fetched::new(message, 0, call).map(|mut fetched| {
+                    fetched.set_place(place);
+                    fetched
+                });
+                (fetched.map_err(Failed::Error), None)
+            }
+            Ok(Err(refusal)) => (Err(Failed::Refused(ticket, refusal)), counted),
+            Err(error) => (Err(error.into()), None),
+        }
     }
 }
 
@@ -194,7 +254,7 @@ type Assembled = (Parked<Ready>, Place<Pages>);
 
 /// Returns the byte offset in a received message of `len` bytes at which the RPC message begins.
 #[inline]
-pub(crate) fn start(call: &Call<'_, Admitted>, len: usize) -> usize {
+pub(crate) fn start(call: &call::Call<'_, Admitted>, len: usize) -> usize {
     // NO-OVERFLOW: The payload is the last part of the message.
     len.wrapping_sub(call.payload().len())
 }

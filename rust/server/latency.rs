@@ -64,20 +64,53 @@ static TIMES: [[AtomicU64; BUCKETS]; STAGES.len()] =
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Since(u64);
 
-impl Since {
-    /// Starts the first stage of a call.
+/// The time at which the latest message of a connection arrived, if latency is measured. The
+/// completion handler, which runs once at a time, writes and reads it.
+#[derive(Default)]
+pub(crate) struct Stamp(AtomicU64);
+
+impl Stamp {
+    /// Records that a message has arrived.
     #[inline(always)]
-    pub(crate) fn arrival() -> Self {
-        match is_measured() {
-            true => Self(now_ns()),
-            false => Self(0),
+    pub(crate) fn set(&self) {
+        if is_measured() {
+            self.0.store(now_ns(), Relaxed);
         }
     }
 
+    /// Starts the first stage of a call, which began when its message arrived.
+    #[inline(always)]
+    pub(crate) fn since(&self) -> Since {
+        match is_measured() {
+            true => Since(self.0.load(Relaxed)),
+            false => Since(0),
+        }
+    }
+
+    /// Starts and ends the first stage of a call, and starts the next one.
+    #[inline(always)]
+    pub(crate) fn end(&self, stage: Stage) -> Since {
+        match is_measured() {
+            true => self.since().end_measured(stage),
+            false => Since(0),
+        }
+    }
+}
+
+impl Since {
     /// Ends this stage, and starts the next one.
     #[inline(always)]
-    pub(crate) fn end(self, stage: Stage) -> Self {
+    pub(crate) fn end(&mut self, stage: Stage) {
+        if is_measured() {
+            *self = self.end_measured(stage);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_measured(self, stage: Stage) -> Self {
         match self.0 {
+            // The call arrived before measuring was switched on.
             0 => self,
             since => Self::count(stage, since),
         }
@@ -142,6 +175,14 @@ impl Tag {
     /// Ends the stage of the transfer.
     #[inline(always)]
     pub(crate) fn end(self) {
+        if is_measured() {
+            self.end_measured();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_measured(self) {
         let began = self.0 >> 32;
         if began != 0 {
             let now = now_ns();

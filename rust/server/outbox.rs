@@ -13,6 +13,10 @@ use crate::{
     count,
     stats::Answers, //
 };
+use core::ops::{
+    Deref,
+    DerefMut, //
+};
 use kernel::prelude::*;
 use xprtrdma_proto::responder::grant::{
     Grant,
@@ -42,9 +46,43 @@ use xprtrdma_svc::{
 /// The grant of a connection, and the responses that wait for space in the send queue. The vector
 /// does not grow beyond its capacity.
 pub(crate) struct Outbox {
-    pub(crate) grant: Pin<KBox<SpinLock<Grant>>>,
+    pub(crate) grant: Pin<KBox<SpinLock<Account>>>,
     waiting: Pin<KBox<SpinLock<KVec<Waiting>>>>,
     pub(crate) answers: Answers,
+}
+
+/// The grant of a connection.
+pub(crate) struct Account {
+    grant: Grant,
+    /// The number of finished calls whose Receives are counted in `grant`, modulo 2^32.
+    finished: u32,
+}
+
+impl Account {
+    /// Counts the Receives of the calls that have finished since the last call of this function.
+    /// These Receives were posted again.
+    #[inline(always)]
+    pub(crate) fn count_finished<H: QpHandler>(&mut self, qp: &Qp<H>) {
+        let finished = qp.given_back();
+        self.grant.posted(finished.wrapping_sub(self.finished));
+        self.finished = finished;
+    }
+}
+
+impl Deref for Account {
+    type Target = Grant;
+
+    #[inline(always)]
+    fn deref(&self) -> &Grant {
+        &self.grant
+    }
+}
+
+impl DerefMut for Account {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Grant {
+        &mut self.grant
+    }
 }
 
 struct Waiting {
@@ -68,7 +106,7 @@ pub(crate) struct Along {
 /// The place in which a response is encoded.
 enum Place<'a, H: QpHandler> {
     /// The send queue has space. The lock of the grant is held until the response was posted.
-    Queue(SendBatch<'a, H>, SpinLockGuard<'a, Grant>),
+    Queue(SendBatch<'a, H>, SpinLockGuard<'a, Account>),
     /// The send queue is full, so the response is stored.
     Memory(KVec<u8>, Unsent),
 }
@@ -103,7 +141,7 @@ impl Along {
             confirmed: self.confirmed,
         };
         match self.transfer {
-            Some(transfer) => batch.post_transfer(transfer, Some(message)),
+            Some(transfer) => batch.anew().post_transfer(transfer, Some(message)),
             None => batch.post_message(message),
         }
     }
@@ -113,8 +151,9 @@ impl Outbox {
     /// Creates an outbox that can store `most` responses.
     pub(crate) fn new(grant: Grant, most: usize) -> Result<Self> {
         let waiting = KVec::with_capacity(most, GFP_KERNEL)?;
+        let account = Account { grant, finished: 0 };
         Ok(Self {
-            grant: KBox::pin_init(new_spinlock!(grant, "Outbox::grant"), GFP_KERNEL)?,
+            grant: KBox::pin_init(new_spinlock!(account, "Outbox::grant"), GFP_KERNEL)?,
             waiting: KBox::pin_init(new_spinlock!(waiting, "Outbox::waiting"), GFP_KERNEL)?,
             answers: Answers::new(),
         })
@@ -175,6 +214,7 @@ impl Outbox {
         encode: impl FnOnce(Granted, &mut [u8]) -> Result<usize>,
     ) -> Result {
         let mut account = self.grant.lock();
+        account.count_finished(qp);
         let granted = grant(&mut account).map_err(|_| ENOMEM)?;
         let stats = &self.answers;
         stats.sent.add(1);

@@ -77,8 +77,8 @@ use xprtrdma_svc::{
 
 /// The calls of one connection that wait for memory or for their Reads, and the connection's share
 /// of the memory.
-pub(crate) struct Reads<H: QpHandler> {
-    queues: Pin<KBox<SpinLock<Queues<H>>>>,
+pub(crate) struct Reads {
+    queues: Pin<KBox<SpinLock<Queues>>>,
     address: Arc<Account>,
     peer: SocketAddr,
     pool: Arc<Pool>,
@@ -89,17 +89,17 @@ pub(crate) struct Reads<H: QpHandler> {
 }
 
 /// The queues of waiting calls. Neither vector grows beyond its capacity.
-struct Queues<H: QpHandler> {
-    waiting: KVec<Waiting<H>>,
+struct Queues {
+    waiting: KVec<Waiting>,
     /// The calls whose Reads are posted, in the order of posting.
-    posted: KVec<Reading<H>>,
+    posted: KVec<Reading>,
     share: Share,
     blanks: Blanks,
 }
 
 /// The next call that can be processed further.
-enum Next<H: QpHandler> {
-    Call(Waiting<H>),
+enum Next {
+    Call(Waiting),
     Nothing,
     /// No call can be processed until other connections return memory.
     Short,
@@ -115,7 +115,7 @@ pub(crate) enum Pumped {
     Short,
 }
 
-impl<H: QpHandler> Reads<H> {
+impl Reads {
     /// Creates the queues of a connection that may have this number of RDMA Reads in flight. The
     /// pages of the connection are also added to the account of its client address.
     pub(crate) fn new(sizes: &Sizes, pd: &Arc<Pd>, reads: u8, events: &Events) -> Result<Self> {
@@ -155,7 +155,7 @@ impl<H: QpHandler> Reads<H> {
     /// length of the received message. The caller must pass the result to [`Reads::add`]. May
     /// sleep.
     #[inline(always)]
-    pub(crate) fn begin(
+    pub(crate) fn begin<H: QpHandler>(
         &self,
         qp: &Qp<H>,
         call: Call<'_, Admitted>,
@@ -191,10 +191,10 @@ impl<H: QpHandler> Reads<H> {
     /// of waiting calls. `bytes` and `pages` must be the numbers that were passed to
     /// [`Reads::begin`]. Returns whether the caller must call [`Reads::pump`].
     #[inline(always)]
-    pub(crate) fn add(
+    pub(crate) fn add<H: QpHandler>(
         &self,
         qp: &Qp<H>,
-        reading: Reading<H>,
+        reading: Reading,
         (bytes, pages): (u32, u32),
         transfer: Option<KBox<Transfer>>,
     ) -> Result<bool> {
@@ -216,10 +216,10 @@ impl<H: QpHandler> Reads<H> {
 
     /// Processes the waiting calls as far as memory and the send queue allow: posts the Reads of a
     /// call, or passes a call without Reads to `ready`. May sleep.
-    pub(crate) fn pump(
+    pub(crate) fn pump<H: QpHandler>(
         &self,
         qp: &Qp<H>,
-        mut ready: impl FnMut(Fetched<H>) -> Result,
+        mut ready: impl FnMut(Fetched) -> Result,
     ) -> Result<Pumped, Failed> {
         loop {
             let Waiting {
@@ -249,10 +249,10 @@ impl<H: QpHandler> Reads<H> {
     /// Posts the Reads of a call. Returns false if the call must wait for space in the send queue
     /// or for the completion of other Reads.
     #[inline(always)]
-    fn post(
+    fn post<H: QpHandler>(
         &self,
         qp: &Qp<H>,
-        reading: Reading<H>,
+        reading: Reading,
         bytes: u32,
         transfer: KBox<Transfer>,
     ) -> Result<bool> {
@@ -301,7 +301,7 @@ impl<H: QpHandler> Reads<H> {
 
     /// Removes the first call from the queue of waiting calls, if the call can be processed
     /// further. The memory of the returned call counts towards the limits.
-    fn next(&self) -> Next<H> {
+    fn next(&self) -> Next {
         let mut queues = self.queues.lock();
         let Queues { waiting, share, .. } = &mut *queues;
         let Some(first) = waiting.first_mut() else {
@@ -315,18 +315,13 @@ impl<H: QpHandler> Reads<H> {
         }
         if first.pages != 0 {
             match memory::take(share, &self.address, first.pages) {
-                Ok(pages) => (first.reading.counted, first.pages) = (Some(pages), 0),
-                Err(Wait::Share) => {
-                    count::SHARE.add();
-                    return Next::Nothing;
-                }
-                Err(Wait::Budget) => {
-                    count::BUDGET.add();
-                    return Next::Short;
-                }
-                Err(Wait::Address) => {
-                    count::ADDRESS.add();
-                    return Next::Short;
+                Ok(pages) => (*first.reading.counted(), first.pages) = (Some(pages), 0),
+                Err(wait) => {
+                    count::waited(&wait);
+                    return match wait {
+                        Wait::Share => Next::Nothing,
+                        Wait::Budget | Wait::Address => Next::Short,
+                    };
                 }
             }
         }
@@ -334,23 +329,28 @@ impl<H: QpHandler> Reads<H> {
     }
 
     /// Prepares the Reads of a waiting call.
-    fn resume(
+    fn resume<H: QpHandler>(
         &self,
         qp: &Qp<H>,
-        reading: Reading<H>,
+        reading: Reading,
         bytes: u32,
-    ) -> Result<(Reading<H>, KBox<Transfer>), Failed> {
+    ) -> Result<(Reading, KBox<Transfer>), Failed> {
         let blank = self.queues.lock().blanks.take();
-        let message = reading.message.bytes();
-        let call = match reading.stage {
-            Stage::Admitted(parked) => parked.resume(message).ok_or(EINVAL)?,
-            Stage::Split { .. } => return Err(EINVAL.into()),
+        let Reading::Admitted(unread) = reading else {
+            return Err(EINVAL.into());
         };
+        let unread = KBox::into_inner(unread);
+        let message = unread.message.bytes();
+        let call = unread.parked.resume(message).ok_or(EINVAL)?;
+        let (ticket, counted, since) = (unread.ticket, unread.counted, unread.since);
         match self.prepare(qp, call, (bytes, message.len()), blank)? {
-            Ok((stage, transfer)) => Ok((Reading { stage, ..reading }, transfer)),
+            Ok((stage, transfer)) => {
+                let reading = Reading::new(unread.message, stage, ticket, counted, since)?;
+                Ok((reading, transfer))
+            }
             Err(refusal) => {
-                self.give_back(reading.counted);
-                Err(Failed::Refused(reading.ticket, refusal))
+                self.give_back(counted);
+                Err(Failed::Refused(ticket, refusal))
             }
         }
     }
@@ -358,7 +358,7 @@ impl<H: QpHandler> Reads<H> {
     /// Prepares the Reads of a call. Returns a refusal if the call must not be processed, or if its
     /// Reads do not fit into the send queue.
     #[inline(always)]
-    fn prepare(
+    fn prepare<H: QpHandler>(
         &self,
         qp: &Qp<H>,
         call: Call<'_, Admitted>,
@@ -394,7 +394,7 @@ impl<H: QpHandler> Reads<H> {
     /// Finishes the call whose Reads were posted first. Called when these Reads have completed.
     /// Also returns whether other calls wait. May sleep.
     #[inline(always)]
-    pub(crate) fn completed(&self, transfer: KBox<Transfer>) -> (Result<Fetched<H>, Failed>, bool) {
+    pub(crate) fn completed(&self, transfer: KBox<Transfer>) -> (Result<Fetched, Failed>, bool) {
         let reads = transfer.transfers();
         let (pages, blank) = Transfer::end(transfer);
         let mut queues = self.queues.lock();
@@ -444,12 +444,12 @@ impl<H: QpHandler> Reads<H> {
     }
 
     /// Returns a transfer that contains no work requests yet. May sleep.
-    pub(crate) fn blank(&self, qp: &Qp<H>) -> Result<Blank> {
+    pub(crate) fn blank<H: QpHandler>(&self, qp: &Qp<H>) -> Result<Blank> {
         let kept = self.queues.lock().blanks.take();
         Self::or_new(kept, qp)
     }
 
-    fn or_new(kept: Option<Blank>, qp: &Qp<H>) -> Result<Blank> {
+    fn or_new<H: QpHandler>(kept: Option<Blank>, qp: &Qp<H>) -> Result<Blank> {
         match kept {
             Some(blank) => Ok(blank),
             None => Blank::new(qp.pd()),
@@ -492,7 +492,7 @@ impl<H: QpHandler> Reads<H> {
     }
 }
 
-impl<H: QpHandler> Drop for Reads<H> {
+impl Drop for Reads {
     fn drop(&mut self) {
         memory::end(&self.queues.lock().share, &self.address);
     }

@@ -64,28 +64,26 @@ impl Connection {
 
     fn try_reply(&self, call: &mut Call, front: &[u8], reply: &mut Reply<'_>) -> Result {
         let handler = self.qp.handler();
-        let parked = call.parked.take().ok_or(EINVAL)?;
+        let (parked, ticket) = call.open.take().ok_or(EINVAL)?;
         let ready = parked.resume(front).ok_or(EINVAL)?;
-        let since = call.since.end(Stage::Serve);
+        call.since.end(Stage::Serve);
         let xid = ready.xid();
-        let tag = since.tag(xid);
-        let ticket = call.ticket.take().ok_or(EINVAL)?;
         call.marks.correct(reply);
         let plan = match ready.reply(call.marks.spans(), reply.len(), &handler.terms) {
             Ok(plan) => plan,
-            Err(refusal) => return self.refuse(since, ticket, refusal),
+            Err(refusal) => return self.refuse(&mut call.since, ticket, refusal),
         };
         let transfer = match plan.has_writes() {
-            true => Some(self.write(&plan, reply, tag)?),
+            true => Some(self.write(&plan, reply, call.since.tag(xid))?),
             false => None,
         };
         if let Some(writes) = &transfer {
             if let Err(refusal) = handler.sizes.check(&ready, writes) {
-                return self.refuse(since, ticket, refusal);
+                return self.refuse(&mut call.since, ticket, refusal);
             }
             if !hand_over(&mut call.counted, writes) {
-                let fault = Fault::ReplyRoom;
-                return self.refuse(since, ticket, Refusal::new(xid, ready.version(), fault));
+                let refusal = Refusal::new(xid, ready.version(), Fault::ReplyRoom);
+                return self.refuse(&mut call.since, ticket, refusal);
             }
         }
         let agreed = self.events.agreed.thresholds.remote_invalidation;
@@ -108,13 +106,13 @@ impl Connection {
             |grant| grant.answer(ticket),
             |granted, buffer| encode(&plan, granted, &*reply, buffer),
         );
-        since.end(Stage::Reply);
+        call.since.end(Stage::Reply);
         answered
     }
 
     /// Sends an error in place of a reply.
     #[cold]
-    fn refuse(&self, since: Since, ticket: Ticket, refusal: Refusal) -> Result {
+    fn refuse(&self, since: &mut Since, ticket: Ticket, refusal: Refusal) -> Result {
         let answered = Handler::refuse(&self.qp, ticket, refusal);
         since.end(Stage::Reply);
         answered
@@ -148,25 +146,31 @@ impl Connection {
     }
 
     /// Records that a call is finished. The caller then drops the call's Receive, which posts it
-    /// again.
+    /// again. The next response of the connection counts this Receive.
     #[inline(always)]
     pub(crate) fn over(&self, call: &mut Call) {
         let counted = call.counted.take();
-        let handler = self.qp.handler();
-        let mut grant = handler.outbox.grant.lock();
-        grant.posted(1);
-        let lost = match call.ticket.take() {
-            Some(ticket) => grant.drop_unanswered(ticket),
-            None => Ok(()),
-        };
-        drop(grant);
-        if let Err(why) = lost {
-            handler.events.end(why.into());
+        if let Some((_, ticket)) = call.open.take() {
+            self.drop_unanswered(ticket);
         }
         // `counted` has no pages left if the RDMA Writes of the reply use all pages that were
         // counted for the call.
         if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
+        }
+    }
+
+    /// Records that the RPC server has dropped a call, and will not send a reply.
+    #[cold]
+    fn drop_unanswered(&self, ticket: Ticket) {
+        let handler = self.qp.handler();
+        let mut grant = handler.outbox.grant.lock();
+        // No response counts the Receives of dropped calls, so they are counted here.
+        grant.count_finished(&self.qp);
+        let lost = grant.drop_unanswered(ticket);
+        drop(grant);
+        if let Err(why) = lost {
+            handler.events.end(why.into());
         }
     }
 }

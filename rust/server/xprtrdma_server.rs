@@ -22,6 +22,7 @@
 //! | [`crowd`] | the connections of a listener, and the causes of their end |
 //! | [`breakers`] | calls whose failed RDMA operations broke connections |
 //! | [`ticker`] | periodic checks of connections |
+//! | [`tending`] | what a periodic check does |
 //! | [`count`] | counts how often each limit was reached |
 //! | [`latency`] | how long calls spend in each stage |
 //! | [`stats`] | statistics of a connection |
@@ -54,6 +55,7 @@ mod reverse;
 mod service;
 mod sizes;
 mod stats;
+mod tending;
 mod ticker;
 
 use kernel::prelude::*;

@@ -4,9 +4,15 @@
 
 use crate::service::Service;
 use core::{
-    marker::PhantomData,
-    mem::MaybeUninit,
-    ptr,
+    alloc::Layout,
+    mem::{
+        ManuallyDrop,
+        MaybeUninit, //
+    },
+    ptr::{
+        self,
+        NonNull, //
+    },
     slice, //
 };
 use kernel::{
@@ -55,43 +61,142 @@ pub(crate) struct Context<S: Service> {
     message: S::Message,
     place: Place<S::Pages>,
     pub(crate) call: S::Call,
-    _service: PhantomData<S>,
+    /// The next call in the same [`Queue`](crate::queue::Queue); initialised while the call is in a
+    /// queue.
+    pub(crate) next: MaybeUninit<*mut Context<S>>,
+}
+
+/// A call that has arrived. Its state is in memory of its own message, so that no memory is
+/// allocated for most calls.
+///
+/// # Invariants
+///
+/// The pointer refers to a context in the memory that [`Buffer::memory`] of its message has
+/// returned. That method is not called again. Only this object uses the context.
+pub struct Arrived<S: Service>(NonNull<Context<S>>);
+
+// SAFETY: The object owns a message, pages and data of the driver. Any thread may own them.
+unsafe impl<S: Service> Send for Arrived<S> {}
+
+impl<S: Service> Arrived<S> {
+    /// Creates a call whose RPC message is in the received message, from the byte `start` on. May
+    /// sleep for memory. If no memory is available, the message and `call` are dropped.
+    #[inline(always)]
+    pub fn new(mut message: S::Message, start: usize, call: S::Call) -> Result<Self> {
+        let memory = message.memory(Layout::new::<Context<S>>())?;
+        // Each field is written directly to the memory, so that the context is not copied.
+        let this: NonNull<Context<S>> = memory.cast();
+        let raw = this.as_ptr();
+        // SAFETY: By the contract of `Buffer` the memory is valid for a context.
+        unsafe { (&raw mut (*raw).message).write(message) };
+        // SAFETY: By the contract of `Buffer` the memory stays valid while the context owns the
+        // message.
+        unsafe { (&raw mut (*raw).place).write(Place::Message { start }) };
+        // SAFETY: As above.
+        unsafe { (&raw mut (*raw).call).write(call) };
+        // INVARIANT: All fields were written above, except one that need not be initialised. No
+        // other code has the pointer.
+        Ok(Self(this))
+    }
+
+    /// Returns the driver's data for the call.
+    #[inline(always)]
+    pub fn call(&mut self) -> &mut S::Call {
+        &mut self.context().call
+    }
+
+    /// Inserts pages at offset `at` of the RPC message, which must be in the received message
+    /// ([`Place::Message`]). If the RPC message is in another place, the pages are dropped, and
+    /// false is returned.
+    #[inline(always)]
+    #[must_use]
+    pub fn insert(&mut self, at: usize, pages: S::Pages) -> bool {
+        let context = self.context();
+        let Place::Message { start } = context.place else {
+            return false;
+        };
+        // The old value has no pages, so it need not be dropped.
+        // SAFETY: The pointer comes from a reference.
+        unsafe { ptr::from_mut(&mut context.place).write(Place::Split { start, at, pages }) };
+        true
+    }
+
+    /// Sets the location of the RPC message.
+    pub fn set_place(&mut self, place: Place<S::Pages>) {
+        self.context().place = place;
+    }
+
+    /// Finishes the call: drops its message, its pages and the driver's data.
+    #[inline(always)]
+    pub(crate) fn end(self) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: The context is not used again, because `this` is not dropped.
+        unsafe { Self::drop_context(this.0.as_ptr()) };
+    }
+
+    /// Drops a context.
+    ///
+    /// # Safety
+    ///
+    /// The type invariant holds for the pointer, which is not used again.
+    #[inline(always)]
+    unsafe fn drop_context(raw: *mut Context<S>) {
+        // SAFETY: By this function's contract the context is valid. Its message is not used there
+        // again.
+        let message = unsafe { (&raw const (*raw).message).read() };
+        // Most calls have no pages. Then no function is called to drop the pages.
+        // SAFETY: By this function's contract the context is valid.
+        if !matches!(unsafe { &(*raw).place }, Place::Message { .. }) {
+            // SAFETY: By this function's contract the context is valid, and its pages are not used
+            // again.
+            unsafe { ptr::drop_in_place(&raw mut (*raw).place) };
+        }
+        // SAFETY: By this function's contract the context is valid, and its data are not used
+        // again.
+        unsafe { ptr::drop_in_place(&raw mut (*raw).call) };
+        // The message is dropped last, because the context is in memory of the message.
+        drop(message);
+    }
+
+    /// Returns the context.
+    #[inline(always)]
+    pub(crate) fn context(&mut self) -> &mut Context<S> {
+        // SAFETY: By the type invariant the context is valid, and belongs to this object.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// Converts the call into a pointer.
+    #[inline(always)]
+    pub(crate) fn into_raw(self) -> NonNull<Context<S>> {
+        let raw = self.0;
+        core::mem::forget(self);
+        raw
+    }
+
+    /// Converts the pointer back into the call.
+    ///
+    /// # Safety
+    ///
+    /// [`Arrived::into_raw`] has returned the pointer, which is not used for anything else
+    /// afterwards.
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(raw: NonNull<Context<S>>) -> Self {
+        // INVARIANT: By this function's contract `into_raw` has given up the context.
+        Self(raw)
+    }
+}
+
+impl<S: Service> Drop for Arrived<S> {
+    fn drop(&mut self) {
+        // SAFETY: The context is not used again, because `self` is being dropped.
+        unsafe { Self::drop_context(self.0.as_ptr()) };
+    }
 }
 
 impl<S: Service> Context<S> {
-    /// Creates the context of a call in `memory`. Writes each field directly to `memory`, so that
-    /// the context is not copied.
-    #[inline(always)]
-    pub(crate) fn write(
-        memory: KBox<MaybeUninit<Self>>,
-        message: S::Message,
-        place: Place<S::Pages>,
-        call: S::Call,
-    ) -> KBox<Self> {
-        let this: *mut Self = KBox::into_raw(memory).cast();
-        // SAFETY: The memory was allocated for a context, and belongs to this function.
-        unsafe { (&raw mut (*this).message).write(message) };
-        // SAFETY: The memory was allocated for a context, and belongs to this function.
-        unsafe { (&raw mut (*this).place).write(place) };
-        // SAFETY: The memory was allocated for a context, and belongs to this function.
-        unsafe { (&raw mut (*this).call).write(call) };
-        // SAFETY: The memory comes from a `KBox`. All fields were written above, except one that
-        // has no bytes.
-        unsafe { KBox::from_raw(this) }
-    }
-
-    /// Finishes a call. Passes the driver's data to `over`, and then drops all fields of the
-    /// context. Returns the memory of the context.
-    pub(crate) fn end(
-        mut this: KBox<Self>,
-        over: impl FnOnce(&mut S::Call),
-    ) -> KBox<MaybeUninit<Self>> {
-        over(&mut this.call);
-        KBox::drop_contents(this)
-    }
-
     /// Returns the offset at which the RPC server's part of the message begins. The offset is at
     /// most the length of the message.
+    #[inline(always)]
     fn start(&self) -> usize {
         let (Place::Message { start } | Place::Split { start, .. } | Place::Pages { start, .. }) =
             self.place;
@@ -100,6 +205,7 @@ impl<S: Service> Context<S> {
 
     /// Returns the bytes before the RPC server's part of the message, and the driver's data for the
     /// call.
+    #[inline(always)]
     pub(crate) fn front(&mut self) -> (&[u8], &mut S::Call) {
         let start = self.start();
         // SAFETY: `start` is at most the length of `message`, and by the contract of `Buffer` that
@@ -116,20 +222,43 @@ impl<S: Service> Context<S> {
     /// # Safety
     ///
     /// The thread has no other call, and finishes this call before `self` is dropped.
+    #[inline(always)]
     pub(crate) unsafe fn lend_to(&mut self, rqstp: *mut bindings::svc_rqst) -> c_int {
         let start = self.start();
         // SAFETY: `start` is at most the length of the memory.
         let payload = unsafe { self.message.start().add(start) }.as_ptr();
         // NO-OVERFLOW: `start` is at most the length of the message.
         let inline = self.message.len().wrapping_sub(start);
-        let (head, head_len, pages, page_len, tail, tail_len) = match &self.place {
-            Place::Message { .. } => (payload, inline, None, 0, ptr::null_mut(), 0),
+        // SAFETY: The calling thread owns the request `rqstp`, so only this function and
+        // `lend_pages` write the request now.
+        let arg = unsafe { &mut (*rqstp).rq_arg };
+        match &self.place {
+            // Most calls have no pages.
+            Place::Message { .. } => Self::fill(arg, (payload, inline), (None, 0), (None, 0)),
+            place => Self::lend_pages(arg, place, payload, inline),
+        }
+    }
+
+    /// Lends a call with pages, whose received message has `inline` bytes at the address `payload`.
+    #[inline(never)]
+    fn lend_pages(
+        arg: &mut bindings::xdr_buf,
+        place: &Place<S::Pages>,
+        payload: *mut u8,
+        inline: usize,
+    ) -> c_int {
+        let (head, pages, tail) = match place {
+            Place::Message { .. } => ((payload, inline), (None, 0), (None, 0)),
             Place::Split { at, pages, .. } => {
                 let at = (*at).min(inline);
                 // NO-OVERFLOW: `at` is at most `inline`.
                 let (tail, behind) = (payload.wrapping_add(at), inline.wrapping_sub(at));
                 let array = pages.array().as_ptr();
-                (payload, at, Some(array), pages.len(), tail, behind)
+                (
+                    (payload, at),
+                    (Some(array), pages.len()),
+                    (Some(tail), behind),
+                )
             }
             Place::Pages { pages, .. } => {
                 let first = pages.len().min(PAGE_SIZE);
@@ -139,15 +268,24 @@ impl<S: Service> Context<S> {
                 let rest = pages.len().wrapping_sub(first);
                 let array = pages.array().as_ptr().wrapping_add(1);
                 let head = pages.first().as_ptr();
-                (head, first, Some(array), rest, ptr::null_mut(), 0)
+                ((head, first), (Some(array), rest), (None, 0))
             }
         };
-        // SAFETY: The calling thread owns the request `rqstp`, so only this function writes the
-        // request now.
-        let arg = unsafe { &mut (*rqstp).rq_arg };
+        Self::fill(arg, head, pages, tail)
+    }
+
+    /// Writes the three parts of an RPC message to `arg`: the addresses of the head, of the array
+    /// of pages and of the tail, each with the number of bytes. Returns the number of all bytes.
+    #[inline(always)]
+    fn fill(
+        arg: &mut bindings::xdr_buf,
+        (head, head_len): (*mut u8, usize),
+        (pages, page_len): (Option<*mut *mut bindings::page>, usize),
+        (tail, tail_len): (Option<*mut u8>, usize),
+    ) -> c_int {
         arg.head[0].iov_base = head.cast();
         arg.head[0].iov_len = head_len;
-        arg.tail[0].iov_base = tail.cast();
+        arg.tail[0].iov_base = tail.unwrap_or(ptr::null_mut()).cast();
         arg.tail[0].iov_len = tail_len;
         if let Some(pages) = pages {
             // `arg.pages` points to an array of pages. The RPC server sets it again for the

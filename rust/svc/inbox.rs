@@ -2,29 +2,25 @@
 
 //! The queue of the calls of a connection that wait for a thread of the RPC server ([`Inbox`]).
 
-pub use crate::context::Place;
+pub use crate::context::{
+    Arrived,
+    Place, //
+};
 use crate::{
-    context::Context,
+    queue::Queue,
     service::Service, //
 };
-use core::{
-    mem::MaybeUninit,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 use xprtrdma_base::{
     compat,
-    list,
     new_spinlock,
     spin::SpinLock, //
 };
 use xprtrdma_bindings as bindings;
-
-/// Maximum number of finished calls whose memory a connection keeps for later calls.
-const SPARE: usize = 16;
 
 /// A reference to the queue of the calls that arrive on a connection.
 ///
@@ -56,10 +52,9 @@ struct Shared<S: Service> {
 /// - If `xprt` is `Open`, `XPT_DATA` of the transport is set while a call waits.
 struct State<S: Service> {
     xprt: Xprt,
-    /// The calls in the order of their arrival. The vector never grows beyond its capacity.
-    calls: KVec<KBox<Context<S>>>,
-    /// Memory of finished calls, kept for later calls. The vector never grows beyond its capacity.
-    spare: KVec<KBox<MaybeUninit<Context<S>>>>,
+    /// The calls in the order of their arrival. Each call has a message, so the number of messages
+    /// limits the number of calls.
+    calls: Queue<S>,
     /// Whether the connection must be closed.
     closing: bool,
 }
@@ -76,12 +71,11 @@ enum Xprt {
 unsafe impl Send for Xprt {}
 
 impl<S: Service> InboxOwner<S> {
-    /// Creates an inbox with space for `most` calls. May sleep.
-    pub fn new(most: usize) -> Result<Self> {
+    /// Creates an inbox. May sleep.
+    pub fn new() -> Result<Self> {
         let state = State {
             xprt: Xprt::Unknown,
-            calls: KVec::with_capacity(most, GFP_KERNEL)?,
-            spare: KVec::with_capacity(most.min(SPARE), GFP_KERNEL)?,
+            calls: Queue::new(),
             closing: false,
         };
         let shared = pin_init!(Shared {
@@ -118,9 +112,10 @@ impl<S: Service> InboxOwner<S> {
     }
 
     /// Takes the oldest call from the queue.
-    pub(crate) fn take(&self) -> Option<KBox<Context<S>>> {
+    #[inline(always)]
+    pub(crate) fn take(&self) -> Option<Arrived<S>> {
         let mut state = self.0 .0.state.lock();
-        let call = list::take_first(&mut state.calls);
+        let call = state.calls.pop();
         if let (Xprt::Open(xprt), true) = (state.xprt, state.calls.is_empty()) {
             // `XPT_DATA` is changed under the lock, so that the flag is set whenever a call waits.
             // The flag is cleared when the last call is taken, so that no thread is woken without a
@@ -131,24 +126,15 @@ impl<S: Service> InboxOwner<S> {
         call
     }
 
-    /// Keeps the memory of a finished call for a later call, or frees it.
-    pub(crate) fn recycle(&self, memory: KBox<MaybeUninit<Context<S>>>) {
-        let pushed = self.0 .0.state.lock().spare.push_within_capacity(memory);
-        // If the list of spare memory is full, `pushed` holds the memory. This drop frees the
-        // memory, and runs without the lock.
-        drop(pushed);
-    }
-
     /// Drops the waiting calls, and refuses all later calls. Afterwards the inbox does not use the
     /// transport any more. May sleep.
     pub(crate) fn detach(&self) {
         let mut state = self.0 .0.state.lock();
         state.xprt = Xprt::Detached;
-        let calls = core::mem::take(&mut state.calls);
-        let spare = core::mem::take(&mut state.spare);
+        let calls = state.calls.take();
         drop(state);
         // The lock is not held here, because dropping a call may take other locks, and sleep.
-        drop((calls, spare));
+        drop(calls);
     }
 }
 
@@ -159,44 +145,37 @@ impl<S: Service> Drop for InboxOwner<S> {
 }
 
 impl<S: Service> Inbox<S> {
-    /// Adds a call, and wakes a thread of the RPC server, which takes the call. May sleep for
-    /// memory.
+    /// Adds a call, and wakes a thread of the RPC server, which takes the call.
     ///
-    /// Fails if there is no memory, if the inbox is full, or if the RPC server has forgotten the
-    /// connection. The call and its message are then dropped, and no reply is sent.
+    /// Fails if the RPC server has forgotten the connection. The call and its message are then
+    /// dropped, and no reply is sent.
     #[inline(always)]
-    pub fn push(&self, message: S::Message, place: Place<S::Pages>, call: S::Call) -> Result {
+    pub fn push(&self, call: Arrived<S>) -> Result {
         let mut state = self.0.state.lock();
-        let memory = match state.spare.pop() {
-            Some(memory) => memory,
-            None => {
-                drop(state);
-                let memory = KBox::new_uninit(GFP_KERNEL)?;
-                state = self.0.state.lock();
-                memory
+        match state.xprt {
+            Xprt::Open(xprt) => {
+                state.calls.push(call);
+                // INVARIANT: A call waits, and the called function sets the flag.
+                // SAFETY: By the type invariant the transport is valid as long as the lock is held.
+                // The called function may be used in any context.
+                unsafe { bindings::svcrdma_call_arrived(xprt.as_ptr()) };
             }
-        };
-        let context = Context::write(memory, message, place, call);
-        if matches!(state.xprt, Xprt::Detached) {
-            drop(state);
-            // The lock is not held here, because dropping a call may take other locks, and sleep.
-            drop(context);
-            return Err(compat::shut_down());
-        }
-        if let Err(full) = state.calls.push_within_capacity(context) {
-            drop(state);
-            drop(full);
-            return Err(ENOSPC);
-        }
-        if let Xprt::Open(xprt) = state.xprt {
-            // INVARIANT: A call waits, and the flag is set.
-            // SAFETY: By the type invariant the transport is valid as long as the lock is held.
-            unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
-            // SAFETY: By the type invariant the transport is valid. The called function may be used
-            // in any context.
-            unsafe { bindings::svc_xprt_enqueue(xprt.as_ptr()) };
+            Xprt::Unknown => state.calls.push(call),
+            Xprt::Detached => {
+                drop(state);
+                return Err(Self::refused(call));
+            }
         }
         Ok(())
+    }
+
+    /// Drops a call that the RPC server does not accept. Must be called without the lock, because
+    /// dropping a call may take other locks, and sleep.
+    #[cold]
+    #[inline(never)]
+    fn refused(call: Arrived<S>) -> Error {
+        drop(call);
+        compat::shut_down()
     }
 
     /// Wakes a thread of the RPC server, which then closes the connection. Process context; does

@@ -5,7 +5,10 @@
 
 use crate::{
     bell::Bell,
-    context::Context,
+    context::{
+        Arrived, //
+        Context,
+    },
     inbox::InboxOwner,
     reply::Reply,
     reverse::{
@@ -255,9 +258,9 @@ impl<S: Service> Ops<S> {
         unsafe { bindings::svcrdma_begin_call(rqstp, xprt) };
         // SAFETY: The calling thread has no other call. The thread finishes this call with
         // `release_ctxt`, which drops the context.
-        let len = unsafe { context.lend_to(rqstp) };
+        let len = unsafe { context.context().lend_to(rqstp) };
         // SAFETY: The thread owns its request.
-        unsafe { (*rqstp).rq_xprt_ctxt = KBox::into_raw(context).cast() };
+        unsafe { (*rqstp).rq_xprt_ctxt = context.into_raw().as_ptr().cast() };
         len
     }
 
@@ -328,15 +331,15 @@ impl<S: Service> Ops<S> {
     }
 
     unsafe extern "C" fn release_ctxt(xprt: *mut bindings::svc_xprt, context: *mut c_void) {
-        if context.is_null() {
+        let Some(context) = NonNull::new(context.cast::<Context<S>>()) else {
             return;
-        }
+        };
         // SAFETY: `recvfrom` set the pointer. The RPC server releases it once, and then clears it.
-        let context = unsafe { KBox::from_raw(context.cast::<Context<S>>()) };
+        let mut context = unsafe { Arrived::from_raw(context) };
         // SAFETY: The transport is the call's connection, and the caller holds a reference to it.
         let connection = unsafe { SvcXprt::<Connection<S>>::inner(xprt) };
-        let memory = Context::end(context, |call| S::over(&connection.connection, call));
-        connection.inbox.recycle(memory);
+        S::over(&connection.connection, context.call());
+        context.end();
     }
 
     unsafe extern "C" fn release_none(_xprt: *mut bindings::svc_xprt, _context: *mut c_void) {}

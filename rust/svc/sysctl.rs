@@ -20,16 +20,18 @@ pub enum Counter {
 
 impl Counter {
     /// Adds `more` to the counter. May be called in any context.
-    #[inline]
+    #[inline(always)]
     pub fn add(self, more: usize) {
-        let index = match self {
-            Self::Received => bindings::svcrdma_counter_SVCRDMA_STAT_RECV,
-            Self::Read => bindings::svcrdma_counter_SVCRDMA_STAT_READ,
-            Self::Written => bindings::svcrdma_counter_SVCRDMA_STAT_WRITE,
-            Self::Starved => bindings::svcrdma_counter_SVCRDMA_STAT_SQ_STARVE,
-        };
-        // SAFETY: The index is a value of `enum svcrdma_counter`.
-        unsafe { bindings::svcrdma_count(index, more) };
+        match self {
+            // SAFETY: The function may be called in any context.
+            Self::Received => unsafe { bindings::svcrdma_count_received(more) },
+            // SAFETY: As above.
+            Self::Read => unsafe { bindings::svcrdma_count_read(more) },
+            // SAFETY: As above.
+            Self::Written => unsafe { bindings::svcrdma_count_written(more) },
+            // SAFETY: As above.
+            Self::Starved => unsafe { bindings::svcrdma_count_starved(more) },
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 //! | [`bell`] | tells the RPC server what happens to a listener | `svc_xprt` |
 //! | [`inbox`] | calls that wait for a thread of the RPC server | `svc_xprt` |
 //! | `context` | a call from its arrival until it is finished | `svc_rqst` |
+//! | `queue` | a queue of calls | |
 //! | [`reply`] | a message that is to be sent | `xdr_buf` |
 //! | [`sysctl`] | files in `/proc/sys`, for sizes and counters | `ctl_table` |
 //! | [`reverse`] | calls to the client of a connection | `rpc_xprt` |
@@ -74,6 +75,7 @@ mod context;
 mod files;
 pub mod inbox;
 mod ops;
+mod queue;
 pub mod reply;
 pub mod reverse;
 pub mod service;

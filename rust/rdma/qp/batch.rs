@@ -2,6 +2,8 @@
 
 //! Posting to the send queue: [`SendBatch`].
 
+#[cfg(xprtrdma_server)]
+use super::outgoing::Message;
 use super::{
     fence::Fence,
     handler::QpHandler,
@@ -105,44 +107,6 @@ pub(super) struct Nothing;
 #[cfg(xprtrdma_server)]
 impl Lender for Nothing {}
 
-/// The message of a Send.
-#[cfg(xprtrdma_server)]
-#[derive(Clone, Copy, Debug)]
-pub struct Message {
-    /// Number of bytes to send, from the beginning of the buffer.
-    pub len: usize,
-    /// A key of the peer. The peer's device invalidates the key when the message arrives.
-    pub invalidate: Option<u32>,
-    /// Whether [`QpHandler::confirmed`] is called when the peer's device has received the message.
-    /// This costs a completion.
-    pub confirmed: bool,
-}
-
-#[cfg(xprtrdma_server)]
-impl From<usize> for Message {
-    /// Returns a message that invalidates no key, and whose completion is not reported.
-    fn from(len: usize) -> Self {
-        Self {
-            len,
-            invalidate: None,
-            confirmed: false,
-        }
-    }
-}
-
-#[cfg(xprtrdma_server)]
-impl Message {
-    /// Sets the operation of a Send, and the key that the Send invalidates.
-    fn choose(&self, send: &mut bindings::ib_send_wr) {
-        send.opcode = match self.invalidate {
-            Some(_) => bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV,
-            None => bindings::ib_wr_opcode_IB_WR_SEND,
-        };
-        // CAST: All members of the union are 32-bit numbers.
-        send.ex.bindgen_union_field = self.invalidate.unwrap_or(0);
-    }
-}
-
 /// A post in preparation. The object has reserved space for one message, and holds the send queue's
 /// lock.
 ///
@@ -166,6 +130,23 @@ impl<H: QpHandler> SendBatch<'_, H> {
         // SAFETY: No posted or waiting Send refers to these bytes of the ring, and none can refer
         // to them while the lock is held. The bytes were initialised when the ring was allocated.
         unsafe { slice::from_raw_parts_mut(self.sq.ring.ptr().add(self.offset), self.max_len) }
+    }
+
+    /// Moves the fields into a new object. The caller passes the new object to a function that is
+    /// not inlined. The original object can then stay in registers on another path, which saves 10
+    /// instructions for each message without a transfer.
+    #[cfg(xprtrdma_server)]
+    #[inline(always)]
+    pub fn anew(self) -> Self {
+        Self {
+            qp: self.qp,
+            sq: self.sq,
+            offset: self.offset,
+            max_len: self.max_len,
+            max_wrs: self.max_wrs,
+            #[cfg(any(xprtrdma_rds, xprtrdma_kunit))]
+            more_flags: self.more_flags,
+        }
     }
 
     /// Accounts for the registrations of `regions`, and for a Send of the first `len` bytes of the

@@ -145,6 +145,7 @@ impl<H: QpHandler> Qp<H> {
                 doorbell: Atomic::new(FIRST_DOORBELL),
                 doorbell_work <- new_work!("Qp::doorbell_work"),
                 rq <- new_spinlock!(RecvQueue {
+                    own: None,
                     tables,
                     #[cfg(xprtrdma_server)]
                     may_add: config.recv_more,
@@ -157,6 +158,8 @@ impl<H: QpHandler> Qp<H> {
                 free_batch: batch - batch / 4,
                 returned_batch: batch / 4 + 1,
                 taken: Atomic::new(0),
+                held: Atomic::new(0),
+                given_back: Atomic::new(0),
                 flushed: Atomic::new(false),
                 sendings: pd.sendings(),
                 proof_pd: match pd.believes_invalidations() {
@@ -285,5 +288,6 @@ impl<H: QpHandler> Drop for QpOwner<H> {
         }
         #[cfg(not(xprtrdma_server))]
         let _ = gone;
+        Qp::keep_for_held(&self.0);
     }
 }

@@ -17,17 +17,18 @@ use crate::{
     },
     mr::RemoteInvalidation, //
 };
+#[cfg(xprtrdma_server)]
+use core::alloc::Layout;
 use core::{
     cell::Cell,
     mem::ManuallyDrop,
     ptr::NonNull,
     slice, //
 };
+#[cfg(xprtrdma_server)]
+use kernel::prelude::*;
 use kernel::{
-    sync::{
-        Arc,
-        ArcBorrow, //
-    },
+    sync::ArcBorrow,
     types::{
         NotThreadSafe,
         Opaque, //
@@ -35,7 +36,10 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 #[cfg(xprtrdma_server)]
-use xprtrdma_base::buffer::Buffer;
+use xprtrdma_base::buffer::{
+    make_memory,
+    Buffer, //
+};
 use xprtrdma_bindings as bindings;
 
 /// A message in its receive buffer, which [`QpHandler::received`] borrows.
@@ -126,14 +130,18 @@ impl<H: QpHandler> Received<'_, H> {
     }
 
     /// Converts the message into an object that keeps the buffer after the handler has returned.
+    #[inline(always)]
     pub fn hold(self) -> Held<H> {
-        let held = Held {
-            qp: Arc::from(self.borrow()),
-            buf: NonNull::from(self.buf),
-            len: self.len,
-        };
-        core::mem::forget(self);
-        held
+        let this = ManuallyDrop::new(self);
+        let held = &this.qp.held;
+        // By the type invariant no other thread writes `held`, so no atomic addition is needed.
+        held.write_once(held.read_once().wrapping_add(1));
+        // INVARIANT: The object was counted in `held`. The buffer belongs to the new object,
+        // because the old object is not dropped.
+        Held {
+            buf: NonNull::from(this.buf),
+            len: this.len,
+        }
     }
 }
 
@@ -155,19 +163,21 @@ impl<H: QpHandler> Drop for Received<'_, H> {
 ///
 /// # Invariants
 ///
-/// The invariants of [`Received`] hold.
+/// The buffer belongs to a queue pair, and only this object uses it. The device wrote `len` bytes
+/// into it. The object is counted in `held` of the queue pair, and not yet in `given_back`. So the
+/// queue pair exists, see [`Qp`].
 pub struct Held<H: QpHandler> {
-    qp: Arc<Qp<H>>,
     buf: NonNull<RecvBuf<Qp<H>>>,
     len: usize,
 }
 
-// SAFETY: The object has exclusive access to a buffer that `qp` keeps.
+// SAFETY: The object has exclusive access to a buffer of a queue pair that exists.
 unsafe impl<H: QpHandler> Send for Held<H> {}
 
 impl<H: QpHandler> Held<H> {
+    #[inline(always)]
     fn buf(&self) -> &RecvBuf<Qp<H>> {
-        // SAFETY: By the type invariant the buffer is in the table of `qp`.
+        // SAFETY: By the type invariant the queue pair exists, and the buffer is in its table.
         unsafe { self.buf.as_ref() }
     }
 
@@ -183,22 +193,35 @@ impl<H: QpHandler> Held<H> {
 // SAFETY: A receive buffer is part of the memory of the queue pair and is not moved, and `self`
 // keeps the queue pair. By the type invariant the buffer belongs to this object. It was
 // initialised, and the device wrote `len` bytes into it. Only `Held::bytes` returns a reference to
-// it, which borrows the object.
+// it, which borrows the object. The vector `memory` belongs to the buffer, and only the method
+// `memory` uses it.
 unsafe impl<H: QpHandler> Buffer for Held<H> {
+    #[inline(always)]
     fn start(&self) -> NonNull<u8> {
         // SAFETY: A buffer of at least one byte does not have the address zero.
         unsafe { NonNull::new_unchecked(self.buf().mem.ptr()) }
     }
 
+    #[inline(always)]
     fn len(&self) -> usize {
         self.len
+    }
+
+    #[inline(always)]
+    fn memory(&mut self, layout: Layout) -> Result<NonNull<u8>> {
+        // SAFETY: By the type invariant the buffer belongs to this object, which is borrowed
+        // exclusively.
+        make_memory(unsafe { &mut *self.buf().memory.get() }, layout)
     }
 }
 
 impl<H: QpHandler> Drop for Held<H> {
+    #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: The buffer is not used after this.
-        unsafe { self.qp.give_back_held(self.buf()) };
+        // SAFETY: The pointer was written before the first post and is not written again.
+        let qp = unsafe { *self.buf().qp.get() };
+        // SAFETY: By the type invariant the queue pair exists. The buffer is not used after this.
+        unsafe { Qp::give_back_held(qp, self.buf) };
     }
 }
 

@@ -17,16 +17,17 @@ use crate::failure::{
     FailedWork,
     Opcode, //
 };
-#[cfg(xprtrdma_server)]
-use kernel::sync::Arc;
+use core::ptr::NonNull;
 use kernel::{
     error::to_result,
     prelude::*,
     sync::{
         atomic::Relaxed,
+        Arc,
         ArcBorrow, //
     },
 };
+use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 impl<H: QpHandler> Qp<H> {
@@ -70,25 +71,67 @@ impl<H: QpHandler> Qp<H> {
     }
 
     /// Takes back the buffer of a message that outlived its handler. Posts such buffers if a full
-    /// batch of them is free.
+    /// batch of them is free. Drops the queue pair's reference to itself if the owner of the queue
+    /// pair was dropped and this message was the last one.
     ///
     /// # Safety
     ///
-    /// The caller owns the buffer, and does not use it afterwards.
-    pub(super) unsafe fn give_back_held(&self, buf: &RecvBuf<Self>) {
-        let mut rq = self.rq.lock();
-        // SAFETY: By this function's contract the caller owns the buffer and does not use it
-        // afterwards.
-        unsafe { rq.returned.push(buf) };
-        if rq.returned.len < self.returned_batch {
-            return;
+    /// `this` is the queue pair of a [`Held`](super::Held), to which `buf` belongs. The caller uses
+    /// neither of them afterwards.
+    pub(super) unsafe fn give_back_held(this: *const Self, buf: NonNull<RecvBuf<Self>>) {
+        // SAFETY: By the type invariant the queue pair exists at least until this message is
+        // counted in `given_back` and the lock is released.
+        let this = unsafe { &*this };
+        let mut rq = this.rq.lock();
+        // SAFETY: The buffer exists as long as the queue pair. By this function's contract the
+        // caller owns the buffer and does not use it afterwards.
+        unsafe { rq.returned.push(buf.as_ref()) };
+        if rq.returned.len >= this.returned_batch {
+            let returned = rq.returned.take();
+            if this.post_recvs(&mut rq, returned).is_err() {
+                rq.failed = true;
+                drop(rq);
+                this.tell_later();
+                rq = this.rq.lock();
+            }
         }
-        let returned = rq.returned.take();
-        if self.post_recvs(&mut rq, returned).is_err() {
-            rq.failed = true;
+        let given_back = &this.given_back;
+        given_back.write_once(given_back.read_once().wrapping_add(1));
+        if rq.own.is_some() {
+            let last = this.take_own(&mut rq);
             drop(rq);
-            self.tell_later();
+            drop(last);
         }
+    }
+
+    /// Returns the queue pair's reference to itself if no object of type [`Held`](super::Held) is
+    /// left. Called after the owner was dropped. So no handler runs any more, and `held` does not
+    /// change.
+    #[cold]
+    #[inline(never)]
+    fn take_own(&self, rq: &mut RecvQueue<Self>) -> Option<Arc<Self>> {
+        match self.given_back.read_once() == self.held.read_once() {
+            true => rq.own.take(),
+            false => None,
+        }
+    }
+
+    /// Keeps the queue pair until all objects of type [`Held`](super::Held) are dropped. Called by
+    /// the owner, after the last handler has returned.
+    pub(super) fn keep_for_held(this: &Arc<Self>) {
+        let own = this.clone();
+        let mut rq = this.rq.lock();
+        if this.given_back.read_once() != this.held.read_once() {
+            rq.own = Some(own);
+        }
+    }
+
+    /// Returns the number of objects of type [`Held`](super::Held) that were dropped, modulo 2^32.
+    /// The buffers of these objects were posted again, or will soon be posted.
+    #[cfg(xprtrdma_server)]
+    #[inline]
+    pub fn given_back(&self) -> u32 {
+        self.given_back.read_once()
     }
 
     /// Posts no further Receives. If the peer sends more messages than Receives are posted, the

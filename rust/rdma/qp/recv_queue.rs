@@ -35,7 +35,7 @@ pub(super) type Done = unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings:
 ///   do not move while the table exists. The pointer to `cqe` may be used to access the whole
 ///   object.
 /// - From the first post on, `qp` is the pointer from the `Arc` of the queue pair.
-/// - Only the owner of the buffer accesses `wr`.
+/// - Only the owner of the buffer accesses `wr` and `memory`.
 // The field `cqe` is the first field, so that it has the same address as the whole object.
 #[repr(C)]
 pub(super) struct RecvBuf<Q> {
@@ -44,6 +44,9 @@ pub(super) struct RecvBuf<Q> {
     sge: Opaque<bindings::ib_sge>,
     pub(super) mem: DmaBuf,
     pub(super) qp: UnsafeCell<*const Q>,
+    /// Memory for the owner of a message. It is kept for the next message in the same buffer.
+    #[cfg(xprtrdma_server)]
+    pub(super) memory: UnsafeCell<KVec<u64>>,
 }
 
 impl<Q> RecvBuf<Q> {
@@ -64,6 +67,8 @@ impl<Q> RecvBuf<Q> {
                 sge: Opaque::new(mem.sge(0, mem.len())),
                 mem,
                 qp: UnsafeCell::new(ptr::null()),
+                #[cfg(xprtrdma_server)]
+                memory: UnsafeCell::new(KVec::new()),
             };
             table.push(buf, GFP_KERNEL)?;
         }
@@ -148,6 +153,9 @@ impl Chain {
 }
 
 pub(super) struct RecvQueue<Q> {
+    /// The queue pair's reference to itself. The last [`Held`](super::Held) drops it. `Some` only
+    /// if a [`Held`](super::Held) still existed when the owner of the queue pair was dropped.
+    pub(super) own: Option<Arc<Q>>,
     /// The tables that contain all receive buffers. The vector of tables never grows beyond its
     /// capacity.
     pub(super) tables: KVec<KVVec<RecvBuf<Q>>>,

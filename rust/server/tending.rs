@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is done for a connection every few seconds.
+
+use crate::{
+    receive::Handler,
+    ticker::Tended, //
+};
+use kernel::sync::ArcBorrow;
+use xprtrdma_proto::served::{
+    cause::Cause,
+    life::Act, //
+};
+use xprtrdma_rdma::qp::Qp;
+
+impl Tended for Handler {
+    fn tick(qp: ArcBorrow<'_, Qp<Self>>) {
+        let this = qp.handler();
+        this.reads.trim();
+        this.callbacks.tick(&this.events);
+        let mut grant = this.outbox.grant.lock();
+        grant.pause();
+        let has_calls = grant.in_process() != 0 || grant.has_unsent();
+        drop(grant);
+        let holds_memory = this.reads.holds_memory();
+        let in_flight = || qp.sends_in_flight();
+        let events = &this.events;
+        for act in this.watch.tick(events, in_flight, has_calls, holds_memory) {
+            match act {
+                Act::End(cause) => events.end(cause),
+                // If the send queue is full, no probe is needed: at least one queued work request
+                // is signalled, and its completion shows that the client answers.
+                Act::Probe => {
+                    let batch = qp.begin(0, 1);
+                    if batch.is_ok_and(|batch| batch.post_probe().is_err()) {
+                        events.end(Cause::Transfer);
+                    }
+                }
+                // `Begin` needs no action, because each call is passed on when it arrives.
+                Act::Begin | Act::Nothing => {}
+            }
+        }
+    }
+
+    fn go_on(qp: ArcBorrow<'_, Qp<Self>>) {
+        if let Err(failed) = Self::pump_reads(&qp) {
+            Self::failed(qp, failed);
+        }
+    }
+}
