@@ -60,6 +60,7 @@ impl Marks {
         }
     }
 
+    #[cold]
     fn push(&mut self, span: Span) -> Result {
         match self {
             Self::None => *self = Self::One(span),
@@ -105,14 +106,36 @@ impl Call {
 
     /// Records that a result of the reply may be sent in a Write chunk. Returns `E2BIG` if the
     /// result is longer than its Write chunk.
+    #[inline(always)]
     pub(crate) fn mark(&mut self, front: &[u8], from: u32, length: u32) -> Result {
+        let span = Span { from, length };
+        // Most replies have at most one such result.
+        if !matches!(self.marks, Marks::None) {
+            return self.mark_another(front, span);
+        }
+        self.check_room(front, 0, length)?;
+        // The old value has no memory, so it need not be dropped.
+        core::mem::forget(core::mem::replace(&mut self.marks, Marks::One(span)));
+        Ok(())
+    }
+
+    /// Records another result, see [`Call::mark`].
+    #[cold]
+    #[inline(never)]
+    fn mark_another(&mut self, front: &[u8], span: Span) -> Result {
+        self.check_room(front, self.marks.spans().len(), span.length)?;
+        self.marks.push(span)
+    }
+
+    /// Returns `E2BIG` if the k-th result is longer than its Write chunk.
+    #[inline(always)]
+    fn check_room(&self, front: &[u8], k: usize, length: u32) -> Result {
         let (parked, _) = self.open.as_ref().ok_or(EINVAL)?;
-        let room = parked.room(front, self.marks.spans().len());
-        let room = room.ok_or(EINVAL)?;
+        let room = parked.room(front, k).ok_or(EINVAL)?;
         if room.is_some_and(|room| length > room) {
             return Err(E2BIG);
         }
-        self.marks.push(Span { from, length })
+        Ok(())
     }
 }
 

@@ -197,9 +197,12 @@ fn take(
     whole: Span,
     list: Option<PageList>,
 ) -> Option<PageRefs> {
-    let is_needed = |span: Span| reply.is_in_pages(span.from, span.length);
     // Usually the Writes carry all bytes that are in pages, so the inline part needs no page.
-    if !reply.is_middle(whole.from, whole.length) && plan.inline().any(is_needed) {
+    if reply.is_middle(whole.from, whole.length) {
+        return reply.take_middle(list);
+    }
+    let is_needed = |span: Span| reply.is_in_pages(span.from, span.length);
+    if plan.inline().any(is_needed) {
         return None;
     }
     reply.take_pages(whole.from, whole.length, list)

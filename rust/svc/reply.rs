@@ -74,11 +74,21 @@ impl<'a> Reply<'a> {
     /// short, or if the pages of these bytes were taken. Does not sleep.
     #[inline]
     pub fn copy(&self, from: u32, to: &mut [u8]) -> Result {
+        // The head is not in pages that were taken.
+        match self.message.is_in_head(from, to.len()) {
+            true => self.message.copy(from, to),
+            false => self.copy_from_parts(from, to),
+        }
+    }
+
+    /// Copies bytes that are not all in the head, see [`Reply::copy`].
+    #[inline(never)]
+    fn copy_from_parts(&self, from: u32, to: &mut [u8]) -> Result {
         let len = u32::try_from(to.len())?;
         if !self.taken.is_empty() && self.is_in_pages(from, len) {
             return Err(EINVAL);
         }
-        self.message.copy(from, to)
+        self.message.copy_from_parts(from, to)
     }
 
     /// Returns the 4 bytes at offset `at` as a number in network byte order. Returns `None` if the
@@ -94,10 +104,26 @@ impl<'a> Reply<'a> {
     /// of the message. Stores the addresses of the pages in `list`, unless `list` is `None`.
     /// Afterwards no byte of the middle part can be copied. Returns `None` if the pages cannot be
     /// taken. May sleep for memory.
-    #[inline]
+    #[inline(never)]
     pub fn take_pages(&mut self, from: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
         let (begin, end) = self.middle();
-        if !self.taken.is_empty() || from < begin || from.checked_add(len)? > end {
+        if from < begin || from.checked_add(len)? > end {
+            return None;
+        }
+        self.take(from.checked_sub(begin)?, len, list)
+    }
+
+    /// Does what [`Reply::take_pages`] does, for all bytes of the middle part.
+    #[inline]
+    pub fn take_middle(&mut self, list: Option<PageList>) -> Option<PageRefs> {
+        self.take(0, self.message.0.page_len, list)
+    }
+
+    /// Does what [`Reply::take_pages`] does, for bytes from offset `skip` of the middle part on,
+    /// which must be in the middle part.
+    #[inline(always)]
+    fn take(&mut self, skip: u32, len: u32, list: Option<PageList>) -> Option<PageRefs> {
+        if !self.taken.is_empty() {
             return None;
         }
         let raw = self.message.0;
@@ -106,7 +132,7 @@ impl<'a> Reply<'a> {
         // The thread owns references only to the pages in its own array. The head and the tail of
         // the message must be in the first of these pages, which is not taken.
         let (first, next, array) = (first.addr(), next.addr(), raw.pages.addr());
-        let offset = (raw.page_base as usize).checked_add(from.checked_sub(begin)? as usize)?;
+        let offset = (raw.page_base as usize).checked_add(skip as usize)?;
         let count = offset.checked_add(len as usize)?.div_ceil(PAGE_SIZE);
         let size = size_of::<*mut bindings::page>();
         if array < first.checked_add(size)? || array.checked_add(count.checked_mul(size)?)? > next {
@@ -204,19 +230,24 @@ impl<'a> Encoded<'a> {
     /// short. Does not sleep.
     #[inline]
     pub fn copy(&self, from: u32, to: &mut [u8]) -> Result {
-        let head = &self.0.head[0];
-        // CAST: `usize` has at most 64 bits.
-        // NO-OVERFLOW: The length of a slice is less than 2^63.
-        if u64::from(from).wrapping_add(to.len() as u64) > head.iov_len as u64 {
+        if !self.is_in_head(from, to.len()) {
             return self.copy_from_parts(from, to);
         }
         // SAFETY: By the type invariant the message is complete, so its head contains these bytes,
         // as checked above. The bytes do not change. Only the caller uses the memory `to`.
         unsafe {
-            let from = head.iov_base.cast::<u8>().add(from as usize);
+            let from = self.0.head[0].iov_base.cast::<u8>().add(from as usize);
             to.as_mut_ptr().copy_from_nonoverlapping(from, to.len());
         }
         Ok(())
+    }
+
+    /// Returns whether `len` bytes from offset `from` on are in the head of the message.
+    #[inline]
+    fn is_in_head(&self, from: u32, len: usize) -> bool {
+        // CAST: `usize` has at most 64 bits.
+        // NO-OVERFLOW: The length of memory is less than 2^63.
+        u64::from(from).wrapping_add(len as u64) <= self.0.head[0].iov_len as u64
     }
 
     /// Copies bytes that are not all in the head, see [`Encoded::copy`].
