@@ -93,7 +93,9 @@ class End:
         """Returns the next message. Raises an error if no message arrives."""
         message = self.early.pop(0) if self.early else self.socket.recv(MIB, SECONDS)
         if message is None or message["from"] is None:
-            raise RuntimeError(f"no message: {message}")
+            # On a loaded machine the device may exceed its retries. Then the connection fails, the
+            # operation is dropped, and the other machine's part of the load ends with an error.
+            raise RuntimeError(f"no message: {message}; server.dmesg may tell of a failed connection")
         return message
 
     def say(self, size, *cmsgs):
