@@ -95,7 +95,7 @@ class End:
         if message is None or message["from"] is None:
             # On a loaded machine the device may exceed its retries. Then the connection fails, the
             # operation is dropped, and the other machine's part of the load ends with an error.
-            raise RuntimeError(f"no message: {message}; server.dmesg may tell of a failed connection")
+            raise RuntimeError(f"no message: {message}; did a connection fail (server.dmesg)?")
         return message
 
     def say(self, size, *cmsgs):
