@@ -20,6 +20,7 @@ use crate::{
             Items,
             Reads, //
         },
+        layout::Layout,
         refusal::{
             Fault,
             Refusal, //
@@ -32,11 +33,10 @@ use crate::{
     },
     wire::{
         chunk::{
-            chunk_len,
-            Lists,
+            ReadList,
             WriteList,
-            ABSENT_LEN,
             CHUNK_LEN,
+            READ_ENTRY_LEN,
             SEGMENT_LEN, //
         },
         header::{
@@ -48,7 +48,10 @@ use crate::{
             rpc_words,
             MIN_RPC_REPLY, //
         },
-        xdr::Malformed, //
+        xdr::{
+            round_up,
+            Malformed, //
+        }, //
     }, //
 };
 
@@ -97,10 +100,12 @@ pub struct Admitted {
     pub(crate) total: u32,
     /// Length in bytes of all Write chunks and the Reply chunk together; at most `u32::MAX`.
     results: u32,
-    /// Length in bytes of the first Write chunk. Has no meaning without Write chunks.
+    /// Length in bytes of the first Write chunk; zero without Write chunks.
     room: u32,
-    /// Whether RPCSEC_GSS protects (or may protect) an inline message. Has no meaning if the
-    /// message is in a Position-Zero chunk.
+    /// Whether the RPC message is in a Position-Zero chunk.
+    pub(crate) long: bool,
+    /// Whether RPCSEC_GSS protects (or may protect) an inline message. Has no meaning without
+    /// chunks of data, or if the message is in a Position-Zero chunk.
     protected: bool,
 }
 
@@ -108,9 +113,10 @@ pub struct Admitted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// Whether RPCSEC_GSS protects (or may protect) the Call, so that no result may be put into a
-    /// Write chunk.
+    /// Write chunk. Has no meaning without Write chunks.
     pub(crate) protected: bool,
-    /// Length in bytes of the first Write chunk. Has no meaning without Write chunks.
+    /// Maximum length in bytes of a result in the first Write chunk: zero if there is no Write
+    /// chunk, or if the Call is protected.
     pub(crate) room: u32,
 }
 
@@ -182,7 +188,7 @@ impl<'a> Call<'a, Admitted> {
     /// Returns the [`Refusal`] to send if the Call must not be processed.
     #[inline(always)]
     pub fn fetched(self, front: &[u8]) -> Result<Call<'a, Ready>, Refusal> {
-        let protected = if self.facts.long {
+        let protected = if self.stage.long {
             let front = front.get(..self.message_front()).unwrap_or(front);
             check_fetched(self.xid(), self.first_item(), front)
         } else {
@@ -190,7 +196,10 @@ impl<'a> Call<'a, Admitted> {
         };
         let room = self.stage.room;
         match protected {
-            Ok(protected) => Ok(self.now(Ready { protected, room })),
+            Ok(protected) => Ok(self.now(Ready {
+                protected,
+                room: if protected { 0 } else { room },
+            })),
             Err(fault) => Err(self.refuse(fault)),
         }
     }
@@ -200,34 +209,38 @@ impl<'a> Call<'a, Admitted> {
 // Call in registers.
 #[inline(always)]
 fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
-    check_complexity(&call.lists)?;
+    check_complexity(call)?;
     let Reads {
         message,
         items,
         first,
-    } = match call.lists.reads.is_empty() {
-        true => Reads::default(),
-        false => Reads::group(call.lists.reads.clone())?,
-    };
-    let chunks = Items::new(call.lists.reads.clone(), first, items);
+    } = Reads::group(call.lists.reads.clone())?;
     let first_chunk = (items != 0).then_some(first);
-    let body = match (call.facts.long, message) {
+    let long = call.stage.long;
+    let body = match (long, message) {
         (false, None) => u32::try_from(call.payload.len()).map_err(|_| Fault::TooLong)?,
         (false, Some(_)) => return Err(Fault::TwoMessages),
         // A message shorter than two words does not even contain an xid and a direction.
         (true, Some(len)) if len >= 8 => len,
         (true, _) => return Err(Fault::NoMessage),
     };
-    let total = match first_chunk {
-        Some(_) => check_positions(chunks, body)?,
-        None => body,
-    };
+    let mut inserted = Inserted::default();
+    match items {
+        0 => {}
+        1 => inserted.add(&first, body)?,
+        _ => inserted = check_positions(call.lists.reads.clone(), first, items, body)?,
+    }
+    let total = body.checked_add(inserted.bytes).ok_or(Fault::TooLong)?;
     if total > terms.longest_call {
         return Err(Fault::TooLong);
     }
-    let (results, room) = check_results(&call.lists, call.version(), terms)?;
-    let protected = if !call.facts.long {
-        check_arguments(first_chunk, RpcCall::parse(call.payload))?
+    let (results, room) = check_results(call, terms)?;
+    let protected = if !long {
+        // Without chunks of data, the RPC header does not matter.
+        match items == 0 && call.lists.writes.is_empty() {
+            true => true,
+            false => check_arguments(first_chunk, RpcCall::parse(call.payload))?,
+        }
     } else {
         // The RPC header is still in the client's memory; only its minimum length is known.
         match first_chunk {
@@ -242,52 +255,87 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
         total,
         results,
         room,
+        long,
         protected,
     })
 }
 
-#[inline]
-fn check_complexity(lists: &Lists<'_>) -> Result<(), Fault> {
-    if lists.writes.len() > MAX_WRITES {
+#[inline(always)]
+fn check_complexity(call: &Call<'_, Sorted>) -> Result<(), Fault> {
+    if call.lists.writes.len() > MAX_WRITES {
         return Err(Fault::TooComplex);
     }
-    let reply = lists.reply.as_ref().map_or(0, |chunk| chunk.len());
-    let segments = lists.reads.len().saturating_add(reply);
-    let segments = segments.saturating_add(write_segments(&lists.writes));
+    // Most lists are too short for more segments.
+    let Layout { reads, writes, .. } = call.layout;
+    // NO-OVERFLOW: A message in memory contains the lists.
+    if reads.wrapping_add(call.layout.returned) <= MAX_SEGMENTS * SEGMENT_LEN {
+        return Ok(());
+    }
+    let reply = call.lists.reply.as_ref().map_or(0, |chunk| chunk.len());
+    check_segments(reads, writes, call.lists.writes.len(), reply)
+}
+
+/// Checks how many segments the lists have. The Read list and the Write list have `reads` and
+/// `writes` bytes, the Write list has `chunks` chunks, and the Reply chunk has `reply` segments. No
+/// list is borrowed, so that the caller need not store the Call in memory.
+#[cold]
+fn check_segments(reads: usize, writes: usize, chunks: usize, reply: usize) -> Result<(), Fault> {
+    // The Write list contains whole chunks, so the subtraction does not saturate.
+    let writes = writes.saturating_sub(chunks.saturating_mul(CHUNK_LEN));
+    let segments = (reads / READ_ENTRY_LEN).saturating_add(writes / SEGMENT_LEN);
+    let segments = segments.saturating_add(reply);
     if segments > MAX_SEGMENTS {
         return Err(Fault::TooComplex);
     }
     Ok(())
 }
 
-/// Returns how many segments the chunks of a Write list have.
-#[inline]
-fn write_segments(list: &WriteList<'_>) -> usize {
-    // By the type invariant `bytes` contains whole chunks, so the subtraction does not saturate.
-    let chunks = list.len().saturating_mul(CHUNK_LEN);
-    list.bytes.len().saturating_sub(chunks) / SEGMENT_LEN
+/// The Read chunks that were inserted into the reduced message so far.
+#[derive(Default)]
+struct Inserted {
+    /// Length in bytes of the chunks with their pads.
+    bytes: u32,
+    /// Offset in the reduced message at which the last chunk was inserted.
+    last: u32,
 }
 
-/// Checks that each Read chunk has a Position inside the message. Also returns the length of the
-/// unreduced message.
-///
-/// A Position is an offset in the unreduced message. To get the offset in the reduced message at
-/// which a chunk is inserted, the lengths of the chunks before it, with their pads, are subtracted
-/// (RFC 8166 3.4.5).
-#[inline(always)]
-fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
-    let mut inserted = 0u32;
-    let mut last = 0;
-    for item in items {
-        let place = item.position.checked_sub(inserted);
-        let place = place.filter(|place| *place >= last).ok_or(Fault::Overlap)?;
+impl Inserted {
+    /// Inserts the next Read chunk, and checks that its Position is inside the message, whose
+    /// reduced length is `body`.
+    ///
+    /// A Position is an offset in the unreduced message. To get the offset in the reduced message
+    /// at which a chunk is inserted, the lengths of the chunks before it, with their pads, are
+    /// subtracted (RFC 8166 3.4.5).
+    #[inline(always)]
+    fn add(&mut self, item: &Item, body: u32) -> Result<(), Fault> {
+        let place = item.position.checked_sub(self.bytes);
+        let place = place.ok_or(Fault::Overlap)?;
+        if place < self.last {
+            return Err(Fault::Overlap);
+        }
         if place > body {
             return Err(Fault::Outside);
         }
-        last = place;
-        inserted = inserted.checked_add(item.padded).ok_or(Fault::TooLong)?;
+        self.last = place;
+        let padded = round_up(item.length).ok_or(Fault::Wraps)?;
+        self.bytes = self.bytes.checked_add(padded).ok_or(Fault::TooLong)?;
+        Ok(())
     }
-    body.checked_add(inserted).ok_or(Fault::TooLong)
+}
+
+/// Inserts several Read chunks, of which `first` is the first one.
+#[cold]
+fn check_positions(
+    list: ReadList<'_>,
+    first: Item,
+    items: u32,
+    body: u32,
+) -> Result<Inserted, Fault> {
+    let mut inserted = Inserted::default();
+    for item in Items::new(list, first, items) {
+        inserted.add(&item, body)?;
+    }
+    Ok(inserted)
 }
 
 /// Checks the segments of the Write chunks and of the Reply chunk. Also checks that the header of
@@ -295,41 +343,41 @@ fn check_positions(items: Items<'_>, body: u32) -> Result<u32, Fault> {
 /// 3.4.6, 4.3.3). Returns the total length of the Write chunks and the Reply chunk, and the length
 /// of the first Write chunk.
 #[inline(always)]
-fn check_results(lists: &Lists<'_>, version: Version, terms: &Terms) -> Result<(u32, u32), Fault> {
-    let mut least = reply_header_len(lists, version);
-    let mut writes = lists.writes.clone();
-    let room = writes.next().map_or(Ok(0), capacity)?;
-    let mut results = room;
-    for chunk in writes {
-        results = results.saturating_add(capacity(chunk)?);
+fn check_results(call: &Call<'_, Sorted>, terms: &Terms) -> Result<(u32, u32), Fault> {
+    let mut least = call.reply_header_len();
+    let mut writes = call.lists.writes.clone();
+    let (mut results, mut room) = (0, 0);
+    if let Some(first) = writes.next() {
+        room = capacity(first)?;
+        results = room;
+        if !writes.is_empty() {
+            results = results.saturating_add(capacities(writes)?);
+        }
     }
-    let reply = lists.reply.clone().map_or(Ok(0), capacity)?;
+    let mut reply = 0;
+    if let Some(chunk) = &call.lists.reply {
+        reply = capacity(chunk.clone())?;
+        results = results.saturating_add(reply);
+    }
     // CAST: The constant `MIN_RPC_REPLY` is 20, which fits into 32 bits.
     if reply < MIN_RPC_REPLY as u32 {
-        least = least.saturating_add(MIN_RPC_REPLY);
+        // NO-OVERFLOW: The header of the Reply repeats lists that a message in memory contains.
+        least = least.wrapping_add(MIN_RPC_REPLY);
     }
-    match u32::try_from(least) {
-        Ok(least) if least <= terms.longest_message(version) => {
-            Ok((results.saturating_add(reply), room))
-        }
+    match usize::try_from(terms.longest_message(call.version())) {
+        Ok(most) if least <= most => Ok((results, room)),
         _ => Err(Fault::ReplyHeader),
     }
 }
 
-/// Returns the length in bytes of the header of a Reply to a Call of this version with these chunk
-/// lists.
-#[inline]
-pub(crate) fn reply_header_len(lists: &Lists<'_>, version: Version) -> usize {
-    let reply = lists.reply.as_ref();
-    let reply = reply.map_or(ABSENT_LEN, |chunk| chunk_len(chunk.len()));
-    // The first `ABSENT_LEN` is the length of the empty Read list. The second is the length of the
-    // end of the Write list.
-    version
-        .fixed_len()
-        .saturating_add(ABSENT_LEN)
-        .saturating_add(lists.writes.bytes.len())
-        .saturating_add(ABSENT_LEN)
-        .saturating_add(reply)
+/// Returns the total length in bytes of these Write chunks, but at most `u32::MAX`.
+#[cold]
+fn capacities(chunks: WriteList<'_>) -> Result<u32, Fault> {
+    let mut all = 0u32;
+    for chunk in chunks {
+        all = all.saturating_add(capacity(chunk)?);
+    }
+    Ok(all)
 }
 
 /// Checks the RPC header of a Call whose Position-Zero chunk has been fetched. `first` is the first

@@ -7,7 +7,10 @@
 
 use crate::{
     responder::{
-        layout::Layout,
+        layout::{
+            Layout,
+            Stored, //
+        },
         refusal::{
             Fault,
             Refusal, //
@@ -35,26 +38,30 @@ pub struct Oddities {
     pub no_credit: bool,
 }
 
-/// The values of a Call's fixed header words, and what the classification of the Call has found.
+/// The values of a Call's fixed header words that its response needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) xid: Xid,
     pub(crate) version: Version,
-    pub(crate) credits: Credits,
-    /// Whether the RPC message is in a Position-Zero chunk.
-    pub(crate) long: bool,
-    pub(crate) oddities: Oddities,
 }
 
 /// The stage of a Call whose chunk lists can be decoded. No later check has been made.
 #[derive(Debug)]
-pub struct Sorted(pub(crate) ());
+pub struct Sorted {
+    pub(crate) credits: Credits,
+    /// Whether the RPC message is in a Position-Zero chunk.
+    pub(crate) long: bool,
+}
 
 /// A Call in stage `S` of its processing, with the message that contained it.
 #[derive(Debug)]
 pub struct Call<'a, S> {
     pub(crate) facts: Facts,
+    pub(crate) layout: Layout,
     pub(crate) lists: Lists<'a>,
+    /// The Write list with its terminator and the Reply chunk, as they are encoded. The header of
+    /// the Reply repeats these bytes, except for the lengths of the segments.
+    pub(crate) returned: &'a [u8],
     /// The inline RPC message, or the bytes that follow the header of an `RDMA_NOMSG`.
     pub(crate) payload: &'a [u8],
     pub(crate) stage: S,
@@ -73,22 +80,10 @@ impl<'a, S> Call<'a, S> {
         self.facts.version
     }
 
-    /// Returns how many credits the client requests.
-    #[inline]
-    pub const fn credits(&self) -> Credits {
-        self.facts.credits
-    }
-
     /// Returns the [`Refusal`] to send if the Call has this fault.
     #[inline]
     pub const fn refuse(&self, fault: Fault) -> Refusal {
         Refusal::new(self.facts.xid, self.facts.version, fault)
-    }
-
-    /// Returns the deviations from the protocol that were accepted in this Call.
-    #[inline]
-    pub const fn oddities(&self) -> Oddities {
-        self.facts.oddities
     }
 
     /// Separates the Call from its message, so that the Call can be stored. The caller must keep
@@ -97,7 +92,7 @@ impl<'a, S> Call<'a, S> {
     pub fn park(self) -> Parked<S> {
         Parked {
             facts: self.facts,
-            layout: Layout::of(&self.lists),
+            layout: self.layout.store(),
             stage: self.stage,
         }
     }
@@ -107,9 +102,38 @@ impl<'a, S> Call<'a, S> {
     pub(crate) fn now<T>(self, stage: T) -> Call<'a, T> {
         Call {
             facts: self.facts,
+            layout: self.layout,
             lists: self.lists,
+            returned: self.returned,
             payload: self.payload,
             stage,
+        }
+    }
+
+    /// Returns the length in bytes of the header of a Reply to this Call.
+    #[inline]
+    pub(crate) fn reply_header_len(&self) -> usize {
+        let fixed = self.facts.version.fixed_len();
+        // NO-OVERFLOW: A message in memory contains the lists.
+        fixed.wrapping_add(self.layout.returned_len())
+    }
+}
+
+impl Call<'_, Sorted> {
+    /// Returns how many credits the client requests.
+    #[inline]
+    pub const fn credits(&self) -> Credits {
+        self.stage.credits
+    }
+
+    /// Returns the deviations from the protocol that were accepted in this Call.
+    #[inline]
+    pub const fn oddities(&self) -> Oddities {
+        Oddities {
+            // The transport header consists of whole words.
+            odd_length: self.payload.len() & 3 != 0,
+            trailing: self.stage.long && !self.payload.is_empty(),
+            no_credit: self.stage.credits.0 == 0,
         }
     }
 }
@@ -118,7 +142,7 @@ impl<'a, S> Call<'a, S> {
 #[derive(Debug)]
 pub struct Parked<S> {
     facts: Facts,
-    layout: Layout,
+    layout: Stored,
     pub(crate) stage: S,
 }
 
@@ -127,25 +151,28 @@ impl<S> Parked<S> {
     /// not the message of the Call: its xid differs, or it is too short for the chunk lists.
     #[inline]
     pub fn resume(self, message: &[u8]) -> Option<Call<'_, S>> {
-        let (lists, payload) = self.lists(message)?;
+        let (lists, returned, payload) = self.lists(message)?;
         Some(Call {
             facts: self.facts,
+            layout: self.layout.layout(),
             lists,
+            returned,
             payload,
             stage: self.stage,
         })
     }
 
-    /// Returns the chunk lists in the message that contained the Call, and the bytes behind them.
+    /// Returns the chunk lists in the message that contained the Call, the encoded lists that the
+    /// header of the Reply repeats, and the bytes after the lists.
     #[inline]
-    pub(crate) fn lists<'a>(&self, message: &'a [u8]) -> Option<(Lists<'a>, &'a [u8])> {
+    pub(crate) fn lists<'a>(&self, message: &'a [u8]) -> Option<(Lists<'a>, &'a [u8], &'a [u8])> {
         let mut input = Reader::new(message);
         if input.u32() != Ok(self.facts.xid.0) {
             return None;
         }
         let fixed = self.facts.version.fixed_len();
         let mut input = Reader::new(message.get(fixed..)?);
-        let lists = self.layout.find(&mut input).ok()?;
-        Some((lists, input.rest()))
+        let (lists, returned) = self.layout.layout().find(&mut input).ok()?;
+        Some((lists, returned, input.rest()))
     }
 }

@@ -9,12 +9,11 @@
 
 use crate::{
     responder::refusal::Fault,
-    wire::{
-        chunk::{
-            ReadList,
-            Segment, //
-        },
-        xdr::round_up, //
+    wire::chunk::{
+        ReadList,
+        ReadSegment,
+        Segment,
+        Segments, //
     }, //
 };
 
@@ -28,8 +27,6 @@ pub(crate) struct Item {
     pub(crate) position: u32,
     /// Length in bytes of all segments of the chunk together.
     pub(crate) length: u32,
-    /// Length in bytes of the chunk with its XDR padding.
-    pub(crate) padded: u32,
 }
 
 /// Iterator over the Read chunks of data in a Call, in ascending order of Position.
@@ -57,15 +54,34 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// Groups the segments of a Read list by Position, and checks each segment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn group(list: ReadList<'_>) -> Result<Self, Fault> {
+        let mut rest = list.clone();
+        match rest.next() {
+            None => Ok(Self::default()),
+            // Nearly every Read list has one segment, which is a chunk of data.
+            Some(entry) if rest.is_empty() && entry.position != 0 => {
+                check_entry(&entry)?;
+                Ok(Self {
+                    message: None,
+                    items: 1,
+                    first: Item {
+                        position: entry.position,
+                        length: entry.segment.length,
+                    },
+                })
+            }
+            Some(_) => Self::group_all(list),
+        }
+    }
+
+    /// Groups the segments of any Read list, for [`Self::group`].
+    #[cold]
+    fn group_all(list: ReadList<'_>) -> Result<Self, Fault> {
         let mut reads = Self::default();
         let (mut first, mut length, mut is_alone) = (0, 0u64, true);
         for entry in list.clone() {
-            if entry.position & 3 != 0 {
-                return Err(Fault::Position);
-            }
-            check_memory(&entry.segment)?;
+            check_entry(&entry)?;
             if entry.position == 0 {
                 reads.message = Some(sum(reads.message.unwrap_or(0), &entry.segment)?);
                 continue;
@@ -82,7 +98,10 @@ impl Reads {
         }
         if is_alone {
             let length = u32::try_from(length).map_err(|_| Fault::Wraps)?;
-            reads.first = Item::new(first, length)?;
+            reads.first = Item {
+                position: first,
+                length,
+            };
             reads.items = 1;
             return Ok(reads);
         }
@@ -119,7 +138,9 @@ impl<'a> Items<'a> {
 impl Iterator for Items<'_> {
     type Item = Item;
 
-    #[inline]
+    // This function is inlined, so that the compiler need not store the iterator in memory if the
+    // Call has one chunk.
+    #[inline(always)]
     fn next(&mut self) -> Option<Item> {
         self.left = self.left.checked_sub(1)?;
         let item = match self.last {
@@ -148,16 +169,7 @@ impl Item {
                 length = Some(sum(before, &entry.segment)?);
             }
         }
-        length.map(|length| Self::new(position, length)).transpose()
-    }
-
-    #[inline]
-    fn new(position: u32, length: u32) -> Result<Self, Fault> {
-        Ok(Self {
-            position,
-            length,
-            padded: round_up(length).ok_or(Fault::Wraps)?,
-        })
+        Ok(length.map(|length| Self { position, length }))
     }
 }
 
@@ -167,19 +179,36 @@ fn sum(length: u32, segment: &Segment) -> Result<u32, Fault> {
     length.checked_add(segment.length).ok_or(Fault::Wraps)
 }
 
+/// Checks the Position and the memory of a segment in a Read list.
+#[inline(always)]
+fn check_entry(entry: &ReadSegment) -> Result<(), Fault> {
+    if entry.position & 3 != 0 {
+        return Err(Fault::Position);
+    }
+    check_memory(&entry.segment)
+}
+
 /// Checks that a segment does not go beyond the end of the client's 64-bit address space.
 #[inline]
 pub(crate) fn check_memory(segment: &Segment) -> Result<(), Fault> {
-    let behind_first = u64::from(segment.length).saturating_sub(1);
-    match segment.offset.checked_add(behind_first) {
-        Some(_last) => Ok(()),
-        None => Err(Fault::Wraps),
+    match segment.offset.checked_add(segment.length.into()) {
+        Some(_end) => Ok(()),
+        None => check_end(segment.offset, segment.length),
+    }
+}
+
+/// Checks that a segment ends exactly at the end of the address space.
+#[cold]
+fn check_end(offset: u64, length: u32) -> Result<(), Fault> {
+    match offset.wrapping_add(length.into()) {
+        0 => Ok(()),
+        _ => Err(Fault::Wraps),
     }
 }
 
 /// Checks the segments of a Write chunk or Reply chunk, and returns the chunk's length in bytes.
-#[inline]
-pub(crate) fn capacity(segments: impl Iterator<Item = Segment>) -> Result<u32, Fault> {
+#[inline(always)]
+pub(crate) fn capacity(segments: Segments<'_>) -> Result<u32, Fault> {
     let mut bytes = 0;
     for segment in segments {
         check_memory(&segment)?;

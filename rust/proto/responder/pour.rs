@@ -8,12 +8,11 @@ use crate::wire::{
         Handle,
         Segment,
         Segments,
-        WriteList, //
+        WriteList,
+        CHUNK_LEN,
+        SEGMENT_LEN, //
     },
-    xdr::{
-        Full,
-        Writer, //
-    }, //
+    xdr::Full, //
 };
 
 /// A contiguous range of bytes in the RPC reply.
@@ -136,20 +135,29 @@ where
     }
 }
 
-/// Encodes a chunk for the header of a Reply: the client's segments, each with the number of bytes
-/// that were written to it.
-#[inline]
-pub(crate) fn encode_written(
-    segments: Segments<'_>,
-    written: u32,
-    out: &mut Writer<'_>,
-) -> Result<(), Full> {
-    out.words([1, u32::try_from(segments.len()).map_err(|_| Full)?])?;
-    let mut left = written;
-    for mut segment in segments {
-        segment.length = segment.length.min(left);
-        left = left.saturating_sub(segment.length);
-        segment.encode(out)?;
+/// Sets the lengths of the segments in the Write chunk at the front of `chunks`, as
+/// [`put_written`] does. Returns the encoded chunks after this one.
+#[inline(always)]
+pub(crate) fn put_chunk(chunks: &mut [u8], written: u32) -> Result<&mut [u8], Full> {
+    let (front, rest) = chunks.split_first_chunk_mut::<CHUNK_LEN>().ok_or(Full)?;
+    let [_, _, _, _, count @ ..] = *front;
+    let count = usize::try_from(u32::from_be_bytes(count)).map_err(|_| Full)?;
+    let len = count.checked_mul(SEGMENT_LEN).ok_or(Full)?;
+    let (segments, rest) = rest.split_at_mut_checked(len).ok_or(Full)?;
+    put_written(segments, written);
+    Ok(rest)
+}
+
+/// Sets the length of each encoded segment of a chunk to the number of bytes that were written to
+/// the segment. `written` is the number of bytes that were written to the chunk.
+#[inline(always)]
+pub(crate) fn put_written(segments: &mut [u8], written: u32) {
+    let (mut rest, mut left) = (segments, written);
+    while let Some((segment, more)) = rest.split_first_chunk_mut::<SEGMENT_LEN>() {
+        let [_, _, _, _, length @ .., _, _, _, _, _, _, _, _] = segment;
+        let used = u32::from_be_bytes(*length).min(left);
+        *length = used.to_be_bytes();
+        left = left.saturating_sub(used);
+        rest = more;
     }
-    Ok(())
 }

@@ -10,7 +10,6 @@ use crate::{
     error::Error,
     responder::{
         admit::{
-            reply_header_len,
             Ready,
             Terms, //
         },
@@ -21,7 +20,8 @@ use crate::{
         grant::Granted,
         items::capacity,
         pour::{
-            encode_written,
+            put_chunk,
+            put_written,
             Pour,
             Span,
             Write, //
@@ -40,7 +40,10 @@ use crate::{
     wire::{
         chunk::{
             Handle,
-            WriteList, //
+            Segment,
+            WriteList,
+            ABSENT_LEN,
+            CHUNK_LEN, //
         },
         header::{
             direction,
@@ -69,7 +72,6 @@ pub struct Reply<'a> {
     call: &'a Call<'a, Ready>,
     results: Results<'a>,
     form: Form,
-    total: u32,
     /// Length in bytes of the reply without the results in Write chunks and their pads.
     reduced: u32,
 }
@@ -78,29 +80,35 @@ impl Ready {
     /// Returns the lengths of the Write chunks that may be used for results.
     #[inline]
     fn rooms<'a>(&self, writes: WriteList<'a>) -> Rooms<'a> {
-        match self.protected {
+        Rooms {
+            first: self.room,
             // No result of a reply that RPCSEC_GSS protects may be in a Write chunk (RFC 8166
             // 8.2.2.3).
-            true => Rooms::default(),
-            false => Rooms::new(self.room, writes),
+            chunks: match self.protected {
+                true => WriteList::default(),
+                false => writes,
+            },
         }
-    }
-
-    /// Returns the maximum length of a result in the k-th Write chunk, see [`Call::room`].
-    #[inline]
-    pub(crate) fn room(&self, writes: WriteList<'_>, k: usize) -> Option<u32> {
-        let room = self.rooms(writes).nth(k)?;
-        (room != 0).then_some(room)
     }
 }
 
 impl Parked<Ready> {
     /// Returns the maximum length of the k-th result, as [`Call::room`] does. The outer `Option` is
-    /// `None` if `message` is recognizably not the message that contained the Call.
+    /// `None` if the k-th chunk is not the first one, and `message` is recognizably not the message
+    /// that contained the Call.
     #[inline]
     pub fn room(&self, message: &[u8], k: usize) -> Option<Option<u32>> {
-        let (lists, _) = self.lists(message)?;
-        Some(self.stage.room(lists.writes, k))
+        let room = match k {
+            0 => self.stage.room,
+            _ => self.later_room(message, k)?,
+        };
+        Some((room != 0).then_some(room))
+    }
+
+    #[cold]
+    fn later_room(&self, message: &[u8], k: usize) -> Option<u32> {
+        let (lists, ..) = self.lists(message)?;
+        Some(self.stage.rooms(lists.writes).get(k))
     }
 }
 
@@ -109,7 +117,8 @@ impl<'a> Call<'a, Ready> {
     /// `None` if it is sent inline. If a result is longer, the RPC layer fails the operation.
     #[inline]
     pub fn room(&self, k: usize) -> Option<u32> {
-        self.stage.room(self.lists.writes.clone(), k)
+        let room = self.stage.rooms(self.lists.writes.clone()).get(k);
+        (room != 0).then_some(room)
     }
 
     /// Decides how a reply of `total` bytes is sent. Each entry of `marks` is a result that may be
@@ -133,13 +142,15 @@ impl<'a> Call<'a, Ready> {
 
     #[inline]
     fn plan(&'a self, marks: &'a [Span], total: u32, terms: &Terms) -> Result<Reply<'a>, Fault> {
-        let rooms = self.stage.rooms(self.lists.writes.clone());
-        let results = Results::pair(rooms, marks, total)?;
+        let mut results = Results::new(marks, total);
+        let rooms = || self.stage.rooms(self.lists.writes.clone());
+        results.pair(self.stage.room, rooms)?;
         // NO-OVERFLOW: The results lie inside the reply and do not overlap.
         let reduced = total.saturating_sub(results.padded());
         let version = self.version();
-        let header = u32::try_from(reply_header_len(&self.lists, version)).unwrap_or(u32::MAX);
-        let form = if header.saturating_add(reduced) <= terms.longest_message(version) {
+        // CAST: A `usize` is at least as wide as a `u32`.
+        let len = self.reply_header_len().saturating_add(reduced as usize);
+        let form = if len <= terms.longest_message(version) as usize {
             Form::Inline
         } else {
             match self.lists.reply.clone().map_or(Ok(0), capacity) {
@@ -151,7 +162,6 @@ impl<'a> Call<'a, Ready> {
             call: self,
             results,
             form,
-            total,
             reduced,
         })
     }
@@ -161,15 +171,27 @@ impl<'a> Call<'a, Ready> {
     /// `None`. An error message must not invalidate a handle.
     #[inline]
     pub fn invalidate(&self, agreed: bool) -> Option<Handle> {
-        let lists = &self.lists;
-        let writes = lists.writes.clone().flatten();
-        let reads = lists.reads.clone().map(|entry| entry.segment);
-        let all = writes.chain(lists.reply.iter().cloned().flatten());
+        if !agreed {
+            return None;
+        }
         // Empty segments are skipped, because their handles may refer to no memory.
-        all.chain(reads)
-            .find(|segment| segment.length != 0)
-            .map(|segment| segment.handle)
-            .filter(|_| agreed)
+        let is_used = |segment: &Segment| segment.length != 0;
+        let lists = &self.lists;
+        for mut chunk in lists.writes.clone() {
+            if let Some(segment) = chunk.find(is_used) {
+                return Some(segment.handle);
+            }
+        }
+        if let Some(segment) = lists
+            .reply
+            .clone()
+            .and_then(|mut chunk| chunk.find(is_used))
+        {
+            return Some(segment.handle);
+        }
+        let mut reads = lists.reads.clone().map(|entry| entry.segment);
+        let segment = reads.find(is_used)?;
+        Some(segment.handle)
     }
 }
 
@@ -233,7 +255,7 @@ impl<'a> Reply<'a> {
     #[inline]
     fn left_for(&self, form: Form) -> Left<'a> {
         match self.form == form {
-            true => self.results.left(self.total),
+            true => self.results.left(),
             false => Left::default(),
         }
     }
@@ -248,19 +270,24 @@ impl<'a> Reply<'a> {
     // memory.
     #[inline(always)]
     pub fn encode(&self, granted: Granted, buf: &mut [u8]) -> Result<usize, Error> {
-        let len = reply_header_len(&self.call.lists, self.call.version());
+        let len = self.call.reply_header_len();
         let buf = buf.get_mut(..len).ok_or(Error::NoSpace)?;
-        self.put(&granted, &mut Writer::new(buf))
-            .map_err(|Full| Error::NoSpace)?;
+        self.put(&granted, buf).map_err(|Full| Error::NoSpace)?;
         Ok(len)
     }
 
     #[inline(always)]
-    fn put(&self, granted: &Granted, out: &mut Writer<'_>) -> Result<(), Full> {
+    fn put(&self, granted: &Granted, buf: &mut [u8]) -> Result<(), Full> {
         let (procedure, reply_len) = match self.form {
             Form::Inline => (proc_nr::MSG, 0),
             Form::ReplyChunk => (proc_nr::NOMSG, self.reduced),
         };
+        let returned = self.call.returned;
+        // NO-OVERFLOW: The length of the fixed words is a small constant.
+        let front = self.call.version().fixed_len().wrapping_add(ABSENT_LEN);
+        let (front, lists) = buf.split_at_mut_checked(front).ok_or(Full)?;
+        let lists = lists.get_mut(..returned.len()).ok_or(Full)?;
+        let out = &mut Writer::new(front);
         encode_front(
             self.call.version(),
             self.call.xid(),
@@ -270,17 +297,21 @@ impl<'a> Reply<'a> {
             out,
         )?;
         out.u32(0)?;
-        // The header returns all Write chunks of the Call, including unused ones. A reply that
-        // RPCSEC_GSS protects uses no Write chunk.
+        // The header returns all chunks of the Call for results, including unused ones. Only the
+        // lengths of the segments change.
+        lists.copy_from_slice(returned);
+        let writes_len = self.call.layout.writes;
+        let (mut writes, reply) = lists.split_at_mut_checked(writes_len).ok_or(Full)?;
+        // A reply that RPCSEC_GSS protects uses no Write chunk.
         let mut spans = self.results.spans();
-        for chunk in self.call.lists.writes.clone() {
+        while !writes.is_empty() {
             let written = spans.next().map_or(0, |span| span.length);
-            encode_written(chunk, written, out)?;
+            writes = put_chunk(writes, written)?;
         }
-        out.u32(0)?;
-        match self.call.lists.reply.clone() {
-            Some(chunk) => encode_written(chunk, reply_len, out),
-            None => out.u32(0),
+        // If the Reply chunk is absent, only one word follows the end of the Write list.
+        if let Some(segments) = reply.get_mut(ABSENT_LEN + CHUNK_LEN..) {
+            put_written(segments, reply_len);
         }
+        Ok(())
     }
 }

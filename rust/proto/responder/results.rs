@@ -47,44 +47,32 @@ pub fn data_of(mark: Span, word: impl Fn(u32) -> Option<u32>) -> Span {
     }
 }
 
-/// Iterator over the lengths in bytes of the Write chunks that may be used for results. The length
-/// of the first chunk is known from the admission of the Call.
-#[derive(Clone, Debug, Default)]
+/// The lengths in bytes of the Write chunks that may be used for results. The length of the first
+/// chunk is known from the admission of the Call.
+#[derive(Clone, Debug)]
 pub(crate) struct Rooms<'a> {
-    first: Option<u32>,
-    chunks: WriteList<'a>,
-    /// Number of chunks at the front of `chunks` whose lengths were returned.
-    skip: usize,
+    /// Length of the first chunk; zero if there is no chunk.
+    pub(crate) first: u32,
+    pub(crate) chunks: WriteList<'a>,
 }
 
-impl<'a> Rooms<'a> {
-    /// Returns the lengths of these chunks, of which the first one has `first` bytes.
+impl Rooms<'_> {
+    /// Returns the length of the k-th chunk, or zero if there is no such chunk.
     #[inline]
-    pub(crate) fn new(first: u32, chunks: WriteList<'a>) -> Self {
-        Self {
-            first: (!chunks.is_empty()).then_some(first),
-            chunks,
-            skip: 1,
+    pub(crate) fn get(&self, k: usize) -> u32 {
+        match k {
+            0 => self.first,
+            _ => Self::later(self.chunks.clone(), k),
         }
     }
 
-    /// Returns the length of the next chunk, which is not the first one.
+    /// Returns the length of the k-th chunk, which is not the first one. The list is not borrowed,
+    /// so that the caller need not store it in memory.
     #[cold]
-    fn later(&mut self) -> Option<u32> {
-        let chunk = self.chunks.nth(core::mem::take(&mut self.skip))?;
-        capacity(chunk).ok()
-    }
-}
-
-impl Iterator for Rooms<'_> {
-    type Item = u32;
-
-    #[inline]
-    fn next(&mut self) -> Option<u32> {
-        match self.first.take() {
-            Some(first) => Some(first),
-            None => self.later(),
-        }
+    fn later(mut chunks: WriteList<'_>, k: usize) -> u32 {
+        let chunk = chunks.nth(k);
+        // Admission has computed the same length without a fault.
+        chunk.map_or(0, |chunk| capacity(chunk).unwrap_or(0))
     }
 }
 
@@ -133,36 +121,88 @@ pub(crate) struct Results<'a> {
     /// Length in bytes of the results that are written to Write chunks, with their pads.
     padded: u32,
     written: Written,
+    /// Offset of the first result that is written to a Write chunk: the length of the reply if
+    /// there is no such result.
+    first: u32,
+    /// Offset at which the last such result with its pad ends: the length of the reply if there is
+    /// no such result.
+    end: u32,
+    /// Length of the reply in bytes.
+    total: u32,
 }
 
 impl<'a> Results<'a> {
-    /// Pairs the Write chunks, whose lengths are `rooms`, with the marked results `marks` of a
-    /// reply of `total` bytes. Fails if a result does not fit into its chunk.
-    #[inline]
-    pub(crate) fn pair(rooms: Rooms<'_>, marks: &'a [Span], total: u32) -> Result<Self, Fault> {
-        let (mut placed, mut padded, mut bit, mut least) = (0, 0u32, 1u32, MIN_ACCEPTED);
-        let mut written = Written::default();
-        for (mark, room) in marks.iter().zip(rooms) {
-            let inside = end(*mark).is_some_and(|end| end <= total);
-            let holds = inside && mark.from >= least && mark.from & 3 == 0;
-            if room != 0 && holds && mark.length != 0 {
-                if mark.length > room {
-                    return Err(Fault::WriteRoom);
-                }
-                placed |= bit;
-                written = written.add(*mark);
-                least = padded_end(*mark);
-                // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
-                padded = padded.saturating_add(least.saturating_sub(mark.from));
+    /// Pairs the marked results with the Write chunks, whose lengths `rooms` returns. The first of
+    /// these lengths is `first`. Fails if a result does not fit into its chunk.
+    #[inline(always)]
+    pub(crate) fn pair<'b>(
+        &mut self,
+        first: u32,
+        rooms: impl FnOnce() -> Rooms<'b>,
+    ) -> Result<(), Fault> {
+        // Nearly every reply has at most one mark.
+        match self.marks {
+            [] => Ok(()),
+            [mark] => self.place(mark, first, 1),
+            _ => {
+                *self = Self::pair_all(rooms(), self.marks, self.total)?;
+                Ok(())
             }
+        }
+    }
+
+    /// Returns the marked results `marks` of a reply of `total` bytes. No result is paired with a
+    /// Write chunk yet.
+    #[inline(always)]
+    pub(crate) fn new(marks: &'a [Span], total: u32) -> Self {
+        Self {
+            marks,
+            placed: 0,
+            padded: 0,
+            written: Written::default(),
+            first: total,
+            end: total,
+            total,
+        }
+    }
+
+    /// Pairs any number of marks, for [`Self::pair`].
+    #[cold]
+    fn pair_all(rooms: Rooms<'_>, marks: &'a [Span], total: u32) -> Result<Self, Fault> {
+        let mut results = Self::new(marks, total);
+        let mut bit = 1u32;
+        for (k, mark) in (0..rooms.chunks.len()).zip(marks) {
+            results.place(mark, rooms.get(k), bit)?;
             bit = bit.wrapping_add(bit);
         }
-        Ok(Self {
-            marks,
-            placed,
-            padded,
-            written,
-        })
+        Ok(results)
+    }
+
+    /// Decides whether the result of the next mark is written to its Write chunk, whose length is
+    /// `room`. `bit` is the bit of the mark in `placed`.
+    #[inline(always)]
+    fn place(&mut self, mark: &Span, room: u32, bit: u32) -> Result<(), Fault> {
+        let least = match self.any() {
+            true => self.end,
+            false => MIN_ACCEPTED,
+        };
+        let inside = end(*mark).is_some_and(|end| end <= self.total);
+        let holds = inside && mark.from >= least && mark.from & 3 == 0;
+        if room != 0 && holds && mark.length != 0 {
+            if mark.length > room {
+                return Err(Fault::WriteRoom);
+            }
+            if !self.any() {
+                self.first = mark.from;
+            }
+            self.placed |= bit;
+            self.written = self.written.add(*mark);
+            self.end = padded_end(*mark);
+            // NO-OVERFLOW: The results with their pads lie inside the reply and do not overlap.
+            let padded = self.end.saturating_sub(mark.from);
+            self.padded = self.padded.saturating_add(padded);
+        }
+        Ok(())
     }
 
     /// Returns the bytes that are written to Write chunks.
@@ -195,13 +235,27 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Returns the parts of a reply of `total` bytes that are not written to Write chunks.
+    /// Returns the parts of the reply that are not written to Write chunks.
     #[inline]
-    pub(crate) fn left(&self, total: u32) -> Left<'a> {
+    pub(crate) fn left(&self) -> Left<'a> {
+        let has_several = self.placed & self.placed.wrapping_sub(1) != 0;
         Left {
-            spans: self.spans(),
-            from: 0,
-            total,
+            head: Span {
+                from: 0,
+                length: self.first,
+            },
+            between: match has_several {
+                true => Between {
+                    spans: self.spans(),
+                    from: self.first,
+                },
+                false => Between::default(),
+            },
+            tail: Span {
+                from: self.end,
+                // NO-OVERFLOW: Every result with its pad is inside the reply.
+                length: self.total.saturating_sub(self.end),
+            },
         }
     }
 }
@@ -233,31 +287,56 @@ impl Iterator for Spans<'_> {
 /// Iterator over the parts of a reply that are not written to Write chunks. No part is empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Left<'a> {
-    spans: Spans<'a>,
-    from: u32,
-    total: u32,
+    head: Span,
+    between: Between<'a>,
+    tail: Span,
 }
 
 impl Iterator for Left<'_> {
     type Item = Span;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Span> {
-        loop {
-            let placed = self.spans.next();
-            let (until, next) = match placed {
-                Some(span) if span.length == 0 => continue,
-                Some(span) => (span.from, padded_end(span)),
-                None => (self.total, self.total),
-            };
-            let from = core::mem::replace(&mut self.from, next);
-            // NO-OVERFLOW: The results with their pads are inside the reply, in order.
-            let length = until.saturating_sub(from);
-            if length != 0 {
-                return Some(Span { from, length });
+        let mut span = core::mem::take(&mut self.head);
+        if span.length == 0 {
+            if self.between.spans.placed != 0 {
+                let part;
+                (self.between, part) = self.between.clone().next();
+                if part.length != 0 {
+                    return Some(part);
+                }
             }
-            placed?;
+            span = core::mem::take(&mut self.tail);
         }
+        (span.length != 0).then_some(span)
+    }
+}
+
+/// The parts of a reply between results that are written to Write chunks. Empty if there are fewer
+/// than two such results.
+#[derive(Clone, Debug, Default)]
+struct Between<'a> {
+    spans: Spans<'a>,
+    from: u32,
+}
+
+impl Between<'_> {
+    /// Returns the next part, which is empty if there is no further part, and the parts after it.
+    /// The parts are not borrowed, so that the caller need not store them in memory.
+    #[cold]
+    fn next(mut self) -> (Self, Span) {
+        while let Some(span) = self.spans.next() {
+            if span.length == 0 {
+                continue;
+            }
+            let from = core::mem::replace(&mut self.from, padded_end(span));
+            // NO-OVERFLOW: The results with their pads are inside the reply, in order.
+            let length = span.from.saturating_sub(from);
+            if length != 0 {
+                return (self, Span { from, length });
+            }
+        }
+        (self, Span::default())
     }
 }
 

@@ -12,9 +12,9 @@ use crate::{
         call::{
             Call,
             Facts,
-            Oddities,
             Sorted, //
         },
+        layout::Layout,
         refusal::{
             Fault,
             Refusal, //
@@ -30,7 +30,8 @@ use crate::{
             Fixed,
             Version,
             Xid,
-            ERROR_LEN, //
+            ERROR_LEN,
+            FIXED_LEN, //
         },
         inbound::{
             rpc_words,
@@ -119,11 +120,7 @@ pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
             fault: Fault::Version(spoken),
         });
     };
-    let front = Front {
-        fixed,
-        version,
-        odd_length: message.len() & 3 != 0,
-    };
+    let front = Front { fixed, version };
     let long = match (fixed.procedure, version) {
         (proc_nr::MSG, _) => false,
         (proc_nr::NOMSG, _) => true,
@@ -136,18 +133,17 @@ pub fn sort(message: &[u8], spoken: Spoken) -> Arrival<'_> {
         }
         _ => return front.refuse(Fault::Procedure),
     };
-    if message.len() < version.min_header_len() {
-        return Arrival::Drop(Dropped::Short);
-    }
     front.message(long, input)
 }
+
+/// Minimum length in bytes of the words after the fixed words in a header of version two.
+const V2_LEN: usize = Version::V2.min_header_len() - FIXED_LEN;
 
 /// The fields of a message that were read from its fixed header words.
 #[derive(Clone, Copy)]
 struct Front {
     fixed: Fixed,
     version: Version,
-    odd_length: bool,
 }
 
 impl Front {
@@ -158,12 +154,16 @@ impl Front {
     fn message<'a>(self, long: bool, mut input: Reader<'a>) -> Arrival<'a> {
         let said = match self.version {
             Version::V1 => None,
+            Version::V2 if input.rest().len() < V2_LEN => {
+                return Arrival::Drop(Dropped::Short);
+            }
             Version::V2 => match input.u32() {
                 Ok(direction @ (direction::CALL | direction::REPLY)) => Some(direction),
                 _ => return self.refuse(Fault::Direction),
             },
         };
         let is_reply = said == Some(direction::REPLY);
+        let encoded = input.rest();
         let Ok(lists) = Lists::decode(&mut input) else {
             return match is_reply {
                 true => Arrival::ReverseError(self.fixed.xid),
@@ -176,7 +176,7 @@ impl Front {
                 // A Reply from the client must not have chunks, since backchannel Calls offer none
                 // (RFC 8167 5.3).
                 true => Arrival::ReverseError(self.fixed.xid),
-                false => self.call(long, lists, payload),
+                false => self.call(long, lists, encoded, payload),
             };
         }
         match (rpc_words(payload), said) {
@@ -190,7 +190,7 @@ impl Front {
             (Some((xid, direction::CALL)), _) if xid != self.fixed.xid => {
                 self.refuse(Fault::RpcXid)
             }
-            (Some((_, direction::CALL)), _) => self.call(long, lists, payload),
+            (Some((_, direction::CALL)), _) => self.call(long, lists, encoded, payload),
             (Some(_), _) => self.refuse(Fault::RpcType),
         }
     }
@@ -200,23 +200,32 @@ impl Front {
         Arrival::Refuse(Refusal::new(self.fixed.xid, self.version, fault))
     }
 
+    /// Returns the Call whose chunk lists are `lists`. The encoded lists are at the front of
+    /// `encoded`, and `payload` follows them.
     #[inline(always)]
-    fn call<'a>(self, long: bool, lists: Lists<'a>, payload: &'a [u8]) -> Arrival<'a> {
+    fn call<'a>(
+        self,
+        long: bool,
+        lists: Lists<'a>,
+        encoded: &'a [u8],
+        payload: &'a [u8],
+    ) -> Arrival<'a> {
+        // NO-OVERFLOW: The payload is a part of `encoded`.
+        let len = encoded.len().wrapping_sub(payload.len());
+        let layout = Layout::of(&lists, len);
         Arrival::Call(Call {
             facts: Facts {
                 xid: self.fixed.xid,
                 version: self.version,
+            },
+            layout,
+            lists,
+            returned: layout.returned(encoded),
+            payload,
+            stage: Sorted {
                 credits: self.fixed.credits,
                 long,
-                oddities: Oddities {
-                    odd_length: self.odd_length,
-                    trailing: long && !payload.is_empty(),
-                    no_credit: self.fixed.credits == Credits(0),
-                },
             },
-            lists,
-            payload,
-            stage: Sorted(()),
         })
     }
 

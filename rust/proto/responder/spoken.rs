@@ -8,6 +8,7 @@ use crate::wire::header::Version;
 ///
 /// Version two is an expired draft, so it is accepted only if the administrator allows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum Spoken {
     /// The server accepts only version one.
     #[default]

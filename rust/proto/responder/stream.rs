@@ -84,7 +84,7 @@ impl<'a> Call<'a, Admitted> {
     /// Returns the location of the unreduced message after all data have been fetched.
     #[inline]
     pub fn assembly(&self) -> Assembly {
-        if self.facts.long {
+        if self.stage.long {
             return Assembly::Landed;
         }
         match (self.first_item(), self.stage.items) {
@@ -99,7 +99,7 @@ impl<'a> Call<'a, Admitted> {
     pub fn landing(&self) -> u32 {
         match self.assembly() {
             Assembly::Inline => 0,
-            Assembly::Split { .. } => self.first_item().map_or(0, |item| item.padded),
+            Assembly::Split { .. } => self.stage.total.saturating_sub(self.stage.body),
             Assembly::Landed => self.stage.total,
         }
     }
@@ -113,8 +113,9 @@ impl<'a> Call<'a, Admitted> {
     /// Returns true if the Call needs an RDMA Read, because one of its Read segments is not empty.
     #[inline]
     pub fn has_reads(&self) -> bool {
-        let mut entries = self.lists.reads.clone();
-        entries.any(|entry| entry.segment.length != 0)
+        // The RPC message in a Position-Zero chunk is not empty. Only chunks of data lengthen a
+        // reduced message.
+        self.stage.long || self.stage.total != self.stage.body
     }
 
     /// Returns the RDMA Reads in ascending order of their offsets in the read buffer.
@@ -130,7 +131,7 @@ impl<'a> Call<'a, Admitted> {
             }),
             pieces: self.landed(),
             list: self.lists.reads.clone(),
-            long: self.facts.long,
+            long: self.stage.long,
         }
     }
 
@@ -140,7 +141,7 @@ impl<'a> Call<'a, Admitted> {
         Fills {
             pad: self.split(),
             pieces: self.landed(),
-            long: self.facts.long,
+            long: self.stage.long,
         }
     }
 

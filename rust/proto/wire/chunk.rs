@@ -70,14 +70,6 @@ pub const ABSENT_LEN: usize = 4;
 /// Length of a Write or Reply chunk without its segments, in bytes: discriminator and count.
 pub const CHUNK_LEN: usize = 8;
 
-/// Returns the length of a Write or Reply chunk with `segments` segments, in bytes.
-#[inline]
-pub const fn chunk_len(segments: usize) -> usize {
-    segments
-        .saturating_mul(SEGMENT_LEN)
-        .saturating_add(CHUNK_LEN)
-}
-
 /// The chunk lists of a message to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkLists<'a> {
@@ -146,6 +138,15 @@ fn encode_chunk(segments: &[Segment], out: &mut Writer<'_>) -> Result<(), Full> 
     Ok(())
 }
 
+/// Returns the bytes between `start` and `end`, without the list terminator that precedes `end`.
+#[inline(always)]
+fn taken<'a>(mut start: Reader<'a>, end: &Reader<'a>) -> Result<&'a [u8], Malformed> {
+    // NO-OVERFLOW: The bytes from `end` on and the terminator are a part of the bytes from `start`
+    // on.
+    let len = start.rest().len().wrapping_sub(end.rest().len());
+    start.take(len.wrapping_sub(ABSENT_LEN))
+}
+
 #[inline]
 fn decode_segment(input: &mut Reader<'_>) -> Result<Segment, Malformed> {
     let bytes = input.array::<SEGMENT_LEN>()?;
@@ -172,7 +173,13 @@ impl<'a> Segments<'a> {
     /// the count says.
     #[inline]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let count = usize::try_from(input.u32()?).map_err(|_| Malformed)?;
+        Self::take(input.u32()?, input)
+    }
+
+    /// Takes `count` segments from the input.
+    #[inline]
+    fn take(count: u32, input: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let count = usize::try_from(count).map_err(|_| Malformed)?;
         let len = count.checked_mul(SEGMENT_LEN).ok_or(Malformed)?;
         // INVARIANT: `len` is a multiple of `SEGMENT_LEN`.
         Ok(Self {
@@ -219,14 +226,12 @@ impl<'a> ReadList<'a> {
     #[inline(always)]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
         let start = input.clone();
-        let mut len = 0usize;
         while input.present()? {
             input.take(READ_ENTRY_LEN - ABSENT_LEN)?;
-            len = len.saturating_add(READ_ENTRY_LEN);
         }
-        // INVARIANT: The loop adds the length of exactly one entry to `len` in each round.
+        // INVARIANT: The loop takes exactly one entry in each round.
         Ok(Self {
-            bytes: start.clone().take(len)?,
+            bytes: taken(start, input)?,
         })
     }
 
@@ -243,10 +248,12 @@ impl Iterator for ReadList<'_> {
     #[inline]
     fn next(&mut self) -> Option<ReadSegment> {
         let mut input = Reader::new(self.bytes);
-        input.u32().ok()?;
+        let bytes = input.array::<READ_ENTRY_LEN>().ok()?;
+        let mut fields = Reader::new(&bytes);
+        fields.u32().ok()?;
         let entry = ReadSegment {
-            position: input.u32().ok()?,
-            segment: decode_segment(&mut input).ok()?,
+            position: fields.u32().ok()?,
+            segment: decode_segment(&mut fields).ok()?,
         };
         self.bytes = input.rest();
         Some(entry)
@@ -275,18 +282,15 @@ pub struct WriteList<'a> {
 impl<'a> WriteList<'a> {
     #[inline(always)]
     fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let mut start = input.clone();
+        let start = input.clone();
         let mut count = 0usize;
-        let mut len = 0usize;
         while input.present()? {
-            let chunk = Segments::decode(input)?;
-            len = len.saturating_add(chunk_len(chunk.len()));
+            Segments::decode(input)?;
             count = count.saturating_add(1);
         }
-        // INVARIANT: In each round the loop adds the length of exactly one chunk to `len`, and adds
-        // one to `count`.
+        // INVARIANT: In each round the loop takes exactly one chunk, and adds one to `count`.
         Ok(Self {
-            bytes: start.take(len)?,
+            bytes: taken(start, input)?,
             count,
         })
     }
@@ -310,8 +314,8 @@ impl<'a> Iterator for WriteList<'a> {
     #[inline]
     fn next(&mut self) -> Option<Segments<'a>> {
         let mut input = Reader::new(self.bytes);
-        input.u32().ok()?;
-        let chunk = Segments::decode(&mut input).ok()?;
+        let [_, _, _, _, count @ ..] = input.array::<CHUNK_LEN>().ok()?;
+        let chunk = Segments::take(u32::from_be_bytes(count), &mut input).ok()?;
         self.bytes = input.rest();
         self.count = self.count.saturating_sub(1);
         Some(chunk)
@@ -334,9 +338,14 @@ impl<'a> Lists<'a> {
     /// Returns [`Malformed`] if the structure is wrong.
     #[inline(always)]
     pub fn decode(input: &mut Reader<'a>) -> Result<Self, Malformed> {
+        // Most messages have neither Read chunks nor Write chunks.
+        let (reads, writes) = match input.both_absent() {
+            true => (ReadList::default(), WriteList::default()),
+            false => (ReadList::decode(input)?, WriteList::decode(input)?),
+        };
         Ok(Self {
-            reads: ReadList::decode(input)?,
-            writes: WriteList::decode(input)?,
+            reads,
+            writes,
             reply: if input.present()? {
                 Some(Segments::decode(input)?)
             } else {

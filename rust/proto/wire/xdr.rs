@@ -68,6 +68,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Takes the two words that say that two optional items are absent. Returns false, and takes
+    /// nothing, if the next two words are not both 0.
+    #[inline]
+    pub fn both_absent(&mut self) -> bool {
+        match self.rest.split_first_chunk() {
+            Some((words, tail)) if u64::from_ne_bytes(*words) == 0 => {
+                self.rest = tail;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Takes `len` bytes.
     #[inline]
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
