@@ -226,10 +226,10 @@ impl Handler {
         Self::go_on(qp);
     }
 
-    /// Refuses a message that cannot be decoded as a call.
+    /// Refuses a message that cannot be decoded as a call, or a call that is not admitted.
     #[cold]
-    fn refuse_message(qp: ArcBorrow<'_, Qp<Self>>, refusal: Refusal) {
-        match Self::begin(qp, None) {
+    fn refuse_message(qp: ArcBorrow<'_, Qp<Self>>, requested: Option<Credits>, refusal: Refusal) {
+        match Self::begin(qp, requested) {
             Ok(ticket) => Self::malformed(qp, ticket, refusal),
             Err(why) => qp.handler().events.end(why.into()),
         }
@@ -326,7 +326,7 @@ impl QpHandler for Handler {
         // the call.
         let call = match sort(bytes, this.terms.spoken) {
             Arrival::Call(call) => call,
-            Arrival::Refuse(refusal) => return Self::refuse_message(qp, refusal),
+            Arrival::Refuse(refusal) => return Self::refuse_message(qp, None, refusal),
             Arrival::ReverseReply(reply) => {
                 return Self::no_call(qp, this.callbacks.replied(&reply), bytes);
             }
@@ -342,22 +342,21 @@ impl QpHandler for Handler {
             (call.xid().0, version, len as u32, call.credits().0)
         });
         this.callbacks.heard(call.version(), &this.events);
-        let ticket = match Self::begin(qp, Some(call.credits())) {
+        let requested = Some(call.credits());
+        // Only a part of the state of an admitted call must outlive the next function calls.
+        let call = match call.admit(&this.terms) {
+            Ok(call) => call,
+            Err(refusal) => return Self::refuse_message(qp, requested, refusal),
+        };
+        let ticket = match Self::begin(qp, requested) {
             Ok(ticket) => ticket,
             Err(why) => return this.events.end(why.into()),
         };
         if let Err(fault) = this.events.check(call.xid()) {
             return Self::malformed(qp, ticket, call.refuse(fault));
         }
-        let call = match call.admit(&this.terms) {
-            Ok(call) => call,
-            Err(refusal) => return Self::malformed(qp, ticket, refusal),
-        };
         // Chunks without bytes add nothing to the message.
-        let bytes = match call.has_reads() {
-            true => call.landing(),
-            false => 0,
-        };
+        let bytes = if call.has_reads() { call.landing() } else { 0 };
         let pages = memory::counted(bytes, call.results(&this.terms));
         let counted = match (bytes, pages) {
             (0, 0) => Some(None),
