@@ -71,6 +71,15 @@ pub unsafe trait Buffer: Send {
     /// Returns the address of memory with this layout, in which the owner may keep a value. May
     /// sleep.
     fn memory(&mut self, layout: Layout) -> Result<NonNull<u8>>;
+
+    /// Drops the buffer. An implementation may be inlined, unlike the function that the compiler
+    /// makes for a drop.
+    fn end(self)
+    where
+        Self: Sized,
+    {
+        drop(self);
+    }
 }
 
 /// Returns the address of memory with this layout. It is the memory of `place`, which is allocated

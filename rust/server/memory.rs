@@ -31,6 +31,9 @@ use xprtrdma_proto::responder::budget::{
 
 /// A call that needs at most this number of pages does not count towards the limits.
 const SMALL: u32 = 2;
+/// Number of bytes in `SMALL` pages.
+// CAST: The number is small.
+const SMALL_BYTES: usize = SMALL as usize * PAGE_SIZE;
 
 /// Number of pages that calls may still take before the memory limit of all calls is reached. The
 /// atomic variable orders no other memory accesses.
@@ -128,7 +131,12 @@ pub(crate) fn share(reads: u8) -> Share {
 
 /// Returns the number of pages to count for a call with RDMA Reads of `read` bytes and with results
 /// of `written` bytes.
+#[inline]
 pub(crate) fn counted(read: u32, written: u32) -> u32 {
+    // Most calls have no Reads and need few pages.
+    if read == 0 && written as usize <= SMALL_BYTES {
+        return 0;
+    }
     // NO-OVERFLOW: Both numbers of pages are less than 2^20.
     let pages = pages(read as usize).wrapping_add(pages(written as usize));
     match pages > SMALL {
@@ -143,10 +151,11 @@ fn pages(bytes: usize) -> u32 {
 }
 
 /// Returns how many pages must be counted for RDMA Writes of `bytes` bytes.
+#[inline]
 pub(crate) fn counted_writes(bytes: usize) -> u32 {
-    match pages(bytes) {
-        pages if pages > SMALL => pages,
-        _ => 0,
+    match bytes > SMALL_BYTES {
+        true => pages(bytes),
+        false => 0,
     }
 }
 

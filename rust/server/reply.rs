@@ -149,20 +149,31 @@ impl Connection {
     /// again. The next response of the connection counts this Receive.
     #[inline(always)]
     pub(crate) fn over(&self, call: &mut Call) {
-        let counted = call.counted.take();
-        if let Some((_, ticket)) = call.open.take() {
-            self.drop_unanswered(ticket);
+        if call.open.is_some() {
+            self.drop_unanswered(call);
         }
+        if call.counted.is_some() {
+            self.give_back(call);
+        }
+    }
+
+    /// Stops counting the pages of a finished call.
+    #[inline(never)]
+    fn give_back(&self, call: &mut Call) {
         // `counted` has no pages left if the RDMA Writes of the reply use all pages that were
         // counted for the call.
-        if let Some(counted) = counted.filter(|counted| counted.count() != 0) {
+        if let Some(counted) = call.counted.take().filter(|counted| counted.count() != 0) {
             Handler::give_back(self.qp.as_arc_borrow(), counted);
         }
     }
 
     /// Records that the RPC server has dropped a call, and will not send a reply.
     #[cold]
-    fn drop_unanswered(&self, ticket: Ticket) {
+    #[inline(never)]
+    fn drop_unanswered(&self, call: &mut Call) {
+        let Some((_, ticket)) = call.open.take() else {
+            return;
+        };
         let handler = self.qp.handler();
         let mut grant = handler.outbox.grant.lock();
         // No response counts the Receives of dropped calls, so they are counted here.

@@ -81,8 +81,8 @@ impl Service for Rdma {
         listener.close();
     }
 
-    // This function, `over` and `QpHandler::received` are inlined into their only callers, which
-    // are C callbacks.
+    // This function, `result`, `over` and `QpHandler::received` are inlined into their only
+    // callers, which are C callbacks.
     #[inline(always)]
     fn reply(
         connection: &Connection,
@@ -93,6 +93,7 @@ impl Service for Rdma {
         connection.reply(call, front, reply)
     }
 
+    #[inline(always)]
     fn result(call: &mut Call, front: &[u8], from: u32, len: u32) -> Result {
         call.mark(front, from, len)
     }

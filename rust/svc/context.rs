@@ -155,7 +155,7 @@ impl<S: Service> Arrived<S> {
         // again.
         unsafe { ptr::drop_in_place(&raw mut (*raw).call) };
         // The message is dropped last, because the context is in memory of the message.
-        drop(message);
+        message.end();
     }
 
     /// Returns the context.
@@ -240,7 +240,7 @@ impl<S: Service> Context<S> {
     }
 
     /// Lends a call with pages, whose received message has `inline` bytes at the address `payload`.
-    #[inline(never)]
+    #[inline(always)]
     fn lend_pages(
         arg: &mut bindings::xdr_buf,
         place: &Place<S::Pages>,

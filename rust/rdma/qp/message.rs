@@ -181,6 +181,20 @@ impl<H: QpHandler> Held<H> {
         unsafe { self.buf.as_ref() }
     }
 
+    /// Returns the buffer to the queue pair.
+    ///
+    /// # Safety
+    ///
+    /// The caller uses neither the object nor the buffer afterwards.
+    #[inline(always)]
+    unsafe fn give_back(&self) {
+        // SAFETY: The pointer was written before the first post and is not written again.
+        let qp = unsafe { *self.buf().qp.get() };
+        // SAFETY: By the type invariant the queue pair exists. By this function's contract the
+        // buffer is not used after this.
+        unsafe { Qp::give_back_held(qp, self.buf) };
+    }
+
     /// Returns the bytes of the message, as received from the network.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: By the type invariant the device wrote `len` bytes into the buffer, which is not
@@ -213,15 +227,19 @@ unsafe impl<H: QpHandler> Buffer for Held<H> {
         // exclusively.
         make_memory(unsafe { &mut *self.buf().memory.get() }, layout)
     }
+
+    #[inline(always)]
+    fn end(self) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: The buffer is not used after this, because `this` is not dropped.
+        unsafe { this.give_back() };
+    }
 }
 
 impl<H: QpHandler> Drop for Held<H> {
-    #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: The pointer was written before the first post and is not written again.
-        let qp = unsafe { *self.buf().qp.get() };
-        // SAFETY: By the type invariant the queue pair exists. The buffer is not used after this.
-        unsafe { Qp::give_back_held(qp, self.buf) };
+        // SAFETY: The buffer is not used after this.
+        unsafe { self.give_back() };
     }
 }
 

@@ -78,6 +78,7 @@ impl<H: QpHandler> Qp<H> {
     ///
     /// `this` is the queue pair of a [`Held`](super::Held), to which `buf` belongs. The caller uses
     /// neither of them afterwards.
+    #[cfg_attr(xprtrdma_server, inline(always))]
     pub(super) unsafe fn give_back_held(this: *const Self, buf: NonNull<RecvBuf<Self>>) {
         // SAFETY: By the type invariant the queue pair exists at least until this message is
         // counted in `given_back` and the lock is released.
