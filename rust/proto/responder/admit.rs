@@ -236,10 +236,10 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     }
     let (results, room) = check_results(call, terms)?;
     let protected = if !long {
-        // Without chunks of data, the RPC header does not matter.
-        match items == 0 && call.lists.writes.is_empty() {
-            true => true,
-            false => check_arguments(first_chunk, RpcCall::parse(call.payload))?,
+        match items {
+            // Without chunks of data, the RPC header does not matter.
+            0 => call.lists.writes.is_empty() || RpcCall::is_protected(call.payload),
+            _ => check_arguments(first_chunk, RpcCall::parse(call.payload))?,
         }
     } else {
         // The RPC header is still in the client's memory; only its minimum length is known.

@@ -157,7 +157,8 @@ pub(crate) fn put_written(segments: &mut [u8], written: u32) {
         let [_, _, _, _, length @ .., _, _, _, _, _, _, _, _] = segment;
         let used = u32::from_be_bytes(*length).min(left);
         *length = used.to_be_bytes();
-        left = left.saturating_sub(used);
+        // NO-OVERFLOW: `used` is at most `left`.
+        left = left.wrapping_sub(used);
         rest = more;
     }
 }

@@ -53,6 +53,23 @@ impl RpcCall {
         })
     }
 
+    /// Returns whether RPCSEC_GSS protects (or may protect) the message. Returns true if the fixed
+    /// part of the header is incomplete. The RPC layer rejects a message with any other fault in
+    /// its header, and such a reply has no results.
+    #[inline(always)]
+    pub(crate) fn is_protected(stream: &[u8]) -> bool {
+        let flavor = match Reader::new(stream).array::<32>() {
+            Ok([.., a, b, c, d, _, _, _, _]) => u32::from_be_bytes([a, b, c, d]),
+            Err(Malformed) => return true,
+        };
+        flavor == RPCSEC_GSS && Self::may_be_protected(stream)
+    }
+
+    #[cold]
+    fn may_be_protected(stream: &[u8]) -> bool {
+        Self::parse(stream).map_or(true, |header| header.protected)
+    }
+
     /// Returns true if the procedure has an argument that may be in a Read chunk (RFC 8267,
     /// sections 3 and 6).
     #[inline]

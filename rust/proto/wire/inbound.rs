@@ -182,8 +182,9 @@ pub(crate) struct Context {
 /// Returns the first two words of an RPC message, or `None` if the message is shorter.
 #[inline]
 pub(crate) fn rpc_words(payload: &[u8]) -> Option<(Xid, u32)> {
-    let mut input = Reader::new(payload);
-    Some((Xid(input.u32().ok()?), input.u32().ok()?))
+    let words = Reader::new(payload).array::<8>().ok()?;
+    let mut words = Reader::new(&words);
+    Some((Xid(words.u32().ok()?), words.u32().ok()?))
 }
 
 impl Context {
