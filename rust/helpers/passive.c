@@ -140,6 +140,18 @@ bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 	return held <= 8ul * count;
 }
 
+/* Drops the references to all pages of a folio at the start of an array. */
+static struct page **put_tails(struct page **pages, struct page **end)
+{
+	struct folio *folio = page_folio(*pages);
+	struct page **next = pages + 1;
+
+	while (next != end && page_folio(*next) == folio)
+		next++;
+	folio_put_refs(folio, next - pages);
+	return next;
+}
+
 /*
  * In most cases the page cache holds references to the pages as well. Then only
  * reference counts change. Otherwise the pages are freed, and it is cheaper to
@@ -147,25 +159,21 @@ bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
  */
 void xprtrdma_put_pages(struct page **pages, unsigned int count)
 {
-	struct folio *folio = page_folio(*pages);
-	unsigned int index;
-	int refs = 0;
+	struct page **const end = pages + count;
 
-	if (folio_ref_count(folio) == 1) {
+	if (folio_ref_count(page_folio(*pages)) == 1) {
 		release_pages(pages, count);
 		return;
 	}
-	for (index = 0; index < count; index++) {
-		struct folio *next = page_folio(pages[index]);
-
-		if (next != folio) {
-			folio_put_refs(folio, refs);
-			folio = next;
-			refs = 0;
+	while (pages != end) {
+		/* A page that is not a tail page is the first page of its folio. */
+		while (likely(!PageTail(*pages))) {
+			folio_put((struct folio *)*pages);
+			if (++pages == end)
+				return;
 		}
-		refs++;
+		pages = put_tails(pages, end);
 	}
-	folio_put_refs(folio, refs);
 }
 
 int xprtrdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *param)
