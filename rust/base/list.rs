@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Operations on lists that usually have space for another element, or usually contain only one
-//! element ([`add`], [`push`], [`make_room`], [`take_first`]).
+//! element ([`add`], [`push`], [`make_room`], [`end`],
+//! [`take_first`]).
 
 use kernel::{
     alloc::{
@@ -52,6 +53,13 @@ pub fn push<T, A: Allocator>(list: &mut Vec<T, A>, value: T) -> Result<(), T> {
     // SAFETY: The element behind the elements of the list was initialised above.
     unsafe { list.inc_len(1) };
     Ok(())
+}
+
+/// Returns the address after the last element of a list.
+#[inline(always)]
+pub fn end<T>(list: &mut KVec<T>) -> *mut T {
+    let len = list.len();
+    list.as_mut_ptr().wrapping_add(len)
 }
 
 /// Makes space for one more element, unless the list has free space. May sleep.

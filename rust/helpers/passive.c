@@ -54,57 +54,122 @@ static bool is_next(const struct page *page, const struct page *next)
 	return next == page + 1;
 }
 
-/* Returns the number of pages from this page to the end of its folio. */
-static size_t rest_of_folio(struct page *page)
+static struct ib_sge whole_page(const struct page *page, u32 lkey)
 {
-	const struct folio *folio = page_folio(page);
+	return (struct ib_sge) {
+		.addr = (uintptr_t)page_address(page),
+		.length = PAGE_SIZE,
+		.lkey = lkey,
+	};
+}
 
-	return folio_nr_pages(folio) - folio_page_idx(folio, page);
+/*
+ * Maps bytes for a device that accesses memory by the kernel's addresses. There
+ * is at least one byte, and space for at least one element. Returns the last
+ * element. Cuts the first and the last element to size at the end, because all
+ * others have whole pages.
+ */
+static struct ib_sge *map_virtual(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
+				  size_t longest, struct ib_sge *sges,
+				  unsigned int most)
+{
+	struct page **const pages = bytes->pages + (bytes->offset >> PAGE_SHIFT);
+	struct ib_sge *const stop = sges + most - 1, *sge = sges;
+	const size_t offset = offset_in_page(bytes->offset);
+	const size_t want = min(bytes->left, longest);
+	const size_t count = PFN_UP(offset + want);
+	const u32 lkey = pd->local_dma_lkey;
+	const struct page *last = *pages;
+	size_t index, whole, len;
+
+	*sge = whole_page(last, lkey);
+	for (index = 1; index < count; index++) {
+		const struct page *const page = pages[index];
+
+		if (is_next(last, page)) {
+			sge->length += PAGE_SIZE;
+		} else {
+			if (sge == stop)
+				break;
+			*++sge = whole_page(page, lkey);
+		}
+		last = page;
+	}
+	whole = index * PAGE_SIZE - offset;
+	len = min(whole, want);
+	sges->addr += offset;
+	sges->length -= offset;
+	sge->length -= whole - len;
+	bytes->offset += len;
+	bytes->left -= len;
+	return sge + 1;
+}
+
+/* Returns the number of pages, at most `most`, that are contiguous in memory. */
+static size_t run_length(struct page **pages, size_t most)
+{
+	size_t length = 1;
+
+	while (length < most && is_next(pages[length - 1], pages[length]))
+		length++;
+	return length;
+}
+
+static struct ib_sge *map_pages(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
+				size_t longest, unsigned int dir,
+				struct ib_sge *sges, unsigned int most)
+{
+	struct ib_sge *const stop = sges + most, *sge = sges;
+	size_t want = min(bytes->left, longest);
+
+	while (want && sge != stop) {
+		struct page **pages = bytes->pages + (bytes->offset >> PAGE_SHIFT);
+		const size_t offset = offset_in_page(bytes->offset);
+		const size_t length = run_length(pages, PFN_UP(offset + want));
+		const size_t len = min(length * PAGE_SIZE - offset, want);
+
+		if (!xprtrdma_dma_map_piece(pd, *pages, offset, len, dir, sge)) {
+			bytes->refused = len;
+			break;
+		}
+		sge++;
+		bytes->offset += len;
+		bytes->left -= len;
+		want -= len;
+	}
+	return sge;
 }
 
 unsigned int xprtrdma_dma_map(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
 			      size_t longest, unsigned int dir,
 			      struct ib_sge *sges, unsigned int most)
 {
-	struct page **pages = bytes->pages + (bytes->offset >> PAGE_SHIFT);
-	size_t offset = offset_in_page(bytes->offset), left = bytes->left;
-	struct ib_sge *const end = sges + most;
-	const bool whole = bytes->whole_folios;
-	struct ib_device *dev = pd->device;
-	const u32 lkey = pd->local_dma_lkey;
-	struct ib_sge *sge;
+	struct ib_sge *end;
 
 	bytes->refused = 0;
-	for (sge = sges; left && sge != end; sge++) {
-		const size_t want = min(left, longest);
-		struct page **next = pages, *last = *next++;
-		size_t len = PAGE_SIZE - offset;
+	if (ib_uses_virt_dma(pd->device))
+		end = map_virtual(pd, bytes, longest, sges, most);
+	else
+		end = map_pages(pd, bytes, longest, dir, sges, most);
+	return end - sges;
+}
 
-		if (whole && len < want) {
-			next += rest_of_folio(last) - 1;
-			len += (next - pages - 1) * PAGE_SIZE;
-			last = next[-1];
-		}
-		while (len < want && is_next(last, *next)) {
-			last = *next++;
-			len += PAGE_SIZE;
-		}
-		len = min(len, want);
-		sge->addr = ib_dma_map_page(dev, *pages, offset, len, dir);
-		if (ib_dma_mapping_error(dev, sge->addr)) {
-			bytes->refused = len;
-			break;
-		}
-		sge->length = len;
-		sge->lkey = lkey;
-		left -= len;
-		offset += len;
-		pages += offset >> PAGE_SHIFT;
-		offset = offset_in_page(offset);
-	}
-	bytes->offset += bytes->left - left;
-	bytes->left = left;
-	return sge - sges;
+bool xprtrdma_dma_map_piece(struct ib_pd *pd, struct page *page, size_t offset,
+			    size_t len, unsigned int dir, struct ib_sge *sge)
+{
+	const u64 addr = ib_dma_map_page(pd->device, page, offset, len, dir);
+
+	if (ib_dma_mapping_error(pd->device, addr))
+		return false;
+	sge->addr = addr;
+	sge->length = len;
+	sge->lkey = pd->local_dma_lkey;
+	return true;
+}
+
+bool xprtrdma_dma_needs_unmapping(struct ib_device *dev)
+{
+	return !ib_uses_virt_dma(dev);
 }
 
 void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
@@ -112,8 +177,6 @@ void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
 {
 	const struct ib_sge *end = sges + count;
 
-	if (ib_uses_virt_dma(dev))
-		return;
 	for (; sges < end; sges++)
 		ib_dma_unmap_page(dev, sges->addr, sges->length, dir);
 }

@@ -23,24 +23,27 @@ struct xprtrdma_bytes {
 	size_t left;
 	/* The length that xprtrdma_dma_map() could not map in one piece, or 0. */
 	size_t refused;
-	/*
-	 * Whether each page in the array is followed by all later pages of its
-	 * folio.
-	 */
-	bool whole_folios;
 };
 
 /*
- * Maps bytes, which must be inside the pages, from the first one on. Stops at
- * the end, or after `most` pieces, or if a piece cannot be mapped. Each piece is
- * physically contiguous and has at most `longest` bytes. Writes an element for
- * each piece to `sges`, and returns their number. Removes the mapped bytes from
- * `bytes`.
+ * Maps bytes, which must be inside the pages, from the first one on. There must
+ * be at least one byte, and `longest` and `most` must not be 0. Stops after at
+ * most `longest` bytes, or after `most` pieces, or if a piece cannot be mapped.
+ * Each piece is physically contiguous. Writes an element for each piece to
+ * `sges`, and returns their number. Removes the mapped bytes from `bytes`.
  */
 unsigned int xprtrdma_dma_map(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
 			      size_t longest, unsigned int dir,
 			      struct ib_sge *sges, unsigned int most);
-/* Undoes the mappings of elements that xprtrdma_dma_map() has written. */
+/*
+ * Maps `len` bytes that are physically contiguous, from byte `offset` of the page
+ * on, and writes their element. Returns false if they cannot be mapped.
+ */
+bool xprtrdma_dma_map_piece(struct ib_pd *pd, struct page *page, size_t offset,
+			    size_t len, unsigned int dir, struct ib_sge *sge);
+/* Whether the device needs xprtrdma_dma_unmap(). The result never changes. */
+bool xprtrdma_dma_needs_unmapping(struct ib_device *dev);
+/* Undoes the mappings of elements that these functions have written. */
 void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
 			size_t count, unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);

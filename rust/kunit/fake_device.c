@@ -238,13 +238,20 @@ static const struct fake_limits own_limits = {
 	.gaps = true,
 };
 
+void fake_virtual_addresses(bool on)
+{
+	fake.dev->dma_device = on ? NULL : &fake.parent->dev;
+}
+
 void fake_begin(void)
 {
 	fake.parent->dev.dma_io_tlb_mem = fake_bounce ? bounce_buffers : NULL;
 	fake_max_entry(UINT_MAX);
 	/* The parent device is set up before the RDMA device exists. */
-	if (fake.dev)
+	if (fake.dev) {
+		fake_virtual_addresses(false);
 		fake_limits(&own_limits);
+	}
 	guard(raw_spinlock_irqsave)(&fake.lock);
 	fake.limited = false;
 	fake.breaches = 0;
@@ -1302,6 +1309,8 @@ u32 fake_send_again(struct ib_qp *base)
 /* Returns the memory at a DMA address, which may be in a bounce buffer. */
 static void *device_memory(u64 addr)
 {
+	if (ib_uses_virt_dma(fake.dev))
+		return (void *)(uintptr_t)addr;
 	return phys_to_virt(dma_to_phys(&fake.parent->dev, addr));
 }
 

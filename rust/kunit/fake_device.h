@@ -115,6 +115,11 @@ u32 fake_completions(void);
  * devices.
  */
 void fake_begin(void);
+/*
+ * Sets whether the device accesses memory by the kernel's addresses, until the
+ * next test begins. Nothing may be mapped.
+ */
+void fake_virtual_addresses(bool on);
 /* Sets the DMA layer's maximum length of a list entry, in bytes. */
 void fake_max_entry(u32 bytes);
 /*

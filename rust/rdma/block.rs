@@ -2,7 +2,10 @@
 
 //! Pages that this module owns, with an array of their addresses ([`Block`]).
 
-use kernel::prelude::*;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 use xprtrdma_bindings as bindings;
 
 /// Order of the largest allocation: 256 pages.
@@ -32,6 +35,19 @@ impl Run {
             first,
             count: 1 << order,
         })
+    }
+
+    /// Returns the address of the first page.
+    #[inline]
+    pub(crate) fn first(&self) -> *mut bindings::page {
+        self.first
+    }
+
+    /// Returns the number of bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        // NO-OVERFLOW: The pages are memory.
+        self.count.wrapping_mul(PAGE_SIZE)
     }
 }
 

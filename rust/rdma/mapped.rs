@@ -15,19 +15,28 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use xprtrdma_base::buffer::PageList;
+use xprtrdma_base::{
+    buffer::PageList,
+    list, //
+};
 use xprtrdma_bindings as bindings;
 
-/// Pages of which parts are mapped for a device. Each part is a scatter/gather element. If this
-/// module owns the pages, only the device uses the mapped bytes until [`MappedPages::unmap`]. If
-/// other code uses the pages as well, the device only reads them.
+/// Pages that are mapped for a device, and the scatter/gather elements of their parts. If this
+/// module owns the pages, all of them are mapped at once, and only the device uses them until
+/// [`MappedPages::unmap`]. If other code uses the pages as well, only the parts are mapped, and the
+/// device only reads them.
 ///
 /// # Invariants
 ///
-/// The bytes of each element of `sges` are in the pages of `memory`, and [`MappedPages::map`] has
-/// mapped them for `dir`. For pages that other code uses as well, `dir` is `ToDevice`.
+/// - The bytes of each element of `sges` are in the pages of `memory`.
+/// - If `own` is zero, each element of `sges` was mapped for `dir`. Otherwise the first `own`
+///   elements were mapped for `dir`, and the bytes of every other element are bytes of these.
+/// - For pages that other code uses as well, `dir` is `ToDevice`.
 pub(crate) struct MappedPages {
     sges: KVec<bindings::ib_sge>,
+    /// Number of elements that describe all pages of this module, in order. They are not part of
+    /// [`MappedPages::sges`].
+    own: usize,
     /// `None` before [`MappedPages::hold`], and after [`MappedPages::unmap`].
     memory: Option<Mappable>,
     dir: Direction,
@@ -45,6 +54,7 @@ impl MappedPages {
         // INVARIANT: There are no elements.
         Self {
             sges: KVec::new(),
+            own: 0,
             memory: None,
             dir: Direction::ToDevice,
             pd: pd.clone(),
@@ -54,45 +64,223 @@ impl MappedPages {
         }
     }
 
-    /// Stores `memory`, of which no part is mapped yet. Returns `EINVAL` if parts of the previous
-    /// memory are still mapped, or if the device would write to shared pages.
-    #[inline]
+    /// Stores `memory`. Maps all pages that this module owns, but no part of shared pages yet.
+    /// Returns `EINVAL` if the device would write to shared pages, and `EIO` if a page cannot be
+    /// mapped. Must not be called while there is memory; otherwise that memory is never freed. May
+    /// sleep.
+    // `memory` is moved before it is checked. Otherwise it would be copied twice.
+    #[inline(always)]
     pub(crate) fn hold(&mut self, memory: Mappable, dir: Direction) -> Result {
-        let may_be_written = matches!(memory, Mappable::Own(_));
-        if !self.sges.is_empty() || (dir != Direction::ToDevice && !may_be_written) {
+        let former = self.memory.replace(memory);
+        // There was no memory, so nothing must be dropped. If there was memory, a device may still
+        // use it.
+        core::mem::forget(former);
+        if !self.sges.is_empty() {
             return Err(EINVAL);
         }
         // INVARIANT: There are no elements.
         self.dir = dir;
-        self.memory = Some(memory);
+        match &self.memory {
+            Some(Mappable::Own(_)) => self.map_own(),
+            _ if dir == Direction::ToDevice => Ok(()),
+            _ => {
+                self.give_up();
+                Err(EINVAL)
+            }
+        }
+    }
+
+    /// Unmaps and drops the memory.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self) {
+        drop(self.unmap());
+    }
+
+    /// Maps all pages that this module owns. None of them is mapped yet.
+    #[inline(always)]
+    fn map_own(&mut self) -> Result {
+        let (len, longest) = (self.len(), self.pd.max_entry() as usize);
+        let Some(Mappable::Own(pages)) = &self.memory else {
+            return Err(EINVAL);
+        };
+        // Usually all pages are one piece of memory.
+        match pages.runs() {
+            [run, ..] if len <= run.bytes().min(longest) => {
+                // SAFETY: The bytes are in one run of pages, which `memory` keeps.
+                match unsafe {
+                    map_piece(&self.pd, self.dir, &mut self.sges, (run.first(), 0, len))
+                }? {
+                    true => {
+                        // INVARIANT: The element describes all bytes, and was mapped for `dir`.
+                        self.own = 1;
+                        Ok(())
+                    }
+                    false => self.map_runs(shorter(len)?),
+                }
+            }
+            _ => self.map_runs(longest),
+        }
+    }
+
+    /// Maps all pages that this module owns, in pieces of at most `longest` bytes, which is a
+    /// multiple of the page size. None of them is mapped yet.
+    #[cold]
+    #[inline(never)]
+    fn map_runs(&mut self, mut longest: usize) -> Result {
+        let len = self.len();
+        let Some(Mappable::Own(pages)) = &self.memory else {
+            return Err(EINVAL);
+        };
+        let (mut at, mut end) = (0usize, 0usize);
+        for run in pages.runs() {
+            // NO-OVERFLOW: The sum is a number of bytes in memory.
+            end = end.wrapping_add(run.bytes()).min(len);
+            while at < end {
+                // NO-OVERFLOW: `at` is less than `end`.
+                let piece = end.wrapping_sub(at).min(longest);
+                let page = *pages.raw().get(at / PAGE_SIZE).ok_or(EINVAL)?;
+                let bytes = (page, 0, piece);
+                // SAFETY: By the invariants of `Block` these bytes are contiguous, because they are
+                // in one run of pages. `memory` keeps the pages.
+                if unsafe { map_piece(&self.pd, self.dir, &mut self.sges, bytes) }? {
+                    // INVARIANT: The element was mapped for `dir`, and follows the bytes of the
+                    // elements before.
+                    // NO-OVERFLOW: The sums are at most the number of bytes.
+                    self.own = self.own.wrapping_add(1);
+                    at = at.wrapping_add(piece);
+                } else {
+                    longest = shorter(piece)?;
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// Maps the `len` bytes that begin at offset `at`, and adds one element for all of them. If the
+    /// bytes may need several elements, or if the memory does not contain all of them, does nothing
+    /// and returns false; the caller then calls [`MappedPages::map`]. Returns `EIO` if the bytes
+    /// cannot be mapped. May sleep.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, at: usize, len: u32) -> Result<bool> {
+        // CAST: A `usize` is at least as wide as a `u32`.
+        let left = len as usize;
+        let Some(end) = at.checked_add(left) else {
+            return Ok(false);
+        };
+        match &self.memory {
+            Some(Mappable::Own(_)) => match self.sges.first() {
+                Some(first) if end <= first.length as usize => {
+                    // INVARIANT: The first element is one of the first `own`, because there are no
+                    // others before the pages are mapped. It contains these bytes.
+                    let element = part(first, at, len);
+                    list::add(&mut self.sges, element)?;
+                    Ok(true)
+                }
+                _ => Ok(false),
+            },
+            Some(Mappable::Shared(refs)) => {
+                // NO-OVERFLOW: The sum is an offset in memory, or is not used because `end` is
+                // greater than the length of the memory.
+                let from = refs.offset().wrapping_add(at);
+                let offset = from % PAGE_SIZE;
+                // NO-OVERFLOW: `left` is a length in memory if `end` is not greater than the length
+                // of the memory.
+                if end > refs.len() || offset.wrapping_add(left) > PAGE_SIZE {
+                    return Ok(false);
+                }
+                let page = *refs.pages().get(from / PAGE_SIZE).ok_or(EINVAL)?;
+                let bytes = (page, offset, left);
+                // SAFETY: The bytes are in one page, which `memory` keeps.
+                // INVARIANT: The element is mapped for `dir`.
+                match unsafe { map_piece(&self.pd, self.dir, &mut self.sges, bytes) }? {
+                    true => Ok(true),
+                    false => Err(EIO),
+                }
+            }
+            None => Ok(false),
+        }
     }
 
     /// Maps the `left` bytes that begin at offset `at`, or only the first part of them, and adds at
     /// most `most` elements. Each element is physically contiguous. If the device or its bounce
     /// buffers have no space for such a long piece, the elements are shorter. Returns the number of
-    /// elements and the number of their bytes. Returns `EINVAL` if there are no such bytes, and
-    /// `EIO` if not even one page can be mapped. May sleep.
-    #[inline(always)]
-    pub(crate) fn map(&mut self, at: usize, left: usize, most: usize) -> Result<(usize, usize)> {
+    /// bytes of the elements. Returns `EINVAL` if there are no such bytes, and `EIO` if not even
+    /// one page can be mapped. May sleep.
+    pub(crate) fn map(&mut self, at: usize, left: u32, most: usize) -> Result<u32> {
         let memory = self.memory.as_ref().ok_or(EINVAL)?;
-        let len = memory.len();
-        if left == 0 || at.checked_add(left).is_none_or(|end| end > len) {
+        // CAST: A `usize` is at least as wide as a `u32`.
+        let end = at.checked_add(left as usize).ok_or(EINVAL)?;
+        if left == 0 || end > memory.len() {
             return Err(EINVAL);
         }
+        match memory {
+            Mappable::Own(_) => self.cut(at, left, most),
+            Mappable::Shared(_) => self.map_shared(at, left, most),
+        }
+    }
+
+    /// Adds elements for bytes of pages that [`MappedPages::hold`] has mapped, see
+    /// [`MappedPages::map`].
+    #[cold]
+    fn cut(&mut self, at: usize, left: u32, most: usize) -> Result<u32> {
+        let (mut skip, mut rest, mut count) = (at, left, 0);
+        for index in 0..self.own {
+            let piece = self.sges.get(index).ok_or(EINVAL)?;
+            // CAST: A `usize` is at least as wide as a `u32`.
+            let whole = piece.length as usize;
+            // CAST: The minimum is at most `rest`.
+            let len = whole.saturating_sub(skip).min(rest as usize) as u32;
+            if len != 0 {
+                if count >= most.max(1) {
+                    break;
+                }
+                let element = part(piece, skip, len);
+                // INVARIANT: These bytes are bytes of the element `index`, which is one of the
+                // first `own`.
+                self.sges.push(element, GFP_KERNEL)?;
+                // NO-OVERFLOW: `len` is at most `rest`, and `count` is less than `most`.
+                rest = rest.wrapping_sub(len);
+                count = count.wrapping_add(1);
+            }
+            skip = skip.saturating_sub(whole);
+        }
+        // There is no element if not all pages could be mapped.
+        match count {
+            0 => Err(EINVAL),
+            // NO-OVERFLOW: `rest` is at most `left`.
+            _ => Ok(left.wrapping_sub(rest)),
+        }
+    }
+
+    /// Maps bytes of shared pages, see [`MappedPages::map`]. There must be such bytes.
+    #[inline]
+    fn map_shared(&mut self, at: usize, left: u32, most: usize) -> Result<u32> {
+        // CAST: A `usize` is at least as wide as a `u32`.
+        let len = left as usize;
+        let Some(Mappable::Shared(refs)) = &self.memory else {
+            return Err(EINVAL);
+        };
         // More elements than pages are never needed.
-        let most = most.min(Pages::count(left).saturating_add(1)).max(1);
+        let most = most.min(Pages::count(len).saturating_add(1)).max(1);
         self.sges.reserve(most, GFP_KERNEL)?;
-        let mut bytes = memory.bytes(at, left);
+        let mut bytes = bindings::xprtrdma_bytes {
+            pages: refs.pages().as_ptr().cast_mut(),
+            // NO-OVERFLOW: The sum is an offset in memory.
+            offset: refs.offset().wrapping_add(at),
+            left: len,
+            refused: 0,
+        };
         let mut longest = self.pd.max_entry() as usize;
         let mut count = 0;
-        loop {
+        while bytes.left != 0 && count < most {
             let place = self.sges.spare_capacity_mut().as_mut_ptr().cast();
             // CAST: A work request has few elements.
-            let room = most.saturating_sub(count) as u32;
+            let room = most.wrapping_sub(count) as u32;
             let (pd, dir) = (self.pd.as_raw(), self.dir.raw());
-            // SAFETY: The domain exists as long as `pd`. The bytes are inside the pages, which
-            // `memory` keeps. The vector has space for `room` elements.
+            // SAFETY: The domain exists as long as `pd`. There is at least one byte, and the bytes
+            // are inside the pages, which `memory` keeps. `longest` is at least one page. The
+            // vector has space for `room` elements, at least one.
             let added =
                 unsafe { bindings::xprtrdma_dma_map(pd, &mut bytes, longest, dir, place, room) };
             // CAST: A `usize` is at least as wide as a `u32`.
@@ -100,18 +288,19 @@ impl MappedPages {
             // SAFETY: The callee has written this number of elements, at most `room`.
             // INVARIANT: The callee has mapped their bytes for `dir`.
             unsafe { self.sges.inc_len(added) };
+            // NO-OVERFLOW: The sum is at most `most`.
             count = count.wrapping_add(added);
-            if bytes.refused == 0 {
-                // NO-OVERFLOW: `bytes.left` was `left` at first, and the callee only decreases it.
-                return Ok((count, left.wrapping_sub(bytes.left)));
+            if bytes.refused != 0 {
+                longest = shorter(bytes.refused)?;
             }
-            longest = shorter(bytes.refused)?;
         }
+        // CAST, NO-OVERFLOW: The callee has only removed bytes, so the rest is at most `left`.
+        Ok(left.wrapping_sub(bytes.left as u32))
     }
 
     /// Unmaps the pages. Returns them if this module owns them; drops the references to shared
     /// pages.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unmap(&mut self) -> Option<Pages> {
         self.forget_mappings();
         match self.memory.take()? {
@@ -148,11 +337,17 @@ impl MappedPages {
         &self.pd
     }
 
-    /// Returns the scatter/gather elements of the mapped parts, in the order of the calls of
+    /// Returns the scatter/gather elements of the parts, in the order of the calls of
     /// [`MappedPages::map`].
     #[inline]
     pub(crate) fn sges(&self) -> &[bindings::ib_sge] {
-        &self.sges
+        self.sges.get(self.own..).unwrap_or(&[])
+    }
+
+    /// Returns the address behind the last element.
+    #[inline]
+    pub(crate) fn end(&self) -> *const bindings::ib_sge {
+        self.sges.as_ptr().wrapping_add(self.sges.len())
     }
 
     /// Returns the number of elements for which the list has memory.
@@ -163,11 +358,57 @@ impl MappedPages {
 
     #[inline]
     fn forget_mappings(&mut self) {
-        let (dev, dir) = (self.pd.raw_device(), self.dir.raw());
-        // SAFETY: By the type invariant the bytes of the elements are mapped. They are unmapped
-        // once, because the list is emptied below.
-        unsafe { bindings::xprtrdma_dma_unmap(dev, self.sges.as_ptr(), self.sges.len(), dir) };
+        if self.pd.needs_unmapping() {
+            let mapped = match self.own {
+                0 => self.sges.len(),
+                own => own,
+            };
+            let (dev, dir) = (self.pd.raw_device(), self.dir.raw());
+            // SAFETY: By the type invariant the bytes of these elements are mapped. They are
+            // unmapped once, because the list is emptied below.
+            unsafe { bindings::xprtrdma_dma_unmap(dev, self.sges.as_ptr(), mapped, dir) };
+        }
+        // INVARIANT: There are no elements.
         self.sges.clear();
+        self.own = 0;
+    }
+}
+
+/// Maps bytes of one piece of memory for a device, and adds their element to `sges`. The bytes are
+/// given by a page, an offset and a length. Returns false if they cannot be mapped.
+///
+/// # Safety
+///
+/// The bytes are physically contiguous, and their pages exist until they are unmapped.
+#[inline(always)]
+unsafe fn map_piece(
+    pd: &Pd,
+    dir: Direction,
+    sges: &mut KVec<bindings::ib_sge>,
+    (page, offset, len): (*mut bindings::page, usize, usize),
+) -> Result<bool> {
+    list::make_room(sges)?;
+    let place = list::end(sges);
+    // SAFETY: The domain exists during the call. By this function's contract the bytes are
+    // contiguous and exist. The vector has space for an element.
+    let is_mapped = unsafe {
+        bindings::xprtrdma_dma_map_piece(pd.as_raw(), page, offset, len, dir.raw(), place)
+    };
+    if is_mapped {
+        // SAFETY: The callee has written an element.
+        unsafe { sges.inc_len(1) };
+    }
+    Ok(is_mapped)
+}
+
+/// Returns the element of `length` bytes at offset `at` of a longer element.
+#[inline]
+fn part(whole: &bindings::ib_sge, at: usize, length: u32) -> bindings::ib_sge {
+    bindings::ib_sge {
+        // NO-OVERFLOW: A mapping does not wrap around the address space.
+        addr: whole.addr.wrapping_add(at as u64),
+        length,
+        lkey: whole.lkey,
     }
 }
 

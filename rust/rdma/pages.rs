@@ -2,10 +2,11 @@
 
 //! Pages that this module owns and a device reads or writes ([`Pages`]).
 
-#[cfg(xprtrdma_kunit)]
-use crate::block::Run;
 use crate::{
-    block::Block,
+    block::{
+        Block,
+        Run, //
+    },
     pool::Pool, //
 };
 use core::{
@@ -161,14 +162,15 @@ impl Pages {
     }
 
     /// Returns the runs of contiguous pages that were allocated.
-    #[cfg(xprtrdma_kunit)]
+    #[inline]
     pub(crate) fn runs(&self) -> &[Run] {
         self.block.as_ref().map_or(&[], |block| &block.runs)
     }
 
     /// Returns the addresses of the pages. The list ends with the address of the last page twice,
     /// see [`Block`].
-    fn raw(&self) -> &[*mut bindings::page] {
+    #[inline]
+    pub(crate) fn raw(&self) -> &[*mut bindings::page] {
         self.block.as_ref().map_or(&[], |block| &block.raw)
     }
 
@@ -205,24 +207,6 @@ pub enum Mappable {
 }
 
 impl Mappable {
-    /// Returns the `left` bytes that begin at offset `at`.
-    #[inline]
-    pub(crate) fn bytes(&self, at: usize, left: usize) -> bindings::xprtrdma_bytes {
-        let (array, first) = match self {
-            Self::Own(pages) => (pages.raw(), 0),
-            Self::Shared(refs) => (refs.pages(), refs.offset()),
-        };
-        bindings::xprtrdma_bytes {
-            pages: array.as_ptr().cast_mut(),
-            // NO-OVERFLOW: The sum is an offset in memory.
-            offset: first.wrapping_add(at),
-            left,
-            refused: 0,
-            // A block has all pages of its folios, in order.
-            whole_folios: matches!(self, Self::Own(_)),
-        }
-    }
-
     /// Returns the number of bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {

@@ -63,6 +63,10 @@ pub struct Pd {
     /// Maximum length in bytes of an entry in a mapped list. It is a number of whole pages, at
     /// least one.
     max_entry: u32,
+    /// Whether memory that was mapped for the device must be unmapped. A device that accesses
+    /// memory by the kernel's addresses needs no mappings.
+    #[cfg(any(xprtrdma_server, xprtrdma_kunit))]
+    needs_unmapping: bool,
     /// Whether the domain's queue pair is drained, so that it will never access a region again.
     drained: Atomic<bool>,
     /// Whether the device's reports of invalidations are trusted; the negation of
@@ -109,6 +113,9 @@ impl Pd {
         let pd = Self {
             pd: NonNull::new(pd).ok_or(ENOMEM)?,
             max_entry: (max_entry & !(page - 1)).max(page),
+            #[cfg(any(xprtrdma_server, xprtrdma_kunit))]
+            // SAFETY: The device exists as long as the id.
+            needs_unmapping: unsafe { bindings::xprtrdma_dma_needs_unmapping(dev.as_ptr()) },
             drained: Atomic::new(false),
             // SAFETY: The device exists as long as the id.
             believes: unsafe { !is_distrusted(dev) },
@@ -136,6 +143,7 @@ impl Pd {
         let shared = Self {
             pd: self.pd,
             max_entry: self.max_entry,
+            needs_unmapping: self.needs_unmapping,
             drained: Atomic::new(false),
             believes: self.believes,
             repetitions: self.repetitions,
@@ -261,6 +269,13 @@ impl Pd {
     #[inline]
     pub(crate) fn max_entry(&self) -> u32 {
         self.max_entry
+    }
+
+    /// Returns whether memory that was mapped for the device must be unmapped.
+    #[cfg(any(xprtrdma_server, xprtrdma_kunit))]
+    #[inline]
+    pub(crate) fn needs_unmapping(&self) -> bool {
+        self.needs_unmapping
     }
 
     /// Returns the maximum number of scatter/gather elements in a work request on the send queue.

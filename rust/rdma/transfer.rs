@@ -26,12 +26,13 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
+use xprtrdma_base::buffer::PageList;
 #[cfg(xprtrdma_rds)]
 use xprtrdma_base::lend::Table;
-use xprtrdma_base::{buffer::PageList, list};
 use xprtrdma_bindings as bindings;
 
 mod memory;
+mod requests;
 
 use memory::Memory;
 
@@ -247,87 +248,15 @@ impl Transfer {
         }
     }
 
-    /// Maps memory and makes work requests, see [`Blank::fill`]. If `most_sges` is `None`, a work
-    /// request has as many elements as the device allows.
-    fn make(
-        &mut self,
-        kind: Kind,
-        memory: Mappable,
-        most_sges: Option<usize>,
-        stretches: impl Iterator<Item = Stretch>,
-    ) -> Result {
-        let Memory::Own(pages) = &mut self.memory else {
-            return Err(EINVAL);
-        };
-        let (opcode, dir) = kind.raw();
-        self.kind = kind;
-        pages.hold(memory, dir)?;
-        let most_sges = most_sges.unwrap_or(pages.most_sges());
-        let mut count = 0usize;
-        for stretch in stretches {
-            let (mut at, mut left) = (stretch.at as usize, stretch.len as usize);
-            let mut offset = stretch.offset;
-            while left != 0 {
-                let (sges, bytes) = pages.map(at, left, most_sges)?;
-                // A work request of an earlier transfer is used again: all fields that a Read or
-                // a Write needs are written here, in `give_elements`, and in `link`.
-                if count == self.wrs.len() {
-                    list::add(&mut self.wrs, bindings::ib_rdma_wr::default())?;
-                }
-                let wr = self.wrs.get_mut(count).ok_or(EINVAL)?;
-                wr.remote_addr = offset;
-                wr.rkey = stretch.handle;
-                wr.wr.opcode = opcode;
-                // CAST: The number of elements is at most `most_sges`.
-                wr.wr.num_sge = sges as c_int;
-                // NO-OVERFLOW: `count` counts objects in memory. `at` and `left` stay within the
-                // stretch. `offset` may wrap around; the peer then refuses the address.
-                count = count.wrapping_add(1);
-                at = at.wrapping_add(bytes);
-                left = left.wrapping_sub(bytes);
-                offset = offset.wrapping_add(bytes as u64);
-            }
-        }
-        self.wrs.truncate(count);
-        // INVARIANT: Both vectors are complete. `give_elements` fails if there is no work request.
-        self.give_elements()
-    }
-
-    /// Sets the element list of each work request. Returns `EINVAL` if there is no work request.
-    #[inline]
-    fn give_elements(&mut self) -> Result {
-        if self.wrs.is_empty() {
-            return Err(EINVAL);
-        }
-        let mut rest = match &self.memory {
-            Memory::Own(pages) => pages.sges(),
-            _ => &self.sges,
-        };
-        for wr in self.wrs.iter_mut() {
-            // CAST: The number counts elements of a vector, so it is not negative.
-            let (own, others) = rest
-                .split_at_checked(wr.wr.num_sge as usize)
-                .ok_or(EINVAL)?;
-            // `ib_post_send` only reads the elements.
-            wr.wr.sg_list = own.as_ptr().cast_mut();
-            rest = others;
-        }
-        Ok(())
-    }
-
     /// Ends a transfer that was not posted, or has completed. Returns the pages that it owns, and
     /// the empty transfer unless its lists are long. Drops the references to shared pages, and
     /// returns lent memory to its lender. May sleep.
-    #[inline]
+    #[cfg_attr(xprtrdma_rds, inline)]
+    #[cfg_attr(not(xprtrdma_rds), inline(always))]
     pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
-        let Self { sges, memory, .. } = &mut *this;
-        let pages = match memory {
+        let pages = match &mut this.memory {
             Memory::Own(pages) => pages.unmap(),
-            Memory::Sink(sink) => {
-                sges.clear();
-                let none = Memory::Own(MappedPages::none(sink.pd()));
-                core::mem::replace(memory, none).into_pages()
-            }
+            Memory::Sink(_) => this.end_sink(),
             #[cfg(xprtrdma_rds)]
             Memory::Lent(loan) => {
                 loan.unmap();
@@ -335,6 +264,17 @@ impl Transfer {
             }
         };
         (pages, Self::keep(this))
+    }
+
+    /// Ends a transfer whose memory is a [`Sink`], see [`Transfer::end`].
+    #[inline(never)]
+    fn end_sink(&mut self) -> Option<Pages> {
+        let Memory::Sink(sink) = &self.memory else {
+            return None;
+        };
+        self.sges.clear();
+        let none = Memory::Own(MappedPages::none(sink.pd()));
+        core::mem::replace(&mut self.memory, none).into_pages()
     }
 
     /// Ends a transfer of lent memory, see [`Transfer::end`]. Returns any other transfer unchanged.
@@ -445,35 +385,5 @@ impl Transfer {
         if let Memory::Sink(sink) = &mut self.memory {
             sink.completed();
         }
-    }
-
-    /// Links the work requests before `next`, and sets the same completion entry in all of them.
-    /// Returns the first work request. `last_flags` are the flags of the last work request.
-    #[cfg_attr(xprtrdma_rds, inline(always))]
-    #[cfg_attr(not(xprtrdma_rds), inline)]
-    pub(crate) fn link(
-        &mut self,
-        cqe: *mut bindings::ib_cqe,
-        last_flags: c_int,
-        next: *mut bindings::ib_send_wr,
-    ) -> *mut bindings::ib_send_wr {
-        let link = |wr: &mut bindings::ib_rdma_wr, flags, next| {
-            wr.wr.next = next;
-            wr.wr.send_flags = flags;
-            // CAST: The union of `wr_id` and `wr_cqe` holds the pointer as 64 bits.
-            wr.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
-            // CAST: An RDMA work request begins with the part that all types of work requests
-            // share.
-            core::ptr::from_mut(wr).cast()
-        };
-        // Usually there is a single work request.
-        if let [only] = self.wrs.as_mut_slice() {
-            return link(only, last_flags, next);
-        }
-        let (mut next, mut flags) = (next, last_flags);
-        for wr in self.wrs.iter_mut().rev() {
-            next = link(wr, core::mem::take(&mut flags), next);
-        }
-        next
     }
 }

@@ -326,6 +326,16 @@ pub(super) fn domain() -> Result<Arc<Pd>> {
     Pd::alloc(id)
 }
 
+/// Does what [`domain`] does, for a device that accesses memory by the kernel's addresses. The
+/// caller must call [`calm`] after it has dropped the domain.
+pub(super) fn virtual_domain() -> Result<Arc<Pd>> {
+    calm();
+    // SAFETY: Nothing is mapped.
+    unsafe { bindings::fake_virtual_addresses(true) };
+    let (id, _log) = routed()?;
+    Pd::alloc(id)
+}
+
 /// The numbers of objects on a device whose only object is the protection domain of [`domain`].
 pub(super) const DOMAIN: Census = Census {
     pds: 1,

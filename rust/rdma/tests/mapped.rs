@@ -9,6 +9,7 @@ use super::{
     fake::{
         calm,
         domain,
+        virtual_domain,
         Census,
         Verb,
         DOMAIN, //
@@ -227,16 +228,27 @@ mod suite {
         Ok(())
     }
 
+    /// Maps the `left` bytes at offset `at`, or the first of them. Returns their number.
+    fn next(mapped: &mut MappedPages, (at, left): (usize, usize), most: usize) -> Result<usize> {
+        // CAST: The tests map few pages.
+        let left = left as u32;
+        let bytes = match mapped.add(at, left)? {
+            true => left,
+            false => mapped.map(at, left, most)?,
+        };
+        Ok(bytes as usize)
+    }
+
     /// Maps all bytes of `memory`, with at most `most` elements in each call.
     fn all(pd: &Arc<Pd>, memory: Mappable, dir: Direction, most: usize) -> Result<MappedPages> {
         let (mut mapped, len) = (MappedPages::none(pd), memory.len());
         mapped.hold(memory, dir)?;
         let (mut at, mut elements) = (0, 0);
         while at < len {
-            let (count, bytes) = mapped.map(at, len - at, most)?;
-            at += bytes;
+            at += next(&mut mapped, (at, len - at), most)?;
+            let count = mapped.sges().len() - elements;
+            ensure!(count >= 1 && count <= most);
             elements += count;
-            ensure!(count <= most && mapped.sges().len() == elements);
         }
         Ok(mapped)
     }
@@ -263,8 +275,14 @@ mod suite {
 
     #[test]
     fn the_elements_of_pages_are_their_bytes() -> Test {
-        let pd = domain()?;
-        for len in [1, P - 1, P, P + 1, 5 * P] {
+        for (len, is_virtual) in [
+            (1, false),
+            (P, false),
+            (P + 1, false),
+            (P - 1, true),
+            (5 * P, true),
+        ] {
+            let pd = device(is_virtual)?;
             for most in [1, 32] {
                 let pages = filled(len)?;
                 let runs = pages.runs().len();
@@ -277,6 +295,64 @@ mod suite {
                 ensure_eq!(PageArray::len(&pages), len);
             }
         }
+        calm();
+        Ok(())
+    }
+
+    /// Resets the device, and creates a protection domain.
+    fn device(is_virtual: bool) -> Result<Arc<Pd>> {
+        match is_virtual {
+            false => domain(),
+            true => virtual_domain(),
+        }
+    }
+
+    /// The order of the pages of [`mixed`]. Five runs are contiguous.
+    const ORDER: [usize; 8] = [0, 1, 2, 4, 3, 7, 5, 6];
+
+    /// Returns references to pages of [`filled`] in the order [`ORDER`]. They contain `len` bytes,
+    /// the first of which is at `offset`.
+    fn mixed(offset: usize, len: usize) -> Result<PageRefs> {
+        let pages = filled(ORDER.len() * P)?;
+        let mut array = KVec::new();
+        for index in ORDER {
+            let page = pages.raw_from(index).first().ok_or(EINVAL)?;
+            array.push(*page, GFP_KERNEL)?;
+        }
+        for page in &array[offset / P..(offset + len).div_ceil(P)] {
+            // SAFETY: `pages` keeps the page during the call.
+            unsafe { bindings::fake_get_page(*page) };
+        }
+        // SAFETY: The array contains the addresses of pages, and is not changed. This value owns
+        // one reference to each page that contains some of the bytes.
+        unsafe { PageRefs::take(array.as_ptr(), offset, len, None) }
+    }
+
+    #[test]
+    fn shared_pages_may_have_any_order() -> Test {
+        for (offset, len) in [
+            (0, 8 * P),
+            (99, 8 * P - 99),
+            (99, 5 * P),
+            (P + 1, P),
+            (2 * P - 1, 2),
+        ] {
+            for (most, is_virtual) in [(1, false), (32, false), (1, true), (2, true), (32, true)] {
+                let pd = device(is_virtual)?;
+                let refs = mixed(offset, len)?;
+                let mapped = all(&pd, Mappable::Shared(refs), Direction::ToDevice, most)?;
+                ensure!(mapped.sges().len() <= ORDER.len());
+                ensure!(most != 32 || mapped.sges().len() <= 5);
+                let bytes = read(mapped.sges())?;
+                ensure_eq!(bytes.len(), len);
+                for (at, byte) in (offset..).zip(&bytes) {
+                    ensure!(usize::from(*byte) == (ORDER[at / P] * P + at % P) % 251);
+                }
+                drop(mapped);
+                ensure_eq!(Census::now(), DOMAIN);
+            }
+        }
+        calm();
         Ok(())
     }
 
@@ -285,22 +361,32 @@ mod suite {
         let pd = domain()?;
         let len = 3 * P;
         for (at, left) in [(0, 1), (1, 2 * P), (P - 1, 2), (P, P), (2 * P + 7, P - 7)] {
-            let own = Mappable::Own(filled(len)?);
-            for memory in [own, Mappable::Shared(shared(len)?)] {
+            let (first, second) = (Mappable::Own(filled(len)?), Mappable::Own(filled(len)?));
+            let shared = Mappable::Shared(shared(len)?);
+            // Each case: the memory, and the mapping call that fails.
+            for (memory, nth) in [(first, 0), (second, 1), (shared, 0)] {
                 let mut mapped = MappedPages::none(&pd);
+                Verb::DmaMap.fail(nth);
                 mapped.hold(memory, Direction::ToDevice)?;
                 let mut found = 0;
                 while found < left {
-                    found += mapped.map(at + found, left - found, 32)?.1;
+                    found += next(&mut mapped, (at + found, left - found), 32)?;
                 }
                 ensure!(are_right(&mapped, at, left)?);
                 drop(mapped);
                 ensure_eq!(Census::now(), DOMAIN);
             }
         }
-        for (at, left) in [(0, 0), (0, len + 1), (len, 1), (1, usize::MAX)] {
+        for (at, left) in [
+            (0, 0),
+            (0, len as u32 + 1),
+            (len, 1),
+            (usize::MAX, 1),
+            (1, u32::MAX),
+        ] {
             let mut mapped = MappedPages::none(&pd);
             mapped.hold(Mappable::Own(filled(len)?), Direction::ToDevice)?;
+            ensure!(left == 0 || !mapped.add(at, left)?);
             ensure_eq!(mapped.map(at, left, 32).err(), Some(EINVAL));
         }
         let refs = Mappable::Shared(shared(P)?);
