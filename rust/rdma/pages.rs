@@ -76,36 +76,43 @@ impl Pages {
     /// Returns pages for `len` bytes. When the pages are dropped, they return to the pool `home`.
     /// The pages are zeroed, or contain old data from the same pool. Returns `EINVAL` if `len` is
     /// zero. May sleep.
+    #[inline]
     pub fn of(home: &Arc<Pool>, len: usize) -> Result<Self> {
-        match home.take(Self::count(len)) {
-            Some(block) => Self::again(block, len, home.clone()),
-            None => {
-                let mut pages = Self::new(len)?;
-                pages.home = Some(home.clone());
-                Ok(pages)
-            }
+        let Some(block) = home.take(Self::count(len)) else {
+            return Self::new_of(home, len);
+        };
+        // INVARIANT: The block has at least one page, and enough pages for the bytes.
+        let pages = Self {
+            block: Some(block),
+            len,
+            home: Some(home.clone()),
+        };
+        match len % PAGE_SIZE {
+            0 => Ok(pages),
+            _ => pages.with_clean_end(),
         }
     }
 
-    /// Makes an object of `len` bytes from the pages `block`, which were taken from the pool
-    /// `home`. Zeroes the rest of the last page.
-    fn again(block: KBox<Block>, len: usize, home: Arc<Pool>) -> Result<Self> {
-        let end = Self::count(len).checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
-        if len == 0 || Self::count(len) > block.len() {
-            return Err(EINVAL);
-        }
-        // INVARIANT: The lengths were checked above.
-        let mut pages = Self {
-            block: Some(block),
-            len: end,
-            home: Some(home),
-        };
-        pages.change(len, end, |_, rest| {
+    /// Does what [`Pages::of`] does if the pool has no fitting pages.
+    #[cold]
+    fn new_of(home: &Arc<Pool>, len: usize) -> Result<Self> {
+        let mut pages = Self::new(len)?;
+        pages.home = Some(home.clone());
+        Ok(pages)
+    }
+
+    /// Zeroes the bytes of the last page that are behind the bytes of this object.
+    #[inline(never)]
+    fn with_clean_end(mut self) -> Result<Self> {
+        let (len, end) = (self.len, Self::count(self.len).saturating_mul(PAGE_SIZE));
+        // INVARIANT: The last page contains these bytes. `len` is restored below.
+        self.len = end;
+        self.change(len, end, |_, rest| {
             rest.fill(0);
             Ok(())
         })?;
-        pages.len = len;
-        Ok(pages)
+        self.len = len;
+        Ok(self)
     }
 
     /// Returns the number of pages that `len` bytes need.
@@ -218,9 +225,10 @@ impl Mappable {
 }
 
 impl Drop for Pages {
+    #[inline]
     fn drop(&mut self) {
         if let (Some(home), Some(block)) = (self.home.take(), self.block.take()) {
-            home.put(block);
+            Pool::put(home, block);
         }
     }
 }

@@ -11,7 +11,13 @@ use core::sync::atomic::{
     AtomicUsize,
     Ordering::Relaxed, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        UniqueArc, //
+    }, //
+};
 use xprtrdma_base::{
     new_spinlock,
     spin::SpinLock, //
@@ -72,44 +78,70 @@ impl Pool {
         })
     }
 
-    /// Returns a block of at least `count` pages, which contain old data. Does not sleep.
+    /// Returns a block of at least `count` pages, which contain old data. A block has at least one
+    /// page. Does not sleep.
+    #[inline]
     pub(crate) fn take(&self, count: usize) -> Option<KBox<Block>> {
         let mut state = self.state.lock();
-        let index = fitting(&state.spare, count)?;
+        // Usually the newest block has exactly `count` pages.
+        let block = match state.spare.last() {
+            Some(newest) if newest.len() == count => state.spare.pop(),
+            _ => state.remove_fitting(count),
+        }?;
         state.used = true;
-        state.remove(index)
+        state.forget(block.len());
+        Some(block)
     }
 
-    /// Keeps `block`. If the pool has no room for `block`, frees the oldest blocks in the pool
-    /// first. If the pool then still has no room, frees `block`. Does not sleep.
-    pub(crate) fn put(&self, block: KBox<Block>) {
-        if !block.is_unshared() {
-            return;
+    /// Keeps `block` in the pool `home`. If the pool has no room for `block`, frees the oldest
+    /// blocks in the pool first. If the pool then still has no room, frees `block`. Does not sleep.
+    pub(crate) fn put(home: Arc<Self>, block: KBox<Block>) {
+        if block.is_unshared() {
+            home.keep(block);
         }
+        // A pool is dropped by another function. Otherwise this function would have to save more
+        // registers.
+        if let Some(last) = Arc::into_unique_or_drop(home) {
+            end(last);
+        }
+    }
+
+    #[inline(always)]
+    fn keep(&self, mut block: KBox<Block>) {
         let count = block.len();
-        let mut state = self.state.lock();
-        while !self.fits(&state, count) {
-            let oldest = match self.may_fit(&state, count) {
-                true => state.remove(0),
-                false => None,
-            };
-            let Some(oldest) = oldest else {
+        loop {
+            let mut state = self.state.lock();
+            if self.fits(&state, count) {
+                // The push does not fail, because the list has room.
+                let pushed = state.spare.push_within_capacity(block);
+                // NO-OVERFLOW: The sum is a number of pages in memory.
+                state.pages = state.pages.wrapping_add(count);
+                KEPT.fetch_add(count, Relaxed);
                 drop(state);
-                // The lock is not held while the block is freed.
-                drop(block);
+                drop(pushed);
                 return;
-            };
+            }
             drop(state);
-            drop(oldest);
-            state = self.state.lock();
+            block = match self.make_room(block) {
+                Some(block) => block,
+                None => return,
+            };
         }
-        // NO-OVERFLOW: The sum is a number of pages in memory.
-        state.pages = state.pages.wrapping_add(count);
-        KEPT.fetch_add(count, Relaxed);
-        // The push does not fail, because the list has room.
-        let pushed = state.spare.push_within_capacity(block);
+    }
+
+    /// Frees the oldest block of the pool, and returns `block`. Frees `block` if there can be no
+    /// room for it, or if there is no other block.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, block: KBox<Block>) -> Option<KBox<Block>> {
+        let mut state = self.state.lock();
+        let oldest = match self.may_fit(&state, block.len()) {
+            true => state.remove(0),
+            false => None,
+        };
+        // The lock is not held while a block is freed.
         drop(state);
-        drop(pushed);
+        oldest.map(|_| block)
     }
 
     /// Returns whether there is room for `count` more pages. If several pools check this at the
@@ -157,41 +189,41 @@ impl Pool {
 impl State {
     /// Removes a block from the list and from the count of pages.
     fn remove(&mut self, index: usize) -> Option<KBox<Block>> {
-        let block = match index.wrapping_add(1) == self.spare.len() {
-            true => self.spare.pop()?,
-            false => self.spare.remove(index).ok()?,
-        };
-        // NO-OVERFLOW: The block's pages were counted when it was added.
-        self.pages = self.pages.wrapping_sub(block.len());
-        KEPT.fetch_sub(block.len(), Relaxed);
+        let block = self.spare.remove(index).ok()?;
+        self.forget(block.len());
         Some(block)
     }
+
+    /// Removes `count` pages from the count of pages.
+    #[inline]
+    fn forget(&mut self, count: usize) {
+        // NO-OVERFLOW: The pages were counted when their block was added.
+        self.pages = self.pages.wrapping_sub(count);
+        KEPT.fetch_sub(count, Relaxed);
+    }
+
+    /// Removes the smallest block that has at least `count` pages, and at most an eighth more than
+    /// `count`, from the list only. A larger block is not used, because the limits on memory count
+    /// only `count` pages for the block.
+    #[cold]
+    fn remove_fitting(&mut self, count: usize) -> Option<KBox<Block>> {
+        let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());
+        let all = self.spare.iter().enumerate();
+        let fitting = all.filter(|(_, block)| fits(block));
+        let (index, _) = fitting.min_by_key(|(_, block)| block.len())?;
+        self.spare.remove(index).ok()
+    }
+}
+
+/// Drops a pool.
+#[cold]
+#[inline(never)]
+fn end(pool: Pin<UniqueArc<Pool>>) {
+    drop(pool);
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// Returns the index of the smallest block that has at least `count` pages, and at most an eighth
-/// more than `count`. A larger block is not used, because the limits on memory count only `count`
-/// pages for the block.
-#[inline]
-fn fitting(spare: &[KBox<Block>], count: usize) -> Option<usize> {
-    // Usually the newest block has exactly `count` pages.
-    match spare.last() {
-        Some(newest) if newest.len() == count => spare.len().checked_sub(1),
-        _ => smallest(spare, count),
-    }
-}
-
-/// Finds the smallest block that [`fitting`] may choose. Called if the newest block does not have
-/// exactly `count` pages.
-#[cold]
-fn smallest(spare: &[KBox<Block>], count: usize) -> Option<usize> {
-    let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());
-    let all = spare.iter().enumerate().filter(|(_, block)| fits(block));
-    all.min_by_key(|(_, block)| block.len())
-        .map(|(index, _)| index)
 }
