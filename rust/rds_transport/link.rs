@@ -105,6 +105,8 @@ pub(crate) struct Link<H: QpHandler> {
     pub(crate) held: Option<u64>,
     /// The posted operations, in the order in which they were posted. They complete in this order.
     pub(crate) posted: KVec<Posted>,
+    /// True if the last operation found no space in the send queue.
+    pub(crate) is_full: bool,
     /// Empty transfers, kept for later operations. The vector never grows beyond its capacity.
     spare: KVec<Blank>,
     /// The completion of the first work request that failed.
@@ -127,6 +129,7 @@ impl<H: QpHandler> Link<H> {
             replaced: None,
             held: None,
             posted: KVec::new(),
+            is_full: false,
             spare: KVec::with_capacity(SPARES, GFP_KERNEL)?,
             failure: None,
         })

@@ -91,7 +91,11 @@ fn fail(connection: &Connection<Rds>, posted: Posted, error: Error) -> Result {
     let busy = |link: &mut Link<_>| {
         let busy = !link.posted.is_empty();
         if !busy {
-            link.replaced = Some(posted.sequence());
+            let sequence = posted.sequence();
+            link.replaced = Some(sequence);
+            // An earlier attempt may have copied the bytes. No completion of this operation will
+            // come that the message could wait for.
+            link.held.take_if(|held| *held == sequence);
         }
         busy
     };
@@ -126,10 +130,10 @@ fn start(connection: &Connection<Rds>, message: &Message<'_>) -> Result {
         // NO-OVERFLOW: The factors have 32 bits, and the product has 64 bits.
         let most_pieces = u64::from(most_sges).wrapping_mul(LENT_WRS.into());
         is_lent = u64::from(asked.pieces) <= most_pieces;
-        // If operations are in flight, the send queue may be full. So its space is checked first,
-        // so that no memory is mapped or copied in vain. Otherwise the queue is rarely full, and
-        // `post` finds out.
-        if !link.posted.is_empty() {
+        // If operations are in flight, or if the last operation found no space, the send queue may
+        // be full. So its space is checked first, so that no memory is mapped or copied in vain.
+        // Otherwise the queue is rarely full, and `post` finds out.
+        if link.is_full || !link.posted.is_empty() {
             let elements = match is_lent {
                 true => asked.pieces,
                 // CAST: The number of pages is less than the number of bytes, which is a `u32`.
@@ -140,6 +144,7 @@ fn start(connection: &Connection<Rds>, message: &Message<'_>) -> Result {
                 // RDS will try again soon.
                 return Err(EAGAIN);
             }
+            link.is_full = false;
         }
         spare = match is_lent {
             true => link.take_spare(),
@@ -179,6 +184,7 @@ fn post(connection: &Connection<Rds>, transfer: KBox<Transfer>, posted: Posted) 
         Ok(batch) => batch,
         Err(SendError::Full) => {
             Event::SendQueueFull.count();
+            link.is_full = true;
             return Err(EAGAIN);
         }
         Err(SendError::Closed) => return Err(not_connected()),
