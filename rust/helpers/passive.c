@@ -120,9 +120,9 @@ static struct ib_sge *map_pages(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
 				struct ib_sge *sges, unsigned int most)
 {
 	struct ib_sge *const stop = sges + most, *sge = sges;
-	size_t want = min(bytes->left, longest);
 
-	while (want && sge != stop) {
+	while (bytes->left && sge != stop) {
+		const size_t want = min(bytes->left, longest);
 		struct page **pages = bytes->pages + (bytes->offset >> PAGE_SHIFT);
 		const size_t offset = offset_in_page(bytes->offset);
 		const size_t length = run_length(pages, PFN_UP(offset + want));
@@ -135,7 +135,6 @@ static struct ib_sge *map_pages(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
 		sge++;
 		bytes->offset += len;
 		bytes->left -= len;
-		want -= len;
 	}
 	return sge;
 }

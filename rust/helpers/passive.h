@@ -27,10 +27,11 @@ struct xprtrdma_bytes {
 
 /*
  * Maps bytes, which must be inside the pages, from the first one on. There must
- * be at least one byte, and `longest` and `most` must not be 0. Stops after at
- * most `longest` bytes, or after `most` pieces, or if a piece cannot be mapped.
- * Each piece is physically contiguous. Writes an element for each piece to
- * `sges`, and returns their number. Removes the mapped bytes from `bytes`.
+ * be at least one byte, and `longest` and `most` must not be 0. Each piece is
+ * physically contiguous, and has at most `longest` bytes. Stops after `most`
+ * pieces, after `longest` bytes if the device uses the kernel's addresses, or if
+ * a piece cannot be mapped. Writes an element for each piece to `sges`, and
+ * returns their number. Removes the mapped bytes from `bytes`.
  */
 unsigned int xprtrdma_dma_map(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
 			      size_t longest, unsigned int dir,

@@ -409,6 +409,19 @@ mod suite {
         Ok(())
     }
 
+    #[test]
+    fn shorter_pieces_need_one_mapping_a_page() -> Test {
+        let pd = domain()?;
+        let memory = Mappable::Shared(mixed(99, 8 * P - 99)?);
+        // The first piece has three pages. Afterwards no piece is longer than a page.
+        Verb::DmaMap.fail(1);
+        let mapped = all(&pd, memory, Direction::ToDevice, 32)?;
+        ensure_eq!(mapped.sges().len(), ORDER.len());
+        drop(mapped);
+        ensure_eq!(Census::now(), DOMAIN);
+        Ok(())
+    }
+
     /// Returns references to pages that contain the bytes of [`filled`].
     fn shared(len: usize) -> Result<PageRefs> {
         let pages = filled(len)?;
