@@ -136,8 +136,9 @@ fn start(connection: &Connection<Rds>, message: &Message<'_>) -> Result {
         if link.is_full || !link.posted.is_empty() {
             let elements = match is_lent {
                 true => asked.pieces,
-                // CAST: The number of pages is less than the number of bytes, which is a `u32`.
-                false => (asked.bytes as usize).div_ceil(PAGE_SIZE) as u32,
+                // A longer operation fails. CAST: The number of pages is less than the number of
+                // bytes, which is a `u32`.
+                false => (asked.bytes.min(OPERATION) as usize).div_ceil(PAGE_SIZE) as u32,
             };
             if !link.qp.has_room(0, elements.div_ceil(most_sges)) {
                 Event::SendQueueFull.count();
