@@ -30,8 +30,8 @@ pub const VERSION_ERROR_LEN: usize = ERROR_LEN + 8;
 /// The faults of a Call. The error code on the wire is ERR_VERS for [`Fault::Version`],
 /// INVAL_OPTION for [`Fault::Option`], and ERR_CHUNK for every other fault. In version two the name
 /// of ERR_CHUNK is BAD_HEADER.
-// A fault has words of 32 bits. Otherwise the compiler splits the numbers that have the same place in
-// a `Result` into bytes.
+// A fault has words of 32 bits. Otherwise the compiler splits the numbers that have the same place
+// in a `Result` into bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Fault {
