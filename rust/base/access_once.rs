@@ -17,7 +17,7 @@ use kernel::sync::atomic::Atomic;
 /// They do what `load(Relaxed)`, `store(.., Relaxed)`, `load(Acquire)` and `store(.., Release)` do.
 /// Unless the kernel was built with LLVM, the kernel's own methods call a C helper. Such a call
 /// takes five instructions instead of one, and the caller must save its registers. An RPC makes
-/// fifteen relaxed accesses and five acquiring loads.
+/// fifteen relaxed accesses and five acquire loads.
 ///
 /// # Examples
 ///
@@ -62,7 +62,7 @@ macro_rules! access_once {
             }
 
             // ORDERING: In the memory models of both Rust and the kernel, later accesses in program
-            // order come after an acquiring load. The load compiles to the same instruction as
+            // order come after an acquire load. The load compiles to the same instruction as
             // `smp_load_acquire()`.
             #[inline(always)]
             fn read_acquire(&self) -> $type {
@@ -72,7 +72,7 @@ macro_rules! access_once {
             }
 
             // ORDERING: In the memory models of both Rust and the kernel, earlier accesses in
-            // program order come before a releasing store.
+            // program order come before a release store.
             #[inline(always)]
             fn write_release(&self, value: $type) {
                 // SAFETY: `as_ptr` guarantees a valid and aligned pointer. The atomic types of the

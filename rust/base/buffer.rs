@@ -72,8 +72,8 @@ pub unsafe trait Buffer: Send {
     /// sleep.
     fn memory(&mut self, layout: Layout) -> Result<NonNull<u8>>;
 
-    /// Drops the buffer. An implementation may be inlined, unlike the function that the compiler
-    /// makes for a drop.
+    /// Drops the buffer. This method exists because it can be inlined, and the function that the
+    /// compiler makes for a drop cannot.
     fn end(self)
     where
         Self: Sized,
@@ -82,9 +82,9 @@ pub unsafe trait Buffer: Send {
     }
 }
 
-/// Returns the address of memory with this layout. It is the memory of `place`, which is allocated
-/// only if `place` has too little memory. Returns `EINVAL` if the alignment is larger than that of
-/// a `u64`. May sleep.
+/// Returns the address of the memory of `place`, which is then large enough for this layout.
+/// Allocates new memory for `place` only if the old memory is too small. Returns `EINVAL` if the
+/// alignment of the layout is larger than that of a `u64`. May sleep.
 ///
 /// The memory stays at this address until `place` is changed or dropped, even if `place` is moved.
 ///
@@ -148,9 +148,9 @@ pub unsafe trait PageArray: Send {
 }
 
 /// If [`PageRefs::take`] takes at least this number of pages, it does not check the size of their
-/// folios. A folio of a file has at most 2 MiB, which are 512 pages. Up to 512 pages that follow
-/// one another in a file lie in at most two folios. So 128 pages are at least an eighth of their
-/// folios.
+/// folios. A folio of a file has at most 512 pages (2 MiB). Up to 512 consecutive pages of a file
+/// lie in at most two folios, which have at most 1024 pages. So 128 pages are at least an eighth of
+/// the pages of their folios.
 const MANY: usize = 128;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.

@@ -86,9 +86,9 @@ impl Holders {
     #[inline]
     pub unsafe fn remove_only(&self) -> bool {
         // If the caller is the only holder, no other thread changes the counter.
-        // ORDERING: The owner reads the counter with an acquire when it waits. This release makes
-        // the caller's work visible to the owner, and the acquire here passes on the work of
-        // earlier holders.
+        // ORDERING: When the owner waits, it reads the counter with an acquire. So the release
+        // below makes the caller's work visible to the owner. Because of the acquire here, the
+        // owner also sees the work of earlier holders.
         let only = self.0.read_acquire() == 1;
         if only {
             self.0.write_release(0);
@@ -111,7 +111,8 @@ impl Holders {
         // SAFETY: `this` is valid by the caller's contract: the object is not freed before this
         // subtraction.
         if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {
-            // SAFETY: The callee only uses the address, so the counter may be freed already.
+            // SAFETY: `xprtrdma_wake_var` only uses the address, so the counter may be freed
+            // already.
             unsafe { bindings::xprtrdma_wake_var(this.cast_mut().cast()) };
         }
     }
@@ -134,14 +135,14 @@ impl Holders {
 
     #[cold]
     fn wait_for_last(&self) {
-        // ORDERING: `Full` orders this change before the callee reads the counter.
+        // ORDERING: `Full` orders this change before `xprtrdma_wait_value` reads the counter.
         self.0.fetch_add(AWAITED, Full);
         let count = &raw const self.0;
         // CAST: `Atomic<i32>` and `atomic_t` both have the layout of an `int`.
         // SAFETY: The counter is valid for the duration of the call.
         unsafe { bindings::xprtrdma_wait_value(count.cast_mut().cast(), AWAITED) };
-        // ORDERING: `Relaxed` is enough: the callee's last read was an acquire, and no other thread
-        // relies on the order of this change.
+        // ORDERING: `Relaxed` is enough: the last read in `xprtrdma_wait_value` was an acquire, and
+        // no other thread relies on the order of this change.
         self.0.fetch_sub(AWAITED, Relaxed);
     }
 
@@ -149,7 +150,8 @@ impl Holders {
     /// Sleeps.
     #[cold]
     pub fn wait_at_most(&self, span: Jiffies) {
-        // ORDERING: `Full` orders this change before the callee reads the counter.
+        // ORDERING: `Full` orders this change before `xprtrdma_wait_value_timeout` reads the
+        // counter.
         self.0.fetch_add(AWAITED, Full);
         let count = &raw const self.0;
         // CAST: `Atomic<i32>` and `atomic_t` both have the layout of an `int`.

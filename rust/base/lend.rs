@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is lent to a device ([`Loan`]), and the object that keeps it until it is returned
-//! ([`Lender`]).
+//! Memory that is lent to a device ([`Loan`]), and the object that keeps the memory until the
+//! device no longer uses it ([`Lender`]).
 
 use kernel::bindings::{
     page,

@@ -48,9 +48,9 @@ pub fn push<T, A: Allocator>(list: &mut Vec<T, A>, value: T) -> Result<(), T> {
     if len == list.capacity() {
         return Err(value);
     }
-    // SAFETY: The list has space for another element behind its elements.
+    // SAFETY: The list has space for an element after its last element.
     unsafe { list.as_mut_ptr().add(len).write(value) };
-    // SAFETY: The element behind the elements of the list was initialised above.
+    // SAFETY: The element after the last element of the list was initialised above.
     unsafe { list.inc_len(1) };
     Ok(())
 }

@@ -45,7 +45,7 @@ impl Net {
         // SAFETY: The function requires process context, in which the current task has namespaces.
         let raw = unsafe { bindings::xprtrdma_current_net() };
         // SAFETY: The current task refers to its namespace. Only the task itself can leave the
-        // namespace, which it does not do during this call.
+        // namespace, and the task does not do so during this call.
         f(unsafe { Self::from_raw(raw) })
     }
 

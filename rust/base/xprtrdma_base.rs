@@ -25,8 +25,8 @@
 #![cfg_attr(not(CONFIG_RUST), no_std)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-/// The prefix of the module's log lines. The other crates import this constant in their roots,
-/// where the macros of [`kernel::print`] expect it.
+/// The prefix of the module's log lines. The other crates import this constant in their root
+/// modules, where the macros of [`kernel::print`] expect it.
 pub const __LOG_PREFIX: &[u8] = NAME.to_bytes_with_nul();
 
 /// The name of the kernel module if these crates are compiled for the client.

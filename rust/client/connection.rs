@@ -205,9 +205,9 @@ impl Connection {
     #[inline]
     pub(crate) fn version(&self) -> Version {
         const V2: u32 = Version::V2.number();
-        // A plain load suffices: the version is set before the first call is posted. A completion
-        // handler handles the completion of a posted message, or the reply to a posted message, so
-        // it runs later.
+        // A plain load suffices: the version is set before the first call is posted. Completion
+        // handlers run later, because they handle the completions of posted messages and the
+        // replies to posted messages.
         match self.version.read_once() {
             V2 => Version::V2,
             _ => Version::V1,
@@ -282,8 +282,8 @@ impl Connection {
         self.agreement.set(thresholds);
     }
 
-    /// Records the xid of the version probe, which is about to be sent. Before the peers agree, the
-    /// probe is the only message.
+    /// Records the xid of the version probe, which is about to be sent. No other message is sent
+    /// before the peers agree on a version.
     pub(crate) fn begin_probing(&self, xid: Xid) {
         self.probe.populate(xid);
     }
@@ -364,7 +364,7 @@ impl Connection {
         Jiffies::since(self.last_rx.read_once())
     }
 
-    /// Returns the time at which the last message arrived, in the protocol core's type.
+    /// Returns the time at which the last message arrived, on the clock of the protocol core.
     pub(crate) fn heard(&self) -> Time {
         let ago = u64::from(self.unheard().as_ms());
         Time::from_millis(machine::now().as_millis().saturating_sub(ago))

@@ -22,7 +22,7 @@
 //! If rails are configured, only the end of the transport waits for the last two steps, because the
 //! device of a dead rail may take seconds for them.
 //!
-//! Between the steps, senders find the send queue closed, and return their mapped regions to the
+//! During these steps, senders find the send queue closed, and return their mapped regions to the
 //! pool.
 
 mod attempt;

@@ -222,8 +222,8 @@ impl Display for Seconds {
     }
 }
 
-/// Logs a failed attempt, unless `report` suppresses it. `lasted` is the duration of the attempt,
-/// `device` its device if the address was resolved, and `rail` its rail if rails are configured.
+/// Logs a failed attempt, unless `report` suppresses it. `lasted` is the duration of the attempt.
+/// `device` is its device if the address was resolved. `rail` is its rail if rails are configured.
 pub(crate) fn failure(
     xprt: &Xprt<Rdma>,
     reason: Reason,
@@ -248,7 +248,8 @@ pub(crate) fn failure(
     if let (true, Some(device)) = (report.suspect_device, device) {
         // LOG: Two attempts in a row got no answer to the connection request. Check this host's
         // device. If Soft-RoCE (rxe) sends while the link is down, its management queue pair breaks
-        // permanently: `rdma link delete rxe0`, then `rdma link add rxe0 type rxe netdev eth0`.
+        // permanently. To repair it, run `rdma link delete rxe0`, then
+        // `rdma link add rxe0 type rxe netdev eth0`.
         pr_warn!(
             "{} device {} gets no answers, though its port {} is active: if it gets none from \
              other hosts either, restart it (rxe whose link was down: \

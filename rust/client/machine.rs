@@ -109,8 +109,8 @@ pub(crate) enum Todo {
 }
 
 impl Todo {
-    /// Does nothing. Work results only from ticks and from timeouts of calls. The caller reported
-    /// another event, so this value is [`Todo::Nothing`].
+    /// Does nothing. Only ticks and timeouts of calls leave work to the thread that reports them.
+    /// The caller has reported another event, so this value is [`Todo::Nothing`].
     pub(crate) fn expect_nothing(self) {}
 }
 
@@ -183,21 +183,22 @@ impl<C: Established> Machine<C> {
             match action {
                 Action::Disconnect { epoch, cause, .. } => self.order_end(xprt, epoch, cause),
                 Action::Keepalive { epoch } => todo = Todo::Probe(epoch),
-                // The other actions belong to a connection attempt. While an attempt is made, a
-                // worker runs, so the other actions do not occur here.
+                // All other actions belong to connection attempts. The worker carries out the
+                // actions of an attempt, so this function never receives them.
                 _ => {}
             }
         }
         todo
     }
 
-    /// Requests the end of a connection: a work item for [`Machine::end`], and a disconnect by the
-    /// RPC client. The module's documentation describes these two halves of the end. Does not
-    /// sleep.
+    /// Requests both halves of the end of a connection, which the module's documentation describes:
+    /// queues a work item for [`Machine::end`], and requests a disconnect from the RPC client. Does
+    /// not sleep.
     pub(crate) fn order_end(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, cause: Cause) {
         trace::disconnected(xprt.id(), epoch.raw(), cause.name());
-        // The lock is held during the check and both requests. So no disconnect is requested if the
-        // connection was closed before, and no new connection is made before the requests.
+        // The lock is held from the check until both requests are made. Otherwise another thread
+        // could close the connection after the check. The requests could then end the next
+        // connection.
         let mailbox = self.mailbox.lock();
         if mailbox.conn.is_ending(epoch) {
             xprt.force_disconnect();
@@ -239,7 +240,8 @@ impl<C: Established> Machine<C> {
     }
 
     /// Reports an event while this thread closes the connection. If the state machine requests the
-    /// end of the connection, no work is queued, because this thread is already ending it.
+    /// end of the connection, no work is queued, because this thread is already ending the
+    /// connection.
     pub(crate) fn close(&self, xprt: &Xprt<Rdma>, event: Event) {
         self.handle(event);
         while let Some(action) = self.poll_action() {
@@ -292,8 +294,8 @@ impl<C: Established> Machine<C> {
             }
             let left = match mailbox.conn.deadline() {
                 Some(deadline) => deadline.since(now()).get(),
-                // Every step of an attempt has a deadline. If a step had no deadline, this thread
-                // would check for events again within a second.
+                // Every step of an attempt has a deadline, so this case should not occur. If it
+                // did, this thread would check for events again within a second.
                 None => 1000,
             };
             if left == 0 {
@@ -306,8 +308,8 @@ impl<C: Established> Machine<C> {
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads receive no signals. Whatever ends the wait, the loop checks all
-            // conditions again.
+            // No signal ends this wait, because kernel threads receive no signals. The result does
+            // not matter, because the loop checks all conditions again.
             let _ = self.arrived.wait_interruptible_timeout(&mut mailbox, span);
         }
     }

@@ -236,8 +236,8 @@ pub(crate) fn strict() -> bool {
     number(module_parameters::strict.value()) != 0
 }
 
-/// Returns whether servers may invalidate regions, provided that the device proves each
-/// invalidation.
+/// Returns whether servers may invalidate regions on devices that prove each invalidation. On other
+/// devices, servers never may.
 pub(crate) fn remote_invalidation() -> bool {
     // The check at module start refuses invalid values of the parameter, so the error cannot occur.
     settings::remote_invalidation().unwrap_or(false)

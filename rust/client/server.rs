@@ -54,11 +54,11 @@ pub(crate) struct Shared {
     rails: SpinLock<KBox<Rails>>,
     /// Time (in milliseconds) at which the rails were last enumerated; zero before the first time.
     looked: Atomic<u64>,
-    /// The number of changes of the administrator's tables at the time when the rails were last
-    /// enumerated.
+    /// The administrator's tables have a change counter. This field is the value of the counter at
+    /// the last enumeration of the rails.
     tables: Atomic<u32>,
-    /// The number of changes of the administrator's tables at the time when missing entries were
-    /// last logged, plus one.
+    /// The administrator's tables have a change counter. This field is one more than the value of
+    /// the counter at the last check for missing entries. Zero before the first check.
     told: Atomic<u32>,
     /// Number of rails that were left out because the list of rails is full.
     left_out: Atomic<u32>,
@@ -112,8 +112,8 @@ impl Shared {
         is_due
     }
 
-    /// Records `changes`, the current number of changes of the administrator's tables. Returns true
-    /// if no number was recorded before, or if the last recorded number was different.
+    /// Records `changes`, the present value of the change counter of the administrator's tables.
+    /// Returns true if no value was recorded before, or if the last recorded value was different.
     pub(crate) fn note_tables(&self, changes: u32) -> bool {
         let number = changes.wrapping_add(1);
         self.told.xchg(number, Full) != number
@@ -145,8 +145,8 @@ pub(crate) struct Place {
     /// The number that distinguishes this [`Place`] from other [`Place`] objects of the same
     /// transport.
     number: u32,
-    /// Time at which the connection stopped sending new calls in order to move; `None` if it does
-    /// not move.
+    /// The connection sends no new calls before it moves to another rail. This is the time at which
+    /// it stopped sending calls; `None` if no move has begun.
     closing_since: Option<Time>,
 }
 

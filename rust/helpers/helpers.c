@@ -229,8 +229,8 @@ static unsigned int ipv6_addresses(struct net_device *dev,
 }
 
 /*
- * Writes the addresses of all interfaces that are up to the array, at most
- * "room" of them. Returns the number of addresses that exist.
+ * Finds the addresses of all interfaces that are up, and writes at most "room"
+ * of these addresses to the array. Returns the number of addresses that exist.
  */
 unsigned int xprtrdma_addresses(struct net *net, struct xprtrdma_address *to,
 				unsigned int room)
@@ -522,8 +522,8 @@ void xprtrdma_wait_poller(struct rcuwait *w, const atomic_t *poller)
 			break;
 		schedule();
 		/*
-		 * When schedule() returns, the poller has usually been called,
-		 * so the loop ends.
+		 * schedule() usually returns because the poller was called. In
+		 * this case the loop ends.
 		 */
 	} while (!is_poller_called(poller));
 	finish_rcuwait(w);

@@ -104,7 +104,10 @@ bool xprtrdma_put_unless_last(struct rpc_xprt *xprt);
 void xprtrdma_set_port(struct rpc_xprt *xprt, unsigned short port);
 char *xprtrdma_kstrdup(const char *s);
 
-/* Whether the stages of calls are timed. Rust's macro needs a struct. */
+/*
+ * Whether the stages of calls are timed. The key is in a struct, because the
+ * macro static_branch_unlikely!() of Rust takes a struct and a field.
+ */
 struct xprtrdma_switch {
 	struct static_key_false key;
 };
@@ -159,8 +162,8 @@ void xprtrdma_release_settings(struct net *net);
 unsigned int xprtrdma_settings_changes(struct net *net);
 
 /*
- * Bitmaps of at least one bit. Threads take and return bits, and each operation
- * is a full barrier.
+ * Bitmaps of at least one bit. A bit that is set is free: threads take free
+ * bits and put them back. A put, and a take that succeeds, are full barriers.
  */
 unsigned long xprtrdma_take_bit(unsigned long *bits, unsigned long count);
 bool xprtrdma_take_this_bit(unsigned long *bits, unsigned long bit);

@@ -45,8 +45,8 @@ bool xprtrdma_page_is_unshared(const struct page *page)
 static bool is_next(const struct page *page, const struct page *next)
 {
 	/*
-	 * In other configurations, the page structures of consecutive page
-	 * frames are consecutive in memory.
+	 * With SPARSEMEM and without VMEMMAP, the page structures of
+	 * consecutive page frames need not be consecutive in memory.
 	 */
 	if (IS_ENABLED(CONFIG_SPARSEMEM) &&
 	    !IS_ENABLED(CONFIG_SPARSEMEM_VMEMMAP))
@@ -65,9 +65,9 @@ static struct ib_sge whole_page(const struct page *page, u32 lkey)
 
 /*
  * Maps bytes for a device that accesses memory by the kernel's addresses. There
- * is at least one byte, and space for at least one element. Returns the last
- * element. Cuts the first and the last element to size at the end, because all
- * others have whole pages.
+ * is at least one byte, and space for at least one element. Returns the address
+ * after the last element. Each element is first made for whole pages. Then the
+ * first and the last element are shortened to the requested bytes.
  */
 static struct ib_sge *map_virtual(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
 				  size_t longest, struct ib_sge *sges,
@@ -105,7 +105,10 @@ static struct ib_sge *map_virtual(struct ib_pd *pd, struct xprtrdma_bytes *bytes
 	return sge + 1;
 }
 
-/* Returns the number of pages, at most `most`, that are contiguous in memory. */
+/*
+ * Returns how many pages, at most `most`, are contiguous in memory, beginning
+ * with the first page.
+ */
 static size_t run_length(struct page **pages, size_t most)
 {
 	size_t length = 1;
@@ -185,7 +188,7 @@ void *xprtrdma_page_address(const struct page *page)
 	return page_address(page);
 }
 
-/* A reference to a page keeps the memory of the whole folio. */
+/* A reference to one page keeps the whole folio allocated. */
 bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 {
 	const struct folio *last = NULL;
@@ -202,7 +205,10 @@ bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 	return held <= 8ul * count;
 }
 
-/* Drops the references to all pages of a folio at the start of an array. */
+/*
+ * Drops the references to the pages at the start of an array that belong to the
+ * folio of the first page.
+ */
 static struct page **put_tails(struct page **pages, struct page **end)
 {
 	struct folio *folio = page_folio(*pages);

@@ -26,25 +26,27 @@ struct xprtrdma_bytes {
 };
 
 /*
- * Maps bytes, which must be inside the pages, from the first one on. There must
- * be at least one byte, and `longest` and `most` must not be 0. Each piece is
- * physically contiguous, and has at most `longest` bytes. Stops after `most`
- * pieces, after `longest` bytes if the device uses the kernel's addresses, or if
- * a piece cannot be mapped. Writes an element for each piece to `sges`, and
- * returns their number. Removes the mapped bytes from `bytes`.
+ * Maps bytes in order, beginning with the first byte. All bytes must be inside
+ * the pages. There must be at least one byte, and `longest` and `most` must not
+ * be 0. Each piece is physically contiguous, and has at most `longest` bytes.
+ * Stops after `most` pieces, after `longest` bytes if the device uses the
+ * kernel's addresses, or if a piece cannot be mapped. Writes an element for
+ * each piece to `sges`, and returns the number of elements. Removes the mapped
+ * bytes from `bytes`.
  */
 unsigned int xprtrdma_dma_map(struct ib_pd *pd, struct xprtrdma_bytes *bytes,
 			      size_t longest, unsigned int dir,
 			      struct ib_sge *sges, unsigned int most);
 /*
- * Maps `len` bytes that are physically contiguous, from byte `offset` of the page
- * on, and writes their element. Returns false if they cannot be mapped.
+ * Maps `len` bytes that are physically contiguous and begin at byte `offset` of
+ * the page. Writes an element for these bytes. Returns false if they cannot be
+ * mapped.
  */
 bool xprtrdma_dma_map_piece(struct ib_pd *pd, struct page *page, size_t offset,
 			    size_t len, unsigned int dir, struct ib_sge *sge);
 /* Whether the device needs xprtrdma_dma_unmap(). The result never changes. */
 bool xprtrdma_dma_needs_unmapping(struct ib_device *dev);
-/* Undoes the mappings of elements that these functions have written. */
+/* Unmaps the bytes of elements that the functions above have written. */
 void xprtrdma_dma_unmap(struct ib_device *dev, const struct ib_sge *sges,
 			size_t count, unsigned int dir);
 void *xprtrdma_page_address(const struct page *page);

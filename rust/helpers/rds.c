@@ -427,7 +427,7 @@ size_t rdsrdma_copy_payload(struct rds_message *rm, struct rdsrdma_place *place,
 {
 	struct scatterlist *sg = &rm->data.op_sg[place->entry];
 
-	/* Usually one entry has all bytes. */
+	/* Usually all bytes are in one entry. */
 	if (place->entry < rm->data.op_nents && place->at + len <= sg->length) {
 		memcpy_from_page(to, sg_page(sg), sg->offset + place->at, len);
 		place->at += len;

@@ -52,7 +52,7 @@ struct rdsrdma_node {
 void rdsrdma_node_add(struct rdsrdma_node *node, struct rds_connection *conn);
 void rdsrdma_node_del(struct rdsrdma_node *node);
 struct rdsrdma_node *rdsrdma_first_node(void);
-/* Returns the node after this one, which must stay in the list. */
+/* Returns the node after "node". "node" must stay in the list. */
 struct rdsrdma_node *rdsrdma_next_node(struct rdsrdma_node *node);
 void rdsrdma_node_of_peer(struct rdsrdma_node *node);
 void rdsrdma_node_show(struct rdsrdma_node *node,
@@ -60,7 +60,10 @@ void rdsrdma_node_show(struct rdsrdma_node *node,
 
 /* Makes the tables of connections for tools such as rds-info. */
 void rdsrdma_register_tables(void);
-/* Tables may be read until the caller has called rdsrdma_wait_for_preempted. */
+/*
+ * Removes the tables. Other threads may still be reading them until
+ * rdsrdma_wait_for_preempted returns.
+ */
 void rdsrdma_unregister_tables(void);
 
 /* The events that are counted. Their names are those of the in-tree transport. */
@@ -104,7 +107,10 @@ bool rdsrdma_is_v4(const struct in6_addr *addr);
 int rdsrdma_state(struct rds_connection *conn);
 /* Returns true if the peer's address belongs to this host. */
 bool rdsrdma_is_loopback(struct rds_connection *conn);
-/* Takes the lock that the connection manager's handlers hold. Sleeps. */
+/*
+ * Marks a connection as connecting. Returns false if it was not down. Takes
+ * the lock that the connection manager's handlers hold. Sleeps.
+ */
 bool rdsrdma_begin_connecting(struct rds_connection *conn);
 void rdsrdma_wake_sender(struct rds_connection *conn);
 /* Sets a word of the peer's congestion map and returns its old value. */

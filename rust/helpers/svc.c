@@ -117,8 +117,8 @@ void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote)
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 {
 	/*
-	 * The thread may have processed a call of another transport before. So its
-	 * flags are checked, and set again if necessary.
+	 * The thread may have processed a call of another transport before. So the
+	 * flags of the thread are checked, and changed if necessary.
 	 */
 	if (!test_bit(RQ_SECURE, &rqstp->rq_flags))
 		set_bit(RQ_SECURE, &rqstp->rq_flags);

@@ -47,7 +47,10 @@ void svcrdma_set_local(struct svc_xprt *xprt, const struct sockaddr *local);
 void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote);
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt);
 
-/* The values of the sysctls are sizes, and sums of per-CPU counters. */
+/*
+ * The sysctls show two types of values: sizes, and counters. The value of a
+ * counter is the sum of its per-CPU parts.
+ */
 enum svcrdma_size {
 	SVCRDMA_MAX_REQUESTS,
 	SVCRDMA_MAX_REQ_SIZE,

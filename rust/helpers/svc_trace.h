@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Tracepoints of the server's module. rust/svc/trace.rs has a function for each
- * of them. The test whether a tracepoint is on is a patched jump in the Rust code.
+ * of them. The Rust function tests with a static branch whether the tracepoint is
+ * enabled.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM svcrdma_rs

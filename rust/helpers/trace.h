@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints. rust/sunrpc/trace.rs has a function for each of them. The test
- * whether a tracepoint is on is a patched jump in the Rust code.
+ * Tracepoints. rust/sunrpc/trace.rs has a function for each of them. The Rust
+ * code uses a static branch to test whether a tracepoint is on.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM xprtrdma_rs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Runs code repeatedly, each time with a different allocation that fails.
+//! Runs code repeatedly. In each run another allocation fails.
 
 use kernel::prelude::*;
 use xprtrdma_bindings as bindings;

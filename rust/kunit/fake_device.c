@@ -2,11 +2,11 @@
 /*
  * A fake RDMA device for the KUnit suites.
  *
- * It is an iWARP device on its own network interface, so that the connection
- * manager works with it and this file decides what the peer says. Its memory is
- * mapped for a platform device. So unlike rxe and siw it exercises the DMA
- * layer, with bounce buffers if the kernel has them. Nothing completes by
- * itself: the suites say what completes, and when.
+ * The fake device is an iWARP device on its own network interface. So the
+ * connection manager works with the device, and this file decides what the peer
+ * says. Memory is mapped for a platform device. So unlike rxe and siw, the fake
+ * device uses the kernel's DMA layer, with bounce buffers if the kernel has
+ * them. Nothing completes by itself: the suites say what completes, and when.
  */
 #include <linux/completion.h>
 #include <linux/delay.h>
@@ -340,9 +340,9 @@ bool fake_alloc_failed(void)
 }
 
 /*
- * Mapping calls of the kernel's DMA layer have kretprobes. For a call that has
- * to fail, the probe gives the device a pool of bounce buffers that has no free
- * buffer.
+ * Kretprobes are set on the mapping functions of the kernel's DMA layer. If a
+ * call has to fail, the probe gives the device a pool of bounce buffers without
+ * a free buffer.
  */
 static struct io_tlb_mem no_bounce_buffers = { .force_bounce = true };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A fake RDMA device for the KUnit suites. The RDMA device is simulated, on top
- * of a real platform device. The suites inject failures. Only in
- * xprtrdma_rs_kunit.ko.
+ * A fake RDMA device for the KUnit suites. The RDMA device is simulated, and its
+ * parent is a real platform device. The suites inject failures. Compiled only
+ * into xprtrdma_rs_kunit.ko.
  */
 #ifndef _XPRTRDMA_RS_FAKE_DEVICE_H
 #define _XPRTRDMA_RS_FAKE_DEVICE_H
@@ -37,7 +37,7 @@ struct fake_census {
 	int cqs;
 	int qps;
 	int mrs;
-	/* DMA mappings; a list counts as one, like a single buffer. */
+	/* DMA mappings; a mapped list counts as one mapping. */
 	int mappings;
 	/* The device's references to connections of the connection manager. */
 	int connections;
@@ -81,11 +81,14 @@ u32 fake_address(u8 *address);
 void fake_fail(enum fake_verb verb, u32 nth);
 u32 fake_calls(enum fake_verb verb);
 void fake_census(struct fake_census *census);
-/* Makes regions cover one entry less than the list that is passed. */
+/*
+ * Sets whether each region that is mapped later covers one entry less than its
+ * list has.
+ */
 void fake_short_maps(bool on);
 /*
- * Sets the driver id that the device reports, and whether it refuses a received
- * message that invalidates an invalid key.
+ * Sets the driver id that the device reports, and whether the device refuses a
+ * received message that invalidates a key of no valid region.
  */
 void fake_invalidations(enum rdma_driver_id driver, bool refuses);
 
@@ -100,9 +103,9 @@ struct fake_limits {
 /* Sets the device's limits until the next test begins. */
 void fake_limits(const struct fake_limits *limits);
 /*
- * Returns how often, since the test began, memory was returned to its owner
- * while a valid key still covered it, or a registration was executed for memory
- * that had been returned.
+ * Returns the number of breaches since the test began. There are two kinds of
+ * breach: memory is returned to its owner while a valid key still gives access
+ * to it, or a registration is executed for memory that was returned before.
  */
 u32 fake_breaches(void);
 /* Returns the number of completions since the test began. */
@@ -117,7 +120,7 @@ u32 fake_completions(void);
 void fake_begin(void);
 /*
  * Sets whether the device accesses memory by the kernel's addresses, until the
- * next test begins. Nothing may be mapped.
+ * next test begins. Must not be called while memory is mapped for the device.
  */
 void fake_virtual_addresses(bool on);
 /* Sets the DMA layer's maximum length of a list entry, in bytes. */
@@ -131,8 +134,8 @@ u32 fake_longest_entry(void);
 void fake_get_page(struct page *page);
 
 /*
- * The operation that a device no longer performs while it is being removed. A
- * drain of its queues does not wait for that operation.
+ * The operation that the device refuses, like a device that is being removed.
+ * A drain of a queue that needs this operation fails without waiting.
  */
 enum fake_death {
 	FAKE_LIVES,
@@ -144,7 +147,7 @@ void fake_dies(enum fake_death how);
 
 /* Makes the nth allocation of this thread fail (0: no allocation). */
 void fake_fail_alloc(u32 nth);
-/* Ends fake_fail_alloc(); returns whether an allocation has failed. */
+/* Ends the effect of fake_fail_alloc(); returns whether an allocation failed. */
 bool fake_alloc_failed(void);
 
 void fake_peer_answers(enum fake_peer how);
@@ -160,8 +163,8 @@ void fake_tells(u32 event, u32 port);
 u32 fake_connect_data(void *buf, u32 size);
 
 /*
- * The vendor's error code in a failed completion of a work request of a send
- * queue.
+ * The vendor's error code in each completion that reports that a work request
+ * of a send queue has failed.
  */
 #define FAKE_VENDOR_ERR	0x81
 
@@ -201,10 +204,10 @@ struct fake_message {
 	 */
 	u8 last;
 	/*
-	 * Adds the completion only after the next poll. The device then reports
-	 * an event, although none was requested. If the driver next requests an
-	 * event, the device does not say that it missed this completion. A
-	 * removed device behaves like this.
+	 * The completion is added to the queue only after the next poll. The
+	 * device then reports an event, although no event was requested. When
+	 * the driver requests an event the next time, the device does not report
+	 * that this completion was missed. A removed device behaves like this.
 	 */
 	u8 late;
 };

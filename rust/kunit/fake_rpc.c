@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Uses the RPC client like its other users, for the KUnit suites of the
- * transport class. The server is the test driver of the suites, which answers
- * calls itself.
+ * Makes RPCs through the normal interface of the RPC client, for the KUnit
+ * suites of the transport class. There is no server: the test driver of the
+ * suites answers the calls.
  */
 #include <linux/completion.h>
 #include <linux/cred.h>

@@ -71,8 +71,8 @@ void fake_clnt_end(struct rpc_clnt *clnt);
 struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
 			   struct fake_io *io);
 /*
- * Starts a thread that makes a synchronous NULL call, as a process does.
- * fake_process_end() returns the result of the call.
+ * Starts a thread that makes a synchronous NULL call, like a user process.
+ * fake_process_end() waits for the thread, and returns the result of the call.
  */
 struct task_struct *fake_process(struct rpc_clnt *clnt);
 int fake_process_end(struct task_struct *process);

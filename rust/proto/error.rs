@@ -186,8 +186,8 @@ counters! {
     /// Connections on which the server sent no valid private data. They use messages of at most
     /// 1024 bytes and no remote invalidation.
     CmDefault = "cm_default",
-    /// Connections that send at most 1024 bytes per message. Two connections had ended, each within
-    /// two seconds of its first message that was longer. The limit then applies for ten minutes.
+    /// Connections that send at most 1024 bytes per message, because two connections in a row ended
+    /// within two seconds after their first longer message. This limit applies for ten minutes.
     CmFallback = "cm_fallback",
     /// Version 2 only: unknown options arrived faster than this host could refuse them;
     /// disconnected.

@@ -18,7 +18,8 @@
 //! # Receiving a message
 //!
 //! 1. [`classify`] returns the type of the message. For [`Inbound::Ambiguous`] the driver looks
-//!    the xid up among the waiting calls, and gets the type from its `resolve`.
+//!    the xid up among the waiting calls, and passes the result to the method `resolve`, which
+//!    returns the type.
 //! 2. For an [`Inbound::Reply`] or [`Inbound::Error`] the driver finds the waiting call by xid.
 //! 3. [`judge()`](judge::judge) compares the Reply with the call's [`Offer`]. The driver must
 //!    not invalidate regions before that; [`judge::invalidated`] says which region the peer

@@ -11,12 +11,12 @@ use xprtrdma_bindings as bindings;
 /// Order of the largest allocation: 256 pages.
 const MOST_ORDER: u32 = 8;
 
-/// Pages that were allocated in one piece. They have one reference count.
+/// Pages that were allocated in one piece, with one common reference count.
 ///
 /// # Invariants
 ///
-/// `first` is the address of the first of `count` pages that lie one behind the other. The value
-/// owns a reference to them. `count` is not zero.
+/// `first` is the address of the first of `count` contiguous pages. The value owns a reference to
+/// these pages. `count` is not zero.
 pub(crate) struct Run {
     first: *mut bindings::page,
     count: usize,
@@ -46,7 +46,7 @@ impl Run {
     /// Returns the number of bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
-        // NO-OVERFLOW: The pages are memory.
+        // NO-OVERFLOW: The pages exist in memory, so their length in bytes fits into a `usize`.
         self.count.wrapping_mul(PAGE_SIZE)
     }
 }

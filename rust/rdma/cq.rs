@@ -50,8 +50,8 @@ use kernel::{
 use xprtrdma_base::{access_once::AccessOnce, NAME};
 use xprtrdma_bindings as bindings;
 
-/// Number of completions that a polling thread handles after a wake-up before it leaves further
-/// completions to the work item.
+/// Maximum number of completions that a polling thread handles after a wake-up. The thread leaves
+/// further completions to the work item.
 const BUDGET: c_int = 64;
 
 /// A completion queue.
@@ -133,8 +133,8 @@ impl Cq {
 
     #[cold]
     fn wake(&self) {
-        // SAFETY: The work item was initialised with the queue. A work item may be queued in any
-        // context.
+        // SAFETY: `bed` is initialised and valid as long as `self`. `rcuwait_wake_up` may be called
+        // in any context.
         unsafe { bindings::rcuwait_wake_up(self.bed.get()) };
     }
 
@@ -211,8 +211,9 @@ impl Cq {
     #[inline]
     fn poll(&self, is_over: impl Fn() -> bool) -> (PollOutcome, u32) {
         let item_is_busy = self.item_is_busy();
-        // ORDERING: If the work item no longer runs, this thread sees the effects of its handlers.
-        // The lock in `work_busy` orders this only if the item's worker pool still exists.
+        // ORDERING: If the work item no longer runs, this thread must see the effects of the
+        // handlers that the work item called. The lock in `work_busy` ensures this only if the
+        // item's worker pool still exists, so this fence is needed.
         fence(Acquire);
         if is_over() {
             return (PollOutcome::Over, poller::WAITS);
@@ -239,8 +240,9 @@ impl Cq {
         let left = 'events: loop {
             self.sleep();
             if !self.change(poller::CALLED, poller::POLLS) {
-                // Either a signal is pending or the thread has to freeze, or another thread stopped
-                // this thread and queued the work item.
+                // A signal is pending, the thread has to freeze, or another thread stopped this
+                // thread. If an event had arrived before the stop, the other thread has queued the
+                // work item.
                 break match self.poller.read_once() {
                     poller::STOPPED => poller::STOPPED,
                     _ => poller::WAITS,
@@ -379,7 +381,7 @@ impl Cq {
         // If a thread handled completions when the queue was closed, the state is `POLLS_STOPPED`
         // until that thread leaves. If a thread had not yet begun to handle completions, the state
         // is `STOPPED`. Neither that thread nor a thread that polls later handles completions.
-        // SAFETY: The pointer is valid as long as `self`; this may sleep.
+        // SAFETY: The pointer is valid as long as `self`, and the caller may sleep.
         unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }
 }

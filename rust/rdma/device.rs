@@ -46,7 +46,7 @@ use xprtrdma_bindings as bindings;
 /// * **rxe** (tested): `rxe_requester` takes one work request at a time, and `rxe_invalidate_mr`
 ///   invalidates the region. A registration is executed again when the queue is sent again, see
 ///   [`EXECUTE_AGAIN`]. The data of a Read are sent before the next message is handled (`get_req`).
-/// * **mlx5** (read): in `mlx5_ib_post_send`, a work request behind a registration has the fence
+/// * **mlx5** (read): in `mlx5_ib_post_send`, a work request after a registration has the fence
 ///   that the firmware requires. An invalidation is reported by the completion code
 ///   `MLX5_CQE_RESP_SEND_INV`.
 /// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. An invalidation is reported
@@ -55,9 +55,9 @@ use xprtrdma_bindings as bindings;
 ///   types of work requests, and the adapter keeps their order. The completion reports an
 ///   invalidation by a flag or an opcode, and contains the key.
 /// * **hfi1** (read): a region is registered when its work request is posted. `rvt_invalidate_rkey`
-///   compares the whole key, and without a match the completion has no flag. Data of a Read that
-///   has begun still leave afterwards, even after a local invalidation, which does not wait for
-///   them.
+///   compares the whole key, and without a match the completion has no flag. If a Read has begun,
+///   its data still leave after the region was invalidated. Even a local invalidation does not wait
+///   for these data.
 /// * **mana, efa, usnic**: they offer no fast registration to the kernel, so no connection uses
 ///   them.
 const DISTRUSTED: &[bindings::rdma_driver_id] = &[
@@ -144,8 +144,8 @@ pub(crate) struct Sendings {
 }
 
 impl Sendings {
-    /// Returns true if the device repeated the work requests of a send queue since `before` was
-    /// read, and no packet failed to be sent since then.
+    /// Compares the counters with `before`, which was read earlier. Returns true if the device has
+    /// since repeated the work requests of a send queue, and has not failed to send a packet.
     pub(crate) fn may_have_repeated(self, before: Self) -> bool {
         self.again != before.again && self.failed == before.failed
     }
@@ -179,8 +179,8 @@ impl Repetitions {
     /// requests of a send queue, and how many packets it failed to send. May sleep.
     pub(crate) fn sendings(self, device: NonNull<bindings::ib_device>, port: u32) -> Sendings {
         let counter = |name: &CStr| {
-            // SAFETY: The device is the one that was passed to `of`, and the caller keeps it. The
-            // name ends with NUL.
+            // SAFETY: The device is the one that was passed to `of`, and the caller ensures that
+            // it still exists. The name ends with NUL.
             unsafe { bindings::xprtrdma_port_counter(device.as_ptr(), port, name.as_char_ptr()) }
         };
         Sendings {
@@ -318,8 +318,9 @@ pub struct DeviceInfo {
     /// when the peer's device has received them (iWARP; RFC 5040, section 5.5). The completion then
     /// says nothing about the peer.
     pub ends_early: bool,
-    /// Whether a message of the peer that invalidates a region proves the invalidation. If not, the
-    /// peer should invalidate no regions, because this host must invalidate each region anyway.
+    /// Whether the device is trusted when it reports that a message of the peer invalidated a
+    /// region. If not, the peer should invalidate no regions, because this host must invalidate
+    /// each region anyway.
     pub proves_invalidations: bool,
     /// Whether the device may execute registrations again. If so, a message with registrations may
     /// need one more work request (a [fence](crate::qp)), and each region should be mapped for one
@@ -385,7 +386,7 @@ impl DeviceInfo {
     }
 }
 
-/// Converts a limit to a `u32`, because it is an `int` in some kernels and a `u32` in others.
+/// Converts a limit to a `u32`. In some kernels the limit is an `int`, in others a `u32`.
 pub(crate) fn limit<T: TryInto<u32>>(value: T) -> u32 {
     value.try_into().unwrap_or(0)
 }

@@ -150,8 +150,8 @@ impl MappedLoan {
     /// Ends the device's access, and drops the lender. May sleep.
     #[inline]
     pub(crate) fn unmap(&mut self) {
-        // INVARIANT: The elements are removed first. The lender is dropped after its memory was
-        // unmapped.
+        // INVARIANT: The elements are removed before the memory is unmapped. The lender is dropped
+        // after that.
         self.sges.clear();
         if let Some(lender) = self.lender.take() {
             let (dev, table) = (self.pd.raw_device(), self.table.as_mut_ptr());

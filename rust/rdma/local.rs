@@ -31,8 +31,8 @@ use xprtrdma_bindings::{
 
 /// Maximum number of addresses of a namespace that are tested.
 ///
-/// Each test creates an rdma_cm id. A host that runs containers may have thousands of addresses on
-/// interfaces without an RDMA device.
+/// Each test creates an rdma_cm id. The number of tests is limited, because a host that runs
+/// containers may have thousands of addresses on interfaces without an RDMA device.
 const MOST: usize = 1024;
 
 /// An address that belongs to an RDMA device.

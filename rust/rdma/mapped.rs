@@ -21,21 +21,22 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Pages that are mapped for a device, and the scatter/gather elements of their parts. If this
-/// module owns the pages, all of them are mapped at once, and only the device uses them until
-/// [`MappedPages::unmap`]. If other code uses the pages as well, only the parts are mapped, and the
-/// device only reads them.
+/// Pages that are mapped for a device, and scatter/gather elements that describe parts of the
+/// pages. If this module owns the pages, all of them are mapped at once, and only the device uses
+/// them until [`MappedPages::unmap`]. If other code uses the pages as well, only the described
+/// parts are mapped, and the device only reads these parts.
 ///
 /// # Invariants
 ///
 /// - The bytes of each element of `sges` are in the pages of `memory`.
 /// - If `own` is zero, each element of `sges` was mapped for `dir`. Otherwise the first `own`
-///   elements were mapped for `dir`, and the bytes of every other element are bytes of these.
+///   elements were mapped for `dir`, and every other element describes bytes of the first `own`
+///   elements.
 /// - For pages that other code uses as well, `dir` is `ToDevice`.
 pub(crate) struct MappedPages {
     sges: KVec<bindings::ib_sge>,
-    /// Number of elements that describe all pages of this module, in order. They are not part of
-    /// [`MappedPages::sges`].
+    /// Number of elements that together describe all pages, in order; zero if this module does not
+    /// own the pages. [`MappedPages::sges`] does not return these elements.
     own: usize,
     /// `None` before [`MappedPages::hold`], and after [`MappedPages::unmap`].
     memory: Option<Mappable>,
@@ -72,8 +73,8 @@ impl MappedPages {
     #[inline(always)]
     pub(crate) fn hold(&mut self, memory: Mappable, dir: Direction) -> Result {
         let former = self.memory.replace(memory);
-        // There was no memory, so nothing must be dropped. If there was memory, a device may still
-        // use it.
+        // By this function's contract `former` is `None`. If a caller breaks the contract, a device
+        // may still use the former memory, so it is not freed.
         core::mem::forget(former);
         if !self.sges.is_empty() {
             return Err(EINVAL);
@@ -144,9 +145,9 @@ impl MappedPages {
                 // SAFETY: By the invariants of `Block` these bytes are contiguous, because they are
                 // in one run of pages. `memory` keeps the pages.
                 if unsafe { map_piece(&self.pd, self.dir, &mut self.sges, bytes) }? {
-                    // INVARIANT: The element was mapped for `dir`, and follows the bytes of the
-                    // elements before.
-                    // NO-OVERFLOW: The sums are at most the number of bytes.
+                    // INVARIANT: The element was mapped for `dir`. Its bytes follow those of the
+                    // previous element.
+                    // NO-OVERFLOW: Both sums are at most the number of bytes in the pages.
                     self.own = self.own.wrapping_add(1);
                     at = at.wrapping_add(piece);
                 } else {
@@ -171,8 +172,8 @@ impl MappedPages {
         match &self.memory {
             Some(Mappable::Own(_)) => match self.sges.first() {
                 Some(first) if end <= first.length as usize => {
-                    // INVARIANT: The first element is one of the first `own`, because there are no
-                    // others before the pages are mapped. It contains these bytes.
+                    // INVARIANT: The first `own` elements are added before all others, so the first
+                    // element is one of them. It contains these bytes.
                     let element = part(first, at, len);
                     list::add(&mut self.sges, element)?;
                     Ok(true)
@@ -180,12 +181,12 @@ impl MappedPages {
                 _ => Ok(false),
             },
             Some(Mappable::Shared(refs)) => {
-                // NO-OVERFLOW: The sum is an offset in memory, or is not used because `end` is
-                // greater than the length of the memory.
+                // NO-OVERFLOW: If `end` is at most the length of the memory, the sum is an offset
+                // in memory. Otherwise the sum is not used.
                 let from = refs.offset().wrapping_add(at);
                 let offset = from % PAGE_SIZE;
-                // NO-OVERFLOW: `left` is a length in memory if `end` is not greater than the length
-                // of the memory.
+                // NO-OVERFLOW: The sum is computed only if `end` is at most the length of the
+                // memory. So `left` is a length in memory.
                 if end > refs.len() || offset.wrapping_add(left) > PAGE_SIZE {
                     return Ok(false);
                 }
@@ -205,8 +206,8 @@ impl MappedPages {
     /// Maps the `left` bytes that begin at offset `at`, or only the first part of them, and adds at
     /// most `most` elements. Each element is physically contiguous. If the device or its bounce
     /// buffers have no space for such a long piece, the elements are shorter. Returns the number of
-    /// bytes of the elements. Returns `EINVAL` if there are no such bytes, and `EIO` if not even
-    /// one page can be mapped. May sleep.
+    /// bytes that the elements describe. Returns `EINVAL` if `left` is zero or the memory does not
+    /// contain all of the bytes, and `EIO` if not even one page can be mapped. May sleep.
     pub(crate) fn map(&mut self, at: usize, left: u32, most: usize) -> Result<u32> {
         let memory = self.memory.as_ref().ok_or(EINVAL)?;
         // CAST: A `usize` is at least as wide as a `u32`.
@@ -237,7 +238,7 @@ impl MappedPages {
                 }
                 let element = part(piece, skip, len);
                 // INVARIANT: These bytes are bytes of the element `index`, which is one of the
-                // first `own`.
+                // first `own` elements.
                 self.sges.push(element, GFP_KERNEL)?;
                 // NO-OVERFLOW: `len` is at most `rest`, and `count` is less than `most`.
                 rest = rest.wrapping_sub(len);
@@ -245,7 +246,7 @@ impl MappedPages {
             }
             skip = skip.saturating_sub(whole);
         }
-        // There is no element if not all pages could be mapped.
+        // If no element was added, not all pages are mapped.
         match count {
             0 => Err(EINVAL),
             // NO-OVERFLOW: `rest` is at most `left`.
@@ -261,7 +262,7 @@ impl MappedPages {
         let Some(Mappable::Shared(refs)) = &self.memory else {
             return Err(EINVAL);
         };
-        // More elements than pages are never needed.
+        // The bytes never need more elements than pages.
         let most = most.min(Pages::count(len).saturating_add(1)).max(1);
         self.sges.reserve(most, GFP_KERNEL)?;
         let mut bytes = bindings::xprtrdma_bytes {
@@ -278,9 +279,9 @@ impl MappedPages {
             // CAST: A work request has few elements.
             let room = most.wrapping_sub(count) as u32;
             let (pd, dir) = (self.pd.as_raw(), self.dir.raw());
-            // SAFETY: The domain exists as long as `pd`. There is at least one byte, and the bytes
-            // are inside the pages, which `memory` keeps. `longest` is at least one page. The
-            // vector has space for `room` elements, at least one.
+            // SAFETY: The protection domain exists as long as `pd`. There is at least one byte, and
+            // the bytes are inside the pages, which `memory` keeps. `longest` is at least one page.
+            // `room` is not zero, and the vector has space for `room` elements.
             let added =
                 unsafe { bindings::xprtrdma_dma_map(pd, &mut bytes, longest, dir, place, room) };
             // CAST: A `usize` is at least as wide as a `u32`.
@@ -294,7 +295,7 @@ impl MappedPages {
                 longest = shorter(bytes.refused)?;
             }
         }
-        // CAST, NO-OVERFLOW: The callee has only removed bytes, so the rest is at most `left`.
+        // CAST, NO-OVERFLOW: The callee only lowers `bytes.left`, so it is at most `left`.
         Ok(left.wrapping_sub(bytes.left as u32))
     }
 
@@ -374,8 +375,8 @@ impl MappedPages {
     }
 }
 
-/// Maps bytes of one piece of memory for a device, and adds their element to `sges`. The bytes are
-/// given by a page, an offset and a length. Returns false if they cannot be mapped.
+/// Maps bytes of one piece of memory for a device, and adds an element for these bytes to `sges`.
+/// The bytes are given by a page, an offset and a length. Returns false if they cannot be mapped.
 ///
 /// # Safety
 ///
@@ -389,8 +390,8 @@ unsafe fn map_piece(
 ) -> Result<bool> {
     list::make_room(sges)?;
     let place = list::end(sges);
-    // SAFETY: The domain exists during the call. By this function's contract the bytes are
-    // contiguous and exist. The vector has space for an element.
+    // SAFETY: The protection domain exists during the call. By this function's contract the bytes
+    // are contiguous and exist. The vector has space for an element.
     let is_mapped = unsafe {
         bindings::xprtrdma_dma_map_piece(pd.as_raw(), page, offset, len, dir.raw(), place)
     };
@@ -412,9 +413,9 @@ fn part(whole: &bindings::ib_sge, at: usize, length: u32) -> bindings::ib_sge {
     }
 }
 
-/// Returns the length of the pieces to try if a piece of `len` bytes could not be mapped: bounce
-/// buffers may be fragmented, so shorter pieces may still find space. Returns `EIO` if `len` is not
-/// longer than a page.
+/// Returns the length of the pieces to try next after a piece of `len` bytes could not be mapped.
+/// Bounce buffers may be fragmented, so shorter pieces may still find space. Returns `EIO` if `len`
+/// is not longer than a page.
 #[cold]
 fn shorter(len: usize) -> Result<usize> {
     if len <= PAGE_SIZE {

@@ -134,12 +134,12 @@ struct Inner {
     access: Access,
     /// Whether pieces of memory may begin and end within a page.
     gaps: bool,
-    /// Upper limit, in bytes, of the sum of a scatterlist entry's offset in its first page and its
-    /// length.
+    /// Maximum distance, in bytes, from the start of a scatterlist entry's first page to the end of
+    /// the entry.
     reach: usize,
-    /// The address of the first byte, as the peer sees it. It is stored here and not read from the
-    /// `ib_mr`, because rxe may overwrite the field there with an earlier address when it executes
-    /// a registration again.
+    /// The address of the first byte, as the peer sees it. This copy is used because the address in
+    /// the `ib_mr` may be wrong: rxe may overwrite that address with an earlier one when rxe
+    /// executes a registration again.
     offset: u64,
     /// Number of the last invalidation that was posted before the region's last registration; 0 if
     /// the region was never registered.

@@ -158,8 +158,8 @@ impl Pages {
 
     /// Moves the pages out of an allocation that nothing else refers to.
     pub(crate) fn from_unique(mut unique: Pin<UniqueArc<Self>>) -> Self {
-        // INVARIANT: This object has no pages. It replaces the moved object in the allocation,
-        // which is dropped here.
+        // INVARIANT: This object has no pages. It replaces the moved object in the allocation. The
+        // allocation is dropped here.
         let emptied = Self {
             block: None,
             len: 0,
@@ -174,8 +174,8 @@ impl Pages {
         self.block.as_ref().map_or(&[], |block| &block.runs)
     }
 
-    /// Returns the addresses of the pages. The list ends with the address of the last page twice,
-    /// see [`Block`].
+    /// Returns the addresses of the pages. The last two entries are both the address of the last
+    /// page, see [`Block`].
     #[inline]
     pub(crate) fn raw(&self) -> &[*mut bindings::page] {
         self.block.as_ref().map_or(&[], |block| &block.raw)

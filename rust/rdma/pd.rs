@@ -41,7 +41,7 @@ use xprtrdma_bindings as bindings;
 ///
 /// # Invariants
 ///
-/// `pd` is valid until `drop`; `id` keeps its device.
+/// `pd` is valid until `drop`. `id` keeps the device alive.
 ///
 /// # Examples
 ///
@@ -60,8 +60,8 @@ use xprtrdma_bindings as bindings;
 /// ```
 pub struct Pd {
     pd: NonNull<bindings::ib_pd>,
-    /// Maximum length in bytes of an entry in a mapped list. It is a number of whole pages, at
-    /// least one.
+    /// Maximum length in bytes of an entry in a scatter/gather list that is mapped for the device.
+    /// It is a multiple of the page size, and at least one page.
     max_entry: u32,
     /// Whether memory that was mapped for the device must be unmapped. A device that accesses
     /// memory by the kernel's addresses needs no mappings.

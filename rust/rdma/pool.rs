@@ -99,8 +99,8 @@ impl Pool {
         if block.is_unshared() {
             home.keep(block);
         }
-        // A pool is dropped by another function. Otherwise this function would have to save more
-        // registers.
+        // The function `end` drops the pool. If this function did that itself, it would have to
+        // save more registers.
         if let Some(last) = Arc::into_unique_or_drop(home) {
             end(last);
         }
@@ -129,8 +129,8 @@ impl Pool {
         }
     }
 
-    /// Frees the oldest block of the pool, and returns `block`. Frees `block` if there can be no
-    /// room for it, or if there is no other block.
+    /// Frees the oldest block of the pool, and returns `block`. If even an empty pool would have no
+    /// room for `block`, or if the pool is empty, frees `block` and returns `None`.
     #[cold]
     #[inline(never)]
     fn make_room(&self, block: KBox<Block>) -> Option<KBox<Block>> {
@@ -202,9 +202,9 @@ impl State {
         KEPT.fetch_sub(count, Relaxed);
     }
 
-    /// Removes the smallest block that has at least `count` pages, and at most an eighth more than
-    /// `count`, from the list only. A larger block is not used, because the limits on memory count
-    /// only `count` pages for the block.
+    /// Removes the smallest block with at least `count` pages from the list, but not from the count
+    /// of pages. The block has at most an eighth more pages than `count`. A larger block is not
+    /// used, because the limits on memory count only `count` pages for the block.
     #[cold]
     fn remove_fitting(&mut self, count: usize) -> Option<KBox<Block>> {
         let fits = |block: &Block| (count..=count.saturating_add(count / 8)).contains(&block.len());

@@ -308,18 +308,20 @@ impl<H: QpHandler> Qp<H> {
         &self.pd
     }
 
-    /// Handles completions in the calling thread until `is_over` returns true, which a handler must
-    /// cause. Returns earlier if a signal is pending, the thread has to freeze,
-    /// [`Qp::stop_polling`] is called or the connection ends. Returns at once if `may` returns
-    /// false, or if another thread or a worker already handles completions. Must not be called by a
-    /// handler, nor with a lock that handlers take. May sleep; `may` and `is_over` must not.
+    /// Handles completions in the calling thread until `is_over` returns true. Only a handler, or a
+    /// thread that then calls [`Qp::stop_polling`], may make `is_over` true. Returns earlier if a
+    /// signal is pending, the thread has to freeze, [`Qp::stop_polling`] is called or the
+    /// connection ends. Returns at once if `may` returns false, or if another thread or a worker
+    /// already handles completions. Must not be called by a handler, nor with a lock that handlers
+    /// take. May sleep, but `may` and `is_over` must not sleep.
     #[inline]
     pub fn busy_poll(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> PollOutcome {
         self.cq.busy_poll(may, is_over)
     }
 
     /// Stops a thread that polls or is about to poll: from now on the work item handles
-    /// completions. The thread's `may` must already return false. May be called in any context.
+    /// completions. The closure `may` that the thread passes to [`Qp::busy_poll`] must already
+    /// return false. May be called in any context.
     #[inline]
     pub fn stop_polling(&self) {
         self.cq.stop_polling();

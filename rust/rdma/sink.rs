@@ -2,12 +2,12 @@
 
 //! Registered memory for the data of RDMA Reads, on iWARP devices ([`Sinks`]).
 //!
-//! On iWARP an RDMA Read names the memory that receives its data by a steering tag, and the peer
-//! sends the data to this tag as it sends an RDMA Write (RFC 5040, section 4.4). So the memory must
-//! be registered for remote writing, and the peer may write to it until the tag is invalidated. A
-//! transfer of this kind registers its memory, reads into it, and its last Read of each region
-//! invalidates the region. The pages are returned only when it is proven that the regions were
-//! invalidated.
+//! On iWARP an RDMA Read contains a steering tag, which identifies the memory for the data. The
+//! peer sends the data to this tag as if it sent an RDMA Write (RFC 5040, section 4.4). So the
+//! memory must be registered for remote writing, and the peer may write to the memory until the tag
+//! is invalidated. A transfer of this kind registers its memory, and reads into it. The last Read
+//! into each region invalidates the region. The pages are returned only when it is proven that the
+//! regions were invalidated.
 //!
 //! The Read invalidates the region itself (`IB_WR_RDMA_READ_WITH_INV`). A local invalidation behind
 //! the Read might not wait for the data: with the flag for a fence, cxgb4 sets
@@ -79,8 +79,8 @@ use xprtrdma_bindings as bindings;
 /// }
 /// ```
 pub struct Sinks {
-    /// The regions that no transfer uses. Does not grow beyond its capacity, which is zero after
-    /// [`Sinks::close`].
+    /// The regions that no transfer uses. The list does not grow beyond its capacity. The capacity
+    /// is zero after [`Sinks::close`].
     idle: Pin<KBox<SpinLock<KVec<IdleMr>>>>,
     /// Number of pages of each region.
     pages: u32,
@@ -189,8 +189,8 @@ unsafe impl Loan for Lent {
 /// A region of a [`Sink`].
 struct Region {
     mr: ExposedMr<Lent>,
-    /// Number of the region. The region begins [`Sinks::span`] times this number of bytes after the
-    /// start of the pages.
+    /// Number of the region. The offset of the region from the start of the pages, in bytes, is
+    /// this number times [`Sinks::span`].
     number: usize,
     /// Index of the last work request that reads into the region.
     last: usize,
@@ -200,14 +200,15 @@ struct Region {
 ///
 /// # Invariants
 ///
-/// If `has_completed` is true, `regions` were registered, and Reads that have completed have then
-/// invalidated them. `seq` is the number of these invalidations.
+/// If `has_completed` is true, all `regions` were registered and then invalidated by Reads, and
+/// these Reads have completed. `seq` is the number of these invalidations.
 pub(crate) struct Sink {
     /// The regions of this memory. The list contains only regions that at least one Read needs.
     regions: KVec<Region>,
     pages: Arc<Pages>,
     sinks: Arc<Sinks>,
-    /// The number of the invalidation by the Reads. Each send queue numbers its invalidations.
+    /// Invalidations are numbered on each send queue. All invalidations by the Reads of this object
+    /// have this number.
     seq: u64,
     has_completed: bool,
 }
@@ -306,7 +307,7 @@ impl Sink {
         Ok(bindings::ib_sge {
             // NO-OVERFLOW: The region begins at an address below 2^63.
             addr: window.offset.wrapping_add(skipped as u64),
-            // CAST: A region has fewer than 2^32 bytes, as its window says.
+            // CAST: `room` is at most the length of the region, which is a `u32`.
             length: left.min(room) as u32,
             // On iWARP the same steering tag is the key for local and for remote accesses.
             lkey: window.handle,
@@ -343,9 +344,9 @@ impl Sink {
     }
 
     /// Links the registrations of the regions in front of `next`, which is the first Read. All
-    /// registrations use the completion entry `cqe`. Returns the first registration. `seq` contains
-    /// the number of the last invalidation on the send queue. This function replaces it by the
-    /// number of the Reads' invalidations.
+    /// registrations use the completion entry `cqe`. Returns the first registration. Before the
+    /// call, `seq` is the number of the last invalidation on the send queue. This function adds one
+    /// to `seq`. The sum is the number of all invalidations by these Reads.
     pub(crate) fn link(
         &mut self,
         seq: &mut u64,

@@ -55,8 +55,9 @@ pub enum Kind {
 /// # Invariants
 ///
 /// - The work requests refer to elements of `memory`, or to elements of `sges` if `memory` is a
-///   [`Sink`]. The elements refer to the pages of `memory`. No vector grows. In a [`Blank`] the
-///   work requests are those of the last transfer, and refer to no elements.
+///   [`Sink`]. The elements refer to the pages of `memory`. The vectors do not grow, so the
+///   elements do not move. In a [`Blank`] the work requests are those of the last transfer, and
+///   refer to no elements.
 /// - There is at least one work request, except in a [`Blank`].
 ///
 /// # Examples
@@ -363,9 +364,10 @@ impl Transfer {
         self.memory.may_be_posted(pd)
     }
 
-    /// Links the work requests that register the transfer's regions. They come before `next`, the
-    /// first Read, and have the completion entry `cqe`. Returns the first work request. If there
-    /// are registrations, adds one to `seq`, the number of the last invalidation on the send queue.
+    /// Links the registrations of the transfer's regions in front of `next`, the first Read. All
+    /// registrations use the completion entry `cqe`. Returns the first work request. `seq` is the
+    /// number of the last invalidation on the send queue. If the transfer has regions, adds one to
+    /// `seq`, because the Reads invalidate the regions.
     #[inline]
     pub(crate) fn register(
         &mut self,

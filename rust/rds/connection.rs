@@ -263,7 +263,8 @@ impl Entered<'_> {
         // SAFETY: The pointer is valid by the type invariant.
         let path = unsafe { (*self.conn.as_ptr()).c_path };
         // SAFETY: The connection has one path, which exists as long as the connection. Other
-        // threads may write the field, which is a word.
+        // threads may write the field at the same time. The field is a single word, so the value
+        // that is read is either the old or the new value.
         unsafe { (&raw const (*path).cp_next_rx_seq).read_volatile() }
     }
 
@@ -334,7 +335,7 @@ impl Entered<'_> {
     }
 }
 
-/// Converts an address of RDS, which stores IPv4 addresses as mapped IPv6 addresses.
+/// Converts an address of RDS, which stores IPv4 addresses as IPv4-mapped IPv6 addresses.
 ///
 /// # Safety
 ///

@@ -43,7 +43,7 @@ impl Units {
     fn take(len: usize) -> Result<Self> {
         let units = len.div_ceil(UNIT).max(1);
         let taken = Self(units);
-        // ORDERING: The total protects no other data.
+        // ORDERING: Relaxed, because no other data depend on the total.
         let before = KEPT.fetch_add(units, Relaxed);
         // SAFETY: The function has no requirements.
         let most = unsafe { bindings::rdsrdma_max_recv_allocation() };
@@ -57,7 +57,7 @@ impl Units {
 impl Drop for Units {
     #[inline]
     fn drop(&mut self) {
-        // ORDERING: The total protects no other data.
+        // ORDERING: Relaxed, because no other data depend on the total.
         KEPT.fetch_sub(self.0, Relaxed);
     }
 }
@@ -90,7 +90,8 @@ impl Incoming {
         let units = Units::take(len)?;
         let mut bytes = KVVec::with_capacity(len, GFP_KERNEL)?;
         bytes.extend_from_slice(first, GFP_KERNEL)?;
-        // The object is zeroed in its own memory, because it is too long to be moved.
+        // The object is initialised in the memory in which it stays, because it is too large to be
+        // moved.
         let message = init!(Self {
             raw <- pin_init::init_zeroed(),
             bytes,

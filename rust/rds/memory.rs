@@ -44,7 +44,7 @@ struct Pinned {
 
 // SAFETY: The object contains addresses of pages, which any thread may unpin.
 unsafe impl Send for Pinned {}
-// SAFETY: A `&Pinned` only reads addresses and atomic variables.
+// SAFETY: Through a `&Pinned`, threads only read addresses and access atomic variables.
 unsafe impl Sync for Pinned {}
 
 impl Drop for Pinned {
@@ -95,9 +95,9 @@ impl Claim {
         self.0.owned.store(true, Relaxed);
     }
 
-    /// Leaves the pages to RDS, which unpins them because the driver has refused the memory. The
-    /// driver may have kept the memory because a device may still access it. In this case the pages
-    /// are leaked, so that they are never used for anything else.
+    /// Leaves the pages to RDS. The driver has refused the memory, so RDS unpins the pages. If the
+    /// driver has not dropped its [`Memory`], a device may still access the pages. In this case the
+    /// pages are leaked, so that they are never used for anything else.
     pub(crate) fn give_back(self) {
         // ORDERING: This thread reads `free` after the driver has returned. So if the driver
         // dropped the memory before it returned, this thread sees that `free` is set.

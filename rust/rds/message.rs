@@ -109,8 +109,8 @@ impl Message<'_> {
     #[inline]
     pub fn asked(&self) -> Asked {
         let raw = self.raw.as_ptr();
-        // SAFETY: The pointer is valid by the type invariant. Other threads may change bits of the
-        // field, which is a word.
+        // SAFETY: The pointer is valid by the type invariant. The field is one word, which is read
+        // with a single access, because other threads may change its bits at the same time.
         let flags = unsafe { (&raw const (*raw).m_flags).read_volatile() };
         Asked {
             ack_required: flags & (1 << bindings::RDS_MSG_ACK_REQUIRED) != 0,
@@ -135,7 +135,8 @@ impl Message<'_> {
         // SAFETY: The operation is valid. Nothing writes to these fields after the first attempt to
         // send the message.
         let (key, address) = unsafe { ((*op).op_rkey, (*op).op_remote_addr) };
-        // SAFETY: The operation is valid. Nothing writes to these fields either after that attempt.
+        // SAFETY: The operation is valid. Nothing writes to these fields after the first attempt to
+        // send the message.
         let (bytes, pieces) = unsafe { ((*op).op_bytes, (*op).op_nents) };
         Some(Operation {
             key,

@@ -129,9 +129,9 @@ impl<T: Transport> Registration<T> {
     }
 
     /// Returns the connection between these addresses. Creates the connection if it does not exist.
-    /// The returned connection is ready for use by all threads. If `known` is false, the peer has
-    /// requested the connection, and [`Registration::count`] has found no connection between these
-    /// addresses. May sleep.
+    /// The returned connection is ready for use by all threads. `known` says whether
+    /// [`Registration::count`] has found a connection between these addresses. If `known` is false,
+    /// the connection is counted as requested by the peer. May sleep.
     ///
     /// No connection is destroyed while the registration is borrowed.
     pub fn find(

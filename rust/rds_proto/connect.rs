@@ -214,14 +214,13 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Returns the numbers of Reads with which this end accepts a connection request. `self`
-    /// contains the numbers of Reads that this end can handle, and `asked` the numbers of Reads
-    /// that the peer has requested.
+    /// Returns the numbers of Reads for the answer that accepts a connection request. `self`
+    /// contains the numbers of Reads that this end can handle, and `asked` contains the numbers of
+    /// Reads that the peer has requested.
     ///
-    /// Neither of the two returned numbers exceeds what either end can handle, with one exception:
-    /// the number of this end's own Reads is at least one. On a queue pair with a limit of zero, a
-    /// Read would wait for ever. With a limit of one, a Read ends the connection if the peer serves
-    /// no Reads.
+    /// Each returned number is the lower one of the numbers that the two ends can handle. But `own`
+    /// is at least one. On a queue pair with a limit of zero, a Read would wait for ever. With a
+    /// limit of one, a Read ends the connection if the peer serves no Reads.
     #[must_use]
     pub fn answer(self, asked: Self) -> Self {
         Self {

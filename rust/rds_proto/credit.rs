@@ -56,8 +56,9 @@ impl Credits {
     /// peer does not use credits. The peer may have advertised credits in a header before.
     ///
     /// Returns whether the caller must now send a frame that advertises credits. The peer may have
-    /// used its credits before this call, when this end did not grant credits yet. The peer then
-    /// sends nothing more, so no arriving frame makes this end grant credits.
+    /// used all its credits before this call, when this end did not grant credits yet. The peer
+    /// then waits for credits and sends no frame. So this end must not wait for a frame of the peer
+    /// before it advertises credits.
     #[must_use]
     pub fn agreed(&mut self, granted: u32) -> bool {
         self.theirs = self.theirs.saturating_add(granted).min(self.bound);

@@ -27,7 +27,7 @@ impl Status {
     }
 }
 
-/// How a work request completed. If an operation posted no work request, how the operation ended.
+/// How a work request completed, or how an operation ended that posted no work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The work request succeeded.

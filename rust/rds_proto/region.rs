@@ -103,7 +103,7 @@ pub enum Due {
     Revoke,
 }
 
-/// The state of a region, which the peer can access until it is revoked.
+/// The state of a region. The peer can access the region until the access is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     revoked: bool,
@@ -121,9 +121,9 @@ impl Life {
     }
 
     /// Records that the RDMA ACK has arrived. The program can soon read the ACK. If `use_once` and
-    /// `invalidate` are set, the region must be revoked before the program reads the ACK. Revoking
-    /// the region with its last reference could be too late, because a message may hold that
-    /// reference for longer.
+    /// `invalidate` are set, the peer's access must be revoked before the program reads the ACK.
+    /// The driver cannot wait until the last reference to the region is dropped, because a message
+    /// may hold that reference for longer.
     #[must_use]
     pub const fn acknowledged(&self) -> Due {
         self.due(self.wanted.use_once && self.wanted.invalidate)

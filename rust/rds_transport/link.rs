@@ -51,7 +51,7 @@ impl Posted {
     /// Reports the status of the operation to the program, and releases the memory. May sleep.
     #[inline]
     pub(crate) fn end(self, completion: Completion) {
-        // The device reports the completion of all work requests of the operation as one.
+        // There is one completion for all work requests of the operation.
         let mut operation = Operation::new(1);
         operation.completed(completion);
         match operation.tell(self.wishes()) {

@@ -91,7 +91,8 @@ impl WorkItem for Requests {
             };
             let peer = request.events.peer;
             if let Err(error) = this.accept(request) {
-                // With `EBUSY`, one of the two ends will connect again, so no line is logged.
+                // `EBUSY` means that one of the two ends will connect again. So the failure is not
+                // logged.
                 if error == EBUSY {
                     continue;
                 }

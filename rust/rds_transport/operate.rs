@@ -93,8 +93,8 @@ fn fail(connection: &Connection<Rds>, posted: Posted, error: Error) -> Result {
         if !busy {
             let sequence = posted.sequence();
             link.replaced = Some(sequence);
-            // An earlier attempt may have copied the bytes. No completion of this operation will
-            // come that the message could wait for.
+            // An earlier attempt may have made the message wait for the completion of the
+            // operation. The operation will not complete now, so the message must not wait for it.
             link.held.take_if(|held| *held == sequence);
         }
         busy
@@ -111,8 +111,8 @@ fn fail(connection: &Connection<Rds>, posted: Posted, error: Error) -> Result {
 }
 
 /// Starts the operation of a message.
-// This function takes the lock of the link itself. With closures for `State::with_link` it executed
-// 28 instructions more.
+// This function takes the lock of the link itself. If it passed closures to `State::with_link`, it
+// would execute 28 more instructions.
 #[inline]
 fn start(connection: &Connection<Rds>, message: &Message<'_>) -> Result {
     let (held, asked) = message.hold().ok_or(EINVAL)?;
@@ -131,13 +131,13 @@ fn start(connection: &Connection<Rds>, message: &Message<'_>) -> Result {
         let most_pieces = u64::from(most_sges).wrapping_mul(LENT_WRS.into());
         is_lent = u64::from(asked.pieces) <= most_pieces;
         // If operations are in flight, or if the last operation found no space, the send queue may
-        // be full. So its space is checked first, so that no memory is mapped or copied in vain.
-        // Otherwise the queue is rarely full, and `post` finds out.
+        // be full. Then its space is checked here, so that no memory is mapped or copied in vain.
+        // Otherwise the send queue is rarely full, and only `post` checks its space.
         if link.is_full || !link.posted.is_empty() {
             let elements = match is_lent {
                 true => asked.pieces,
-                // A longer operation fails. CAST: The number of pages is less than the number of
-                // bytes, which is a `u32`.
+                // An operation of more than `OPERATION` bytes fails later, in `copy`.
+                // CAST: The number of pages is less than the number of bytes, which is a `u32`.
                 false => (asked.bytes.min(OPERATION) as usize).div_ceil(PAGE_SIZE) as u32,
             };
             if !link.qp.has_room(0, elements.div_ceil(most_sges)) {
@@ -227,8 +227,8 @@ fn lend(
 }
 
 /// Creates a transfer that accesses pages of this driver, and copies the bytes of a Write to them.
-// The properties of the operation are read again. If `start` passed them, it would store them in
-// memory for every operation.
+// The properties of the operation are read from the message again. If `start` passed them as an
+// argument, `start` would have to store them in memory for every operation.
 fn copy(connection: &Connection<Rds>, most_sges: u32, held: &Held) -> Result<KBox<Transfer>> {
     let message = held.message();
     let asked = message.operation().ok_or(EINVAL)?;
@@ -254,10 +254,10 @@ fn copy(connection: &Connection<Rds>, most_sges: u32, held: &Held) -> Result<KBo
     let most_sges = most_sges as usize;
     let transfer = Transfer::new(kind, qp.pd(), pages, most_sges, core::iter::once(stretch))?;
     let transfer = KBox::new(transfer, GFP_KERNEL)?;
-    // If the device writes the data of an RDMA Read to the program's memory itself, a fence delays
-    // the message until the Read has completed. This message must wait until the driver has copied
-    // the data to the program's memory. If the Read is not posted now, RDS does not send the
-    // message before it tries again.
+    // The message must not be sent before the data of the RDMA Read are in the program's memory. If
+    // the device writes the data there itself, a fence in the send queue ensures this order. Here
+    // the driver copies the data, so `held` makes the message wait for the copy. If the Read cannot
+    // be posted now, RDS tries the operation again before it sends the message.
     if asked.fence && !asked.writes {
         let sequence = Header::of_own(&message.header()).sequence;
         let hold = |link: &mut Link<_>| link.held = Some(sequence);

@@ -167,13 +167,13 @@ impl Handler {
         Ok(self.with_link(received) == Some(true))
     }
 
-    /// Ends the oldest operation, which has completed. `completion` returns how it has ended.
-    /// `spare` is its transfer, which is kept for a later operation.
+    /// Ends the oldest operation, which has completed. `completion` returns how the operation has
+    /// ended. `spare` is the operation's transfer object, which is kept for a later operation.
     #[inline(always)]
     fn ended(&self, mut spare: Option<Blank>, completion: impl FnOnce(&Held) -> Completion) {
         // `news` is a sequence number. All messages up to this number were acknowledged, and their
-        // operations have completed. Only this thread passes the number to RDS, so this thread can
-        // report the status of the present operation first.
+        // operations have completed. Only this thread passes the number to RDS. So this thread can
+        // report the status of the present operation before it passes the number.
         let (posted, was_held, news) = {
             let mut place = self.connection.data().link.lock();
             let link: &mut Option<Link<Self>> = &mut place;
@@ -231,9 +231,9 @@ impl Handler {
     }
 
     /// Classifies a fragment by its header and the length of its payload. Handles the
-    /// acknowledgement and the credits in the header. Also counts the Receive that the fragment has
-    /// used, because it will be posted again. Returns the type of the fragment, and whether an
-    /// acknowledgement is due.
+    /// acknowledgement and the credits in the header. The fragment has used a Receive, which will
+    /// be posted again. So this function also counts one Receive as posted. Returns the type of the
+    /// fragment, and whether an acknowledgement is due.
     #[inline]
     fn heard(&self, header: &Header, payload: usize) -> Result<(Part, bool)> {
         let (ack, credit) = (header.ack, header.credit);
@@ -329,7 +329,7 @@ impl QpHandler for Handler {
     fn broken(qp: ArcBorrow<'_, Qp<Self>>, status: WcStatus) {
         let this = qp.handler();
         // If the first failed work request is a Send or a Receive, the RDMA operations did not
-        // cause the failure. Their work requests were only flushed.
+        // cause the failure. The device only flushed the work requests of these operations.
         let failure = match qp.failure().first {
             Some(work) if work.opcode != Opcode::RdmaWrite => Completion::Flushed,
             // Another thread may have recorded the first failure, so `status` may belong to another

@@ -119,10 +119,10 @@ impl Table {
         self.devices.remove(at).ok()
     }
 
-    /// Returns the region with the lowest key, among the regions on a device whose keys are at
-    /// least `key`. After the device was removed from the table, no region on the device is added.
-    /// So a caller finds all regions on the device if it continues with the key after that of the
-    /// returned region.
+    /// Returns the region with the lowest key among the regions on a device whose keys are at least
+    /// `key`. To find all regions on a removed device, the caller calls this function repeatedly,
+    /// each time with the key after that of the returned region. No region is added on a device
+    /// that was removed from the table.
     pub(crate) fn next_on(&mut self, device: u64, key: u32) -> Option<Arc<Slot>> {
         let mut cursor = self.regions.cursor_lower_bound_mut(&key)?;
         loop {
@@ -169,18 +169,18 @@ impl Table {
         true
     }
 
-    /// Adds a region, whose key was reserved. The error `ENODEV` means that the device was removed.
-    /// The removal has revoked the regions of the device. A region that is added later would never
-    /// be revoked.
+    /// Adds a region, whose key was reserved. Returns `ENODEV` if the device was removed: the
+    /// removal has revoked all regions of the device, and would not revoke a region that is added
+    /// later.
     pub(crate) fn add_region(&mut self, device: &Arc<Device>, region: &Arc<Slot>) -> Result {
         self.check(device)?;
         *self.regions.get_mut(&region.key).ok_or(EINVAL)? = Some(region.clone());
         Ok(())
     }
 
-    /// Stops counting a region, and frees its key if it has one. Either peers can no longer access
-    /// the region, or its memory is never freed. The caller drops the returned entry after the lock
-    /// is released.
+    /// Stops counting a region, and frees its key if it has one. The caller must ensure that peers
+    /// can no longer access the region, or that the region's memory is never freed. The caller must
+    /// drop the returned entry only after the lock is released.
     pub(crate) fn end(&mut self, key: Option<u32>) -> Option<RBTreeNode<u32, Option<Arc<Slot>>>> {
         self.limit.unmap();
         self.regions.remove_node(&key?)

@@ -48,8 +48,8 @@ impl Marks {
         }
     }
 
-    /// Sets the range of each result to the range that the data of the result have in the finished
-    /// reply.
+    /// Corrects the range of each result, so that it contains only the data of the result in the
+    /// finished reply.
     #[inline]
     pub(crate) fn correct(&mut self, reply: &Reply<'_>) {
         let correct = |span: &mut Span| *span = results::data_of(*span, |at| reply.word(at));

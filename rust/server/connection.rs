@@ -63,7 +63,7 @@ pub(crate) struct Connection {
     ticker: Arc<Ticker<Handler>>,
     /// The owner of the queue pair; `None` after the queue pair was destroyed.
     owner: Pin<KBox<Mutex<Option<QpOwner<Handler>>>>>,
-    /// The debugfs file of the connection, which exists as long as the queue pair.
+    /// The debugfs file of the connection. The file exists as long as the queue pair.
     file: Pin<KBox<Mutex<Option<OfConnection>>>>,
     fates: Arc<Fates>,
 }

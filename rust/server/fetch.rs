@@ -281,7 +281,7 @@ fn assemble(
     let front = PAGE_SIZE.min(call.landing() as usize);
     let assembly = call.assembly();
     // If the whole RPC message is in the pages that the Reads have filled, `fetched` reads the RPC
-    // header from the first page. Otherwise `fetched` ignores the page.
+    // header from the first page. Otherwise `fetched` ignores the first page.
     let (mut call, mut ready) = (Some(call), None);
     pages.change(0, front, |_, front| {
         ready = call.take().map(|call| call.fetched(front));

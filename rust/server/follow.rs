@@ -3,8 +3,8 @@
 //! Makes a listener follow its address to another device.
 //!
 //! When the hardware address of the listener's address changes, ib_core moves the GIDs of the
-//! address to another device, in a work item of its own. Nothing orders this work item and the
-//! connection manager's event. So the listener listens again several times.
+//! address to another device in a work item. This work item may run before or after the connection
+//! manager reports the change. So the listener listens again several times.
 
 use core::sync::atomic::{
     fence,

@@ -64,8 +64,8 @@ static TIMES: [[AtomicU64; BUCKETS]; STAGES.len()] =
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Since(u64);
 
-/// The time at which the latest message of a connection arrived, if latency is measured. The
-/// completion handler, which runs once at a time, writes and reads it.
+/// The time at which the latest message of a connection arrived, if latency is measured. Only the
+/// completion handler writes and reads this time, and only one thread at a time runs the handler.
 #[derive(Default)]
 pub(crate) struct Stamp(AtomicU64);
 
@@ -78,7 +78,7 @@ impl Stamp {
         }
     }
 
-    /// Starts the first stage of a call, which began when its message arrived.
+    /// Returns the start of the first stage of a call: the time at which the message arrived.
     #[inline(always)]
     pub(crate) fn since(&self) -> Since {
         match is_measured() {
@@ -87,7 +87,7 @@ impl Stamp {
         }
     }
 
-    /// Starts and ends the first stage of a call, and starts the next one.
+    /// Ends the first stage of a call, which began when the message arrived. Starts the next stage.
     #[inline(always)]
     pub(crate) fn end(&self, stage: Stage) -> Since {
         match is_measured() {
@@ -130,8 +130,8 @@ impl Since {
     /// Returns a tag for a transfer whose stage began at this time.
     #[inline(always)]
     pub(crate) fn tag(self, xid: Xid) -> Tag {
-        // CAST: The upper half of the tag is the time in units of 1024 ns, which wraps after an
-        // hour. The upper half is zero if latency is not measured.
+        // CAST: The upper half of the tag is the time in units of 1024 ns. This number wraps after
+        // 73 minutes. The upper half is zero if latency is not measured.
         Tag((self.0 / 1024) << 32 | u64::from(xid.0))
     }
 }

@@ -201,8 +201,8 @@ pub(crate) fn free() -> u32 {
     FREE.load(Relaxed)
 }
 
-/// Adds the pages of a connection that has ended to the budget that all calls share, and removes
-/// them from the account of the client address.
+/// Stops counting the pages of an ended connection in the budget of all calls and in the account of
+/// the client address.
 pub(crate) fn end(share: &Share, address: &Account) {
     address.give_back(share.pages());
     FREE.fetch_add(share.pages(), Relaxed);

@@ -59,8 +59,8 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Counts the Receives of the calls that have finished since the last call of this function.
-    /// These Receives were posted again.
+    /// Counts the Receives of the RPC calls that have finished since this function last ran. These
+    /// Receives were posted again.
     #[inline(always)]
     pub(crate) fn count_finished<H: QpHandler>(&mut self, qp: &Qp<H>) {
         let finished = qp.given_back();
@@ -204,7 +204,7 @@ impl Outbox {
 
     /// Sends a response of at most `most` bytes together with `along`, at once or when the send
     /// queue has space. `grant` returns the credits that the response grants, and `encode` writes
-    /// the response. May sleep for memory.
+    /// the response. May sleep while it allocates memory.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,

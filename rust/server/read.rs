@@ -151,9 +151,9 @@ impl Reads {
     }
 
     /// Prepares the Reads of a call that has just arrived, unless the call must wait. `bytes` is
-    /// the number of bytes to read, `pages` is the number of pages to count, and `len` is the
-    /// length of the received message. The caller must pass the result to [`Reads::add`]. May
-    /// sleep.
+    /// the number of bytes to read, `pages` is the number of pages to count towards the memory
+    /// limits, and `len` is the length of the received message. The caller must pass the result to
+    /// [`Reads::add`]. May sleep.
     #[inline(always)]
     pub(crate) fn begin<H: QpHandler>(
         &self,

@@ -191,7 +191,8 @@ impl Handler {
     }
 
     /// Passes a call whose Reads have completed to the RPC server. Returns whether other calls
-    /// wait. Not inlined, so that the completions of RDMA Writes save fewer registers.
+    /// wait. Not inlined, so that the caller need not save the registers of this function when RDMA
+    /// Writes complete.
     #[inline(never)]
     fn fetched(qp: ArcBorrow<'_, Qp<Self>>, transfer: KBox<Transfer>) -> bool {
         let this = qp.handler();
@@ -203,7 +204,7 @@ impl Handler {
         others_wait
     }
 
-    /// Processes calls that wait for memory or for space for their Reads.
+    /// Processes calls that wait for memory, or for space in the send queue for their Reads.
     pub(crate) fn pump_reads(qp: &Qp<Self>) -> Result<(), Failed> {
         let this = qp.handler();
         loop {
@@ -261,16 +262,16 @@ impl Handler {
         }
     }
 
-    /// Refuses a call whose message is not held. The caller then drops the message, which posts its
-    /// Receive again.
+    /// Refuses a call whose message was not kept with [`Received::hold`]. The caller then drops the
+    /// message, which posts its Receive again.
     #[cold]
     fn turn_away(qp: ArcBorrow<'_, Qp<Self>>, ticket: Ticket, refusal: Refusal) {
         qp.handler().outbox.grant.lock().posted(1);
         Self::failed(qp, Failed::Refused(ticket, refusal));
     }
 
-    /// Refuses a call that violates the protocol, and counts it. The message of the call is not
-    /// held.
+    /// Refuses a call that violates the protocol, and counts it. The message of the call was not
+    /// kept with [`Received::hold`].
     #[cold]
     fn malformed(qp: ArcBorrow<'_, Qp<Self>>, ticket: Ticket, refusal: Refusal) {
         let this = qp.handler();
@@ -343,7 +344,8 @@ impl QpHandler for Handler {
         });
         this.callbacks.heard(call.version(), &this.events);
         let requested = Some(call.credits());
-        // Only a part of the state of an admitted call must outlive the next function calls.
+        // The call is admitted before the next functions are called, because less state must be
+        // kept while they run if the call is already admitted.
         let call = match call.admit(&this.terms) {
             Ok(call) => call,
             Err(refusal) => return Self::refuse_message(qp, requested, refusal),

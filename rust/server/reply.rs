@@ -145,8 +145,8 @@ impl Connection {
         Ok(transfer)
     }
 
-    /// Records that a call is finished. The caller then drops the call's Receive, which posts it
-    /// again. The next response of the connection counts this Receive.
+    /// Records that a call is finished. The caller then drops the call's Receive, so the Receive is
+    /// posted again. The next response of the connection counts this Receive as posted.
     #[inline(always)]
     pub(crate) fn over(&self, call: &mut Call) {
         if call.open.is_some() {
@@ -176,7 +176,8 @@ impl Connection {
         };
         let handler = self.qp.handler();
         let mut grant = handler.outbox.grant.lock();
-        // No response counts the Receives of dropped calls, so they are counted here.
+        // Usually the code that sends a response counts the Receives that were posted again. A
+        // dropped call gets no response, so these Receives are counted here.
         grant.count_finished(&self.qp);
         let lost = grant.drop_unanswered(ticket);
         drop(grant);
@@ -186,10 +187,10 @@ impl Connection {
     }
 }
 
-/// Takes the pages of the RDMA Writes out of `counted`, the pages that are counted for the call. So
-/// they stay counted when the call ends, until the Writes have completed. Returns false if the
-/// Writes use more pages than were counted for the call. This is possible, because a reply of
-/// NFSv4.0 may be longer than the longest call.
+/// Takes the pages of the RDMA Writes out of `counted`, which counts the pages of the call. So
+/// these pages still count after the call has ended, until the Writes have completed. Returns false
+/// if the Writes use more pages than were counted for the call. This is possible, because a reply
+/// of NFSv4.0 may be longer than the longest call.
 fn hand_over(counted: &mut Option<Counted>, writes: &Transfer) -> bool {
     match memory::counted_writes(writes.bytes()) {
         0 => true,

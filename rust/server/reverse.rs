@@ -76,8 +76,8 @@ impl Callbacks {
         })
     }
 
-    /// Records the protocol version of a call from the client. Only completion handlers call this
-    /// function, one handler at a time.
+    /// Records the protocol version of the client's first call. Later calls change nothing. Only
+    /// completion handlers call this function, one handler at a time.
     #[inline]
     pub(crate) fn heard(&self, version: Version, events: &Events) {
         if self.version.load(Relaxed) == 0 {

@@ -65,7 +65,7 @@ const RING: usize = 16 * INLINE as usize;
 /// Size of the send ring in bytes for a client that announces messages longer than `INLINE`. Such
 /// messages contain the data of small READs.
 const LONGER_RING: usize = CALLS as usize * INLINE as usize;
-/// Minimum size of the send ring in bytes: four of the longest messages.
+/// Minimum size of the send ring in bytes: space for four messages of the maximum length.
 const LEAST_RING: usize = 4 * LONGEST_INLINE as usize;
 
 /// Maximum number of calls that a client may have in flight.
@@ -88,9 +88,9 @@ const RECV_BATCH: u16 = 8;
 // NO-OVERFLOW: All factors are small constants.
 pub(crate) const IDLE: usize =
     (FIRST_CALLS + SPARE + CALLBACKS + RECV_BATCH) as usize * INLINE as usize + RING;
-/// Upper limit and lower limit of the number of bytes that the calls of all connections may hold.
-/// The lower limit exceeds the longest call with its results. A connection may hold a quarter of
-/// the total.
+/// The calls of all connections together may hold an eighth of the host's memory, but at most
+/// `MEMORY` bytes and at least `LEAST_MEMORY` bytes. `LEAST_MEMORY` exceeds the longest call with
+/// its results. The calls of one connection may hold a quarter of the total.
 pub(crate) const MEMORY: usize = 128 << 20;
 pub(crate) const LEAST_MEMORY: usize = 16 << 20;
 /// Number of bytes of pages that a connection keeps for later calls. All connections together keep

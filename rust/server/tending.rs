@@ -36,7 +36,8 @@ impl Tended for Handler {
                         events.end(Cause::Transfer);
                     }
                 }
-                // `Begin` needs no action, because each call is passed on when it arrives.
+                // `Begin` requires that the calls which have arrived are passed on. This server
+                // passes on each call when it arrives, so no action is needed.
                 Act::Begin | Act::Nothing => {}
             }
         }

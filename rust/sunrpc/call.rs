@@ -80,7 +80,8 @@ impl<'a, T: Transport> Call<'a, T> {
     /// The type invariant must hold for `'a`.
     pub(crate) unsafe fn new(slot: &'a Slot<T>) -> Self {
         Self {
-            // SAFETY: The contract of this function guarantees what the unsafe code requires.
+            // SAFETY: By this function's contract the type invariant holds for `'a`. The invariant
+            // of `Encoded` is a part of it.
             encoded: unsafe { Encoded::new(slot) },
             _of_this_thread: NotThreadSafe,
         }
@@ -104,9 +105,9 @@ impl<'a, T: Transport> Call<'a, T> {
         unsafe { bindings::xprt_request_get_cong(xprt.as_raw(), self.rqst()) }
     }
 
-    /// Lends a part of the call, or of the memory prepared for the reply. Returns `None` if another
-    /// part is lent already and a reply is being processed at the same time. The caller may try
-    /// again later.
+    /// Lends a part of the call, or a part of the memory for the reply. Returns `None` if memory of
+    /// the request is lent already and another thread processes a reply to the request now. The
+    /// caller may try again later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
         // With patch 0005 of `Documentation/upstream`, the RPC client calls `reclaim_request`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state that all transports share while the class is registered ([`Common`]).
+//! The state that all transports share while the transport class is registered ([`Common`]).
 
 use crate::{
     servers::{

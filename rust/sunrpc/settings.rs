@@ -136,10 +136,11 @@ impl Settings {
 
     /// Calls `f` with the current text of a setting. May sleep. `f` must not set or read a setting.
     ///
-    /// The reference `net` keeps the namespace, and the namespace keeps its settings.
+    /// The settings exist as long as the namespace, and the reference `net` keeps the namespace
+    /// alive.
     pub(crate) fn read<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
         let mut len = 0;
-        // SAFETY: The texts are registered by the type invariant, and the namespace is referenced.
+        // SAFETY: By the type invariant the texts are registered. The namespace is referenced.
         let text =
             unsafe { bindings::xprtrdma_hold_setting(net.as_raw(), setting.raw(), &mut len) };
         let _held = Held(net);
@@ -152,15 +153,15 @@ impl Settings {
     /// Returns a number that changes with each change of a setting of this network namespace. May
     /// be called in any context.
     pub(crate) fn changes(&self, net: &Net) -> u32 {
-        // SAFETY: The texts are registered by the type invariant, and the namespace is referenced.
+        // SAFETY: By the type invariant the texts are registered. The namespace is referenced.
         unsafe { bindings::xprtrdma_settings_changes(net.as_raw()) }
     }
 
     /// Sets the text of a setting, as a write to the setting's file does.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn set(&self, net: &Net, setting: Setting, text: &[u8]) -> Result {
-        // SAFETY: The settings are registered by the type invariant, and the namespace is
-        // referenced. `text` has `text.len()` readable bytes.
+        // SAFETY: By the type invariant the settings are registered. The namespace is referenced.
+        // `text` has `text.len()` readable bytes.
         to_result(unsafe {
             bindings::xprtrdma_set_setting(
                 net.as_raw(),
@@ -174,7 +175,7 @@ impl Settings {
 
 impl Drop for Settings {
     fn drop(&mut self) {
-        // SAFETY: The settings are registered by the type invariant. The called function waits
+        // SAFETY: By the type invariant the settings are registered. The called function waits
         // until no thread reads or writes the files.
         unsafe { bindings::xprtrdma_unregister_settings() };
         // ORDERING: Pairs with the atomic exchange of `REGISTERED` in `register`, so that the next

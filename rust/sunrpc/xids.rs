@@ -6,9 +6,9 @@
 //! reply with such an xid does not prove that the server has received the call. A reply with an xid
 //! from this module proves that the server has received the call.
 //!
-//! The xids come from a bag (a table of unused xids). A call puts the xid that the RPC client
-//! assigned to it into a random slot of the bag, and uses the xid that was in the slot before. So
-//! each xid is used once, at a random time. Each of the [`NUMBERS`] xids in the bag is equally
+//! The xids come from a bag (a table of unused xids). A call puts its own xid, which the RPC client
+//! assigned, into a random slot of the bag. Then the call uses the xid that was in the slot before.
+//! So each xid is used once, at a random time. Each of the [`NUMBERS`] xids in the bag is equally
 //! likely, whichever xids were used before.
 //!
 //! Only calls of certain procedures get xids from the bag: the driver selects these procedures with
@@ -46,8 +46,8 @@ pub(crate) const OLD: u32 = 1 << 30;
 /// The xids of a transport that a server cannot foresee.
 pub(crate) struct Xids {
     /// The procedures whose calls get xids from the bag of xids, as a bitmap. The bit of a
-    /// procedure is the procedure's number in the statistics, modulo the bits of a word. If two
-    /// procedures share a bit, the calls of both get xids from the bag.
+    /// procedure is the procedure's number in the statistics, modulo the number of bits in a word.
+    /// If two procedures share a bit, the calls of both get xids from the bag.
     procedures: Atomic<usize>,
     bag: KVVec<Atomic<u32>>,
     /// The RPC client's counter at the time when the bag of xids was last searched for old xids.

@@ -39,9 +39,9 @@ impl<S: Service> Registration<S> {
     pub fn new() -> Result<Self> {
         let files = files::Owner::new()?;
         let reverse = &raw mut bindings::svcrdma_reverse_class;
-        // SAFETY: The class belongs to this module and is not registered. If the class were
-        // registered already, the next call would fail, and this store would not have changed the
-        // pointer.
+        // SAFETY: The class belongs to this module, and is not used before it is registered. If the
+        // class is registered already, this store does not change the pointer, and the next call
+        // fails.
         unsafe { (*reverse).setup = Some(Ops::<S>::setup) };
         // This class is registered before the first connection exists. Otherwise another module
         // could register a class with the same number, and would treat this module's connections as
@@ -53,9 +53,9 @@ impl<S: Service> Registration<S> {
             unsafe { bindings::xprt_unregister_transport(reverse) };
         });
         let class = &raw mut bindings::svcrdma_class;
-        // SAFETY: The class belongs to this module and is not registered. If the class were
-        // registered already, the next call would fail with `EEXIST`, and this store would not have
-        // changed the pointer.
+        // SAFETY: The class belongs to this module, and is not used before it is registered. If the
+        // class is registered already, this store does not change the pointer, and the next call
+        // fails with `EEXIST`.
         unsafe { (*class).xcl_ops = &Ops::<S>::LISTENER };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::svc_reg_xprt_class(class) })?;
@@ -71,11 +71,11 @@ impl<S: Service> Registration<S> {
 
 impl<S: Service> Drop for Registration<S> {
     fn drop(&mut self) {
-        // SAFETY: The class is registered by the type invariant. Transports hold references to the
-        // module, so none exists when the module is unloaded.
+        // SAFETY: The class is registered by the type invariant. Each transport holds a reference
+        // to the module, so no transport exists when the module is unloaded.
         unsafe { bindings::svc_unreg_xprt_class(&raw mut bindings::svcrdma_class) };
-        // SAFETY: The class is registered by the type invariant. Transports hold references to the
-        // module, so none exists when the module is unloaded.
+        // SAFETY: The class is registered by the type invariant. Each transport holds a reference
+        // to the module, so no transport exists when the module is unloaded.
         unsafe { bindings::xprt_unregister_transport(&raw mut bindings::svcrdma_reverse_class) };
     }
 }

@@ -44,7 +44,7 @@ pub enum Place<P> {
     },
     /// The whole RPC message is in pages.
     Pages {
-        /// Length of the received message, which the driver keeps.
+        /// Length of the received message. No part of that message belongs to the RPC message.
         start: usize,
         /// The pages of the RPC message.
         pages: P,
@@ -141,10 +141,10 @@ impl<S: Service> Arrived<S> {
     /// The type invariant holds for the pointer, which is not used again.
     #[inline(always)]
     unsafe fn drop_context(raw: *mut Context<S>) {
-        // SAFETY: By this function's contract the context is valid. Its message is not used there
-        // again.
+        // SAFETY: By this function's contract the context is valid. The field `message` of the
+        // context is not used again.
         let message = unsafe { (&raw const (*raw).message).read() };
-        // Most calls have no pages. Then no function is called to drop the pages.
+        // Most calls have no pages. In this case no function is called to drop the pages.
         // SAFETY: By this function's contract the context is valid.
         if !matches!(unsafe { &(*raw).place }, Place::Message { .. }) {
             // SAFETY: By this function's contract the context is valid, and its pages are not used
@@ -239,7 +239,8 @@ impl<S: Service> Context<S> {
         }
     }
 
-    /// Lends a call with pages, whose received message has `inline` bytes at the address `payload`.
+    /// Lends a call with pages to the RPC server, as [`Context::lend_to`] does. The received
+    /// message contains `inline` bytes of the RPC message, at the address `payload`.
     #[inline(always)]
     fn lend_pages(
         arg: &mut bindings::xdr_buf,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The module's directory in debugfs, which exists while the classes are registered.
+//! The module's directory in debugfs, which exists while the module's transport classes are
+//! registered.
 
 use kernel::{
     prelude::*,
@@ -24,8 +25,8 @@ static READY: InitOnce = InitOnce::new();
 
 /// Returns the directory if it exists. May sleep.
 ///
-/// The directory is in a global variable, because the RPC server passes no pointer of this module
-/// to a transport class.
+/// The directory is in a global variable, because the RPC server calls the functions of a transport
+/// class without a pointer to this module's data.
 pub fn files() -> Option<Arc<Dir>> {
     if !READY.is_done() {
         return None;
@@ -33,7 +34,7 @@ pub fn files() -> Option<Arc<Dir>> {
     ROOT.lock().clone()
 }
 
-/// The owner of the directory. The directory is removed when this object is dropped.
+/// The owner of the module's directory in debugfs. Dropping this object removes the directory.
 pub(crate) struct Owner(());
 
 impl Owner {

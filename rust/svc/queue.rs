@@ -21,9 +21,9 @@ use core::{
 ///
 /// # Invariants
 ///
-/// `first` is null, or the context of a call that the queue owns. In the latter case the pointers
-/// `next` lead from `first` to `last`. The queue owns each of these contexts, and `next` of the
-/// last context is null.
+/// `first` is null if the queue is empty. Otherwise `first` is the context of a call, and the
+/// pointers `next` lead from `first` to `last`. The queue owns each of these contexts, and `next`
+/// of the last context is null.
 pub(crate) struct Queue<S: Service> {
     first: *mut Context<S>,
     last: *mut Context<S>,

@@ -188,8 +188,9 @@ impl<S: Service> Line<S> {
         let Some(xprt) = xprt.map(NonNull::as_ptr) else {
             return;
         };
-        // SAFETY: The [`Line`] holds a reference to the transport. The field is read only while a
-        // client is created, which needs the connection.
+        // SAFETY: The [`Line`] holds a reference to the transport. Other threads read the field
+        // only while they create a client. For this they need the connection, which is about to be
+        // freed, so no thread reads the field now.
         unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
         // SAFETY: By the type invariant the [`Line`] holds this reference, which is dropped here.
         unsafe { bindings::xprt_put(xprt) };

@@ -85,8 +85,8 @@ impl Connection {
         granted
     }
 
-    /// Reports that replies arrive on this connection, so that the back-off after its end starts
-    /// from the shortest pause.
+    /// Reports that replies arrive on this connection. So the back-off after the end of this
+    /// connection starts from the shortest pause.
     fn proved_useful(&self) {
         if self.first_reply.is_first() {
             self.react(Event::Replied(self.epoch));

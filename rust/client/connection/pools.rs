@@ -45,8 +45,8 @@ impl Needed {
         }
     }
 
-    /// Returns the numbers of regions for a call that needs exactly one region, with this type of
-    /// access.
+    /// Returns the region counts of a call that needs one region with this type of access, and no
+    /// other region.
     pub(crate) fn one(access: Access) -> Self {
         match access {
             Access::RemoteRead => Self {

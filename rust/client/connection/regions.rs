@@ -273,8 +273,8 @@ impl RegionPool {
             let spared = {
                 let mut inner = self.inner.lock();
                 // Regions are taken from the end of the list, so the first region has been unused
-                // for the longest time. If the pool has been closed, its regions are deregistered
-                // after the queue pair is destroyed.
+                // for the longest time. The regions of a closed pool stay, because they are
+                // deregistered only after the queue pair is destroyed.
                 let spared = match inner.free.first() {
                     Some(mr) if !inner.closed && mr.is_retired() => inner.free.remove(0).ok(),
                     _ => None,
@@ -358,10 +358,11 @@ impl WorkItem for RegionPool {
 
     fn run(this: Arc<Self>) {
         let _nofs = NoFs::enter();
-        // A refill aims at one region for each call. If the pool already has a region for each
-        // call, some calls need several regions, so the pool grows by a quarter. Making more
-        // regions would cost memory and time, perhaps for nothing. But the refill must also cover
-        // all regions that a waiting sender lacks, because the sender is not woken before that.
+        // If the pool has fewer regions than there are calls, a refill makes the missing regions.
+        // Otherwise some calls need several regions, so the pool grows by a quarter. Making more
+        // regions would cost memory and time, perhaps for nothing. But a refill makes at least the
+        // regions that a waiting sender lacks, because the sender is woken only when it can take
+        // all of them.
         let calls = this.xprt.slots_in_use();
         let count = {
             let inner = this.inner.lock();

@@ -150,8 +150,8 @@ impl Link {
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (facts, timeout) = self.take_rail(xprt, timeout);
         // The state machine must know whether the call that requests this connection gives up if
-        // the attempt fails. With `nconnect`, a transport may be connected long after the mount, by
-        // a call that waits without a time limit.
+        // the attempt fails. Even the first attempt of a transport may be requested by a call that
+        // waits without a time limit: with `nconnect`, that attempt may be long after the mount.
         machine.begin(timeout, lock.is_for_trial(), facts);
         loop {
             while let Some(action) = machine.poll_action() {

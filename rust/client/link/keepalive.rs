@@ -101,9 +101,9 @@ impl Link {
         let conn = qp.handler();
         let xprt = conn.xprt();
         let credits = conn.credits();
-        // `busy` is read first. If no request is in flight then, `used` includes the end of the
-        // last request. If `used` were read first, a request that ends between the two reads would
-        // be missed.
+        // `busy` is read before `used`, the time at which the last request ended. So if no request
+        // is in flight at the first read, the second read sees the end of the last request. In the
+        // opposite order, a request that ends between the two reads would be missed.
         let busy = xprt.is_busy() || credits.abandoned() > 0;
         let now = now();
         let before =
@@ -120,11 +120,11 @@ impl Link {
     /// Called by the connection manager's event handler.
     pub(super) fn suspect(self: &Arc<Self>, xprt: &Xprt<Rdma>, epoch: Epoch, event: Event) {
         // The probe needs a reference to the queue pair. If this function dropped the last
-        // reference, it would destroy the connection manager's identifier, which waits for this
-        // event handler. So a work item posts the probe.
+        // reference, it would destroy the connection manager's identifier. The destruction waits
+        // for this event handler, and would never end. So a work item posts the probe.
         let probe = matches!(self.machine().react(xprt, event), Todo::Probe(_));
-        // The work is queued under the lock: the teardown takes this lock before it cancels the
-        // work.
+        // The work is queued under the lock. The teardown takes this lock before it cancels the
+        // work, so no work is queued after that.
         self.with_current(|conn| {
             (conn.epoch() == epoch).then(|| match probe {
                 true => self.probe_soon(),
@@ -191,7 +191,7 @@ impl WorkItem<KEEPALIVE_WORK> for Link {
 
     fn run(this: Arc<Self>) {
         // NOFS is needed, because this work item frees regions, and the thread that closes the
-        // connection waits for it.
+        // connection waits for this work item.
         let _nofs = NoFs::enter();
         if let Some(qp) = this.current() {
             this.check_connection(&qp);

@@ -69,8 +69,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Time limit of a probe: the connection manager repeats a request after 4.1 to 4.6 seconds, and
-/// one request may be lost.
+/// Time limit of a probe. One request may be lost, and the connection manager repeats a request
+/// only after 4.1 to 4.6 seconds. The limit leaves time for this.
 const LIMIT: Millis = Millis::from_secs(10);
 
 /// Interval, in milliseconds, at which a probe checks whether its transport still exists.
@@ -181,8 +181,8 @@ impl Answers {
             }
             let left = u32::try_from(left).unwrap_or(u32::MAX).min(LOOK_MS);
             let span = Jiffies::from_ms(left).count().max(1);
-            // Kernel threads receive no signals. Whatever ends the wait, the loop checks all
-            // conditions again.
+            // No signal ends the wait, because kernel threads receive no signals. The result of the
+            // wait is ignored, because the loop checks all conditions again.
             let _ = self.told.wait_interruptible_timeout(&mut reached, span);
         }
     }

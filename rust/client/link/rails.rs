@@ -181,8 +181,8 @@ impl Link {
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// Counts an attempt or a connection that ended because its rail died, if there is another rail
-    /// (`others`). Returns `others`.
+    /// Records that an attempt or a connection ended because its rail died. It is counted only if
+    /// `others` is true, that is, if there is another rail. Returns `others`.
     fn count_failover(&self, others: bool) -> bool {
         if others {
             self.services.counters().add(Ordinary::RailFailovers);
@@ -223,8 +223,8 @@ impl Link {
     }
 
     /// Reports to the policy how the connection ended. `busy` says that calls were in flight.
-    /// Releases the rail. But if the connection ended because the mount moves to another rail, that
-    /// rail stays assigned.
+    /// Releases the rail, unless the connection ended because it moves to another rail. In that
+    /// case the other rail is reserved for the next attempt.
     pub(super) fn rail_left(&self, lost: Option<Disconnect>, busy: bool) {
         // If the port is down, the policy knows this already from an event of the port.
         if let Some(lost) = lost.filter(|lost| lost.cause != Cause::PortDown) {
@@ -326,8 +326,8 @@ impl Link {
         }
     }
 
-    /// If the policy says so, begins to move the connection to another rail. Continues a move that
-    /// has begun.
+    /// Begins to move the connection to another rail if the policy requests this. Continues a move
+    /// that has begun.
     fn move_if_due(self: &Arc<Self>, conn: &Connection) -> Option<Millis> {
         let (busy, heard) = signs(conn);
         let mut guard = self.place.lock();
@@ -431,8 +431,8 @@ fn make_rails(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     }
 }
 
-/// Logs entries of the tables of rails if they match no device or address of this host. Logs a lack
-/// of redundancy. May sleep.
+/// Logs entries of the tables of rails that match no device or address of this host. Logs a warning
+/// if fewer than two rails lead to the server. May sleep.
 #[inline(never)]
 fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
     let (common, net, name) = (xprt.common(), xprt.net(), Named(xprt));
@@ -467,7 +467,7 @@ fn tell_missing(xprt: &Xprt<Rdma>, shared: &Shared, found: &[local::Local]) {
         1 => "only one rail",
         _ => return,
     };
-    // LOG: `no rail` or `only one rail`: the connections work. But if the only cable to the server
-    // fails, the connections end.
+    // LOG: The message says `no rail` or `only one rail`. It is only a warning, because the
+    // connections work. But they end if the only cable to the server fails.
     pr_warn!("{} {rails} to this server: no redundancy\n", Show(&name));
 }

@@ -236,10 +236,11 @@ fn show_state(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             writeln!(f, "registrations: {how}")?;
         }
     }
-    // State of each rail: `live`; `returning`: the rail works again, but does not have its share of
-    // connections yet; `doubted`: the rail is being tried after a connection ended without a
-    // reason, or after silence (iWARP); `dead`; `gone`: the rail is no longer in the tables. `this
-    // one`: the rail of this connection.
+    // Each rail and its state. `live` and `dead`: the rail works, or does not work. `returning`:
+    // the rail works again, but does not have its share of connections yet. `doubted`: the rail is
+    // being probed, for example because a connection ended without a known reason, or because the
+    // server is silent (iWARP). `gone`: the rail is no longer in the administrator's tables. `this
+    // one` marks the rail of this connection.
     link.each_rail(|view, is_ours| {
         let rail = Over(&view.rail);
         writeln!(
@@ -280,8 +281,8 @@ fn yes_or_no(is: bool) -> &'static str {
     }
 }
 
-/// Returns the number of existing regions and of regions that no call uses. While calls are in
-/// progress, the two numbers may be inconsistent.
+/// Returns the number of existing regions, and the number of regions that no call uses. While calls
+/// are in progress, the two numbers may be inconsistent.
 fn usage(xprt: &Xprt<Rdma>, conn: &Connection) -> (usize, usize) {
     let (made, free) = conn.regions().usage();
     let kept: usize = xprt

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Drops invalid messages, and reacts if there are too many.
+//! Drops invalid messages. Fails a call or ends the connection if there are too many.
 
 use crate::{
     connection::Connection,
@@ -58,7 +58,8 @@ impl Connection {
         self.lost(Cause::WrongInvalidate);
     }
 
-    /// Drops a message, and reacts if there were too many such messages.
+    /// Drops a message. If too many messages have been dropped, also fails the call to which this
+    /// message belongs, or ends the connection.
     #[cold]
     pub(super) fn discard(
         &self,

@@ -64,7 +64,7 @@ fn handle(region: &Region) -> Handle {
 }
 
 /// Searches the regions of a call for the region with this key, and removes that region from the
-/// call. Handles the rare calls: calls without a region, with several regions, or without a known
+/// call. Used for the rare calls: calls without a region, with several regions, or without a known
 /// echo. An echo is a value that the reply must repeat.
 #[inline(never)]
 fn one_of_many(
@@ -92,10 +92,10 @@ fn not_taken_back(state: &mut State, region: Region) {
 }
 
 impl Connection {
-    /// Takes back the region that the reply invalidated, if the reply proves this. Returns an error
-    /// if the region does not belong to this call. `pinned` is the reference to the call, if there
-    /// is such a reference. `echo` is the value that the reply to a call with one region repeats,
-    /// if it is known.
+    /// Takes back the region that the reply invalidated, if the reply proves that the region is
+    /// invalid. Returns an error if the region does not belong to this call. `pinned` is the
+    /// reference to the call, or `None` if there is no such reference. `echo` says which value the
+    /// reply to a call with one region repeats, or is `None` if this is not known.
     #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,
@@ -226,7 +226,8 @@ impl PostQueue for Invalidations<'_> {
     }
 }
 
-/// Maximum time, in milliseconds, for which the task of an abandoned call waits for its reply.
+/// Maximum time, in milliseconds, for which the task of an abandoned call waits for the reply to
+/// the call.
 const REPLY_WAIT_MS: u32 = 1000;
 
 /// Revokes the server's access to the memory of a call that was sent and has not completed.

@@ -168,7 +168,7 @@ pub(super) struct Offered {
 
 impl Offered {
     /// Sets the offer of a call that uses one region. The offer contains the region's segment only
-    /// if the server writes results to it.
+    /// if the server writes results to the region.
     #[inline(always)]
     pub(super) fn offer(&mut self, result: ResultChunk, segment: Segment, non_data: u32) {
         self.chunk.clear();
@@ -179,10 +179,10 @@ impl Offered {
         self.non_data = non_data;
     }
 
-    /// Returns a value from the Send that describes this region. A reply that contains this value
-    /// proves that the server has received that Send. For the region of a Write or Reply chunk the
-    /// value is the region's offset, which the reply repeats. A reply does not repeat a Read chunk,
-    /// so for the region of a Read chunk the value is the xid.
+    /// Returns which value a reply must repeat to prove that the server has received the Send that
+    /// describes this region. For the region of a Write or Reply chunk, this value is the region's
+    /// offset. A reply does not repeat a Read chunk. So for the region of a Read chunk, the value
+    /// is the xid if the server could not know the xid before; otherwise no reply is a proof.
     pub(super) fn echo(&self, region: &Region) -> Echo {
         match region.access() {
             Access::RemoteWrite => Echo::Offset,
@@ -243,9 +243,9 @@ pub(crate) struct Request {
     /// handler and the release of the RPC never run at the same time, with one exception: a reply
     /// may arrive while the RPC is released. For this exception see [`Request::take_owed`].
     pub(super) owed_on: Atomic<u32>,
-    /// Whether the phase differs from [`Phase::Idle`]. Changes together with the phase, under the
-    /// lock of `state`. When the request ends, the task of the request reads this flag without the
-    /// lock: all other threads that use the request have finished by then.
+    /// Whether the phase differs from [`Phase::Idle`]. This flag changes together with the phase,
+    /// under the lock of `state`. When the request ends, the request's task reads this flag without
+    /// the lock, because all other threads that use the request have finished by then.
     at_work: Atomic<bool>,
     /// The driver's state of the RPC. Its lock is taken before the send queue's lock: see
     /// [`xprtrdma_rdma::qp::SendBatch`].

@@ -6,8 +6,8 @@
 //!   plan ──▶ map regions ──▶ room in the send ring ──▶ header, message ──▶ one post
 //! ```
 //!
-//! Before the post, the server cannot see anything of the call, so after an earlier failure
-//! everything can simply be undone. Nearly all calls need one region and take
+//! Before the post, the server cannot see anything of the call. So if a step before the post fails,
+//! the steps that were done can simply be undone. Nearly all calls need one region and take
 //! [the fast path](crate::rpc::fast_path); all other calls take
 //! [the slow path](crate::rpc::slow_path).
 
@@ -42,8 +42,8 @@ use xprtrdma_sunrpc::{
     transport::NotSent, //
 };
 
-/// Sends a call. The caller holds the send lock, so this races neither with the sending of another
-/// call, nor with the setup or teardown of a connection.
+/// Sends a call. The caller holds the send lock. So while this function runs, no other call is
+/// sent, and no connection is set up or torn down.
 #[inline(always)]
 pub(crate) fn send_call(qp: &Qp<Connection>, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let conn = qp.handler();

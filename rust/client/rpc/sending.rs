@@ -102,7 +102,8 @@ impl<'a> Sending<'a> {
     #[inline(always)]
     pub(super) fn non_data(self) -> u32 {
         let room = self.call.reply();
-        // NO-OVERFLOW: The numbers are lengths of parts of a message in memory.
+        // NO-OVERFLOW: The numbers are lengths of parts of a message in memory, so their sum fits
+        // into a `usize`.
         shape32(room.head_len().wrapping_add(room.tail_len()))
     }
 
@@ -198,7 +199,7 @@ impl<'a> Sending<'a> {
         });
     }
 
-    /// Traces the call: the length of its message in bytes, and the number of segments in its Read,
+    /// Traces the length of the call's message in bytes, and the number of segments in its Read,
     /// Write and Reply chunks.
     #[inline(always)]
     pub(super) fn trace_call(self, len: usize, segments: impl FnOnce() -> [usize; 3]) {
@@ -217,7 +218,7 @@ fn is_large(len: usize) -> bool {
 }
 
 /// Copies a range of a message, given as (offset, length), to offset `at` of `out`. Returns the
-/// offset behind the copied bytes.
+/// offset after the copied bytes.
 #[inline(always)]
 pub(super) fn copy(
     message: &XdrBytes<'_>,

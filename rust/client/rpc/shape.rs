@@ -86,8 +86,8 @@ impl Segmentation for Counted<'_> {
     }
 
     fn reduced_call(&self) -> usize {
-        // Zero excludes the plan with two Read chunks, `CallPlan::LongReadChunk`, which the client
-        // does not use.
+        // The value zero excludes `CallPlan::LongReadChunk`, the plan with two Read chunks, because
+        // the client does not use this plan.
         0
     }
 

@@ -107,8 +107,8 @@ fn not_posted(qp: &Qp<Connection>) -> Result<(), NotSent> {
 }
 
 /// Handles a call whose memory the DMA layer refused to map. The DMA layer may be short of
-/// resources, so the RPC client retries. After several refusals in a row the call fails, as nothing
-/// else would end it.
+/// resources, so the RPC client retries. After several refusals in a row the call fails, because
+/// nothing else would end the call.
 fn unmapped(conn: &Connection, call: &Call<'_, Rdma>) -> Result<(), NotSent> {
     let error = {
         let mut state = call.slot().driver_data().state.lock();

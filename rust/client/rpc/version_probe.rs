@@ -44,7 +44,8 @@ impl Connection {
         let fault = Event::LocalFault(this.epoch(), LocalFault::NoResources);
         let mut batch = qp.begin(probe::LEN, 1).map_err(|_| fault)?;
         let len = probe::encode(xid, this.requested(), batch.buffer()).map_err(|_| fault)?;
-        // On iWARP a post fails when the peer has ended the connection.
+        // On iWARP a post fails if the peer has ended the connection. So this failure is reported
+        // as a lost connection.
         batch
             .post::<Lease<Rdma>>(len, &mut [])
             .map_err(|_| Event::Lost(this.epoch(), Cause::PostFailed))

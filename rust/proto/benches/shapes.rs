@@ -63,7 +63,7 @@ struct Shape {
     call: CallShape,
     reply: ReplyShape,
     counts: SegmentCounts,
-    /// Numbers of bytes of the reply that arrive inline and in chunks.
+    /// Numbers of bytes of the reply that arrive inline (`inline`) and in chunks (`chunk`).
     inline: usize,
     chunk: u32,
 }
@@ -207,7 +207,7 @@ fn segments(count: usize, bytes: u32) -> Vec<Segment> {
         .collect()
 }
 
-/// Builds the Reply: its chunks are filled from the front with `shape.chunk` bytes.
+/// Builds the Reply. Its chunks are filled from the front with `shape.chunk` bytes.
 fn answer(shape: &Shape, offer: &Offer<'_>) -> Vec<u8> {
     let long = offer.reply.is_some();
     let mut left = shape.chunk;
@@ -236,7 +236,8 @@ fn answer(shape: &Shape, offer: &Offer<'_>) -> Vec<u8> {
 }
 
 fn main() {
-    // Without the name of a shape, nothing is measured. cargo itself passes only `--bench`.
+    // If no shape is named, the program only prints the names of the shapes. `cargo bench` passes
+    // only `--bench`, which names no shape.
     let Some(name) = env::args().nth(1).filter(|name| name != "--bench") else {
         println!("tools/bench-host counts the instructions of:");
         SHAPES.iter().for_each(|shape| println!("{}", shape.name));

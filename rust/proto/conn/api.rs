@@ -40,9 +40,10 @@ use crate::{
 /// `Conn` is behind one lock of the driver, in a [`Mailbox`](super::Mailbox). After **every**
 /// [`Conn::handle`] the driver
 ///
-/// 1. takes the actions with [`Conn::poll_action`] until there are none,
-/// 2. performs them in that order outside the lock,
-/// 3. arms its timer for [`Conn::deadline`]. When the timer fires it delivers [`Event::Tick`].
+/// 1. takes the actions with [`Conn::poll_action`] until no action is left,
+/// 2. performs the actions in that order outside the lock,
+/// 3. sets its timer to [`Conn::deadline`]. When the timer fires, the driver delivers
+///    [`Event::Tick`].
 ///
 /// Nothing else changes the state machine.
 ///
@@ -66,8 +67,8 @@ use crate::{
 ///
 /// In every case an attempt ends with `Established`, or with `TearDown` and then `Fail`. If a peer
 /// ends the connection instead of answering the version probe, the attempt goes on after `TearDown`
-/// with another connection. At the deadline of the attempt at the latest, the attempt has ended or
-/// the state machine has asked for the tear-down.
+/// with another connection. By the deadline of the attempt, the attempt has ended or the state
+/// machine has requested the tear-down.
 ///
 /// An established connection ends with exactly one [`Action::Disconnect`], which carries the cause.
 /// The driver then stops using the queue pair, drains it and reports [`Event::TornDown`]. Until
@@ -75,10 +76,10 @@ use crate::{
 ///
 /// # Epochs and cookies
 ///
-/// Every attempt gets a new [`Epoch`]. Events from a connection carry the epoch that it was created
-/// under; an event of another epoch is stale and changes nothing. [`Conn::cookie`] is for
-/// `xprt->connect_cookie`: it changes at every establishment and at every loss, and never
-/// otherwise.
+/// Every attempt gets a new [`Epoch`]. Each event of a connection carries the epoch of the attempt
+/// that made the connection; an event of another epoch is stale and changes nothing.
+/// [`Conn::cookie`] is for `xprt->connect_cookie`: the cookie changes when a connection is
+/// established and when a connection is lost, and at no other time.
 ///
 /// [`CmEvent::AddrResolved`]: super::CmEvent::AddrResolved
 /// [`CmEvent::AddrError`]: super::CmEvent::AddrError

@@ -55,10 +55,11 @@ pub enum Cause {
     /// Harmless: the server wrote to the memory of a killed program, or of a request that was given
     /// up.
     GivenUpCall,
-    /// The server's adapter did not answer the keepalive. Look at network and host.
+    /// The server's adapter did not answer the keepalive. Look at the network and the server.
     PeerDead,
     /// The hardware address of the server or its router changed or was lost, and the keepalive was
-    /// not answered. Look at port, cable and ARP. Normal when an address moves to another host.
+    /// not answered. Look at the port, the cable and ARP. Normal when an address moves to another
+    /// host.
     PeerUnreachable,
     /// The local address moved to another device.
     AddrChanged,
@@ -221,10 +222,10 @@ pub enum ConnectError {
     /// The server's adapter does not answer. RoCE: is UDP port 4791 open, is the server's RDMA
     /// device up (`rdma link`)?
     Unanswered,
-    /// No RDMA device with fast registration has the route to the server: `rdma link`, `ip route
-    /// get ADDRESS`. A first mount fails with `ENODEV`. Later I/O waits. But in a container with
-    /// its own network namespace, the NFS client ends the I/O with `ENETUNREACH`, unless mounted
-    /// with `fatal_neterrors=none`.
+    /// The route to the server leads through no RDMA device with fast registration: see `rdma link`
+    /// and `ip route get ADDRESS`. A first mount fails with `ENODEV`. Later I/O waits. But in a
+    /// container with its own network namespace, the NFS client ends the I/O with `ENETUNREACH`,
+    /// unless the file system was mounted with `fatal_neterrors=none`.
     NoDevice,
     /// Nothing listens on the server's port for NFS over RDMA: does `/proc/fs/nfsd/portlist` on the
     /// server show `rdma 20049`?
@@ -311,7 +312,7 @@ impl ConnectError {
         }
     }
 
-    /// Returns the error for the RPC tasks that wait for the connection (section 4.7).
+    /// Returns the error for the RPC tasks that wait for the connection (MAL-150).
     ///
     /// `first_mount` means that this transport was never connected, and that the call which
     /// requests the connection fails if the attempt fails. In this case a permanent fault ends the

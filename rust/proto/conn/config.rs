@@ -33,8 +33,8 @@ pub struct Config {
     pub backoff: BackoffConfig,
     /// Settings for the probes of silent peers; `None` switches the probes off.
     pub keepalive: Option<KeepaliveConfig>,
-    /// Settings for the probes of silent peers when there are other rails. The probes must detect
-    /// silence before users notice a delay.
+    /// Settings for the probes of silent peers if there are other rails. These probes must detect a
+    /// silent peer before users notice a delay.
     pub rail_keepalive: KeepaliveConfig,
     /// Maximum delay after a failed attempt if there are several rails. The delay is short, because
     /// a failed rail may work again. In addition, the RPC client waits three seconds after most
@@ -90,5 +90,6 @@ pub struct RailFacts {
 pub const MIN_CONNECT_TIMEOUT: Millis = Millis::new(100);
 
 /// The shortest time limit of an attempt that [`Conn::limit_timeouts`](super::Conn::limit_timeouts)
-/// can set. It comes from the server's lease time, which may be zero.
+/// can set. The RPC client may request a limit of zero, because the limit depends on the lease time
+/// that the server reports.
 pub const LEAST_LIMIT: Millis = Millis::from_secs(5);

@@ -130,8 +130,9 @@ impl DeviceLog {
 
     /// Returns the event that may explain the end of a connection, and the time from that event to
     /// the end. `lasted` is the duration of the connection. An event counts only if it arrived
-    /// while the connection existed, and at most `NOTICED` before its end. The newest event that
-    /// ends connections is preferred to newer events of other types.
+    /// while the connection existed, and at most `NOTICED` before its end. Of the events that
+    /// count, this function returns the newest event of a type that ends connections. If there is
+    /// no such event, it returns the newest event.
     pub fn explains(&self, ended: Time, lasted: Millis) -> Option<(DeviceEvent, Millis)> {
         let recent = lasted.min(NOTICED);
         let mut fitting = self

@@ -216,9 +216,11 @@ pub enum Event {
     /// An RPC timer fired for a call that was sent while [`Conn::cookie`](super::api::Conn::cookie)
     /// had the value in `cookie`.
     ///
-    /// If replies have arrived, the peer's host is probed, and a slow server keeps its connection.
-    /// The connection ends when timers fire repeatedly and no message comes ([`Cause::Unserved`]).
-    /// It also ends when the RPC client retransmits a call ([`Cause::Retransmit`]).
+    /// If a reply has arrived on the connection, the peer's host is probed. The connection stays if
+    /// the host answers, because the server may just be slow. But the connection ends if timers
+    /// fire repeatedly and no message arrives ([`Cause::Unserved`]), or if the RPC client
+    /// retransmits a call ([`Cause::Retransmit`]). If no reply has arrived on the connection, it
+    /// usually ends at once ([`Cause::RpcTimeout`]).
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
@@ -263,7 +265,7 @@ impl Event {
     /// one.
     ///
     /// Returns `None` for [`Event::Seen`], which may arrive after the next attempt has begun. The
-    /// history then finds the connection that this event describes.
+    /// event is used if it belongs to the newest lost connection in the history.
     pub(super) const fn epoch(&self) -> Option<Epoch> {
         match *self {
             Self::Cm(epoch, _)

@@ -60,9 +60,9 @@ pub struct Disconnect {
 const UNANSWERED: Millis = Millis::from_secs(1);
 
 impl Disconnect {
-    /// Returns whether the connection ended because of its rail. The signs are the cause of the
-    /// end, the device's report, and an unanswered probe. The probe is the only sign if no packet
-    /// reaches the peer and the peer closes the connection first.
+    /// Returns whether the connection ended because of its rail. Each of three signs is sufficient:
+    /// the cause of the end, the device's report, or an unanswered probe. If no packet reaches the
+    /// peer and the peer closes the connection first, the unanswered probe is the only sign.
     pub fn blames_rail(&self) -> bool {
         let mut statuses = self.seen.statuses();
         let was_silent = self.unanswered >= UNANSWERED && !self.cause.is_clean();

@@ -49,8 +49,8 @@ impl Default for KeepaliveConfig {
     }
 }
 
-/// What the driver has observed on a connection. The driver reads these values without a lock after
-/// a deadline.
+/// What the driver has observed on a connection. The driver reads these values without a lock, each
+/// time that a deadline has passed ([`Keepalive::deadline`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// When the peer was last known to be alive: the time of the last Receive, or of the last
@@ -74,9 +74,9 @@ pub enum Verdict {
 }
 
 /// How long a probe may stay unanswered after a sign that the peer may be out of reach. A short
-/// disturbance, such as a neighbour entry that changes for some milliseconds, may cause the sign
-/// and lose the probe. The device then retransmits the probe after its ACK timeout, which is about
-/// half a second on RoCE. The limit leaves time for two retransmissions.
+/// disturbance, such as a neighbour entry that changes for some milliseconds, may cause the sign.
+/// The probe may then be lost. In that case the device retransmits the probe after its ACK timeout,
+/// which is about half a second on RoCE. The limit leaves time for two retransmissions.
 pub const SUSPICION: Millis = Millis::new(1500);
 
 /// A probe that has been sent and not answered.

@@ -140,7 +140,8 @@ impl Machine {
     // The next methods handle commands of the RPC layer.
 
     pub(super) fn start(&mut self, timeout: Option<Millis>, trial: bool, now: Time) {
-        // A caller that joins a running attempt does not change the time limits of the attempt.
+        // If an attempt is running, a further caller does not change `trial`, so the time limits of
+        // the attempt stay the same.
         if let State::Down | State::Closing { .. } | State::Stopped = self.state {
             self.trial = trial;
         }

@@ -17,7 +17,7 @@
 //! succeeded or failed, attempts prefer trusted rails to this rail, and this rail to dead ones. A
 //! live rail is *suspected* if it was only silent. A suspected rail is treated like a doubted one,
 //! with two differences: the suspicion does not delay later moves to the rail, and a failed probe
-//! alone does not make it dead ([`Rails::watch`](super::Rails::watch)).
+//! alone does not make the rail dead ([`Rails::watch`](super::Rails::watch)).
 //!
 //! A rail that failed is on *trial* until it is known whether the rail was at fault. If a
 //! connection over another rail outlives the failure, the rail was at fault. If all rails fail, and
@@ -47,20 +47,22 @@ const HOLD_DOWN: [Millis; 7] = [
 /// Minimum time between the death of a rail and the return of connections to it.
 pub(super) const REST: Millis = Millis::from_secs(60);
 
-/// Maximum random time that is added to a pause, unless a quarter of the pause is longer.
+/// Maximum random time that is added to a pause. If a quarter of the pause is longer, the maximum
+/// is that quarter.
 const SPREAD: Millis = Millis::from_secs(12);
 
-/// Time for which connections must have used a rail so that its count of consecutive deaths
-/// restarts at zero. If the hold-down of the rail is longer, the hold-down applies instead.
+/// If connections have used a rail for at least this time before its next death, its count of
+/// deaths in a row restarts at zero. If the hold-down of the rail is longer, connections must have
+/// used the rail for as long as the hold-down.
 const FORGET: Millis = Millis::from_secs(600);
 
 /// Failures of several rails can have one common cause only if they happen within this time of each
 /// other. The time suffices for an attempt over each of the other rails.
 pub(super) const TOGETHER: Millis = Millis::from_secs(120);
 
-/// A connection counts as having outlived the failure of another rail only if the connection
-/// receives a message more than this time after the failure. A server that shuts down closes its
-/// connections one after the other.
+/// A connection has outlived the failure of another rail only if the connection receives a message
+/// more than this time after the failure. A shorter time proves nothing, because a server that
+/// shuts down closes its connections one after the other.
 const OUTLIVED: Millis = Millis::from_secs(2);
 
 /// The pause before the first probe of a dead rail. The pause doubles with each further probe.
@@ -77,7 +79,7 @@ const UNDER_WAY: Millis = Millis::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Dead {
     since: Time,
-    /// Time of the last attempt or probe over this rail. That attempt or probe failed.
+    /// Time of the last attempt over this rail, or of the rail's death if no attempt followed.
     tried: Time,
     probes: u32,
     next_probe: Time,
@@ -162,8 +164,8 @@ impl Health {
         self.record.settles = self.record.settles.max(settles);
     }
 
-    /// Begins or continues the trial of the rail because of a failure. Returns the rail's history
-    /// before the failure.
+    /// Records a failure that may be the fault of the rail: begins a [`Trial`], or continues the
+    /// current trial. Returns the history of the rail before the first failure of the trial.
     fn accuse(&mut self, now: Time) -> Record {
         // The rail may fail again while the cause of the first failure is still unknown.
         let open = self.trial.filter(|trial| trial.is_open(now));
@@ -209,7 +211,7 @@ impl Health {
     }
 
     /// Records that a connection or attempt ended, and that the rail may be the reason. `moved`
-    /// says whether connections therefore move away from the rail.
+    /// says whether connections move away from the rail for this reason.
     pub(super) fn doubt(&mut self, moved: bool, random: &mut Random, now: Time) {
         if self.is_live() {
             self.accuse(now);
@@ -303,8 +305,8 @@ impl Health {
         self.record.used.get_or_insert(now);
     }
 
-    /// Records that a connection was made over this rail. `late` says that all rails had failed,
-    /// and that more than 30 seconds have passed since the first of them worked again.
+    /// Records that a connection was made over this rail. `late` is true if all rails had failed,
+    /// and more than 30 seconds have passed since the first of them worked again.
     pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();
@@ -341,7 +343,8 @@ impl Health {
     pub(super) fn probing(&mut self, random: &mut Random, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.probes = dead.probes.saturating_add(1);
-            // A shift by ten bits already exceeds the longest pause, so no larger shift is needed.
+            // Ten doublings already make the pause longer than `LAST_PROBE`, so more doublings are
+            // not needed.
             let factor = 1u64.wrapping_shl(dead.probes.min(10));
             let pause = Millis::new(FIRST_PROBE.get().saturating_mul(factor)).min(LAST_PROBE);
             dead.next_probe = now.after(random.upper_half(pause));
@@ -383,7 +386,8 @@ impl Health {
         self.is_trusted() && now >= self.record.settles
     }
 
-    /// Returns when a dead or doubted rail was last tried; zero for other rails.
+    /// Returns the time of the last attempt over a dead rail, or the time since which the rail is
+    /// doubted. Returns zero for other rails.
     pub(super) fn tried(&self) -> Time {
         let dead = self.dead.map(|dead| dead.tried);
         dead.or(self.doubted).unwrap_or_default()

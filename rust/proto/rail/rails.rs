@@ -52,12 +52,14 @@ const REMEMBERED: usize = 2 * MAX_RAILS;
 /// request after 4.1 to 4.6 seconds. This time is shorter, so that another rail is tried soon. A
 /// timeout of such an attempt does not prove that the rail is dead.
 const SHORT: Millis = Millis::from_secs(4);
-/// Maximum duration of an attempt while no other rail is trusted, but another rail might work. The
-/// time suffices for two requests of the connection manager and their answers.
+/// Maximum duration of an attempt while no other rail is trusted, but other rails are known and one
+/// of them might work. The time suffices for two requests of the connection manager and their
+/// answers.
 const LONG: Millis = Millis::from_secs(10);
 
 /// Time without a received message after which a busy connection counts as silent. A busy
-/// connection leaves a dead rail, or makes rails suspected, only if it is silent.
+/// connection leaves a dead rail only if the connection is silent. A busy connection is a reason to
+/// suspect rails only if it is silent.
 const SILENT: Millis = Millis::new(1500);
 
 /// The entry of one rail in the list.
@@ -80,8 +82,8 @@ struct Probes {
     /// Number of probes in flight, and time at which the last one was started.
     under_way: u32,
     last: Option<Time>,
-    /// Time at which the first probe since the last suspicion began, if no probe was answered since
-    /// then.
+    /// Start time of the first probe since rails were last suspected. Reset to `None` when a probe
+    /// is answered, or when this probe proves nothing. The next probe then sets it again.
     unanswered: Option<Time>,
     /// Whether a probe has been answered since the last suspicion.
     answers: bool,
@@ -184,9 +186,9 @@ impl Rails {
 
     // The next methods are for attempts and their connections.
 
-    /// Chooses a rail for a connection attempt, and releases the seat of the last attempt or
-    /// connection. `after_death` says that the last attempt or connection ended because its rail
-    /// died. Returns `None` if there are no rails.
+    /// Chooses a rail for a connection attempt. Releases `last`, the seat of the previous attempt
+    /// or connection. `after_death` says that this previous attempt or connection ended because
+    /// its rail died. Returns `None` if there are no rails.
     pub fn take(
         &mut self,
         last: Option<Seat>,
@@ -204,8 +206,8 @@ impl Rails {
             Some(on) => on,
             None => self.best(now)?,
         };
-        // `known` counts all remembered rails: a rail that is unlisted because its port is down may
-        // return.
+        // `known` counts all remembered rails, and not only the listed rails. A rail whose port is
+        // down is not listed, but may return.
         let known = number(self.entries.iter().flatten());
         let mut seat = Seat::new(on);
         seat.hasty = self.others_are(on, Health::is_trusted);

@@ -16,7 +16,8 @@ use crate::time::{
 #[must_use]
 pub struct Seat {
     pub(super) on: u8,
-    /// The rail to which the connection is about to move. The connection is already counted there.
+    /// The rail to which the connection is about to move. The connection is already counted on that
+    /// rail.
     pub(super) to: Option<u8>,
     /// Time at which the connection was first checked for a move. The connection was made at this
     /// time or earlier.

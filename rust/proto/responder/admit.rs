@@ -121,7 +121,7 @@ pub struct Ready {
 }
 
 impl<'a> Call<'a, Sorted> {
-    /// Checks everything that the received message itself shows.
+    /// Checks everything that can be checked in the received message alone.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ fn check(call: &Call<'_, Sorted>, terms: &Terms) -> Result<Admitted, Fault> {
     let (results, room) = check_results(call, terms)?;
     let protected = if !long {
         match items {
-            // Without chunks of data, the RPC header does not matter.
+            // Without Read chunks of data, the RPC header matters only if there are Write chunks.
             0 => call.lists.writes.is_empty() || RpcCall::is_protected(call.payload),
             _ => check_arguments(first_chunk, RpcCall::parse(call.payload))?,
         }
@@ -265,7 +265,7 @@ fn check_complexity(call: &Call<'_, Sorted>) -> Result<(), Fault> {
     if call.lists.writes.len() > MAX_WRITES {
         return Err(Fault::TooComplex);
     }
-    // Most lists are too short for more segments.
+    // Most lists are too short to contain more than `MAX_SEGMENTS` segments.
     let Layout { reads, writes, .. } = call.layout;
     // NO-OVERFLOW: A message in memory contains the lists.
     if reads.wrapping_add(call.layout.returned) <= MAX_SEGMENTS * SEGMENT_LEN {
@@ -276,8 +276,9 @@ fn check_complexity(call: &Call<'_, Sorted>) -> Result<(), Fault> {
 }
 
 /// Checks how many segments the lists have. The Read list and the Write list have `reads` and
-/// `writes` bytes, the Write list has `chunks` chunks, and the Reply chunk has `reply` segments. No
-/// list is borrowed, so that the caller need not store the Call in memory.
+/// `writes` bytes, the Write list has `chunks` chunks, and the Reply chunk has `reply` segments.
+/// The arguments are numbers and not references, so that the caller need not store the Call in
+/// memory.
 #[cold]
 fn check_segments(reads: usize, writes: usize, chunks: usize, reply: usize) -> Result<(), Fault> {
     // The Write list contains whole chunks, so the subtraction does not saturate.

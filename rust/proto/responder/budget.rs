@@ -63,8 +63,8 @@ pub enum Wait {
     /// The server has too few free pages. A Call, perhaps of another connection, must return pages
     /// first.
     Budget,
-    /// The connections from the client's address together must not hold more pages now. A Call,
-    /// perhaps of another connection, must return pages first.
+    /// The connections from the client's address, taken together, must not hold more pages now. A
+    /// Call, perhaps of another connection, must return pages first.
     Address,
 }
 

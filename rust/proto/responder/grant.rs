@@ -11,8 +11,8 @@
 use crate::wire::header::Credits;
 
 /// The grant also grows if a client makes at least `BUSY` Calls for each credit between two calls
-/// of [`Grant::pause`]. A distant client may use its whole grant although few of its Calls are in
-/// process at a time.
+/// of [`Grant::pause`]. This rule is for distant clients: such a client may use its whole grant
+/// although few of its Calls are in process at a time.
 const BUSY: u32 = 8;
 
 /// Limits for a client's grant.
@@ -74,7 +74,7 @@ pub struct Grant {
     bounds: GrantBounds,
     /// The grant that the policy aims for.
     target: u32,
-    /// Number of Calls since the target changed last or [`Grant::pause`] was called.
+    /// Number of Calls since the last change of `target` or the last call of [`Grant::pause`].
     recent: u32,
     /// Credits that the last response granted.
     granted: u32,
@@ -133,7 +133,8 @@ impl Grant {
         let reserved = self.bounds.reserved;
         let all = self.needed().saturating_add(reserved);
         let all = all.saturating_add(leaves).saturating_sub(self.backed());
-        // Calls that the client sent under an earlier, larger grant may still arrive.
+        // Calls that the client sent under an earlier, larger grant may still arrive, and need
+        // Receives.
         let late = self.late.saturating_add(reserved);
         let late = late.saturating_sub(self.posted);
         if late > all {

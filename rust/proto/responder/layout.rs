@@ -31,7 +31,8 @@ pub(crate) struct Layout {
     pub(crate) returned: usize,
 }
 
-/// A [`Layout`] of less size. It is stored so that the lists can be found in the message again.
+/// The lengths of a [`Layout`] as 32-bit numbers. They are stored so that the lists can be found in
+/// the message again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored {
     reads: u32,

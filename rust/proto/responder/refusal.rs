@@ -30,8 +30,8 @@ pub const VERSION_ERROR_LEN: usize = ERROR_LEN + 8;
 /// The faults of a Call. The error code on the wire is ERR_VERS for [`Fault::Version`],
 /// INVAL_OPTION for [`Fault::Option`], and ERR_CHUNK for every other fault. In version two the name
 /// of ERR_CHUNK is BAD_HEADER.
-// A fault has words of 32 bits. Otherwise the compiler splits the numbers that have the same place
-// in a `Result` into bytes.
+// The discriminant has 32 bits. With a smaller discriminant, the compiler would move the numbers
+// that have the same place in a `Result` byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Fault {
@@ -43,7 +43,7 @@ pub enum Fault {
     Lists,
     /// The Call has more chunks or segments than this server accepts.
     TooComplex,
-    /// The RPC message is missing or too short: inline, or in the Position-Zero chunk.
+    /// The RPC message (inline or in the Position-Zero chunk) is missing or too short.
     NoMessage,
     /// The Call contains two RPC messages: one inline and one in a Position-Zero chunk.
     TwoMessages,

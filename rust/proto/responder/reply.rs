@@ -72,7 +72,8 @@ pub struct Reply<'a> {
     call: &'a Call<'a, Ready>,
     results: Results<'a>,
     form: Form,
-    /// Length in bytes of the reply without the results in Write chunks and their pads.
+    /// Length in bytes of the reply, without the results that are in Write chunks and without the
+    /// pads of these results.
     reduced: u32,
 }
 
@@ -93,9 +94,9 @@ impl Ready {
 }
 
 impl Parked<Ready> {
-    /// Returns the maximum length of the k-th result, as [`Call::room`] does. The outer `Option` is
-    /// `None` if the k-th chunk is not the first one, and `message` is recognizably not the message
-    /// that contained the Call.
+    /// Returns the maximum length of the k-th result, as [`Call::room`] does. `message` must be the
+    /// message that contained the Call. It is read only if `k` is not zero. The outer `Option` is
+    /// `None` if this function detects that `message` is a different message.
     #[inline]
     pub fn room(&self, message: &[u8], k: usize) -> Option<Option<u32>> {
         let room = match k {
@@ -250,8 +251,8 @@ impl<'a> Reply<'a> {
         )
     }
 
-    /// Returns the parts of the reply that are not in Write chunks. Returns no parts if the reply
-    /// is not sent in the form `form`.
+    /// Returns the parts of the reply that are not in Write chunks, if the reply is sent in the
+    /// form `form`. Otherwise returns no parts.
     #[inline]
     fn left_for(&self, form: Form) -> Left<'a> {
         match self.form == form {
@@ -297,8 +298,8 @@ impl<'a> Reply<'a> {
             out,
         )?;
         out.u32(0)?;
-        // The header returns all chunks of the Call for results, including unused ones. Only the
-        // lengths of the segments change.
+        // The header returns all Write chunks and the Reply chunk of the Call, including unused
+        // chunks. Only the lengths of the segments change.
         lists.copy_from_slice(returned);
         let writes_len = self.call.layout.writes;
         let (mut writes, reply) = lists.split_at_mut_checked(writes_len).ok_or(Full)?;

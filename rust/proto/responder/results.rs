@@ -66,12 +66,12 @@ impl Rooms<'_> {
         }
     }
 
-    /// Returns the length of the k-th chunk, which is not the first one. The list is not borrowed,
-    /// so that the caller need not store it in memory.
+    /// Returns the length of the k-th chunk; `k` is not zero. The list is passed by value, so that
+    /// the caller need not store it in memory.
     #[cold]
     fn later(mut chunks: WriteList<'_>, k: usize) -> u32 {
         let chunk = chunks.nth(k);
-        // Admission has computed the same length without a fault.
+        // The length was computed without an error before, when the Call was admitted.
         chunk.map_or(0, |chunk| capacity(chunk).unwrap_or(0))
     }
 }
@@ -87,7 +87,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// Adds a range of bytes, which is not empty.
+    /// Adds a range of bytes. The range is not empty.
     #[inline]
     pub(crate) fn add(self, span: Span) -> Self {
         let whole = match self.whole {
@@ -121,11 +121,11 @@ pub(crate) struct Results<'a> {
     /// Length in bytes of the results that are written to Write chunks, with their pads.
     padded: u32,
     written: Written,
-    /// Offset of the first result that is written to a Write chunk: the length of the reply if
-    /// there is no such result.
+    /// Offset of the first result that is written to a Write chunk. If there is no such result,
+    /// this is the length of the reply.
     first: u32,
-    /// Offset at which the last such result with its pad ends: the length of the reply if there is
-    /// no such result.
+    /// Offset of the end of the last result that is written to a Write chunk, after its pad. If
+    /// there is no such result, this is the length of the reply.
     end: u32,
     /// Length of the reply in bytes.
     total: u32,
@@ -140,7 +140,7 @@ impl<'a> Results<'a> {
         first: u32,
         rooms: impl FnOnce() -> Rooms<'b>,
     ) -> Result<(), Fault> {
-        // Nearly every reply has at most one mark.
+        // Nearly every reply has at most one marked result.
         match self.marks {
             [] => Ok(()),
             [mark] => self.place(mark, first, 1),
@@ -224,9 +224,9 @@ impl<'a> Results<'a> {
         self.placed != 0
     }
 
-    /// Returns for each Write chunk, in order, the bytes of the reply that are written to it: none
-    /// for an unused chunk. The iterator ends after the last result, so it returns nothing for
-    /// later chunks without a result.
+    /// Returns an iterator over the Write chunks, in order. Its item for a chunk is the range of
+    /// the reply that is written to the chunk. The range is empty if the chunk is unused. The
+    /// iterator ends after the last chunk with a result.
     #[inline]
     pub(crate) fn spans(&self) -> Spans<'a> {
         Spans {
@@ -321,8 +321,8 @@ struct Between<'a> {
 }
 
 impl Between<'_> {
-    /// Returns the next part, which is empty if there is no further part, and the parts after it.
-    /// The parts are not borrowed, so that the caller need not store them in memory.
+    /// Returns the next part, and the parts that follow it. The next part is empty if no part is
+    /// left. `self` is passed by value, so that the caller need not store it in memory.
     #[cold]
     fn next(mut self) -> (Self, Span) {
         while let Some(span) = self.spans.next() {

@@ -74,8 +74,8 @@ impl Reverse {
         self.version.get_or_insert(version);
     }
 
-    /// Sets whether the client accepts backchannel Calls on this connection. The upper layer knows
-    /// whether it does (RFC 8167 6).
+    /// Sets whether the client accepts backchannel Calls on this connection. Only the upper layer
+    /// knows this (RFC 8167 6).
     #[inline]
     pub fn allow(&mut self, allowed: bool) {
         self.allowed = allowed;

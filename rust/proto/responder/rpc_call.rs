@@ -54,8 +54,8 @@ impl RpcCall {
     }
 
     /// Returns whether RPCSEC_GSS protects (or may protect) the message. Returns true if the fixed
-    /// part of the header is incomplete. The RPC layer rejects a message with any other fault in
-    /// its header, and such a reply has no results.
+    /// part of the header is incomplete. Other faults of the header need not be detected here: the
+    /// RPC layer rejects such a message with a reply that has no results.
     #[inline(always)]
     pub(crate) fn is_protected(stream: &[u8]) -> bool {
         let flavor = match Reader::new(stream).array::<32>() {

@@ -113,8 +113,9 @@ impl<'a> Call<'a, Admitted> {
     /// Returns true if the Call needs an RDMA Read, because one of its Read segments is not empty.
     #[inline]
     pub fn has_reads(&self) -> bool {
-        // The RPC message in a Position-Zero chunk is not empty. Only chunks of data lengthen a
-        // reduced message.
+        // A Call with a Position-Zero chunk needs a Read, because its RPC message is not empty. Any
+        // other Call needs a Read only if Read chunks make the message longer than the reduced
+        // message.
         self.stage.long || self.stage.total != self.stage.body
     }
 
@@ -306,9 +307,9 @@ impl Place {
     /// `None`, returns the pieces up to the end of the message.
     #[cold]
     fn advance(&mut self, item: Option<Item>, body: u32) -> [Piece; 3] {
-        // NO-OVERFLOW: Admission checked that each chunk begins inside the message and behind the
-        // end of the previous chunk, and that the unreduced message is shorter than 2^32 bytes. So
-        // no operation here saturates.
+        // NO-OVERFLOW: The admission of the Call has checked that each chunk begins inside the
+        // message and behind the end of the previous chunk, and that the unreduced message is
+        // shorter than 2^32 bytes. So no operation here saturates.
         let before = match item {
             Some(item) => item.position.saturating_sub(self.to),
             None => body.saturating_sub(self.body),
@@ -338,8 +339,8 @@ impl Place {
 
 /// Iterator over the RDMA Reads that fill a read buffer.
 struct Cuts<'a> {
-    /// The Reads for the current piece. If the read buffer receives only one Read chunk, the Reads
-    /// for this chunk.
+    /// The Reads for the current piece, or for the only Read chunk if the read buffer receives
+    /// nothing else.
     cut: Cut<'a>,
     /// The pieces that follow the current piece.
     pieces: Option<Pieces<'a>>,

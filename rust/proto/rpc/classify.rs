@@ -50,8 +50,9 @@ pub fn classify(message: &[u8], version: Version, backchannel: bool) -> Inbound<
     if fixed.procedure == proc_nr::ERROR {
         return classify_error(&fixed, version, input);
     }
-    // The part after the fixed words has the layout of another version, so the direction is
-    // unknown. Only a Call may be answered with ERR_VERS, so no ERR_VERS is sent (MAL-117).
+    // The part after the fixed words has the layout of another version, so it is unknown whether
+    // the message is a Call. Only a Call may be answered with ERR_VERS, so no ERR_VERS is sent
+    // (MAL-117).
     if fixed.version != version.number() {
         return discard(Counter::BadVers, Some(fixed.xid));
     }
@@ -89,8 +90,9 @@ fn classify_v1<'a>(context: &Context, message: &'a [u8], mut input: Reader<'a>) 
     };
     let payload = input.rest();
     if context.fixed.procedure == proc_nr::NOMSG {
-        // A long Call has its RPC message in a Read list. A Reply has no Read list (RFC 8166,
-        // section 4.3.1). A header without any chunk has no RPC message at all.
+        // A message with a Read list is a long Call: its RPC message is in the Read list, and a
+        // Reply has no Read list (RFC 8166, section 4.3.1). A message without any chunk contains no
+        // RPC message at all.
         return if !lists.reads.is_empty() {
             context.long_call()
         } else if lists.is_empty() {

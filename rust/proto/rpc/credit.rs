@@ -18,8 +18,8 @@ pub struct ForwardCredits {
     granted: u32,
     /// Number of calls that no task waits for any more, but whose replies have not arrived yet.
     abandoned: u32,
-    /// Number of replies that matched neither a waiting call nor an abandoned call. The next calls
-    /// of [`Self::abandon`] report the calls that these replies answered.
+    /// Number of replies that matched neither a waiting call nor an abandoned call. Such a reply
+    /// may belong to a call that was given up, but that [`Self::abandon`] has not recorded yet.
     strays: u32,
     /// Whether no call may be sent at present.
     closed: bool,
@@ -85,17 +85,18 @@ impl ForwardCredits {
     #[inline]
     pub fn abandon(&mut self) {
         if self.strays > 0 {
-            // The reply arrived before the client reported that it gave up the call.
+            // The reply to this call has already arrived, so the call holds no credit.
             self.strays = self.strays.wrapping_sub(1);
         } else {
             self.abandoned = self.abandoned.saturating_add(1);
         }
     }
 
-    /// Records a Reply that no call waits for. Returns `true` if the Reply counts as the reply to
-    /// an abandoned call; the credit of that call is then free. Returns `false` if no abandoned
-    /// call is known: perhaps [`Self::abandon`] has not reported the call yet. If a faulty server
-    /// made up the Reply, the client may send one call more than the server granted.
+    /// Records a Reply that no call waits for. If an abandoned call is recorded, the Reply counts
+    /// as the reply to that call, whose credit is then free. In this case returns `true`. Otherwise
+    /// returns `false`: perhaps the call was given up, but [`Self::abandon`] has not recorded it
+    /// yet. If a faulty server sends a Reply to no call at all, the client may then send one call
+    /// more than the server granted.
     #[inline]
     pub fn unmatched_reply(&mut self) -> bool {
         if self.abandoned > 0 {

@@ -187,9 +187,9 @@ fn judge_reply_chunk(
     }
 }
 
-/// Checks that a returned chunk has as many segments as offered, that no segment is longer, and
-/// that the segments are filled in order without a gap. A returned chunk without segments counts
-/// as unused. Returns the number of bytes written.
+/// Checks that a returned chunk has as many segments as the offered chunk, that no segment is
+/// longer than the offered segment, and that the segments are filled in order without a gap. A
+/// returned chunk without segments counts as unused. Returns the number of bytes written.
 #[inline]
 fn judge_chunk(
     returned: Segments<'_>,

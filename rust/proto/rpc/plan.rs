@@ -90,8 +90,8 @@ const fn sum(head: u32, pages: u32, tail: u32) -> u64 {
 
 /// Counts the segments that each chunk would have; see [`RegionLimits::segments`].
 ///
-/// [`plan`] calls only the methods for the chunks that it considers, because most messages need no
-/// chunk.
+/// [`plan`] calls a method only if it considers the chunk of that method. Most messages need no
+/// chunk, so nothing is counted for them.
 pub trait Segmentation {
     /// Returns the number of segments of a Read chunk for the call's pages.
     fn read(&self) -> usize;
@@ -357,8 +357,8 @@ fn plan_call(
     if !reducible {
         return Err(Error::Unbuildable);
     }
-    // Two Read chunks can have twice as many segments as one Read chunk. Two Read chunks are tried
-    // last, because one Read chunk is simpler.
+    // A plan with two Read chunks is tried last, because a plan with one Read chunk is simpler. Two
+    // Read chunks can have twice as many segments as one Read chunk.
     let rest = counts.reduced_call();
     // NO-OVERFLOW: The sum is used only if both chunks have at most `MAX_SEGMENTS` segments.
     let both = read.wrapping_add(rest);
@@ -480,8 +480,8 @@ impl RegionLimits {
     }
 }
 
-// The arguments are numbers, not structures: the caller would have to keep a structure in memory
-// even in the usual case, in which it does not call this function.
+// The arguments are numbers, not structures. The caller would have to keep a structure in memory
+// even in the usual case, in which the caller does not call this function.
 #[inline(never)]
 fn segments_of_rare(pages: u32, page_size: u32, gaps: bool, offset: u32, length: u32) -> usize {
     let limits = RegionLimits {

@@ -67,8 +67,8 @@ pub const fn offset_place(returned: Returned, version: Version) -> usize {
 
 /// Returns the xid of the client's call to which a message refers. Returns `None` for a message too
 /// short to have an xid, and for a Call from the server, whose xid is unrelated to the client's
-/// calls (BC-02). In version 1, the function recognises only Calls without chunks. In version 2, it
-/// recognises all Calls and all option requests. The function checks nothing else in the message.
+/// calls (BC-02). In version 1, a Call is recognised only if it has no chunks. In version 2, all
+/// Calls and all option requests are recognised. The function checks nothing else in the message.
 #[inline(always)]
 pub fn call_xid(message: &[u8], version: Version) -> Option<Xid> {
     let xid = Reader::new(message).u32().ok()?;

@@ -221,8 +221,9 @@ impl Life {
     }
 
     /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick).
-    /// Returns [`Act::Probe`] if no completion came for half of the time limit. The posted work
-    /// requests may be unsignalled, and the completion of the probe shows that they have completed.
+    /// Returns [`Act::Probe`] if no completion came for half of the time limit. A probe is needed
+    /// because the posted work requests may be unsignalled: the completion of the probe shows that
+    /// they have completed.
     ///
     /// The client's adapter acknowledged each completed request, so a completion is a sign of life.
     /// If another connection needs the memory that this connection holds, a time limit also applies
@@ -233,8 +234,8 @@ impl Life {
             self.completed = queue.completed;
             self.alive(now);
         }
-        // `completed` and `mark` wrap around. If `completed` has not reached `mark`, the difference
-        // of the two numbers is large.
+        // `completed` and `mark` wrap around. If `completed` has not reached `mark`, the wrapping
+        // subtraction returns a large number.
         let is_past_mark = queue.completed.wrapping_sub(self.mark) <= u32::MAX / 2;
         if is_past_mark || !queue.under_way || !queue.is_in_the_way {
             self.mark = queue.completed.wrapping_add(queue.signalled);

@@ -37,13 +37,13 @@ pub struct Queues {
 /// messages.
 pub const LEAST_SENDS: u32 = 64;
 
-/// Returns the length of a send queue for a longest transfer of `pages` pages. A work request
+/// Returns the length of a send queue whose longest transfer has `pages` pages. A work request
 /// carries at most `elements` pages, and the peer's memory has `segments` segments. If RDMA Reads
 /// need registered memory, `regions` is the number of regions that cover the pages. Each region
-/// needs a registration, and may divide a Read in two. A transfer may use
-/// [`Queues::longest_transfer`] entries of the queue. The length is two less than a power of two,
-/// because devices round the length up to a power of two: one more work request is for draining,
-/// and rxe leaves one entry empty.
+/// needs a registration, and may divide a Read in two. One transfer uses at most
+/// [`Queues::longest_transfer`] entries of the queue. Devices round the length up to a power of
+/// two. So the returned length is two less than a power of two: one of these two entries is used
+/// for draining the queue, and rxe leaves the other one empty.
 pub const fn sends(pages: u32, elements: u32, segments: u32, regions: u32) -> u32 {
     let elements = match elements {
         0 => 1,
@@ -82,7 +82,7 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// Returns the error message for a Call that needs more work requests. The connection stays up,
+    /// Returns the error message for the Call if `wrs` is too large. The connection stays up,
     /// because after a reconnect the client would send the same Call again.
     #[inline]
     pub fn check<S>(&self, call: &Call<'_, S>, wrs: u32) -> Result<(), Refusal> {

@@ -144,8 +144,8 @@ fn belongs_to_the_core(section: &str) -> bool {
     let Some(ours) = section.find("xprtrdma_proto") else {
         return false;
     };
-    // A function belongs to the crate that is the first one in its mangled name. An exception is
-    // code that a trait provides. The mangled path of such code begins with the letter Y.
+    // A function belongs to the first crate that its mangled name contains. Code that a trait
+    // provides is an exception: the mangled path of such code begins with the letter Y.
     let provided = section
         .split("Cs")
         .next()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Classification of received version 2 messages by the words that follow the fixed words.
+//! Classification of received version 2 messages, by the words after the four fixed words.
 
 use crate::{
     error::Counter,

@@ -3,8 +3,8 @@
 //! The version probe: a NULL call in version 2 (V2-26 to V2-29).
 //!
 //! The probe tests only the peer's transport: every RPC reply, even an RPC error, shows that the
-//! peer supports version 2. The NULL call is for the NFS program, which every server used here
-//! provides, and identifies no user (AUTH_NONE).
+//! peer supports version 2. The NULL call is a call of the NFS program, because every server that a
+//! client of this project uses provides this program. The call identifies no user (AUTH_NONE).
 
 use crate::{
     error::Error,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Types of received messages. The type of a message is determined first. The driver looks up the
-//! call to which a reply belongs afterwards.
+//! Types of received messages. First, the type of a message is determined. Then, if the message is
+//! a reply, the driver looks up the call to which the reply belongs.
 
 use crate::{
     error::{

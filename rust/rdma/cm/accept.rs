@@ -25,7 +25,8 @@ use xprtrdma_base::net::addr_from_raw;
 use xprtrdma_bindings as bindings;
 
 impl Context {
-    /// Creates the context of a request, whose device and addresses are known.
+    /// Creates the context for the id of a connection request. The device and the addresses of such
+    /// an id are already known.
     pub(super) fn of_request(handler: Arc<dyn CmHandler>) -> Result<Pin<KBox<Self>>> {
         KBox::pin_init(
             pin_init!(Self {
@@ -75,10 +76,11 @@ impl CmId {
         }
     }
 
-    /// Accepts the connection request to which this id belongs. Receives must be posted before. May
-    /// sleep; must not be called by the id's handler.
+    /// Accepts the connection request to which this id belongs. Receives must be posted before this
+    /// call. May sleep; must not be called by the id's handler.
     ///
-    /// The peer cannot access memory of this host, so it may have no RDMA Reads in flight.
+    /// The peer cannot access memory of this host. So the maximum number of its RDMA Reads in
+    /// flight is set to zero.
     pub fn accept(&self, param: &AcceptParam) -> Result {
         let mut raw = bindings::rdma_conn_param {
             private_data: param.private_data.as_ptr().cast(),

@@ -157,8 +157,9 @@ pub struct Listener<H: ListenHandler> {
     local: SocketAddr,
     /// Maximum number of requests that wait.
     most: c_int,
-    // This field is dropped after the id has been destroyed, when no event can arrive any more. Its
-    // drop rejects the waiting requests, which the CM does not destroy together with the listener.
+    // This field is dropped after the id has been destroyed, when no event can arrive any more.
+    // Dropping the field rejects the waiting requests. The CM does not destroy these requests
+    // together with the listener.
     context: Pin<KBox<ListenContext<H>>>,
 }
 
@@ -233,9 +234,9 @@ impl<H: ListenHandler> Listener<H> {
         Ok(listener)
     }
 
-    /// Listens at the same address again, on the device that has it now. Requests that wait stay in
-    /// the queue. For a moment no id listens, and the device rejects requests. May sleep; must not
-    /// be called by the handler.
+    /// Listens at the same address again, on the device that now has this address. Requests that
+    /// wait stay in the queue. For a moment no id listens, and the device rejects requests. May
+    /// sleep; must not be called by the handler.
     ///
     /// # Errors
     ///

@@ -74,8 +74,9 @@ impl Cq {
     }
 }
 
-/// Returns true if a polling thread handles the completions. For an event of the device, the work
-/// item is then not queued. If the work item already runs, it then handles no completions.
+/// Returns true if a polling thread handles the completions. In this case ib_core does not queue
+/// the work item for an event of the device, and a work item that already runs handles no
+/// completions.
 ///
 /// ORDERING: A thread that begins to poll changes `poller` with a full barrier, and then checks
 /// whether the work item is busy. Queueing the work item is a full barrier, too. So either the
@@ -87,8 +88,8 @@ impl Cq {
 /// Called by ib_core for a queue that a [`Cq`] owns. ib_core calls this function for each event of
 /// the device, in any context, and also from the work item.
 unsafe extern "C" fn claim(_cq: *mut bindings::ib_cq, context: *mut c_void) -> bool {
-    // SAFETY: A [`Cq`] owns the queue and exists: devices call no handler of a destroyed queue, and
-    // the queue is freed only when the item does not run.
+    // SAFETY: The [`Cq`] that owns the queue still exists. Devices call no handler of a destroyed
+    // queue, and the queue is freed only when the work item does not run.
     let cq = unsafe { &*context.cast::<Cq>() };
     cq.poller.read_acquire() != poller::NOBODY && cq.call()
 }

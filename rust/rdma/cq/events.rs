@@ -23,8 +23,8 @@ use xprtrdma_base::access_once::AccessOnce;
 use xprtrdma_bindings as bindings;
 
 impl Cq {
-    /// Sets the queue and the function of the work item. If a thread polls, this function passes
-    /// the event to that thread.
+    /// Sets the work queue and the function of the work item. If a thread polls when the work item
+    /// runs, the work item's function passes the event to that thread.
     ///
     /// # Safety
     ///

@@ -18,9 +18,9 @@ pub(super) const STOPPED: u32 = 5;
 /// some completions.
 pub(super) const POLLS_STOPPED: u32 = 6;
 
-/// Not a state. A polling thread queues the work item if the state at its end is not the expected
-/// state. If the thread leaves completions or events to the work item, it expects this value. The
-/// state never has this value, so the thread always queues the work item.
+/// A value that the state never has. When a polling thread ends, it queues the work item if the
+/// state is not the one that the thread expects. A thread that leaves completions or events to the
+/// work item expects this value, so it always queues the work item.
 pub(super) const SOMETHING_IS_LEFT: u32 = u32::MAX;
 
 /// Why a thread no longer handles completions.

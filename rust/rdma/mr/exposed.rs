@@ -196,10 +196,10 @@ impl<L: Lender> ExposedMr<L> {
 
     /// Returns whether the region may be registered on the queue pair of the domain `pd`.
     ///
-    /// A mapping may be registered only once: a second registration of the same key would still be
-    /// valid after the proof that the first registration has ended. `pd` must be the region's own
-    /// domain: the queue pair of another domain may still work after the queue pair of the region's
-    /// domain was drained.
+    /// A mapping may be registered only once. If the same key were registered twice, the second
+    /// registration could still be valid when it is proven that the first one has ended. `pd` must
+    /// be the region's own domain, because the queue pair of another domain may still work after
+    /// the queue pair of the region's domain was drained.
     #[inline]
     pub(crate) fn may_be_posted(&self, pd: &Arc<Pd>) -> bool {
         self.posted == UNPOSTED && Arc::ptr_eq(&self.inner.pd, pd)
@@ -213,7 +213,8 @@ impl<L: Lender> ExposedMr<L> {
     }
 
     /// Makes the region idle if the queue pair of its domain is shut down. The region's key may
-    /// still be valid, but the domain never had, and will never have, another queue pair.
+    /// still be valid. But no peer can use the key, because the domain never has another queue
+    /// pair.
     pub fn drained(self) -> Result<(IdleMr, L), Self> {
         if self.inner.pd.is_drained() {
             Ok(self.reclaim())
@@ -257,9 +258,9 @@ impl<L: Lender> ExposedMr<L> {
         wr
     }
 
-    /// Returns a registration work request that waits for the doorbell with this number. The work
-    /// request refers to the region, but is not stored in it. So the work requests in the region
-    /// can still be used for the invalidation.
+    /// Returns a registration work request that is posted with the doorbell of this number. The
+    /// work request refers to the region, but is not stored in the region. So the work requests
+    /// that are stored in the region remain free for the invalidation.
     pub(crate) fn new_reg_wr(
         &mut self,
         (doorbell, seq): (u32, u64),

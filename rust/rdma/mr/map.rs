@@ -152,9 +152,9 @@ impl Inner {
         self.fill_piece(piece.page, piece.more, piece.first, piece.len)
     }
 
-    // The members of a `Piece` are passed as separate parameters. The compiler passes a whole
-    // `Piece` in memory. So the caller would have to store the piece in memory even if it did not
-    // call this function.
+    // The members of a `Piece` are passed as separate parameters. The compiler would pass a whole
+    // `Piece` in memory. The caller would then have to store every piece in memory, even a piece
+    // for which it does not call this function.
     #[inline(never)]
     fn fill_piece(
         &mut self,
@@ -186,9 +186,9 @@ impl Inner {
 /// The consumer of a region may choose the lowest byte of the key (`ib_inc_rkey()`,
 /// `ib_update_fast_reg_key()`). This function always changes that byte. The address keeps the
 /// memory's offset in its page, which this function takes from the DMA address `first`.
-/// `ib_map_mr_sg()` has written the offset to `iova` too, but a repeated registration of rxe may
-/// have overwritten it with an earlier `iova`. The highest bit of the address is zero, so that no
-/// byte of the region has an address beyond 64 bits.
+/// `ib_map_mr_sg()` has written the offset to `iova` too. But rxe may have executed an earlier
+/// registration again since then, and so may have overwritten `iova` with an earlier value. The
+/// highest bit of the address is zero, so that no byte of the region has an address beyond 64 bits.
 ///
 /// # Safety
 ///
@@ -198,7 +198,7 @@ unsafe fn renew(mr: *mut bindings::ib_mr, first: u64, random: u64) -> (u32, u64)
     const OURS: u32 = 0xff;
     // CAST: The size of a page is a small number.
     const IN_PAGE: u64 = PAGE_SIZE as u64 - 1;
-    // CAST: The key uses the lowest bits of `random`, which the address does not use.
+    // CAST: Only the lowest eight bits of `random` are kept. The address uses none of these bits.
     let drawn = random as u32 & OURS;
     // SAFETY: By the caller's contract `mr` is valid. No reference to the whole `ib_mr` is made,
     // because other threads may change its other fields.

@@ -12,9 +12,9 @@ pub(crate) const NO_PD: usize = 0;
 ///
 /// A peer can guess a key, and invalidate it before the registration is executed. So the message
 /// proves the invalidation only if it repeats a value that the peer could not know earlier
-/// ([`Echo`]). In that case the peer made the message after it received the Send behind the
-/// registration. So the registration had been executed, and the invalidation hit a valid region. A
-/// message proves one invalidation only.
+/// ([`Echo`]). In that case the peer made the message after it received the Send that was posted
+/// after the registration. So the registration had been executed, and the invalidation hit a valid
+/// region. A message proves one invalidation only.
 pub struct RemoteInvalidation<'a> {
     pub(crate) rkey: u32,
     /// Number of the protection domain in which the message can prove an invalidation, or `NO_PD`.
@@ -35,7 +35,8 @@ impl RemoteInvalidation<'_> {
     }
 }
 
-/// Content of a message that the peer can only know from the Send that named a region.
+/// What a message repeats of the Send that named a region. The peer can know this content only from
+/// that Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
     /// The message repeats the region's offset, in network byte order, from this byte on. The upper
@@ -45,12 +46,13 @@ pub enum Echo {
     /// The message repeats the region's offset, in network byte order, at any position that is a
     /// multiple of four bytes.
     Offset,
-    /// The message repeats another number that the peer could not foresee. The number did not leave
-    /// this host before the Send that named the region.
+    /// The message repeats a number that is not the region's offset. The caller states that the
+    /// peer could not foresee this number, because the number did not leave this host before the
+    /// Send that named the region.
     ///
-    /// The crate cannot check this statement of the caller. So this value proves an invalidation
-    /// only if the peer may read the region but not write to it. If the statement is wrong, the
-    /// peer may read memory that it should not read, but can do no other harm.
+    /// The crate cannot check the caller's statement. So this value proves an invalidation only if
+    /// the peer may read the region but not write to it. If the statement is wrong, the peer may
+    /// read memory that it should not read, but can do no other harm.
     Unforeseen,
     /// The message repeats nothing of the Send.
     Nothing,

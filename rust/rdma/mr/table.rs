@@ -106,9 +106,9 @@ impl<'a> Filling<'a> {
         part == len
     }
 
-    /// Records that `nents` entries with `bytes` bytes were added. The pages of these entries have
-    /// `used` bytes. `behind` is the offset of the end of the added bytes from the start of the
-    /// first of these pages.
+    /// Records that `nents` entries with `bytes` bytes were added. `used` is the total size of the
+    /// pages of these entries, in bytes. `behind` is the offset at which the added bytes end,
+    /// counted from the start of the first page.
     #[inline]
     fn added(&mut self, nents: usize, bytes: usize, used: usize, behind: usize) {
         // NO-OVERFLOW: All sums are limited by the bytes that a region can hold.
@@ -120,9 +120,9 @@ impl<'a> Filling<'a> {
 }
 
 /// Describes `len` bytes by entries of at most `max` bytes each. The bytes begin at the offset
-/// `first` of `page`, and continue in the pages of `others`. Bytes beyond the last of these pages
-/// are in the pages that physically follow the last page. Returns the number of entries used, or
-/// `None` if `sg` is too short. The scatterlist `sg` needs one entry for `page` and one for each
+/// `first` of `page`, and continue in the pages of `others`. If these pages are too few, the other
+/// bytes are in the pages that physically follow the last page. Returns the number of entries used,
+/// or `None` if `sg` is too short. The scatterlist `sg` needs one entry for `page` and one for each
 /// page of `others`.
 #[inline]
 fn fill(
@@ -139,8 +139,8 @@ fn fill(
     // A pointer value that is not the address of any page.
     let none = ptr::without_provenance_mut(1);
     // Two consecutive pages share an entry if the addresses of their `struct page`s differ by this
-    // number of bytes. If an entry may hold only one page, the number is one, by which no two
-    // addresses differ.
+    // number of bytes. If an entry may hold only one page, the number is one. No two addresses
+    // differ by one byte, so no two pages share an entry then.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {
@@ -181,7 +181,8 @@ fn fill(
         length = PAGE_SIZE as u32;
     }
     // NO-OVERFLOW: If the pages contain more bytes than needed, the excess is less than the length
-    // of the last entry. If they contain fewer bytes, the missing bytes are added to that length.
+    // of the last entry. If the pages contain too few bytes, `beyond` is negative, so the
+    // subtraction adds the missing bytes to the length of the last entry.
     let whole = others.len().wrapping_add(1).wrapping_mul(PAGE_SIZE);
     let beyond = whole.wrapping_sub(first.wrapping_add(len));
     length = length.wrapping_sub(beyond as u32);

@@ -143,9 +143,9 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
     }
 
-    /// Accounts for the registrations of `regions`, and for a Send of the first `len` bytes of the
-    /// buffer. Returns the scatter/gather element and the flags of the Send. The Send is signalled
-    /// if a signalled post is due, or if `confirmed` is true.
+    /// Takes the space in the send queue for the registrations of `regions`, and for a Send of the
+    /// first `len` bytes of the buffer. Returns the scatter/gather element and the flags of the
+    /// Send. The Send is signalled if a signalled post is due, or if `confirmed` is true.
     #[inline(always)]
     fn add<L: Lender>(
         &mut self,

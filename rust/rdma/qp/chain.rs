@@ -99,9 +99,10 @@ impl SendChain {
     }
 
     /// Adds the registrations of `regions` and a Send of `sge`. If these are the first
-    /// registrations, a fence is placed before them. `doorbell` contains the number of the doorbell
-    /// for which these work requests wait, and the number of the last invalidation on the send
-    /// queue. Returns `ENOSPC`, and does nothing, if the chain does not have enough free entries.
+    /// registrations in the chain, `fence` is placed before them. `doorbell` contains the number of
+    /// the doorbell for which these work requests wait, and the number of the last invalidation on
+    /// the send queue. Returns `ENOSPC`, and does nothing, if the chain does not have enough free
+    /// entries.
     pub(super) fn push<L: Lender>(
         &mut self,
         doorbell: (u32, u64),

@@ -68,7 +68,8 @@ impl Fence {
         self.wr.__bindgen_anon_1.bindgen_union_field = cqe as u64;
     }
 
-    /// Links the work request before `next`, the first registration, and returns the work request.
+    /// Links the fence's work request in front of `next`, which is the first registration. Returns
+    /// the fence's work request.
     #[inline]
     pub(super) fn before(&mut self, next: *mut bindings::ib_send_wr) -> &mut bindings::ib_send_wr {
         self.wr.next = next;

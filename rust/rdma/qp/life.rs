@@ -257,10 +257,10 @@ impl<H: QpHandler> QpOwner<H> {
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
-    /// returned. If the queue pair is then known to have stopped, it is not destroyed here, because
-    /// that may take seconds: dropping the owner destroys it. Regions are best deregistered after
-    /// the owner was dropped, because a driver may keep references to them in the queue pair. The
-    /// lender can get the memory of a region back earlier, see
+    /// returned. Destroying the queue pair may take seconds, so this function does not destroy a
+    /// queue pair that is known to have stopped. Dropping the owner destroys it. A driver may keep
+    /// references to regions in the queue pair, so it is best to deregister regions after the owner
+    /// was dropped. The lender can get the memory of a region back earlier, see
     /// [`ExposedMr::drained`](crate::mr::ExposedMr::drained).
     /// Idempotent. May sleep; must not be called by the handler.
     pub fn shut_down(&mut self) {

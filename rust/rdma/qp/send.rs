@@ -102,7 +102,7 @@ impl<H: QpHandler> Qp<H> {
     }
 }
 
-/// Passes a transfer that has completed to the handler.
+/// Passes a completed transfer to the handler.
 #[cfg(xprtrdma_server)]
 #[inline(always)]
 fn transferred<H: QpHandler>(qp: ArcBorrow<'_, Qp<H>>, mut transfer: KBox<Transfer>) {

@@ -129,8 +129,8 @@ pub(super) struct SendQueue {
     pub(super) fence_wrs: u32,
     /// Whether a registration was posted without a preceding fence.
     pub(super) unfenced: bool,
-    /// Number of messages that are still posted without waiting. Later messages may wait again for
-    /// a doorbell that several messages share.
+    /// Number of further messages that do not wait for the doorbell. After these messages, a
+    /// message may wait again, so that one doorbell serves several messages.
     pub(super) batch_cooldown: u32,
 }
 
@@ -232,7 +232,8 @@ impl SendQueue {
         if len > size || wrs > u64::from(self.depth) {
             return None;
         }
-        // NO-OVERFLOW: `len` and `head` are at most the length of the ring, which is memory.
+        // NO-OVERFLOW: `len` and `head` are at most the length of the ring. The ring is memory, so
+        // its length is far below the maximum of `usize`.
         let len = aligned(len);
         if self.head.wrapping_add(len) > size {
             return self.has_room_at_start(len).then_some(0);
@@ -245,8 +246,8 @@ impl SendQueue {
     #[cold]
     #[inline(never)]
     fn has_room_at_start(&self, len: usize) -> bool {
-        // NO-OVERFLOW: None of the three numbers is much greater than the length of the ring. The
-        // ring is memory, so its length is far below the maximum of `usize`.
+        // NO-OVERFLOW: Each of the three numbers in the sum is at most the length of the ring plus
+        // `ALIGN`. The ring is memory, so its length is far below the maximum of `usize`.
         self.used.wrapping_add(self.behind_head()).wrapping_add(len) <= self.ring.len()
     }
 
@@ -264,7 +265,8 @@ impl SendQueue {
         self.account(self.behind_head(), 0);
     }
 
-    /// Accounts for a post. The queue must have space for it.
+    /// Counts the bytes and the work requests of a post as used. The queue must have space for the
+    /// post.
     #[inline]
     pub(super) fn account(&mut self, bytes: usize, wrs: u32) {
         // NO-OVERFLOW: The bytes and work requests in use never exceed the size of the queue. The
@@ -305,7 +307,8 @@ impl SendQueue {
         flags(signalled)
     }
 
-    /// Frees all posts up to the oldest signalled post, whose completion arrived.
+    /// Frees the space of the oldest signalled post, whose completion has arrived, and of all
+    /// earlier posts.
     #[cfg_attr(xprtrdma_server, inline)]
     pub(super) fn complete(&mut self) -> Option<OpKind> {
         let op = self.ops.pop()?;

@@ -46,8 +46,8 @@ use kernel::{
 
 pub(super) type Connection = Qp<Arc<Keeper>>;
 
-/// Time limit for a waiting thread, in milliseconds. With the limit, a lost event makes a test fail
-/// instead of hang.
+/// Time limit for a waiting thread, in milliseconds. Without the limit, a test would hang if an
+/// event was lost.
 const PATIENCE: u32 = 20_000;
 
 const ROUNDS: usize = 2000;

@@ -305,7 +305,7 @@ pub(super) fn peer() -> SocketAddr {
     SocketAddrV6::new(bytes.into(), 20049, 0, scope).into()
 }
 
-/// An id whose address and route are resolved, with a log of its events.
+/// Returns an id whose address and route are resolved, and the log of its events.
 pub(super) fn routed() -> Result<(Arc<CmId>, Arc<Log<Seen>>)> {
     let log = Log::new()?;
     let id = CmId::create(net(), log.clone())?;

@@ -21,11 +21,11 @@ use xprtrdma_base::lend::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Number of pages in the memory of a [`Lent`]; they are physically contiguous.
+/// Number of pages that [`Lent::new`] allocates. The pages are physically contiguous.
 pub(super) const PAGES: usize = 8;
 
-/// Pieces of a contiguous memory of [`PAGES`] pages. Each piece is given by its first byte and its
-/// length.
+/// Pieces of physically contiguous memory. Each piece is described by the offset of its first byte
+/// and its length.
 pub(super) struct Lent {
     mem: KVec<u8>,
     /// The pages of the memory.

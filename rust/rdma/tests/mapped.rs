@@ -207,9 +207,9 @@ mod suite {
                 Ok(())
             },
         )?;
-        // The call must fail if there is no memory for the lender. If an allocation for a list
-        // fails, the kernel may still allocate the list page by page (`kvmalloc`), and the call
-        // then succeeds.
+        // The call fails at least once: when there is no memory for the lender. If an allocation
+        // for a list fails, the kernel may allocate the list page by page instead (`kvmalloc`), and
+        // the call then succeeds.
         ensure_at_least!(errors, 1);
         Ok(())
     }
@@ -228,7 +228,8 @@ mod suite {
         Ok(())
     }
 
-    /// Maps the `left` bytes at offset `at`, or the first of them. Returns their number.
+    /// Maps the `left` bytes at offset `at`, or only the first part of these bytes. Returns the
+    /// number of mapped bytes.
     fn next(mapped: &mut MappedPages, (at, left): (usize, usize), most: usize) -> Result<usize> {
         // CAST: The tests map few pages.
         let left = left as u32;
@@ -307,7 +308,7 @@ mod suite {
         }
     }
 
-    /// The order of the pages of [`mixed`]. Five runs are contiguous.
+    /// The order of the pages of [`mixed`]. In this order the pages form five contiguous runs.
     const ORDER: [usize; 8] = [0, 1, 2, 4, 3, 7, 5, 6];
 
     /// Returns references to pages of [`filled`] in the order [`ORDER`]. They contain `len` bytes,

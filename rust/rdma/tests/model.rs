@@ -202,8 +202,8 @@ enum State {
     Registered,
     /// A device that is not trusted reports that the peer has invalidated the region.
     Void,
-    /// The invalidation is in the queue; or it was executed, but belongs to a group whose last
-    /// invalidation has not completed. The field says whether the peer can still access the memory.
+    /// The invalidation is in the queue, or the device has executed it but the last invalidation of
+    /// its group has not completed. The field says whether the peer can still access the memory.
     Ending(bool),
     /// The region was lost, so it is unknown whether the peer can access the memory.
     Lost,
@@ -335,8 +335,8 @@ impl Life {
         let region = mr.map(lent, 0, access).map_err(|e| e.error)?;
         let window = region.window();
         if let Some((last, _)) = seat.window {
-            // This host chooses the lowest byte of the key. Only that byte changes, and it changes
-            // each time.
+            // This host chooses only the lowest byte of the key. This byte changes each time the
+            // region is mapped.
             ensure_eq!(window.handle >> 8, last.handle >> 8);
             ensure!(window.handle != last.handle);
         }
@@ -637,7 +637,7 @@ impl Life {
         Ok(())
     }
 
-    /// After the shutdown the peer can access nothing, and all memory is returned.
+    /// Shuts the queue pair down. Checks that all memory is returned, and that nothing is left.
     fn end(self) -> Test {
         let Self {
             owner,
@@ -648,9 +648,9 @@ impl Life {
         drop(owner);
         let mut held = holder.regions.lock();
         ensure!(held.back.is_empty());
-        // A flushed invalidation does not prove that the peer lost its access. So the regions with
-        // flushed invalidations still count as exposed. Their queue pair is gone, so they may be
-        // dropped.
+        // A flushed invalidation does not prove that the peer lost its access. So regions whose
+        // invalidations were flushed are still in `exposed`. The queue pair no longer exists, so
+        // these regions may be dropped.
         for (id, region) in take(&mut held.exposed) {
             ensure!(!matches!(seats[id].state, State::Idle | State::Mapped));
             ensure_eq!(seats[id].given_back.load(Relaxed), 0);
@@ -695,7 +695,7 @@ mod suite {
             }
             life.end()?;
         }
-        // Each kind of event happened at least once.
+        // Each kind of event happened at least five times.
         for letter in *b"mupcriFB" {
             ensure_at_least!(letters[usize::from(letter)], 5);
         }

@@ -54,8 +54,8 @@ mod suite {
         let first = Pd::alloc(id.clone())?;
         let second = Pd::alloc(id.clone())?;
         drop(id);
-        // The device's limits are read through the id. At this point only the domains hold
-        // references to the id.
+        // Only the domains hold references to the id now. The next line reads the device's limits
+        // through the id, and so shows that the id still exists.
         ensure!(DeviceInfo::of(first.id()).is_some_and(|d| d.fast_reg && d.sg_gaps));
         drop(first);
         ensure_eq!(

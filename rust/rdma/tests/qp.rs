@@ -137,8 +137,9 @@ struct Kept {
     held: KVec<Held<Arc<Keeper>>>,
     exposed: Option<ExposedMr<Lent>>,
     back: Option<(IdleMr, Lent)>,
-    /// Whether the handler, after it has taken back a region, exposes the region again with the
-    /// same key, and then tries to take it back with the same proof of an invalidation.
+    /// Whether the handler tries to use a proof of an invalidation twice. The handler takes a
+    /// region back, exposes it again with the same key, and tries to take it back with the same
+    /// proof.
     again: bool,
     /// Whether the handler claims that the peer could not predict the content of the message.
     unforeseen: bool,
@@ -177,7 +178,7 @@ impl QpHandler for Arc<Keeper> {
             }
         }
         this.thread.store(thread(), Relaxed);
-        // ORDERING: Full, as `Qp::busy_poll` requires.
+        // ORDERING: `Qp::busy_poll` requires full ordering.
         this.came.fetch_add(1, Full);
         let told = Told::Message {
             len: message.bytes().len(),
@@ -408,7 +409,7 @@ impl Pair {
         batch.post_later::<Lent>(len, &mut [])
     }
 
-    /// Waits until the device has this number of work requests.
+    /// Waits until exactly this number of work requests is in the device's send queue.
     fn rung_for(&self, count: u32) -> Result {
         wait_until(|| self.peer().sends() == count)
     }
@@ -473,7 +474,8 @@ impl Pair {
     }
 }
 
-/// Waits until all completions of the device so far are handled.
+/// Waits until the send queue is empty: all work requests have completed, and their completions are
+/// handled.
 fn wait_for_room(pair: &Pair) -> Result {
     wait_until(|| pair.owner.send_occupancy() == (0, 0))
 }

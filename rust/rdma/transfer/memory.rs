@@ -32,8 +32,8 @@ impl Memory {
         self.is_of(pd)
     }
 
-    // If this function is inlined into the function above, the compiler merges the test of the
-    // usual variant with the tests here.
+    // For RDS this function is not inlined. Otherwise the compiler would merge the test of the
+    // usual variant in `may_be_posted` with the tests here.
     #[cfg_attr(xprtrdma_rds, inline(never))]
     #[cfg_attr(not(xprtrdma_rds), inline)]
     fn is_of(&self, pd: &Arc<Pd>) -> bool {
@@ -56,8 +56,8 @@ impl Memory {
         }
     }
 
-    /// Replaces the object by one for lent memory, and returns it. Returns `None` if the object is
-    /// a [`Sink`].
+    /// Replaces the variant `Own` by the variant `Lent`, and returns the content of `Lent`. Returns
+    /// `None` for the variant `Sink`.
     #[cfg(xprtrdma_rds)]
     #[cold]
     pub(super) fn prepare_loan(&mut self) -> Option<&mut MappedLoan> {

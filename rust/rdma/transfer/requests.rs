@@ -43,7 +43,7 @@ impl Transfer {
             if pages.add(stretch.at as usize, stretch.len)? {
                 let wr = place(&mut self.wrs, count)?;
                 set(wr, opcode, (stretch.handle, stretch.offset), (first, 1));
-                // NO-OVERFLOW: The work requests are in memory.
+                // NO-OVERFLOW: `count` counts work requests in memory.
                 count = count.wrapping_add(1);
             } else {
                 let wrs = &mut self.wrs;
@@ -131,9 +131,9 @@ fn add_empty(wrs: &mut KVec<bindings::ib_rdma_wr>) -> Result {
     list::add(wrs, bindings::ib_rdma_wr::default())
 }
 
-/// Sets the peer's key and offset, and the first element and the number of elements. A work request
-/// of an earlier transfer is used again: all other fields that a Read or a Write needs are set by
-/// [`Transfer::link`].
+/// Sets the opcode, the peer's key and offset, and the list of elements. [`Transfer::link`] sets
+/// all other fields that a Read or a Write needs. So a work request of an earlier transfer can be
+/// used again.
 #[inline(always)]
 fn set(
     wr: &mut bindings::ib_rdma_wr,
@@ -165,7 +165,7 @@ fn make_several(
     while left != 0 {
         let (first, before) = (pages.end(), pages.sges().len());
         let bytes = pages.map(at, left, most_sges)?;
-        // NO-OVERFLOW: The call has added elements.
+        // NO-OVERFLOW: `map` only adds elements, so the length is at least `before`.
         let added = pages.sges().len().wrapping_sub(before);
         let wr = place(wrs, count)?;
         set(wr, opcode, (stretch.handle, offset), (first, added));

@@ -70,7 +70,7 @@ impl<T: Transport> Pinned<T> {
     ///
     /// `rqst` is in a slot. The caller has just pinned `rqst` and set `Slot::pinned`.
     pub(crate) unsafe fn new(rqst: *mut bindings::rpc_rqst) -> Self {
-        // SAFETY: The contract of this function guarantees what the unsafe code requires.
+        // SAFETY: By this function's contract `rqst` is in a slot.
         let slot = NonNull::from(unsafe { Slot::<T>::from_rqst(rqst) });
         Self { slot }
     }
@@ -85,7 +85,8 @@ impl<T: Transport> Pinned<T> {
     /// Returns the transport.
     #[inline]
     pub fn xprt(&self) -> &Xprt<T> {
-        // SAFETY: A pinned request belongs to its transport, which outlives it.
+        // SAFETY: The request is pinned, so it belongs to a transport. A transport outlives its
+        // requests.
         unsafe { xprt_of(self.rqst()) }
     }
 
@@ -105,7 +106,7 @@ impl<T: Transport> Pinned<T> {
 
     /// Returns the transaction id, in host byte order.
     pub fn xid(&self) -> u32 {
-        // SAFETY: The xid is constant while the request is encoded.
+        // SAFETY: The xid does not change while the request is pinned.
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
     }
 

@@ -91,8 +91,8 @@ impl<T: Transport> Ops<T> {
     /// request again. Sleeps.
     #[cfg(xprtrdma_upstream)]
     pub(super) unsafe extern "C" fn reclaim_request(rqst: *mut bindings::rpc_rqst) {
-        // SAFETY: The RPC client passes a request of a transport of class `T`. It encodes calls
-        // only, so the request is not a callback.
+        // SAFETY: The RPC client passes a request of a transport of class `T`. The RPC client
+        // encodes only calls, so the request is not a callback.
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
@@ -104,8 +104,9 @@ impl<T: Transport> Ops<T> {
         rqst: *mut bindings::rpc_rqst,
         buf: *mut bindings::xdr_buf,
     ) -> c_int {
-        // The RPC client ignores an error about the call's buffer, so this function does nothing
-        // for that buffer.
+        // The RPC client calls this function for the buffer of the call and for the buffer of the
+        // reply. It ignores an error for the call's buffer, so this function returns at once in
+        // that case.
         // SAFETY: The RPC client passes a request of a transport of class `T`.
         if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || is_callback(rqst) } {
             return 0;
@@ -199,7 +200,7 @@ impl<T: Transport> Ops<T> {
         task: *mut bindings::rpc_task,
     ) {
         // SAFETY: The RPC client passes a transport of class `T`, and a task whose request belongs
-        // to it.
+        // to this transport.
         let (xprt, slot) = unsafe { (Self::xprt(xprt), Slot::<T>::from_rqst((*task).tk_rqstp)) };
         // SAFETY: The request belongs to this task, and this code runs in the task's context.
         T::timed_out(xprt, &unsafe { Encoded::new(slot) });
@@ -207,7 +208,8 @@ impl<T: Transport> Ops<T> {
 
     pub(super) unsafe extern "C" fn release_request(task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client holds the transport's lock, which protects `rq_cong` and the
-        // window. The task has a request in a slot of class `T`, and the request is on no queue.
+        // window. The task has a request in a slot of a transport of class `T`, and the request is
+        // on no queue.
         unsafe {
             let rqst = (*task).tk_rqstp;
             if is_callback(rqst) {

@@ -115,9 +115,9 @@ impl<T: Transport> Ops<T> {
     }
 
     unsafe extern "C" fn busy_poll(task: *mut bindings::rpc_task) {
-        // SAFETY: The RPC client calls this function as the task's next step, because of
-        // `add_step`, or `poll_for_reply` calls it. The task has a request of class `T` and does
-        // nothing else now.
+        // SAFETY: The RPC client calls this function as the step that `add_step` added to the task.
+        // In kernels with `poll_for_reply`, that function calls this one. The task has a request
+        // of class `T` and does nothing else now.
         unsafe {
             let xprt = xprt_of::<T>((*task).tk_rqstp);
             // Only a thread of sufficient priority polls, because a thread of low priority would

@@ -676,8 +676,8 @@ mod suite {
         client.end()
     }
 
-    // covers: bytes that a server claims to have written, but has not, do not contain memory of
-    // other users.
+    // covers: A server may claim to have written bytes that it has not written. These bytes do not
+    // contain data of other users.
     #[test]
     fn a_reply_that_was_not_placed_is_zero() -> Test {
         // Each slot is used for the first time, so its buffers are new.

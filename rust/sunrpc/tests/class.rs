@@ -306,9 +306,9 @@ mod suite {
         Ok(())
     }
 
-    // covers: the handler that delivers a callback does not drop the last reference to the
-    // transport. The thread that closes the connection holds the send lock and waits for that
-    // handler.
+    // covers: The handler that delivers a callback never drops the last reference to the transport.
+    // The drop would wait for the send lock, and the thread that closes the connection waits for
+    // the handler with this lock held.
     #[test]
     fn the_last_user_may_leave_amid_a_delivery() -> Test {
         calm();

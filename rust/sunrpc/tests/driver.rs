@@ -150,8 +150,8 @@ pub(super) fn calm() {
     linger(600_000);
 }
 
-/// Sets the maximum time in milliseconds for which a call that ends waits until its memory is no
-/// longer lent.
+/// Sets a time limit in milliseconds. A call that ends waits until its memory is no longer lent,
+/// but at most this long.
 pub(super) fn linger(ms: i32) {
     LINGER_MS.store(ms, Relaxed);
 }
@@ -236,7 +236,7 @@ impl Xprt<Driver> {
     }
 }
 
-/// The driver's data of a transport.
+/// The data that the driver keeps for each transport.
 #[pin_data]
 pub(super) struct Driver {
     _alive: Alive,

@@ -100,7 +100,7 @@ impl Lone {
     /// Returns the local address as text. The buffer for the text has `room` bytes.
     pub(super) fn source(&self, room: usize) -> Result<KVec<u8>> {
         let mut buf = KVec::from_elem(0xffu8, room, GFP_KERNEL)?;
-        // SAFETY: The buffer has `len` bytes.
+        // SAFETY: The pointer is valid by the type invariant, and the buffer has `buf.len()` bytes.
         let len =
             unsafe { bindings::fake_source(self.0.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) };
         to_result(len)?;

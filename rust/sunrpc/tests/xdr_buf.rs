@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of views of messages. The tests read messages of many forms from every offset up to their
-//! last byte.
+//! Tests of [`XdrBytes`], a view of a message. The tests read messages of many forms, from every
+//! offset to the last byte.
 
 use super::ensure::Test;
 use crate::xdr_buf::{

@@ -31,8 +31,8 @@ impl<T: Transport> Xprt<T> {
         }
     }
 
-    /// Wakes one waiting sender, which then checks the window again. Needed if no request will end
-    /// soon. Without this call, only the end of a request wakes a sender.
+    /// Wakes one waiting sender, which then checks the window again. Otherwise only the end of a
+    /// request wakes a sender. So this function must be called if no request will end soon.
     pub fn nudge_senders(&self) {
         self.stop_senders();
         self.wake_senders();

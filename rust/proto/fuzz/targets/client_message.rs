@@ -153,7 +153,7 @@ fn admissible(lists: &Lists<'_>, inline: Option<usize>, version: Version, terms:
         (None, Some(zero)) if (8..1 << 32).contains(&zero) => zero,
         _ => return false,
     };
-    // The unreduced message grows by each chunk and its pad.
+    // Each chunk and its pad make the unreduced message longer.
     let (mut grown, mut free) = (body, 0);
     for (position, length) in &chunks {
         let padded = length.next_multiple_of(4);
@@ -275,7 +275,7 @@ fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32
         cover(span);
     }
     assert_eq!(inline, reply.inline_len());
-    // Every byte is sent exactly once, except for pads.
+    // Every byte of the reply is sent exactly once, except the bytes of pads, which are not sent.
     assert!(covered.iter().all(|times| *times <= 1));
     assert!(covered.iter().filter(|times| **times == 0).count() <= 6);
     let mut header = [0; 4096];

@@ -227,7 +227,7 @@ pub fn play(data: &[u8]) -> Seen {
             _ => both.grant.rest(),
         }
     }
-    // In the end every Call has a response.
+    // This loop ends when every Call has a response.
     while !both.calls.is_empty() || !both.working.is_empty() || !both.replies.is_empty() {
         both.serve();
         both.answer(&mut source);
@@ -681,7 +681,7 @@ fn split(length: usize, count: usize) -> usize {
     length.div_ceil(each.max(1)).max(1)
 }
 
-/// Returns some bytes, none of them zero, with a length near a limit.
+/// Returns nonzero bytes. Their number is zero, less than 256, about 1024, or less than 9000.
 fn bytes(source: &mut Source<'_>, first: u8) -> Vec<u8> {
     let length = match source.below(4) {
         0 => 0,

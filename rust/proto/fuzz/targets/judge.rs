@@ -203,8 +203,8 @@ fn foreseen(bytes: &[u8], version: Version, offer: &Offer<'_>) -> Option<Accept>
     predicted(bytes, version, expected)
 }
 
-/// Checks that each key of a call finds the region of that key, and that any other key finds no
-/// region.
+/// Checks that `invalidated` finds a region for each key of a call, and no region for any other
+/// key.
 fn keys(offered: &[Vec<Segment>]) {
     let own: Vec<Handle> = offered.iter().flatten().map(|s| s.handle).collect();
     for (index, &key) in own.iter().enumerate() {

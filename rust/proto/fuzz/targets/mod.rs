@@ -20,7 +20,7 @@ mod v2_connection;
 /// The name of a target, and its function.
 type Target = (&'static str, fn(&[u8]));
 
-/// All targets, by the name of the fuzzer and of the corpus directory.
+/// All targets. The name of a target is also the name of its fuzzer and of its corpus directory.
 pub const ALL: [Target; 11] = [
     ("v1_reply", message::v1_reply),
     ("v2_message", message::v2_message),

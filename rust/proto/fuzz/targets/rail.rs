@@ -188,8 +188,8 @@ impl World {
                 if let Some((probe, rail)) = found {
                     let is = |view: &View, of| view.standing == of;
                     let views = self.views();
-                    // A rail that has answered is probed again, for comparison with rails that have
-                    // not answered.
+                    // A rail that is not dead is probed only while some rail is doubted. If the
+                    // probed rail answers, it can be compared with the rails that do not answer.
                     let compares = views.iter().any(|view| is(view, Standing::Doubted));
                     assert!(compares || self.standing(rail) == Standing::Dead);
                     let same = self.probes.iter().filter(|(_, other)| *other == rail);
@@ -337,7 +337,7 @@ impl World {
             let others = self.rails.lost(seat, self.now);
             let is_dead = !self.views().iter().any(|v| v.rail == rail && is_live(v));
             // If the connection was made before all rails failed, its loss does not change the
-            // state of its rail. So the rail need not be dead.
+            // state of its rail. So the rail may still be live.
             assert!(is_dead || self.all_failed.is_some());
             others
         };
@@ -367,7 +367,7 @@ impl World {
         match before {
             Standing::Dead | Standing::Gone => assert_eq!(after, before),
             // If the connection was made before all rails failed, its loss does not change the
-            // state of its rail. So the rail need not be doubted.
+            // state of its rail. So the rail may still be trusted.
             _ if kind == 0 && self.all_failed.is_some() => {}
             // If no other rail was trusted, the attempt had no short time limit. So an unanswered
             // attempt means that the rail is dead.
@@ -438,8 +438,8 @@ impl World {
                 let died = self.died.get(&to.rail.local);
                 let rested = died.is_none_or(|died| now.since(*died) >= MINUTE);
                 // A connection leaves a live rail only for a rail that has not died within the last
-                // minute. An exception is a rail that failed together with all other rails, because
-                // then no rail was at fault.
+                // minute. There is one exception: if this rail failed together with all other
+                // rails, no rail was at fault, and the connection may move at once.
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }

@@ -57,7 +57,8 @@ impl<'a> Source<'a> {
         self.u8() % end
     }
 
-    /// Returns a number that is small, close to a limit of 16 or 32 bits, or arbitrary.
+    /// Returns a number of at most 8 or 16 bits, a number close to 1024, 4096 or [`u32::MAX`], or
+    /// an arbitrary number.
     pub fn length(&mut self) -> u32 {
         match self.below(6) {
             0 => u32::from(self.u8()),

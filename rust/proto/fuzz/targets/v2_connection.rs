@@ -5,7 +5,8 @@
 //!
 //! A small driver handles each message as the module does. While the version probe is in flight, a
 //! message goes to the version negotiation. Otherwise the message goes to the call with its xid.
-//! The decisions of this driver are compared with the words of the message.
+//! After each message the target checks that the driver's decisions follow from the 32-bit words of
+//! the message.
 
 use super::source::Source;
 use xprtrdma_proto::{
@@ -233,8 +234,8 @@ impl Side {
         let before = (self.conn.phase(), self.conn.version_known());
         self.conn.handle(event, self.now);
         if self.conn.version_known() != before.1 {
-            // What is known about the peer's support for version 2 changes only during a
-            // negotiation, or if the peer refuses the agreed version.
+            // What is known about the peer's support for version 2 changes only in two cases:
+            // during a negotiation, and if the peer refuses the agreed version.
             let broken = matches!(event, Event::Lost(_, Cause::VersionRefused));
             assert!(before.0 == Phase::Negotiating || broken);
             if broken {
@@ -540,7 +541,7 @@ impl Side {
         bytes
     }
 
-    /// Returns the version in which a message is classified.
+    /// Returns the protocol version that is used to classify a message.
     fn spoken(&self, link: &Link) -> Version {
         match (link.version, link.probing) {
             (Some(version), _) => version,

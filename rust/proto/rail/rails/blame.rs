@@ -25,7 +25,8 @@ use crate::time::{
 };
 use core::net::IpAddr;
 
-/// Maximum time between the recoveries of two rails that count as recovered together.
+/// After all rails have failed, a rail counts as recovered together with the first recovered rail
+/// if less than this time lies between the two recoveries.
 const LATE: Millis = Millis::from_secs(30);
 
 impl Rails {

@@ -48,8 +48,8 @@ const DROP: Millis = Millis::from_secs(8);
 const AGAIN: Millis = Millis::new(250);
 const MOST: u32 = 2;
 
-/// Minimum time between two suspicions. It is `PAUSE` if the connection has received a message
-/// since the last suspicion, and `LONG_PAUSE` if its silence continues.
+/// Minimum time between two suspicions. `PAUSE` applies if the connection has received a message
+/// since the last suspicion. Otherwise `LONG_PAUSE` applies.
 const PAUSE: Millis = Millis::from_secs(3);
 const LONG_PAUSE: Millis = Millis::from_secs(10);
 
@@ -197,15 +197,16 @@ impl Rails {
         let Some(entry) = self.get(probe.on) else {
             return;
         };
-        // A failed probe proves a rail dead only if the rail is doubted or silent: the failure may
-        // be reported late, or a message may have arrived after the probe was sent. A rail that is
-        // only suspected is probed again until the server answers a later probe.
+        // A failed probe alone does not prove that a rail is dead: the failure may be reported
+        // late, or a message may have arrived after the probe was sent. The rail is taken for dead
+        // only if it is also doubted or silent. A rail that is only suspected is probed again until
+        // the server answers a later probe.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {
             // The client cancelled the probe because the server did not answer in time. The server
-            // may only be slow, because it has answered no later probe either. So this failure
-            // proves nothing about the rail.
+            // has not answered a later probe either, and may just be slow. So this failure proves
+            // nothing about the rail.
             self.forget(probe);
         }
     }

@@ -136,7 +136,7 @@ impl Message {
         }
     }
 
-    /// Builds an error message with these words behind the fixed words.
+    /// Builds an error message with these words after the fixed words.
     pub fn error(version: Version, words: &[u32]) -> Self {
         Self {
             procedure: ERROR,
@@ -180,7 +180,7 @@ impl Message {
     }
 }
 
-/// Builds a Write chunk or a Reply chunk that has these segments and is not absent.
+/// Builds the words of a Write chunk or a Reply chunk that has these segments.
 pub fn chunk_words(segments: &[Segment]) -> Vec<u32> {
     let mut words = vec![1, segments.len() as u32];
     for segment in segments {

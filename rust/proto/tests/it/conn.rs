@@ -189,8 +189,8 @@ fn any_read_capability_will_do() {
 
 #[test]
 fn only_errors_that_are_retried_reach_a_mounted_client() {
-    // The errors that `call_connect_status` retries: at once, after a quarter of a second, or after
-    // three seconds.
+    // The errors after which `call_connect_status` tries again. Depending on the error, it does so
+    // at once, after a quarter of a second, or after three seconds.
     let retried = [
         Error::Disconnected,
         Error::TimedOut,
@@ -797,7 +797,7 @@ fn a_close_calls_an_attempt_off() {
     assert_eq!(rig.conn.phase(), Phase::Down);
 }
 
-// Property of the connection's life: no resource outlives the transport.
+// Shutdown: no resource of a connection outlives the transport.
 #[test]
 fn shutdown_is_final_from_every_phase() {
     for stage in [Phase::Down, Phase::Waiting, Phase::Closing, Phase::Up]
@@ -850,7 +850,8 @@ fn shutdown_is_final_from_every_phase() {
     }
 }
 
-// Observability: an administrator can distinguish the reasons of failures.
+// Observability: each reason for a failed attempt has its own name, so that an administrator can
+// tell the reasons apart.
 #[test]
 fn every_reason_has_its_own_name() {
     let mut names: Vec<_> = ALL_REASONS.iter().map(|reason| reason.name()).collect();

@@ -317,7 +317,7 @@ struct Step {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Start(Option<u64>),
-    /// Returns the answer for which the current phase waits.
+    /// The answer for which the current phase waits.
     Answer,
     Cm(CmEvent),
     Fault(LocalFault),

@@ -117,8 +117,8 @@ fn timers_that_run_for_moments_count_once_a_second() {
     }
 }
 
-// If the RPC timers of several calls fire within the duration of one timer, these timers count as
-// one timer.
+// The RPC timers of several calls count as one timer if they fire soon after each other: within a
+// time that is shorter than the duration of one timer.
 #[test]
 fn timers_of_calls_side_by_side_count_once() {
     let mut rig = useful(Config::default());
@@ -129,7 +129,8 @@ fn timers_of_calls_side_by_side_count_once() {
             assert_eq!(timer(&mut rig, 60, heard), None);
             rig.advance(400);
         }
-        // The 128 calls were sent within 51 seconds, so their timers count as one timer.
+        // The 128 timers fired within 51 seconds, and each timer ran for 60 seconds. So the 128
+        // timers count as one timer.
         rig.advance(60_000 - 128 * 400 + round);
     }
     assert_eq!(timer(&mut rig, 60, heard), Some(Cause::Unserved));
@@ -168,7 +169,7 @@ fn a_server_that_sends_nothing_is_given_up_ever_later() {
         rig.connect();
     }
     assert_eq!(found, [3, 6, 12, 24, 24, 24]);
-    // After one reply the time for which a silent connection is kept has its initial value again.
+    // After one reply the client again keeps a silent connection only for the initial time.
     rig.event(Event::Replied(rig.epoch()));
     assert_eq!(until_end(&mut rig, [60; 100]), Some((180, Cause::Unserved)));
 }
@@ -304,7 +305,7 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
         rig.reach(stage);
         let begin = rig.now;
         let mut rounds = 0;
-        // The neighbour entry changes again at once in each further attempt.
+        // In each new attempt the neighbour entry changes again.
         let reason = loop {
             let epoch = rig.epoch();
             let actions = rig.cm(CmEvent::Unreachable);
@@ -506,8 +507,8 @@ fn a_connection_that_the_peer_closed_is_replaced_within_a_quarter_of_a_second() 
     assert_eq!(others, []);
 }
 
-// The worker applies the last event that says whether the backchannel is bound, whatever other
-// events wait in the mailbox.
+// If several events say whether the backchannel is bound, the worker applies the last of these
+// events. Other events in the mailbox do not change this.
 #[test]
 fn a_state_that_changes_twice_ends_as_it_ended() {
     let mut rig = Rig::new(Config::default());

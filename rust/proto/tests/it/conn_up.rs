@@ -134,7 +134,7 @@ fn an_order_that_comes_late_is_for_no_other_connection() {
         };
         rig.reach(stage);
         assert!(!rig.conn.is_ending(first));
-        // While the next connection is ending, `is_ending` still returns false for the first
+        // Even while the next connection is ending, `is_ending` returns false for the first
         // connection.
         rig.event(Event::Close(Cause::Forced));
         assert_eq!(rig.conn.phase(), Phase::Closing);
@@ -176,8 +176,7 @@ fn a_young_connection_that_the_peer_ended_costs_the_first_delay() {
     }
 }
 
-// The ends of connections that this host ends are no evidence against the peer, even if they are
-// many.
+// If this host ends connections, even many of them, that is no evidence against the peer.
 #[test]
 fn what_we_did_ourselves_costs_no_delay() {
     for (cause, ours) in [
@@ -420,8 +419,8 @@ fn no_idle_disconnect_while_callbacks_may_come() {
     other.connect();
     other.event(Event::Backchannel { bound: true });
     assert_eq!(other.event(Event::Close(Cause::Closed)).len(), 1);
-    // The time for which the connection was idle while the backchannel was bound counts as idle
-    // time. So the connection is closed as soon as the backchannel is unbound.
+    // The connection was idle while the backchannel was bound. This time counts as idle time, so
+    // the connection is closed as soon as the backchannel is unbound.
     rig.event(Event::Backchannel { bound: false });
     assert_eq!(rig.look(rig.now, start, false).len(), 1);
     assert_eq!(rig.conn.phase(), Phase::Closing);
@@ -489,7 +488,8 @@ fn a_dead_peer_is_found_in_seconds() {
     }
 }
 
-// Keepalive: a connection to a server whose host answers probes is never ended.
+// Keepalive: as long as the server's host answers probes, the keepalive does not end the
+// connection.
 #[test]
 fn a_slow_server_is_left_alone() {
     let mut rig = Rig::new(Config::default());
@@ -705,8 +705,9 @@ fn a_driver_that_takes_no_actions_loses_none() {
     assert_eq!(rig.drain().len(), 1);
 }
 
-// Observability: a flushed work request means that another work request failed first. The device
-// may report the first failure later.
+// Observability: reports that arrive later are added to the record of a lost connection. For
+// example, a flushed work request means that another work request failed earlier. The report of
+// that failure may arrive after the connection was recorded as lost.
 #[test]
 fn what_is_told_about_the_end_is_remembered_with_it() {
     let mut rig = endless();
@@ -771,7 +772,8 @@ fn what_is_told_about_the_end_is_remembered_with_it() {
     assert_eq!(newest(&rig).map(|lost| (lost.epoch, lost.cm)), expected);
 }
 
-// Observability: an administrator can distinguish the causes for which connections end.
+// Observability: each cause for the end of a connection has its own name, so that an administrator
+// can tell the causes apart.
 #[test]
 fn every_cause_has_its_own_name() {
     let mut names: Vec<_> = ALL_CAUSES.iter().map(|cause| cause.name()).collect();
@@ -780,7 +782,8 @@ fn every_cause_has_its_own_name() {
     assert_eq!(names.len(), ALL_CAUSES.len());
 }
 
-// Observability: an administrator can distinguish the reports about the end of a connection.
+// Observability: each kind of report about the end of a connection has its own name, so that an
+// administrator can tell the reports apart.
 #[test]
 fn every_sign_of_the_end_has_its_own_name() {
     let cm = [

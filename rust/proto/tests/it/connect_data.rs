@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Private data of connection setup, and the thresholds that follow from it.
+//! Tests of the private data of connection setup, and of the thresholds that are computed from the
+//! private data.
 
 use xprtrdma_proto::{
     private_data::MAX_SIZE,

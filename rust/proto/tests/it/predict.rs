@@ -208,8 +208,8 @@ fn a_call_of_the_server_names_no_call_of_ours() {
 }
 
 // covers: V2-19, MAL-169
-/// In version 2 the header contains the direction, whatever the chunks are. The header of an option
-/// contains a direction, too.
+/// In version 2 the header of every Call, Reply and option contains the direction, whatever chunks
+/// the message has.
 #[test]
 fn what_the_server_asks_in_version_2_names_no_call_of_ours() {
     for procedure in [0, 1, 5] {

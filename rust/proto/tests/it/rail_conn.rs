@@ -140,9 +140,9 @@ fn ended(cause: Cause) -> Disconnect {
     }
 }
 
-// Rails: if no packets reach the peer, the peer may give up the connection first, which looks as if
-// the peer closed the connection. But over a working rail, the answer of the peer's adapter to the
-// probe would have arrived.
+// Rails: if no packets reach the peer, the peer may give up the connection first. To this host it
+// looks as if the peer closed the connection. But the rail is blamed if a probe was sent before and
+// not answered in time, because over a working rail the peer's adapter would have answered.
 #[test]
 fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
     for (waited, answered, blamed) in [

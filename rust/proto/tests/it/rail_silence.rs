@@ -61,8 +61,8 @@ struct World {
     busy: bool,
     /// Whether the rail with this number works.
     works: [bool; 2],
-    /// Interval between the server's replies. The next field says whether the server accepts
-    /// connections.
+    /// Interval between the server's replies, in milliseconds; `None` if the server does not reply.
+    /// The field `accepts` says whether the server accepts connections.
     replies: Option<u64>,
     accepts: bool,
     accepts_since: u64,
@@ -252,7 +252,7 @@ fn a_server_that_accepts_nothing_keeps_its_connections() {
 }
 
 // Rails: a server accepts no connections for some time, and then accepts them again, first over one
-// rail and then over the other. No rail counts as dead, however long the server accepted none.
+// rail and then over the other. No rail counts as dead, however long this time is.
 #[test]
 fn a_server_that_accepts_again_keeps_its_connections() {
     for span in (1000..25_000).step_by(STEP as usize) {
@@ -316,8 +316,8 @@ fn only_calls_that_wait_make_silence_suspicious() {
     let mut rails = Rails::new(3);
     rails.update(&pairs(2), at(0));
     let (mut seat, choice) = rails.take(None, false, at(0)).unwrap();
-    // Only every second check finds a call in flight, so each of these calls was sent after the
-    // previous check. So no call waits for long.
+    // Only every second check finds a call in flight. So each of these calls was sent after the
+    // previous check, and no call waits for long.
     for second in 1..60 {
         let (heard, now) = (at(1000 * second - 10), at(1000 * second));
         rails.watch(&mut seat, second % 2 == 0, heard, now);

@@ -169,8 +169,8 @@ pub(crate) fn number(rail: IpAddr) -> usize {
 }
 
 impl World {
-    /// Creates a simulated world with rails and clients. The clients have connected some seconds
-    /// before. Every second client is busy.
+    /// Creates a simulated world with rails and clients, and runs it for five seconds, so that the
+    /// clients connect. Every second client is busy.
     fn new(rails: usize, clients: usize, seed: u64) -> Self {
         let mut policy = Rails::new(seed);
         policy.update(&pairs(rails), Time::from_millis(0));
@@ -742,9 +742,9 @@ fn a_doubt_ends_when_something_is_heard_or_probed() {
     }
 }
 
-// Rails: if only one rail was ever listed, a connection attempt has no separate time limit. If
-// another rail was listed earlier, the attempt has a time limit, because the other rail may return:
-// a rail is not listed while its port is down.
+// Rails: a connection attempt gets an additional time limit only if more than one rail was ever
+// listed. A rail that is not listed now may return, because a rail is not listed while its port is
+// down.
 #[test]
 fn a_rail_that_is_not_listed_may_be_back() {
     for known in [1, 2] {

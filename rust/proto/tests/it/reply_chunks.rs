@@ -173,8 +173,8 @@ fn lists_that_end_early_are_refused() {
                 bad_chunk(&message, version, &offer);
             }
         }
-        // If the lists have no end, the error is that they cannot be decoded, and not that the RPC
-        // message after them is missing.
+        // If the lists have no end, the reported error is that the lists cannot be decoded. The
+        // error is not that the RPC message after the lists is missing.
         let short = Message::reply(version).chunks(&writes, Some(&returned(&offered, &[0, 0])));
         for words in 3..short.body.len() {
             let message = short.clone().body(&short.body[..words]);

@@ -306,7 +306,7 @@ fn sums_do_not_wrap() {
         ..TERMS
     };
     let of = |reads: &[Entry]| fault(&message(reads, &[], None).bytes(), &none);
-    // A chunk of 2^32 - 1 bytes with its pad exceeds 2^32 bytes.
+    // A chunk of 2^32 - 1 bytes has 2^32 bytes with its pad. This number does not fit into 32 bits.
     assert_eq!(of(&[(80, huge)]), Some(Fault::Wraps));
     assert_eq!(of(&[(80, part(0xffff_fffc))]), Some(Fault::TooLong));
     assert_eq!(of(&[(80, part(0xffff_ff00))]), None);

@@ -450,8 +450,8 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
     let first = budget.take(&mut one, 30).unwrap();
     assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
-    // A connection that already holds pages gets more pages only if it afterwards holds at most as
-    // many pages as are still free.
+    // A connection that already holds pages gets more pages only if, after that, at least as many
+    // pages are free as the connection holds.
     let mut half = Share::new(80, 1);
     let some = budget.take(&mut half, 10).unwrap();
     assert_eq!(budget.take(&mut half, 31).unwrap_err(), Wait::Share);
@@ -554,8 +554,8 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
         })
     };
     assert_eq!(calls(0, 128), 2048);
-    // Another client address gets more pages only if it afterwards holds at most as many pages as
-    // are still free.
+    // Another client address gets more pages only if, after that, at least as many pages are free
+    // as the address holds.
     assert_eq!(calls(0, 128), 1024);
     assert_eq!(calls(0, 128), 512);
     assert_eq!(budget.free(), 512);

@@ -220,7 +220,8 @@ fn one_chunk_stays_apart_from_the_inline_bytes() {
     assert_eq!(assembled(&call), write_call(100));
 }
 
-/// Chunks of several segments, with gaps of whole words between them; some Calls are long.
+/// Generates the Read lists of Calls. A list has chunks of several segments, and between two chunks
+/// there may be a gap of whole words. Some of the Calls are long Calls.
 fn reads() -> impl Strategy<Value = (Vec<Entry>, u32)> {
     let lengths = vec(0u32..30, 1..4);
     let chunks = vec((lengths, 0u32..4, any::<bool>()), 0..8);

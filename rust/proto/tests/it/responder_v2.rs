@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A responder that accepts version two, and how it handles messages of other versions.
+//! Tests of a responder that accepts version two: how it handles messages of version two and of
+//! other versions.
 
 use crate::{
     common::{
@@ -193,8 +194,8 @@ fn each_call_is_answered_in_its_own_version() {
         expected.extend(words(&body));
         assert_eq!(answer[..len], expected);
         assert_eq!(len, front + 8 + 16 - 4 + 8 + 16);
-        // If the reply does not fit, the error message has the version of the Call. The error
-        // message for a Call that broke several connections is made in the same way.
+        // If the reply does not fit, the error message has the version of the Call. `Call::refuse`
+        // makes this message, and also the message for a Call that broke several connections.
         let refusal = ready.reply(&[], 1 << 20, &TERMS).unwrap_err();
         assert_eq!(refusal.version, version);
     }
@@ -336,7 +337,7 @@ fn every_option_of_a_client_is_refused_unread() {
         (0, vec![]),
         (5, vec![1; 8]),
         (4, vec![0; 4]),
-        // An RPC message follows the option, or is the content of the option.
+        // In these cases an RPC message follows the option, or is the content of the option.
         (0, write_call(100)),
         (5, [vec![1; 8], rpc(XID, REPLY, 40)].concat()),
         (100, write_call(100)),

@@ -42,7 +42,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// The phases, in order, that a connection attempt has in every configuration.
+    /// The phases that a connection attempt has in every configuration, in this order.
     pub const STAGES: [Phase; 4] = [
         Phase::Address,
         Phase::Route,
@@ -67,8 +67,8 @@ impl Rig {
         })
     }
 
-    /// Passes an event to the state machine, and removes all actions from the queue of the state
-    /// machine.
+    /// Passes an event to the state machine. Removes all actions from the queue of the state
+    /// machine, and returns them.
     pub fn event(&mut self, event: Event) -> Vec<Action> {
         self.conn.handle(event, self.now);
         self.drain()
@@ -79,7 +79,7 @@ impl Rig {
         epoch == self.conn.epoch() && self.conn.phase() == Phase::Up
     }
 
-    /// Takes all actions that are due.
+    /// Removes all actions from the queue of the state machine, and returns them.
     pub fn drain(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         while let Some(action) = self.conn.poll_action() {
@@ -88,8 +88,8 @@ impl Rig {
         actions
     }
 
-    /// Passes an event of the connection manager for the current epoch to the state machine, and
-    /// takes all actions.
+    /// Passes an event of the connection manager for the current epoch to the state machine.
+    /// Returns all actions from the queue of the state machine.
     pub fn cm(&mut self, event: CmEvent) -> Vec<Action> {
         self.event(Event::Cm(self.epoch(), event))
     }

@@ -108,7 +108,7 @@ fn private_data_is_found_wherever_it_is_or_counts_as_absent() {
         &[0; 56],
         &sent[..7],
         &sent[1..],
-        // Private data with another identifier, and with another version of the format.
+        // Private data with a wrong identifier, and private data with wrong versions of the format.
         &[0xf6, 0xab, 0x0e, 0x19, 1, 1, 3, 3],
         &[0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3],
         &[0xf6, 0xab, 0x0e, 0x18, 2, 1, 3, 3],
@@ -576,8 +576,8 @@ fn a_send_queue_takes_the_longest_transfer() {
         for elements in [0, 1, 2, 6, 13, 30, 32] {
             for segments in [0, 1, 128] {
                 let most = sends(pages, elements, segments, 0);
-                // In the worst case each segment begins another work request, and the previous work
-                // request is not full.
+                // In the worst case each segment begins a new work request, although the previous
+                // work request is not full.
                 let rest = u64::from(elements.max(1)) - 1;
                 let cut = u64::from(pages) + u64::from(segments) * (rest + 1);
                 let wanted = cut / (rest + 1) + 1;

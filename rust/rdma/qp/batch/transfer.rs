@@ -85,7 +85,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
         }
         sq.account(aligned(len), wrs);
         if let Err(error) = sq.signal(OpKind::Transfer) {
-            // The transfer is counted as posted, but will not be posted.
+            // The transfer was counted as posted, but is not posted. So the queue is closed.
             sq.closed = true;
             return Err(error);
         }

@@ -7,9 +7,8 @@
 //! or the device executes a registration of memory that was unmapped before.
 //!
 //! The tests show which work requests this crate posts and which reports this crate trusts. They do
-//! not test the client on such a device, because that needs a server, which chooses xids and
-//! repeats calls. They do not show what a real adapter does, because the fake device has only the
-//! limits of that adapter.
+//! not test the client, which chooses xids and repeats calls, because that needs a server. They do
+//! not show what a real adapter does, because the fake device has only the limits of that adapter.
 
 use super::*;
 use crate::device::fence_registrations;

@@ -172,7 +172,8 @@ mod suite {
         }
         let status = bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR;
         pair.told(Told::Broken(WcStatus(status)))?;
-        // It is not known which Receives the device has, so the test waits for the shutdown.
+        // It is not known which Receives the device has accepted. So the test shuts the queue pair
+        // down before it checks that nothing is left.
         pair.owner.shut_down();
         ensure_eq!(Census::now().qps, 0);
         leaves_nothing!(pair);

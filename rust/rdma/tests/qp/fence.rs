@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fences, on a device that is known to execute registrations again.
+//! Tests of fences, on a device that is known to execute a registration a second time when it
+//! retransmits.
 
 use super::*;
 
-/// Creates a queue pair on a device that is known to execute registrations again. The peer does not
-/// acknowledge the first message.
+/// Creates a queue pair on a device that is known to execute registrations a second time. The peer
+/// does not acknowledge the first message.
 fn unacknowledged() -> Result<Pair> {
     let pair = Pair::on(Kind::Fenced, &CONFIG)?.connect()?;
     pair.send(10, 1)?;
@@ -123,8 +124,8 @@ mod suite {
         pair.post(&mut region)?;
         ensure_eq!(peer.sends(), 4);
         ensure_eq!(pair.owner.send_occupancy().1, 4);
-        // The queue has sixteen work requests, and four are in use. One of the remaining twelve is
-        // reserved for a fence.
+        // The queue has space for sixteen work requests, and contains four. One of the remaining
+        // twelve places is reserved for a fence.
         ensure!(pair.owner.has_room(10, 11));
         ensure!(!pair.owner.has_room(10, 12));
         peer.complete(4, SUCCESS);

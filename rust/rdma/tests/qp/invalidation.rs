@@ -67,9 +67,9 @@ mod suite {
         Ok(())
     }
 
-    // The caller may wrongly claim that the peer could not predict a message. The claim is accepted
-    // only if the peer may merely read the region. So at worst the peer reads memory that it should
-    // not read.
+    // The caller claims that a message repeats a number that the peer could not foresee. The claim
+    // may be wrong, so it is accepted only if the peer may read the region but not write to it. At
+    // worst the peer then reads memory that it should not read.
     #[test]
     fn the_word_of_the_caller_is_taken_for_what_the_peer_may_read() -> Test {
         for (access, taken) in [(Access::RemoteRead, true), (Access::RemoteWrite, false)] {
@@ -143,7 +143,8 @@ mod suite {
     }
 
     /// Exposes a page, with or without a delayed doorbell. The peer guesses the key before the
-    /// registration is posted, or before the device executes it. Returns the region's window.
+    /// registration is posted, or before the device executes the registration. Returns the region's
+    /// window.
     fn guessed(pair: &Pair, later: bool) -> Test<Window> {
         let peer = pair.peer();
         // The handler of the first message is slow. So the message with the guessed key waits until
@@ -182,7 +183,7 @@ mod suite {
         pair.told_of(b"guess")?;
         ensure!(pair.keeper.kept.lock().back.is_none());
         ensure_at_least!(peer.complete(3, SUCCESS), 2);
-        // The key is valid, and the memory behind it is still lent.
+        // The key is still valid: the peer can access the region's memory.
         peer.write(window.handle, window.offset, b"answer")?;
         match device {
             Kind::Distrusted => answer(&pair, b"told", &window)?,

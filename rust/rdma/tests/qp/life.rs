@@ -121,8 +121,7 @@ mod suite {
                     }
                 );
             }
-            // The test has made each call of this verb fail once. If no call fails, the creation
-            // succeeds.
+            // Each call of this verb has failed once. Now no call fails, so the creation succeeds.
             let (id, _log) = routed()?;
             let pd = Pd::alloc(id)?;
             verb.fail(0);
@@ -294,8 +293,9 @@ mod suite {
     fn memory_is_back_before_the_queue_pair_is_destroyed() -> Test {
         for (device, death, qps) in [
             (Kind::Stops, Death::None, 1),
-            // The device did not report that it has stopped, or the report is not trusted. So only
-            // the destruction of the queue pair ends the device's accesses to memory.
+            // The device does not report that the queue pair has stopped, or the report is not
+            // trusted. So only the destruction of the queue pair ends the device's accesses to
+            // memory.
             (Kind::Stops, Death::NoModify, 0),
             (Kind::Plain, Death::None, 0),
         ] {

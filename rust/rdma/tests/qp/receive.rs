@@ -77,7 +77,7 @@ mod suite {
             let data = [b'a' + i as u8; 100];
             pair.takes(data.get(..1 + i).unwrap_or(&[]))?;
         }
-        // All buffers are held, so nothing is posted and no message is lost.
+        // The handler keeps all buffers, so no Receive is posted. But all messages have arrived.
         ensure_eq!(pair.owner.receives_posted(), 0);
         ensure_eq!(peer.receives(), 0);
         let held = core::mem::take(&mut pair.keeper.kept.lock().held);
@@ -163,7 +163,7 @@ mod suite {
         pair.takes(b"kept")?;
         let keeper = pair.keeper.clone();
         drop(pair);
-        // The buffers outlive the queue pair on the device.
+        // The device's queue pair is destroyed, but the buffers still exist.
         let left = Census::now();
         ensure_eq!((left.qps, left.connections), (0, 0));
         ensure_eq!(left.mappings, PAIR.mappings);
@@ -183,7 +183,7 @@ mod suite {
         }
         Verb::PostRecv.fail(0);
         drop(pair.owner);
-        // Only the drain posts a Receive. The late handler posts none.
+        // Only the drain posts a Receive. The handler that returns late posts none.
         ensure_eq!(Verb::PostRecv.calls(), 1);
         Ok(())
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tests of registrations that the device executes a second time. The device checks a region's
-//! address and length at each access.
+//! Tests of registrations that the device executes a second time, so that an old key becomes valid
+//! again. At each access with a key the device checks the region's address and length.
 
 use super::*;
 use crate::tests::fake::breaches;
@@ -48,8 +48,8 @@ fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
 }
 
 /// Takes a region back while its registration is still queued, and maps the region again. The
-/// device executes the old registration a second time: before the region is mapped again if
-/// `before` is true, or else after it.
+/// device executes the old registration a second time. If `before` is true, this happens before the
+/// region is mapped again, and otherwise afterwards.
 fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
     let pair = unacknowledged()?;
     let peer = pair.peer();
@@ -71,7 +71,8 @@ fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
 mod suite {
     use super::*;
 
-    // The registration is executed again after the call has ended and its memory was returned.
+    // The registration is executed again after the call has ended and the memory of the call was
+    // returned.
     #[test]
     fn a_key_that_lives_again_reaches_nothing() -> Test {
         for later in [false, true] {
@@ -110,8 +111,8 @@ mod suite {
         Ok(())
     }
 
-    // If the region were mapped with other rights, an old key that becomes valid again would give
-    // these rights to the memory of the next call.
+    // A region whose old registration may be executed again is not mapped with other access rights.
+    // Otherwise the old key would allow the peer this access to the memory of the next call.
     #[test]
     fn a_region_keeps_its_rights_while_it_may_be_queued() -> Test {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
@@ -139,8 +140,8 @@ mod suite {
             let failed = mr.map(lent, 0, other).err().ok_or(EINVAL)?;
             ensure_eq!(failed.error, EACCES);
             let (mr, lent) = (failed.mr, failed.loan);
-            // The following call retires all earlier registrations: the device will not execute
-            // them again after the fence has completed.
+            // The following call posts a fence. After the fence has completed, the device will not
+            // execute earlier registrations again.
             let before = peer.sends();
             pair.owner.retire_registrations().map_err(|_| EPIPE)?;
             ensure_eq!(peer.sends(), before + 1);
@@ -148,8 +149,7 @@ mod suite {
             peer.complete(9, SUCCESS);
             wait_until(|| mr.is_retired())?;
             ensure!(mr.allows(other));
-            // The drain of the queue also retires the registration: the device will not execute it
-            // again.
+            // After the queue was drained, the device will not execute this registration again.
             let mut region = mr.map(lent, 0, other).map_err(|e| e.error)?;
             pair.post(&mut region)?;
             peer.complete(9, SUCCESS);
@@ -189,7 +189,8 @@ mod suite {
         ensure!(pair.owner.failure().repeated);
         ensure!(pair.pd.fences() && other.pd.fences());
         pair.ends_exposed()?;
-        // A queue pair that existed before uses fences only after its next completion.
+        // A queue pair that was created before the connection broke uses fences only after its next
+        // completion.
         let peer = other.peer();
         for _ in 0..CONFIG.signal_every {
             other.send(10, 1)?;
@@ -226,13 +227,15 @@ mod suite {
         Ok(())
     }
 
-    // If a connection ends for another reason, no repeated registration is reported as the cause.
+    // A connection that ends for another reason is not reported as broken by a repeated
+    // registration.
     #[test]
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
-        // In each case one fact excludes a repeated registration. The facts are: another error
-        // status; no registration; this host ends the connection; a fence before the registration;
-        // another type of device; a packet cannot be sent; no work request is sent again.
+        // In each case one fact shows that no repeated registration broke the connection. These
+        // facts are, in the order of the cases: the error status is another one; nothing was
+        // registered; this host ends the connection; the registration has a fence; the device is of
+        // another type; a packet cannot be sent; no work request is sent again.
         for (kind, registers, status, closed, again, sent) in [
             (Kind::Repeats, true, ERROR, false, true, true),
             (Kind::Repeats, false, FLUSHED, false, true, true),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: space, order, and which work requests are signalled.
+//! Tests of the send queue: its free space, the order of the work requests, and which work requests
+//! are signalled.
 
 use super::*;
 

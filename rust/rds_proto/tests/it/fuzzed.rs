@@ -75,7 +75,7 @@ impl<'a> Source<'a> {
 #[derive(Default)]
 struct Connection {
     assembly: Assembly,
-    /// Number of bytes of the incomplete message.
+    /// Number of bytes of the incomplete message that have arrived.
     kept: u32,
     ended: bool,
     owed: Owed,
@@ -85,7 +85,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Builds a fragment with this number of bytes behind its header.
+    /// Processes a received fragment that has `payload` bytes after its header.
     fn fragment(&mut self, header: &Header, payload: usize, credits: &mut Credits) {
         let part = self.assembly.take(header, payload);
         assert!(!self.ended || part == Err(Fault::Ended));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Faults of the server and of the host, which are not faults of rails, and rails with faults that
-//! are hard to detect. `Documentation/reliability.rst` contains the figures, which this command
-//! prints: `cargo test --test it rail_sim::faults -- --nocapture`.
+//! are hard to detect. This command prints the figures for `Documentation/reliability.rst`:
+//! `cargo test --test it rail_sim::faults -- --nocapture`.
 
 use super::*;
 
