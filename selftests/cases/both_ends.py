@@ -36,8 +36,8 @@ def expect(path, content):
     serving.equals(path, content)
 
 
-# Each of two machines is a client and a server of the other one. Both run our client and our
-# server. Files are copied in both directions at the same time.
+# Two machines mount each other's exports. Both run our client and our server. Files are copied in
+# both directions at the same time.
 @case(versions=("3", "4.2"), clients=("ours",), server="ours", seconds=60)
 def each_machine_mounts_the_other(t):
     serving.begin(t)

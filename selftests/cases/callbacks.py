@@ -17,13 +17,14 @@ CREDITS = 4
 
 
 def delegations(t, names):
-    """Returns how many files with names of this test the server has delegated. The server delegates
-    directories, too, but opening a file does not recall delegations of directories."""
+    """Returns how many files the server has delegated. Only files whose names match the pattern
+    `names` are counted. The server delegates directories, too, but opening a file does not recall
+    delegations of directories."""
     return len(re.findall(rf'type: deleg,.*/(?:{names})"', t.server.call("client_states")))
 
 
 def recall(t, path):
-    """Opens a file for writing as a process of the server. Returns the duration in seconds."""
+    """Makes a process on the server open a file for writing. Returns the duration in seconds."""
     return t.server.call("open_for_write", path, seconds=60)
 
 

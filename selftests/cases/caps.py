@@ -106,8 +106,8 @@ def a_call_that_cannot_be_carried_is_named(t):
     t.server.write(there, b"x")
     t.server.setxattr(there, "user.long", b"y")
     try:
-        # The memory for the reply may need more pages than one chunk has segments. The attribute
-        # has the maximum length of an attribute.
+        # The extended attribute has the maximum length. The memory for its reply may need more
+        # pages than one chunk can have segments.
         attribute(here, "user.long", 64 * KIB)
     except OSError as error:
         equal(error.errno, errno.EIO, "the error")
@@ -177,8 +177,9 @@ def calls_wait_for_regions(t):
     module.unload()
 
 
-# covers: V1-103, V1-113: An invalidation waits for room if the send queue is full. The test delays
-# the server's acknowledgements. So replies arrive while later calls fill the queue.
+# covers: V1-103, V1-113: If the send queue is full, an invalidation waits for space in the queue.
+# The test delays the server's acknowledgements, so that later calls fill the queue when replies
+# arrive.
 @case(versions=("3",), clients=("ours",), loaded=False, seconds=60)
 def invalidations_wait_for_the_send_queue(t):
     module.insmod(f"region_pages=1 slots={THREADS}")

@@ -113,7 +113,7 @@ def parallel_mounts_come_and_go(t):
 
 
 def stat_all(stopped, top, names):
-    """Looks up the names until the caller sets `stop`. Returns the number of rounds."""
+    """Looks up the names until `stopped` returns true. Returns the number of rounds."""
     turns = 0
     while not stopped():
         for name in names:

@@ -35,8 +35,8 @@ def at_most(found, operation, counter, most):
 
 
 # The minimum numbers of work requests, posts and completions of an RPC, for each kind of device. On
-# siw an invalidation by the server proves nothing, so the client invalidates each region itself
-# (rust/rdma/device.rs).
+# siw a reply does not prove that the server has invalidated a region, so the client invalidates
+# each region itself (rust/rdma/device.rs).
 FLOORS = {"rxe": (2, 1, COMPLETIONS), "siw": (3, 2, 2 * COMPLETIONS)}
 
 
@@ -60,8 +60,8 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
     mount = t.mount()
     top = t.directory(mount)
     # After the first WRITE the client knows that WRITEs need xids that the server cannot predict.
-    # Calls that wait to be sent at that moment already have an ordinary xid. On a busy machine many
-    # such calls can exist.
+    # WRITEs that wait to be sent at that moment already have ordinary xids. On a busy machine there
+    # can be many such WRITEs. So the test makes a single small WRITE first.
     pathlib.Path(top.here, "first").write_bytes(bytes(8 * KIB))
     with count.Probe() as probe:
         found = count.measure(mount.where, probe)
@@ -69,9 +69,9 @@ def a_mebibyte_takes_two_work_requests_and_one_post(t):
         t.note(f"{operation}: " + ", ".join(f"{v:.2f} {c}" for c, v in numbers.items()))
     check(pathlib.Path(top.here).is_dir(), "the mount is gone")
     at_the_floor(found)
-    # The server has invalidated the region of every transfer, except for the first calls with a
-    # Read chunk. After the first calls the client knows that calls with a Read chunk need xids that
-    # the server cannot predict.
+    # The server has invalidated the region of every transfer, except the regions of the first calls
+    # with a Read chunk. From these calls the client learns that calls with a Read chunk need xids
+    # that the server cannot predict.
     numbers = mount.xprts()[0]
     check(numbers["local_inv_needed"] <= FIRST,
           f"{numbers['local_inv_needed']} regions invalidated locally")
@@ -108,8 +108,9 @@ def per_call(mount, probe, call):
 
 # covers: CM-15, CM-16, MAL-013: The client accepts an invalidation by the server if the reply
 # repeats a secret that only the Send of its call contained. For a WRITE this secret is an xid drawn
-# at random. The first WRITE of a mount does not have such an xid yet. On siw no reply proves an
-# invalidation. So the client invalidates its regions there, and does not ask the server to do so.
+# at random. The first WRITE of a mount does not have such an xid yet, so it is not counted. On siw
+# no reply proves an invalidation. So on siw the client invalidates its regions itself, and does not
+# ask the server to invalidate them.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def regions_are_invalidated_where_it_is_proven(t):
     mount = t.mount()

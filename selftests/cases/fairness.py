@@ -81,10 +81,10 @@ def rates(clients):
 
 
 def share(one, other, mine, others):
-    """Measures the rate of calls of the client `one` with the load `mine` twice: while it is alone,
-    and while the client `other` has the load `others`. Returns two ratios. The first ratio compares
-    the rate beside the other client with half of the rate alone. The second ratio compares it with
-    half of the rate of both clients together."""
+    """Measures the call rate of the client `one` with the load `mine` in two cases. First, `one` is
+    alone. Second, the client `other` has the load `others` at the same time. Returns two ratios:
+    the rate in the second case divided by half of the rate in the first case, and the rate in the
+    second case divided by half of the rate of both clients together."""
     alone = beside = both = 0
     # The measurement alternates between the client alone and the client beside the other client, so
     # that other work on the machine disturbs both measurements equally.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A server that violates the protocol. Every call ends as required, and nothing else is disturbed.
+"""Tests with a server that violates the protocol. Every call must end as required, and nothing else
+may be disturbed.
 """
 
 import os
@@ -23,7 +24,8 @@ WMEM = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
 
 
 # covers: V1-003: This is a test of the proxy itself. Mounts through the proxy work while the proxy
-# follows the protocol. The proxy finds all that its transfers need in the Read and Write lists.
+# follows the protocol. The Read and Write lists contain everything that the proxy needs for its
+# transfers.
 @case(versions=("3", "4.1", "4.2"), clients=("ours", "intree"), seconds=90)
 def a_proxy_that_behaves(t):
     responder = Responder()
@@ -187,9 +189,10 @@ def a_read_does_not_outlive_its_call(t):
     stage.undisturbed()
 
 
-# covers: MAL-015: A server guesses the next call and its region. After each wrong guess the client
-# ends the connection. After the third wrong guess the client no longer accepts invalidations from
-# this server. On siw the client never accepts invalidations.
+# covers: MAL-015: A server answers the next call before the client sends that call, and invalidates
+# the key of an earlier call's region. After each such guess the client ends the connection. After
+# the third guess the client no longer accepts invalidations from this server. On siw the client
+# never accepts invalidations.
 @case(versions=(), clients=("ours",), provider="rxe", seconds=60)
 def a_server_that_guesses_is_not_believed(t):
     stage = Stage(t)

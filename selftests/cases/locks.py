@@ -10,8 +10,8 @@ from lib.case import ENV, case, check, wait
 from lib.wait import Clock
 from lib.workers import Crew, Worker
 
-# Time limit in seconds for a lock that became free. It is far less than the half minute after which
-# a client asks for the lock again if it gets no callback.
+# Time limit in seconds for a waiting client to get a lock that became free. The limit is far less
+# than the half minute after which the client asks for the lock again if it gets no callback.
 PROMPT_SECONDS = 8
 
 

@@ -30,8 +30,8 @@ def work(t, mount, number):
 
 
 def traced():
-    """Returns a list of occurrences for each tracepoint of our client. Each occurrence is a
-    dictionary of the event's fields."""
+    """Returns a dictionary from the name of each tracepoint of our client to the list of its
+    events. An event is a dictionary of its fields."""
     found = collections.defaultdict(list)
     for name, fields in tracing.stop():
         found[name.removeprefix("xprtrdma_")].append(fields)
@@ -68,8 +68,8 @@ def tracepoints_tell_the_life_of_a_call(t):
 
 
 # covers: V1-106, CM-15: A region never has the same key twice in a row, so a late access of the
-# server fails. The address that the server gets is no kernel address. It is an offset in a page
-# with random upper bits, the highest of which is zero.
+# server fails. The address that the server gets is no kernel address. Its lower bits are the offset
+# in a page. Its upper bits are random, except the highest bit, which is zero.
 @case(versions=("3",), clients=("ours",), seconds=30)
 def every_registration_has_a_new_key(t):
     tracing.start(t, "xprtrdma_rs:xprtrdma_register")
@@ -96,8 +96,8 @@ def every_registration_has_a_new_key(t):
 
 
 def stages():
-    """Returns a histogram for each stage: how long calls spent in the stage. The limits of the
-    histogram's classes are powers of two, in microseconds."""
+    """Returns, for each stage, a histogram of the times that calls spent in the stage. The limits
+    of the histogram's buckets are powers of two, in microseconds."""
     lines = next(xprt.DEBUGFS.glob("*/latency")).read_text().splitlines()
     head, *rows = (line.split() for line in lines)
     return {stage: [int(row[column]) for row in rows] for column, stage in enumerate(head)
@@ -217,8 +217,8 @@ def sysfs_shows_both_ends(t):
     check(pathlib.Path(directory / "xprt_state").read_text(), "xprt_state")
 
 
-# The function of the work item that handles completions. If the kernel is patched, ib_core's
-# function is used. Otherwise it is xprtrdma_rdma::cq::events::work, here in the linker's spelling.
+# The function of the work item that handles completions. In a patched kernel, this is a function of
+# ib_core. Otherwise it is xprtrdma_rdma::cq::events::work; this is a part of its symbol's name.
 ITEM = "ib_cq_poll_work" if ENV.patched else "13xprtrdma_rdma2cq6events4work"
 
 

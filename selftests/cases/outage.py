@@ -16,8 +16,8 @@ SUSPICION_SECONDS = 150  # time for two connection attempts of a minute each
 
 
 def state(number):
-    """Returns the lines of a transport's `state` file as a dictionary by the names of the lines. If
-    a name occurs several times, its last line counts."""
+    """Returns a dictionary from the name of each line in a transport's `state` file to the value in
+    that line. If several lines have the same name, the last line counts."""
     text = (xprt.DEBUGFS / str(number) / "state").read_text()
     return dict(line.partition(": ")[::2] for line in text.splitlines())
 

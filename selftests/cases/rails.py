@@ -19,20 +19,20 @@ STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
 # Times in seconds. `AT_ONCE` is the maximum time until connections leave a rail after a port event.
 # `NOTICED` is the maximum time until connections leave a rail after packets stop arriving. `TRIED`
-# is for a rail that works again while no other rail is live: the longest pause between two attempts
-# to connect over this rail.
+# is the maximum time until a mount without a live rail continues after a rail works again. This is
+# the longest pause between two attempts to connect over that rail.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
 # Maximum number of seconds for a rail check, including the time until the check begins.
 PROBED = 12
 MINUTE = 60
-# Maximum number of seconds until connections work after a restart of the server. Clients with an
-# RPC to send wait up to three seconds more.
+# Maximum number of seconds after a restart of the server until the connections are spread evenly
+# over live rails. This includes up to three seconds that a client with an RPC to send may wait.
 EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
 # The numbers of connections with which a case is run.
 NUMBERS = (1, 4, 16)
-# The cases with this number of connections also wait until a failed rail works again. Only one
-# number is listed, because this wait is slow.
+# A case that runs with this number of connections also waits until the failed rail works again.
+# With the other numbers of connections it does not, because this wait is long.
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
@@ -254,11 +254,11 @@ def a_flapping_rail_is_left_alone(t, connections):
         longest = pulses.longest()
         made = mount.connects() - connects
         t.note(f"{rails.TURNS} turns in {clock.seconds():.0f} s, {made} connections were made")
-        # Each connection of the flapping rail moved once, and no connection has returned to the
-        # flapping rail in the short time of the test.
+        # Each connection of the rail that fails and returns moved once. No connection has returned
+        # to that rail in the short time of the test.
         check(moves() - moved <= share, "connections went to and fro")
-        # The number of new connections is not checked on the debug kernel. There the flapping takes
-        # minutes, and rxe once broke a connection of the working rail.
+        # The number of new connections is not checked on the debug kernel. There the rail fails and
+        # returns for minutes, and in that time rxe once broke a connection of the working rail.
         check(ENV.debug or made <= share, "other connections were made")
         equal(rails.spread()[number], 0, "connections on the rail")
         judge(t, longest, AT_ONCE)
@@ -354,8 +354,8 @@ def a_lost_rail_is_named(t):
     equal((code, one["level"], one["verdict"][0]), (1, "warning", found[0]), "verdict")
 
 
-# A failed rail works again. Within a minute the connections are spread evenly again, which delays
-# no process. Afterwards both rails carry the same amount of data.
+# A failed rail works again. Within a minute the connections are spread evenly again. Their moves
+# delay no process. Afterwards both rails carry the same amount of data.
 @case(versions=("3", "4.2"), clients=CLIENTS, seconds=300)
 def connections_return_within_a_minute(t):
     mount = mounted(t)
@@ -364,9 +364,9 @@ def connections_return_within_a_minute(t):
         with rails.Pulses(top.here, PULSES) as pulses:
             out = wait.Clock()
             with rails.cable_out(t.server, 0):
-                # Connections may return to the rail a minute after it failed. The cable stays
-                # unplugged for more than 25 seconds, so a minute after the cable is plugged in is a
-                # sufficient time limit.
+                # Connections may return to the rail a minute after it failed, plus a random time.
+                # The cable stays unplugged for more than 25 seconds of this time. So the
+                # connections return within a minute after the cable is plugged in.
                 wait.until(lambda: out.seconds() > 25 and not rails.spread()[0], ENV.patience(40),
                            "the rail is left")
             back = wait.Clock()

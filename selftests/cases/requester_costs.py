@@ -12,8 +12,8 @@ from lib.served import transfers
 
 CLIENTS = "ours", "intree"
 MIB, MEDIUM = 1 << 20, 64 << 10
-# `CALLS` is the number of calls. `OTHERS` is the maximum number of additional wakes of threads,
-# which the calls of another mount may cause.
+# `CALLS` is the number of calls. In addition, calls of another mount may wake threads, but at most
+# `OTHERS` times.
 CALLS, OTHERS = 100, 10
 # `ELEMENTS` is the maximum number of scatter/gather elements in a work request of the software
 # device. `PAGE` is the size of a page in bytes: each element refers to at least one page.

@@ -97,8 +97,7 @@ def answers_that_nobody_takes(t):
     for count in (CALLS // 4, 4 * CALLS):
         with Client(stage, receives=0) as client:
             client.connection.send_many(client.message().octets(), count)
-            # When the server has answered this call, it has handled all connection requests that it
-            # accepts.
+            # During this pause the server receives all calls that it accepts from this client.
             time.sleep(0.2)
             stage.undisturbed()
     stage.wait_gone()
@@ -260,8 +259,8 @@ def slow_connections_that_hold_needed_memory(t):
         ended = [client.connection.ended() for client in slow]
         t.note(f"{clock.seconds():.0f} s: {now['memory_free_pages']} of "
                f"{before['memory_free_pages']} pages free, {sum(ended)} connections ended")
-        # All memory was free when the first connection sent its WRITEs. None was free when the last
-        # connection sent its WRITEs.
+        # All memory was free when the first connection sent its WRITEs. No memory was free when the
+        # last connection sent its WRITEs.
         if ended[0]:
             seconds = begun.seconds()
     check(seconds, "a slow connection keeps memory that others need")

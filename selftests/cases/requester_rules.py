@@ -210,8 +210,8 @@ def tracepoints_tell_what_happened(t):
     equal([e["cause"] for e in found["closed"]], ['"the client disconnected"'], "ends")
 
     def of(name, *fields):
-        """Returns a tuple for each recorded event `name`: the name of the RPC call, and the event's
-        values of `fields`."""
+        """Returns a tuple for each event `name` that was recorded. The tuple contains the name of
+        the RPC call, and the values of the event's fields `fields`."""
         names = {f"{xid:#010x}": name for name, xid in xids.items()}
         return sorted((names.get(e["xid"], e["xid"]), *(e[field] for field in fields))
                       for e in found[name])
@@ -238,8 +238,9 @@ def times(t):
 
 
 def timed(t, stage, state, least):
-    """Makes three calls, one of them with an RDMA Write. Then waits until the numbers of
-    recorded durations, one number for each stage, have reached `least`. Returns these numbers."""
+    """Makes three calls, one of them with an RDMA Write. `least` contains a number for each stage.
+    Waits until at least this number of durations of each stage was recorded. Returns how many
+    durations of each stage were recorded."""
     t.server.call("text", f"{FILES}/measure_latency", state)
     before = times(t)
     found = []

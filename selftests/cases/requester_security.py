@@ -25,8 +25,8 @@ CHANGES, SECONDS = 12, 2
 
 
 class Protected:
-    """READ calls for the requester's file. Each call offers memory that the server must not change.
-    """
+    """READ calls with Kerberos for the requester's file. Each call offers a Write chunk. The server
+    may use the Write chunk only if Kerberos does no more than authenticate the call."""
 
     def __init__(self, client):
         self.client = client

@@ -24,8 +24,8 @@ table inet revived {{
     }}
 }}
 """
-# A time in seconds. It is longer than the 0.54 s after which rxe retransmits what was not
-# acknowledged.
+# Time in seconds for which acknowledgements are dropped. It is longer than the 0.54 s after which
+# rxe retransmits unacknowledged packets.
 HOLD = 0.9
 PATIENCE = 3
 ROUNDS = 2
@@ -112,7 +112,7 @@ def write_one(_, fd, number):
 
 def sent_again_at_depth(t, files, count):
     """Makes the device retransmit its send queue while several calls wait for their answers. Checks
-    that the retransmission ends `count` connections."""
+    that `count` connections have ended so far because the device repeated a registration."""
     before, clock = retries(), wait.Clock()
     with Crew(ENV.patience(30)) as crew, faults.frozen(t.server):
         hold_acknowledgements()
@@ -142,7 +142,8 @@ def one_lost_connection_brings_the_fence(t):
     lost = 0 if ENV.upstream else 1
     for _ in range(ROUNDS):
         sent_again_at_depth(t, files, lost)
-    # The mount has counted one new connection, so no other event has ended a connection.
+    # `connects` does not count the connections that a repeated registration made necessary. So the
+    # count is one unless another event has ended a connection.
     equal(mount.connects(), 1, "connections")
     text = next(xprt.DEBUGFS.glob("*/state")).read_text()
     equal(text.count(xprt.REPEATED), lost, "ends that say so")

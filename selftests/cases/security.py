@@ -106,8 +106,8 @@ def pages_of_a_call_encoded_anew_are_out_of_reach(t):
     t.defer(responder.close)
     mount = realm.mount("krb5p", "timeo=50", version="3", port=responder.port)
     here, there = t.directory(mount).path("file")
-    # Allocations of pages fail, but not the allocations of pages for slabs. If a slab allocation
-    # for a checksum failed, the call would end.
+    # Allocations of pages fail, except allocations of pages for slabs. The checksum of a call needs
+    # a slab allocation, and the call would end if that allocation failed.
     injection = Injection(t, ("fail_page_alloc",))
     injection.only_module("auth_rpcgss")
     injection.spare_slabs()

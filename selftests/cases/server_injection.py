@@ -176,9 +176,9 @@ PATHS = {
 }
 
 
-# covers: In each way in which our server can handle a call, one allocation after another fails. The
-# call is answered, or its connection ends because of the missing memory. The server frees all
-# memory.
+# covers: Our server handles calls of every kind while every nth allocation fails, for different
+# values of n. Each call is answered, or its connection ends because memory is missing. The server
+# frees all memory.
 @case(versions=(), clients=CLIENTS, server="ours", debug_only=True, seconds=150, full_seconds=900)
 def each_path_of_a_call_may_find_no_memory(t):
     stage, failures, pages = Stage(t), Failures(t), counters(t)["memory_free_pages"]

@@ -27,7 +27,7 @@ MOST_KIB = 2048
 
 
 def asked(stage, port=PORT):
-    """Opens a connection, gets an answer, and closes it while calls are in flight."""
+    """Opens a connection, gets an answer, and closes the connection while calls are in flight."""
     with Client(stage, port=port) as client:
         client.ping()
         client.connection.send_many(tables.Writing()(client).octets(), CALLS)
@@ -100,7 +100,7 @@ def a_listener_at_an_address_lets_its_device_go(t):
 
 
 BOND_ADDRESS = "198.51.100.1"
-# The hardware address of this bond is the hardware address of the interface that the bond uses.
+# The bond has the hardware address of the interface that it uses at present.
 BOND = f"""\
 set -e
 modprobe bonding max_bonds=0

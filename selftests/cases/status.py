@@ -166,8 +166,8 @@ def a_cable_that_was_pulled_out(t):
     check("told" not in str(told(mount)[1]["verdict"]), "it is told when the link is there again")
 
 
-# covers: xprtrdma-status reports a connection that has more calls to send than the server grants
-# credits.
+# covers: xprtrdma-status reports a connection that has more calls to send than it has credits from
+# the server.
 @case(versions=("3",), seconds=100)
 def a_starved_connection(t):
     faults.grant(t, CREDITS)

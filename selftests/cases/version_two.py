@@ -179,7 +179,7 @@ def messages_around_the_threshold_of_version_two(t):
 
 
 # covers: V2-01, V2-02, V2-10: The client announces that it receives messages of up to 1024 bytes.
-# This limit is for version one. Answers in version two may still have up to 4096 bytes.
+# This limit applies only to version one, so answers in version two may have up to 4096 bytes.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def answers_larger_than_announced(t):
     before = INLINE_READ.read_text()
@@ -296,8 +296,8 @@ def a_question_costs_one_round_trip(t):
 
 
 def questions(t):
-    """Returns a function. That function returns how many messages of an unknown version the
-    kernel's server has received since this call."""
+    """Begins to count the messages of an unknown version that the kernel's server receives. Returns
+    a function that returns the present count."""
     enable, events = f"{TRACING}/events/rpcrdma/{BAD_VERSION}/enable", f"{TRACING}/trace"
     t.server.call("text", events, "")
     t.server.call("text", enable, "1")
@@ -327,8 +327,7 @@ def version_two_is_asked_for_once(t):
         peer.unmount(mount)
 
 
-# covers: V2-31: The client asks for version two only if the setting of the version allows version
-# two.
+# covers: V2-31: The client does not ask for version two if its setting allows only version one.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def version_one_asks_nobody(t):
     peer = Peer(t)
@@ -427,8 +426,8 @@ def calls_wait_for_the_answer_to_the_probe(t):
                    "calls at once")
     finally:
         log = stage.responder.call("log")[1]
-        # With the row "probe held", the responder answers new calls at once. Then each "release"
-        # makes the responder answer one of the calls that it holds.
+        # The test row "probe held" makes the responder answer new calls at once. After that, each
+        # "release" makes the responder answer one of the calls that it holds.
         stage.responder.call("arm", "probe held")
         for _ in range(stage.responder.call("calls") - 1):
             stage.responder.call("release")
@@ -486,8 +485,8 @@ def bad_messages_of_version_two(t):
     Stage(t, protocol=TWO).play_all(version_two.VERSION_TWO)
 
 
-# covers: MAL-184, V2-23: The client counts a refusal as pending only until it is sent. So options
-# that arrive one after the other are not taken for a flood.
+# covers: MAL-184, V2-23: The client counts a refusal as pending only until the refusal is sent. So
+# options that arrive one after the other do not exceed the limit on pending refusals.
 @case(versions=(), clients=("ours",), seconds=60)
 def options_one_after_the_other_are_no_flood(t):
     stage = Stage(t, protocol=TWO)
@@ -533,7 +532,8 @@ def bad_fixed_headers_of_version_two(t):
     stage.play_all(headers.FIXED_HEADER, ROWS_SHARE)
 
 
-# covers: V2-28: Wrong accesses to memory and disconnects have the same results in version two.
+# covers: V2-28: Wrong accesses to memory, and disconnects, have the same results in version two as
+# in version one.
 @case(versions=(), clients=("ours",), seconds=120)
 def memory_and_ends_in_version_two(t):
     stage = Stage(t, protocol=TWO)

@@ -9,7 +9,7 @@ server   a helper process in the server machine
 mounts   mounting and unmounting
 module   loading and unloading the transport
 xprt     what the kernel shows of a connection, and how to break it
-pattern  data that contain their origin
+pattern  data that contain the number of their file and their offset
 buffers  memory for direct I/O
 workers  processes that load the mount during a case, and threads
 kmsg     the kernel log
@@ -19,13 +19,13 @@ hostile  a responder that misbehaves (runs in the server machine)
 responder  requests to the hostile responder, and checks of the client's reaction
 load     writers that record what was acknowledged, and the check of the server's files
 rails    two devices, two addresses of the server, and faults of one of them
-serving  this machine as a server, too
+serving  making this machine a server as well
 showing  the common part of programs that demonstrate something
 wait     waiting for conditions
 
 torture  rounds of faults under load, and their record
 matrix   the table of faults
-bystanders  processes beside that load
+bystanders  processes that work beside the load
 """
 
 # The import adds lablib's directory to the search path, so it precedes all imports of lablib.

@@ -8,7 +8,7 @@ PAGE = mmap.PAGESIZE
 
 
 class Buffer:
-    """Anonymous memory; `view(n, shift)` begins `shift` bytes into a page."""
+    """Anonymous memory. `view(n, shift)` returns `n` bytes, from offset `shift` of a page on."""
 
     def __init__(self, size):
         self.memory = mmap.mmap(-1, size + 2 * PAGE)
@@ -18,7 +18,7 @@ class Buffer:
         return self.whole[shift:shift + length]
 
     def write(self, fd, data, offset, shift=0):
-        """Writes all of `data` from this memory at `offset`."""
+        """Copies `data` to this memory, and writes it from there to the file, from `offset` on."""
         view = self.view(len(data), shift)
         view[:] = data
         done = os.pwritev(fd, [view], offset)
@@ -26,7 +26,8 @@ class Buffer:
             raise AssertionError(f"wrote {done} of {len(data)} bytes at {offset}")
 
     def read(self, fd, length, offset, shift=0):
-        """Reads up to `length` bytes into this memory. Returns the bytes that were read."""
+        """Reads up to `length` bytes of the file into this memory, from `offset` on. Returns the
+        bytes that were read."""
         view = self.view(length, shift)
         # The memory is filled with a constant, so that bytes that the transfer does not write
         # cannot be mistaken for data.

@@ -83,8 +83,7 @@ class Bystander:
 
     def compare(self, under_way):
         """Checks each block of the file on the server. A block must contain its last acknowledged
-        write, or a write whose number is in `under_way`. The latter writes were not acknowledged.
-        """
+        write, or a write that was not acknowledged and whose number is in `under_way`."""
         for place, done in enumerate(self.board.done()):
             allowed = {done or None} | {g for g in under_way if g % PLACES == place}
             found = self.server.read(self.there, place * BLOCK, BLOCK)

@@ -38,7 +38,7 @@ class Environment:
     disk: str = os.environ.get("NFS_EXPORT_DISK", "/srv/disk")
     size: str = "small"
     versions: tuple = ("3", "4.2")
-    # whether each case runs with only one NFS version, and successive cases with different versions
+    # whether each case runs with only one NFS version; successive cases use different versions
     one_version: bool = False
     parameters: tuple = ()                                   # module parameters for insmod
     seed: int = 0

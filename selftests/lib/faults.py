@@ -181,13 +181,14 @@ def no_delay(server):
 
 
 def held_back(t, enough):
-    """Delays all packets that the server sends, in up to six turns. The delay grows during the
-    first three turns. Yields the delay of each turn. Stops when `enough()` is true after a turn.
-    The slower the client, the longer the delay that fills a queue."""
+    """Delays all packets that the server sends, in up to six turns. Yields the delay of each turn.
+    Stops after a turn if `enough()` is true. The delay grows during the first three turns, because
+    a slow client fills a queue only during a long delay."""
     t.defer(no_delay, t.server)
-    # The delays are shorter than the 540 ms for which rxe waits for an acknowledgement. If rxe sent
-    # a message and its registrations again, the connection would end (an error of rxe, see
-    # Documentation/reliability.rst). On a busy machine the real delay is longer.
+    # If rxe gets no acknowledgement for 540 ms, it sends the message and its registrations again.
+    # This would end the connection (an error of rxe, see Documentation/reliability.rst). So the
+    # delays are shorter than 540 ms. On a busy machine the real delay is longer than the delay that
+    # is set here.
     for milliseconds in (300, 400, 450, 450, 450, 450):
         delay(t.server, milliseconds)
         yield milliseconds
@@ -196,9 +197,10 @@ def held_back(t, enough):
             return
 
 
-# Incoming packets pass through a network device that the lab has made for this purpose, and that
-# delays or drops packets. Outgoing packets do not pass through it: rxe treats an error of the
-# queueing discipline, or its absence during a change, as an error of the queue pair.
+# Incoming packets pass through a network device that the lab has made for this purpose. This device
+# delays or drops packets. Outgoing packets do not pass through it, because rxe would treat some
+# events there as errors of the queue pair: if the queueing discipline refuses a packet, or if the
+# queueing discipline is missing while it is being changed.
 WORSEN = f'tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"'
 BETTER = f"tc qdisc del dev {DETOUR} root"
 

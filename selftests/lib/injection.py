@@ -43,9 +43,9 @@ class Injection:
         """Limits the failures to allocations that have one of these functions among their callers.
         """
         start, end = functions_from_to
-        # fail_sunrpc makes calls of sunrpc fail, not allocations. It gets the same limits as the
-        # failures of allocations: otherwise fail-nth would also count calls of sunrpc from other
-        # functions.
+        # fail_sunrpc makes operations of sunrpc fail, not allocations. It gets the same limits as
+        # the failures of allocations. Otherwise fail-nth would also count operations of sunrpc that
+        # have none of these functions among their callers.
         for kind in (*self.kinds, *(kind for kind in ("fail_sunrpc",) if (DEBUG / kind).is_dir())):
             self.write(kind, "stacktrace-depth", DEPTH)
             self.write(kind, "require-start", hex(start))
@@ -73,7 +73,7 @@ class Injection:
         return len(self.kinds) * TIMES - left
 
     def stop(self):
-        """Makes no further allocation fail. Returns how many allocations have failed."""
+        """Ends the failures. Returns how many allocations have failed."""
         for kind in self.kinds:
             (DEBUG / kind / "probability").write_text("0")
         return self.met()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The faults of `selftests/torture`, one function each. Code before its `yield` starts the fault;
-code after it ends the fault.
+"""The faults of `selftests/torture`. There is one function for each fault. The code before the
+function's `yield` starts the fault, and the code after the `yield` ends the fault.
 
-A function gets the `torture.World`. The duration of the fault is drawn from `hold`; the load
-continues during the fault.
+A function gets the `torture.World`. The duration of the fault is a random number from the range
+`hold`. The load continues during the fault.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Fault:
     function: Callable
     what: str              # description of the fault for the record
     hold: tuple            # minimum and maximum duration of the fault, in seconds
-    # number of rounds with this fault in each lap through the table; 0: only on request
+    # number of rounds with this fault in each pass through the table; 0: only on request
     share: int
     debug: bool            # whether the fault needs a debug kernel
     stock: bool            # whether the fault needs a stock kernel
@@ -139,7 +139,7 @@ def few_credits(w):
 
 @fault("the server's RDMA device deleted and made anew", hold=(0, 2))
 def server_device(w):
-    # A process that has the device open would delay its removal.
+    # A process that has the device open would delay the removal of the device.
     with w.without_responder(), faults.server_device_gone(w.server):
         yield
 
@@ -292,7 +292,7 @@ def namespace_deletion(w):
         victim.finish()
 
 
-# The next functions inject a fault in one of two cables, which is chosen at random.
+# The next functions inject a fault in one of two cables. The cable is chosen at random.
 
 def of_a_rail(name, what, hold, trouble):
     """Adds a fault of `lib.rails` to the matrix."""
@@ -442,8 +442,8 @@ def rmmod(_):
     yield
 
 
-# The next functions need a debug kernel. They make allocations fail. Only allocations with a
-# function of this project's module among their callers fail.
+# The next functions need a debug kernel. They make allocations fail, but only if a function of this
+# project's module is among the callers.
 
 @contextlib.contextmanager
 def failing(w, nth):

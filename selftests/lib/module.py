@@ -105,7 +105,8 @@ def load():
 
 
 def unload(client=None):
-    """Unloads the module that this run tests. The last connection may need some time to end."""
+    """Unloads the module that this run tests. First waits for a limited time until the last
+    connection has ended."""
     wait.until(lambda: not loaded(client) or references(client) == 0,
                ENV.patience(GONE_SECONDS), f"no reference to {name(client)}")
     if loaded(client):
@@ -113,7 +114,7 @@ def unload(client=None):
 
 
 def resources():
-    """Returns how many RDMA objects exist in this machine, as one line of text for each device."""
+    """Returns how many RDMA objects exist in this machine, one line for each device."""
     done = subprocess.run(["rdma", "resource", "show"], stdout=subprocess.PIPE, text=True,
                           timeout=60, check=True)
     return done.stdout.split("\n")

@@ -203,7 +203,7 @@ def flapping(server, number):
 @contextlib.contextmanager
 def both_gone(server, number, seconds):
     """Removes both RDMA devices of this machine. Creates device `number` again after `seconds`, and
-    the other device after the block."""
+    the other device at the end of the `with` block."""
     with device_gone(server, 1 - number):
         with device_gone(server, number):
             pass_by(seconds)

@@ -18,8 +18,8 @@ from .hostile.message import GRANT
 from .workers import Worker, together
 
 PROXY_PORT = 20050
-# The file with the setting that determines the version of new transports, and its values: version
-# one, version two if the peer supports it, or only version two.
+# The file with the setting that determines which protocol version new transports use. Its values
+# mean: version one; version two if the peer supports it; or only version two.
 VERSION = pathlib.Path("/proc/sys/sunrpc/rdma_version")
 ONE, TWO, TWO_ONLY = 1, 2, 3
 # For each version, the setting that makes a client use only this version.
@@ -316,8 +316,7 @@ class Stage:
     def play_all(self, table, share=1):
         """Runs all tests (rows) of a table, and reports all errors together.
 
-        In a run of small size, only one of `share` successive rows is run. The seed selects the
-        first row.
+        In a small run, only every `share`-th row is run. The seed selects the first row.
         """
         complaints = []
         for row in table if ENV.full else table[ENV.seed % share::share]:

@@ -57,7 +57,8 @@ class Runner:
         except Exception:  # noqa: BLE001  # cleaning up may fail in any way
             complaints = [traceback.format_exc(limit=-3)]
         if status not in (PASSED, SKIPPED):
-            # The case may have stopped the helper in the middle of an answer.
+            # The helper is started again for the next case, because this case may have stopped the
+            # helper in the middle of an answer.
             self.helper.close()
             self.helper = None
             text += "".join(f"kernel: {line}\n" for line in self.log.read()[-40:])

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-# a dictionary that contains, by path, the descriptor of each file that is kept open or locked
+# A dictionary from the path of each file that is kept open or locked to its file descriptor.
 OPEN = {}
 
 

@@ -54,14 +54,14 @@ CONNECTIONS = 2
 KINDS = ((Direct, 32 * KIB), (Synced, 8 * KIB), (Closed, 1000))
 CALM_SECONDS = (0.1, 1.5)
 FIRST_BYSTANDER = 100
-# Pattern of the message that a process of the load has got an error from a system call.
+# Pattern of the message with which a process of the load reports that a system call failed.
 APPLICATION_ERROR = re.compile(r"worker (rewrite|look): status .*\[Errno", re.DOTALL)
 MOST_TEXT = 4000  # maximum number of characters of a failure's text in the record
 # Types of RDMA objects. After a fault there must be as many objects of each type as before the
 # fault.
 KEPT = ("pd", "cq", "qp", "cm_id")
 # The numbers of RDMA objects must be constant for this time, in seconds. A probe of a dead rail
-# also creates objects. This time is a little longer than the longest probe.
+# also creates objects, so this time is a little longer than the longest probe.
 PROBE_SECONDS = 5
 
 
@@ -145,13 +145,13 @@ class World:
         return case.Context(version, self.log, self.server)
 
     def helpers(self, count):
-        """Starts more helper processes in the server."""
+        """Returns `count` more helper processes in the server machine. Starts missing ones."""
         while len(self.more_helpers) < count:
             self.more_helpers.append(server.Server())
         return self.more_helpers[:count]
 
     def hang_up(self):
-        """Ends the helpers in the server."""
+        """Ends the helper processes in the server machine."""
         for helper in (self.server, self.responder, *self.more_helpers):
             if helper:
                 helper.close()
@@ -209,7 +209,7 @@ class World:
             found.close()
 
     def connect_all(self):
-        """Makes calls on all mounts until each of their connections is established."""
+        """With rails, makes calls on all mounts until each of their connections is established."""
         if not self.over_rails:
             return
 
@@ -355,7 +355,7 @@ def new_client_device(_, number):
 
 
 class Record:
-    """The results so far, written to a file after each round."""
+    """The results of the rounds so far. They are written to a file after each round."""
 
     END = "end"   # name of the row for the check that no objects remain after the run
 

@@ -65,8 +65,8 @@ def info(directory):
 
 
 def waiting_for_credits(granted):
-    """Returns the number of calls of the only transport that wait while every credit is used, or 0
-    if a credit is free.
+    """Returns the number of calls that wait for a credit on the only transport. Returns 0 if one of
+    the `granted` credits is free.
     """
     numbers = info(directories()[0])
     return numbers["sending_q_len"] if numbers["cur_cong"] == granted * CREDIT else 0
@@ -94,12 +94,12 @@ def transports():
 
 
 def numbers_of(file, name):
-    """Returns the numbers in a line of this project's debugfs file, for the only transport."""
+    """Returns the numbers in the line `name` of a debugfs file of this project's only transport."""
     return numbers_in(next(DEBUGFS.glob(f"*/{file}")), name)
 
 
 def numbers_in(path, name):
-    """Returns the numbers in a line of a file, which must contain the line."""
+    """Returns the numbers in the line that begins with `name`. The file must contain the line."""
     lines = path.read_text().splitlines()
     line = next(line for line in lines if line.startswith(f"{name}: "))
     return [int(number) for number in re.findall(r"\d+", line.partition(":")[2])]

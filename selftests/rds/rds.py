@@ -1664,8 +1664,8 @@ def link_cuts(t):
 
 @test("RDS-12 RDS-25", fault=True, slow=True)
 def kill_the_client(t):
-    """The server reads and writes the memory of a process. The process is killed with kill -9. The
-    server can no longer access the pages."""
+    """The server reads and writes the memory of a process. The process is killed with kill -9.
+    Afterwards the server can no longer access the pages."""
     for number in range(5):
         t.pair()
         victim = subprocess.Popen([sys.executable, "-B", __file__, "offer", "--local", t.a_addr,
@@ -1718,7 +1718,8 @@ def simultaneous_connects(t):
 
 @test("basic", fault=True)
 def full_both_ways(t):
-    """Neither end reads until the other end cannot send. Then all messages arrive in order."""
+    """Each end sends until it cannot send any more, because the other end does not read. Then both
+    ends read, and all messages arrive."""
     t.pair(a={"rcvbuf": 32768}, b={"rcvbuf": 32768})
     sent = {}
     for one, host, port in ((t.a, t.b_addr, t.pb), (t.b, t.a_addr, t.pa)):
@@ -1786,8 +1787,8 @@ def transferring(t, count):
 
 @contextlib.contextmanager
 def without_device(t, node):
-    """Removes the device of one end during the `with` block. No packet of the other end reaches the
-    device while it is being added, because the end has no address then."""
+    """Removes the device of one end during the `with` block, and adds it again afterwards. While
+    the device is being added, this end has no address, so no packet reaches the device."""
     address = t.a_addr if node is t.a else t.b_addr
     status, text = node.shell(f"ip -o addr show to {address}")
     t.want(f"the address {address}: {text}", status, 0)
@@ -2134,7 +2135,7 @@ def take_for_ever(options):
     while cookie is None:
         cookie = (node.recv("s", 60) or {}).get("cookie")
     # The messages have no data, so they take no space at the receiver. Only a few operations are in
-    # progress at a time, so they complete soon after the process has ended.
+    # progress at a time, so the last operations complete soon after the process was killed.
     outstanding = 0
     for flags in itertools.cycle((READWRITE, 0)):
         node.send("s", options.peer, options.port, "", [

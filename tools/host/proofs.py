@@ -149,16 +149,17 @@ class Copy:
         self.target = self.where / "target"
         tree = self.where / crate
         shutil.rmtree(tree, ignore_errors=True)
-        # The copied files get the current time, so that cargo compiles them again. Objects of an
-        # earlier run may contain a fault, and may be newer than the source files of the repository.
+        # The copied files get the current time, so that cargo compiles them again. Otherwise cargo
+        # might reuse objects of an earlier run, which may contain a fault and be newer than the
+        # source files.
         shutil.copytree(REPO / "rust" / crate, tree, copy_function=shutil.copyfile,
                         ignore=shutil.ignore_patterns("target", "benches"))
         manifest = tree / "Cargo.toml"
         text = re.sub(r"\[\[bench\]\]\n(?:.+\n)+", "", manifest.read_text())
         text = text.replace("opt-level = 2", "opt-level = 0\ndebug = false\nincremental = true")
         manifest.write_text(text + "\n[workspace]\n")
-        # The test program contains only the modules that are needed, so that a fault costs only
-        # seconds.
+        # The test program contains only the modules that are needed, so that it is compiled within
+        # seconds for each fault.
         program = tree / "tests/it/main.rs"
         program.write_text("".join(
             line for line in program.read_text().splitlines(keepends=True)

@@ -10,8 +10,8 @@ few general functions.  Nothing in this file is derived from the Rust code.
 The program compares, field by field:
 
 - the byte vectors;
-- random messages that this codec encodes and the Rust codec decodes;
-- random messages that the Rust codec encodes and this codec decodes;
+- random messages that the second codec encodes and the Rust codec decodes;
+- random messages that the Rust codec encodes and the second codec decodes;
 - messages with random damage.  Both codecs must refuse such a message, or both
   must decode it to the same values.
 """
@@ -180,7 +180,7 @@ rpc_rdma_header = structure(rdma_reads=linked(xdr_read_chunk),
                             rdma_reply=optional(xdr_write_chunk))
 rpc_rdma_errvers = structure(rdma_vers_low=uint32, rdma_vers_high=uint32)
 rpc_rdma_error = union(enum(1, 2), ERR_VERS=(1, rpc_rdma_errvers), ERR_CHUNK=(2, None))
-# RDMA_MSGP and RDMA_DONE are "not to be used".
+# RDMA_MSGP and RDMA_DONE are left out, because RFC 8166 says that they are "not to be used".
 rdma_body = union(enum(0, 1, 4), RDMA_MSG=(0, rpc_rdma_header), RDMA_NOMSG=(1, rpc_rdma_header),
                   RDMA_ERROR=(4, rpc_rdma_error))
 rdma_msg = structure(rdma_xid=uint32, rdma_vers=uint32, rdma_credit=uint32, rdma_body=rdma_body)
@@ -226,8 +226,7 @@ def describe(value, header, rest):
         return ["error", xid, number, low, high, rest > 0]
     if arm == "RDMA2_OPTIONAL":
         # The direction has the same values as in an RPC message: 0 is a call, 1 is a reply. The
-        # module sends no options, so no option with direction 1 can be the answer to an option of
-        # the module.
+        # module sends no options. So an option with direction 1 answers no option of the module.
         return ["option reply"] if body["rdma_optdir"] else ["option", xid]
     reads = [[c["position"], *c["target"].values()] for c in body["rdma_reads"]]
     writes = [chunk(c) for c in body["rdma_writes"]]
@@ -385,8 +384,8 @@ def compare_vectors(binary, result):
 
 
 def compare_ours(binary, seed, count, result):
-    """Encodes messages with this codec, and decodes them with the Rust codec. Also decodes a
-    damaged copy of about every fifth message with both codecs."""
+    """Encodes messages with the codec of this file, and decodes them with the Rust codec. About one
+    message in five is also damaged, and the damaged copy is decoded with both codecs."""
     maker = Maker(seed)
     frames, expected = [], []
     for number in range(count):
@@ -408,7 +407,7 @@ def compare_ours(binary, seed, count, result):
 
 
 def compare_theirs(binary, seed, count, result):
-    """Encodes messages with the Rust codec, and decodes them with this codec."""
+    """Encodes messages with the Rust codec, and decodes them with the codec of this file."""
     done = subprocess.run([binary, "generate", str(seed), str(count)], stdout=subprocess.PIPE,
                           timeout=120, check=False)
     lines = done.stdout.splitlines()

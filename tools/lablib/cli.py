@@ -199,7 +199,7 @@ def record_option(sub):
 
 
 def numbers(text):
-    """Returns the numbers of a text, in which commas separate them."""
+    """Returns the numbers in a text that consists of numbers and commas."""
     return [int(word) for word in text.split(",")]
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The plugin of instructions.c. This slower form also counts cache lines. */
+/* The same plugin as instructions.c, but it also counts cache lines and is slower. */
 
 #define MEMORY true
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Counts cache lines: those that a call touches, and the misses of a usual cache.
+ * Counts the cache lines that a call touches, and the misses of a simulated cache.
  *
  * There are two counts of everything: "served" includes the watched code and all
  * code that it calls, and "own" includes the watched code alone.  A cache line counts
@@ -24,14 +24,14 @@
 #include <string.h>
 
 #define LINE_SHIFT 6
-#define LINE_SLOTS 1048576	/* more than one measurement touches */
+#define LINE_SLOTS 1048576	/* more lines than one measurement touches */
 
 enum line_use {
 	LINE_CODE,
 	LINE_DATA,
 	LINE_WRITTEN,
 	LINE_STACK,
-	LINE_MISSED_CODE,	/* from here on, each miss counts */
+	LINE_MISSED_CODE,	/* this and the next two count every miss */
 	LINE_MISSED_DATA,
 	LINE_MISSED_BOTH,
 	LINE_USES,
@@ -50,14 +50,14 @@ static const char *const line_names[LINE_WHOS][LINE_USES] = {
 
 struct line {
 	uint64_t number;
-	uint64_t seen[LINE_WHOS][LINE_MISSED_CODE];	/* the last call that touched it */
+	uint64_t seen[LINE_WHOS][LINE_MISSED_CODE];	/* the last call that touched the line */
 };
 
 #define CACHE_WAYS 16
 
 struct cache {
 	unsigned int sets, ways;
-	uint64_t (*tags)[CACHE_WAYS];	/* of each set, the last used one first */
+	uint64_t (*tags)[CACHE_WAYS];	/* the lines in each set, the last used line first */
 };
 
 static struct line *lines;
@@ -160,7 +160,7 @@ static void line_pass(uint64_t number, struct cache *first, enum line_use missed
 		line_miss(LINE_MISSED_BOTH, served, own);
 }
 
-/* Counts the lines of code from one instruction to another. */
+/* Counts the cache lines that contain the code bytes from `from` to `to`. */
 static void lines_fetch(uint64_t from, uint64_t to, bool served, bool own)
 {
 	for (uint64_t number = from >> LINE_SHIFT; number <= to >> LINE_SHIFT; number++) {
@@ -172,7 +172,7 @@ static void lines_fetch(uint64_t from, uint64_t to, bool served, bool own)
 	}
 }
 
-/* Counts an access to memory. `stack` tells whether it accesses the running stack. */
+/* Counts an access to memory. `stack` says whether the memory is in the running stack. */
 static void lines_access(uint64_t address, unsigned int bytes, bool store, bool stack, bool served,
 			 bool own)
 {

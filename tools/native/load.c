@@ -258,7 +258,10 @@ struct crew {
 	} workers[THREADS_MOST];
 };
 
-/* The function of a thread: makes every `depth`-th transfer, one after the other. */
+/*
+ * Makes the transfers of one thread, one after the other: the transfer `first`, and then
+ * every `depth`-th transfer.
+ */
 static int64_t work(const struct crew *crew, long first)
 {
 	const struct transfers *wanted = crew->wanted;

@@ -41,7 +41,10 @@ enum qemu_plugin_mem_rw {
 
 typedef uint32_t qemu_plugin_meminfo_t;
 
-/* A number for each virtual processor, at an offset in its part of a scoreboard. */
+/*
+ * A number for each virtual processor. A scoreboard has an element for each
+ * virtual processor, and the number is at the offset `offset` in this element.
+ */
 struct qemu_plugin_u64 {
 	struct qemu_plugin_scoreboard *score;
 	size_t offset;

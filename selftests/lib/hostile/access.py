@@ -172,7 +172,7 @@ def read_under_way(exchange):
     """Answers the call and invalidates the call's key while an RDMA Read of the chunk is in
     progress. Delays the data of this RDMA Read.
 
-    Logs how many octets arrived that differ from the octets of the call.
+    Logs how many of the octets that arrived differ from the octets of the call.
     """
     segment, client = exchange.call.segments()[0], exchange.client
     _, before = client.read(segment.handle, segment.offset, segment.length)

@@ -77,7 +77,7 @@ def swapped(exchange):
 
 
 def flood(exchange):
-    """Sends more messages than the client has Receives."""
+    """Sends more messages than the client has posted Receives for."""
     exchange.send_many(of_stranger(exchange), 100)
     exchange.honest()
 

@@ -51,8 +51,8 @@ class Layout:
     header's union arms."""
 
     xdr: tuple
-    # Names of the union arms of the header in this version, by their names in version one. A
-    # `Message` uses the names in version one.
+    # A dictionary from the name of a union arm in version one to its name in this version. A
+    # `Message` uses the names of version one.
     arms: dict
 
     def name(self, arm):
@@ -60,8 +60,8 @@ class Layout:
         return self.arms.get(arm, arm)
 
     def arm(self, name):
-        """Returns the name in version one of the union arm that is called `name` in this
-        version."""
+        """Returns the name that version one uses for a union arm. `name` is the name of the arm in
+        this version."""
         return next((arm for arm, other in self.arms.items() if other == name), name)
 
 

@@ -233,7 +233,7 @@ class Client(Connection):
         if message.kind == "RDMA_ERROR":
             self.proxy.note(f"refused {message.error[0]} {octets.hex()}")
         elif message.kind == "RDMA_OPTIONAL":
-            # No option is defined, so the client must not send one.
+            # No option is defined, so the client must not send an option.
             self.proxy.note(f"wrong: an option: {octets.hex()}")
             if message.direction == CALL:
                 self.refuse(octets, "ERR_OPTION")
@@ -341,7 +341,7 @@ class Proxy:
         self.largest = 0  # size of the largest right answer in bytes
         self.grant = GRANT
         # The lowest and the highest supported version, and the version of the error messages that
-        # report them.
+        # report these two versions.
         self.speaks = min(LAYOUTS), max(LAYOUTS), 1
         self.commands = b""
 
@@ -414,9 +414,8 @@ class Proxy:
         listed = subprocess.run(LIST_CONNECTIONS, stdout=subprocess.PIPE, check=True).stdout
         ended = {entry.get("lqpn") for entry in json.loads(listed)
                  if entry.get("state") == "DISCONNECT"}
-        # On iWARP the states of the listed connections do not show which connection has ended.
-        # There the connections end in the order in which they began, so the oldest client is
-        # returned.
+        # On iWARP the states in the list do not show which connection has ended. But on iWARP the
+        # connections end in the order in which they began, so the oldest client is returned.
         return next((client for client in self.clients if client.qp.qp_num in ended),
                     self.clients[0])
 

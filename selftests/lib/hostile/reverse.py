@@ -91,8 +91,9 @@ def keep_and_call_back(exchange):
 
 
 def call_back_and_keep(exchange):
-    """Sends the same callbacks again, on the next connection, and does not answer the client's
-    current call. The callbacks refer to the unanswered call of the first connection."""
+    """Sends the callbacks of `keep_and_call_back` again, on the client's second connection. The
+    callbacks refer to the call that was not answered on the first connection. The client's current
+    call is not answered either."""
     call_back(exchange)
     exchange.keep()
 

@@ -97,7 +97,7 @@ class Row:
     on: str               # kind of call to which the misbehaviour happens
     deed: object          # the misbehaviour: a function of an `Exchange`
     reaction: Reaction
-    # number of misbehaviours of this row, or number of times that a single call is sent
+    # number of received calls that get the misbehaviour; a call counts each time that it is sent
     times: int = 1
     # The moment of the misbehaviour: "reply" means after knfsd has replied to the call, and "call"
     # means before knfsd gets the call.

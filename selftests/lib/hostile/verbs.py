@@ -186,7 +186,7 @@ class Connection:
             wr.set_wr_rdma(rkey, address)
         elif opcode == e.IBV_WR_SEND_WITH_INV:
             # siw's library takes the key to invalidate from the rkey field of RDMA operations, and
-            # not from the union with the immediate data.
+            # not from the union that the key shares with the immediate data.
             wr.set_wr_rdma(extra, 0)
         self.qp.post_send(wr)
         return self.number
@@ -214,7 +214,7 @@ class Connection:
         """Sends a message without waiting for its completion. If the Send fails, the connection is
         broken.
 
-        The key to invalidate is in the union with the immediate data.
+        In a work request, the key to invalidate and the immediate data share a union.
         """
         at, opcode, extra = self.store(octets), e.IBV_WR_SEND, 0
         if invalidate is not None:

@@ -148,8 +148,8 @@ VERSION_TWO = [
         before(option_of_length(WRAPS, REPLY)), ignored("bad_chunk")),
     Row("direction 2 of an option", "MAL-182", SMALL, before(option(direction=2)),
         ignored("bad_direction")),
-    # The number of options that the client refuses is not checked. A fast client may refuse every
-    # option before the connection ends.
+    # The number of options that the client refuses is not checked, because a fast client may refuse
+    # every option before the connection ends.
     Row("flood of options", "MAL-184", SMALL, flood,
         ended("any", ("opt_flood", (1, MESSAGES)), refused=None, refusal="ERR_OPTION")),
     Row("error for the client's error", "MAL-185", SMALL,

@@ -13,8 +13,8 @@ INTEGRITY = word(6, 20, 1, 0, 1, 2, 0)
 LOOKUP, PUTROOTFH, READ, READLINK, WRITE = 15, 24, 25, 27, 38
 FILE_SYNC = 2
 ANYBODY = bytes(16)  # the stateid that a client uses if it has not opened the file
-# The two states in the reply to a call that was executed: the call was accepted, and its execution
-# succeeded.
+# The two status fields of the reply to a call that was executed (RFC 5531): `reply_stat` is
+# ACCEPTED, and `accept_stat` is SUCCESS.
 ACCEPTED, SUCCESS = 0, 0
 
 

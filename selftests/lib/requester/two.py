@@ -39,7 +39,8 @@ def payload(make, **fields):
 
 
 def option(direction=CALL, **fields):
-    """Builds an option that is not defined, without a payload unless one is given."""
+    """Builds an option of a type that is not defined. The option has no payload unless `fields`
+    contains a payload."""
     return two(kind="RDMA_OPTIONAL", direction=direction, option=(OPTION, INFORMATION),
                **{"payload": b""} | fields)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""rust-project.json and rustdoc for the crates of the module.
+"""Creates rust-project.json and the pages of rustdoc for the crates of the module.
 
 kbuild neither knows the dependencies between our crates nor documents an external module. The
 dependencies are read from rust/Kbuild, which defines them. The options of rustdoc are taken from
@@ -89,7 +89,8 @@ def connect(crates, objects):
 
 
 def saved_command(objects, crate):
-    """Returns the compiler command that kbuild used for a crate: (settings, words)."""
+    """Returns the compiler command that kbuild used for a crate, as a pair: the environment
+    variables that it sets, and the arguments of the compiler."""
     full = CRATE.format(crate)
     text = (objects / f"rust/{crate}/.{full}.o.cmd").read_text()
     found = re.match(r"savedcmd_\S+ := (.*)", text)

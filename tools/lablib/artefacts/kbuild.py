@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A part of a kernel tree that is copied to an emulated machine, which builds a module of the
-kernel with it.
+"""Copies a part of a kernel tree. An emulated machine uses the copy to build one of the kernel's
+modules.
 
 The tree contains the files of a headers package. Headers that the module does not use are left out,
 because copying files to the emulated machine is slow. The module is also built on this machine,

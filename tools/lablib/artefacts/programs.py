@@ -38,8 +38,8 @@ cd / && rm -rf {place}; umount /mnt/test
 exit $status"""
 # The files that tar has unpacked and the files that make has built are read back from the server.
 # The built module registers its file system when it is loaded, which shows that the module works.
-# The files' times are not compared: with the in-tree client, too, the times that tar had set were
-# lost for every file.
+# The files' times are not compared, because the times that tar had set were lost for every file.
+# This also happened with the in-tree client.
 KBUILD = f"""sh -exc '
 tar -xf /results/tree.tar
 {kbuild.BUILD}
@@ -120,8 +120,8 @@ class Program:
         """Returns the script for the client machine. `carrier` is the transport of the mount:
         "rdma" or "tcp"."""
         # This time limit inside the virtual machine is much longer than needed, because the
-        # machine's clock can be wrong. On a busy host such a clock was once more than three times
-        # too fast. A limit on the host ends a program that hangs.
+        # machine's clock can be wrong. For example, such a clock ran more than three times too fast
+        # on a busy host. A limit on the host ends a program that hangs.
         limit = 5 * self.seconds
         if self.command:
             return MOUNTED.format(limit=limit, command=self.command, place=PLACE,
@@ -144,9 +144,9 @@ PROGRAMS = (
     # would take hours.
     Program("nfstest_lock", "locks of several processes, and of the server as the second client",
             more="--opentype rdwr --opentype2 rdwr --client 192.0.2.1,192.0.2.1"),
-    # With NFSv4.2 a delegation replaces the open state, and the client keeps the times of the file
-    # (RFC 9754). NFStest reports these delegations as failures, so NFSv4.1 is used here. NFStest's
-    # second client uses NFSv4.0 over TCP, and the server treats it as another client.
+    # With NFSv4.2 a delegation replaces the open state, and the client maintains the times of the
+    # file (RFC 9754). NFStest reports these delegations as failures, so NFSv4.1 is used here.
+    # NFStest's second client uses NFSv4.0 over TCP, and the server treats it as another client.
     Program("nfstest_delegation", "delegations and their recall by a second client; NFSv4.1",
             more="--nfsversion 4.1", groups={"Basic": 12, "Recall": 54}),
     Program("nfstest_cache", "attribute caches; the server is the second client",

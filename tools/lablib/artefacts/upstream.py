@@ -31,9 +31,10 @@ PARTS = ("drivers/infiniband/core", RXE, siw.SOURCE, "net/sunrpc", "fs/nfs")
 BUILT = (*PARTS, "include/")
 # A patch that changes only files in these directories changes the kernel crate, which is part of
 # the kernel image. The lab does not build the image again. It builds only the crate's metadata,
-# which contain the generic and inlined functions that our module uses. The compiler does not store
-# all such functions if it writes no object. The recipe below marks functions as inlined if our
-# module calls them and the image does not export them.
+# which contain the generic and inlined functions that our module uses. The compiler stores all of
+# these functions only if it also writes an object, so the recipe below makes it write an object.
+# The functions in `INLINED` are marked as inlined, because our module calls them and the image does
+# not export them.
 OF_CRATE = ("rust/", "samples/")
 ENTRY = "rust/kernel/debugfs/entry.rs"
 INLINED = ("    pub(crate) fn dynamic_dir(",)
@@ -137,8 +138,9 @@ def changes_only(patch, places):
 
 
 def patched(root, stock, debug):
-    """Returns the debug kernel with the patches, and names the patches that are left out. Builds
-    the parts that are missing: the changed modules, and the headers and metadata for our module."""
+    """Returns the debug kernel with the patches, and prints the names of the patches that are left
+    out. Builds the parts that are missing: the changed modules, and the headers and metadata for
+    our module."""
     left = [patch for patch in series()
             if not changes_only(patch, BUILT) and not changes_only(patch, OF_CRATE)]
     if left:

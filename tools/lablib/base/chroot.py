@@ -2,7 +2,7 @@
 """Commands inside the root file system. Each command runs in new namespaces.
 
 The mounts are in a private mount namespace, and the processes in a private PID namespace. The
-mounts and the processes disappear when the command ends in any way.
+mounts and the processes disappear when the command ends, even if it is killed.
 """
 
 import os

@@ -37,7 +37,7 @@ class Tally:
         self.ok() if good else self.fail(name)
 
     def line(self):
-        """Returns the last line that every checking target prints."""
+        """Returns the line that every check prints as its last line."""
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
     def good(self):

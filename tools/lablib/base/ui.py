@@ -15,7 +15,7 @@ class LabError(Exception):
 
 
 def say(text):
-    """Prints one line of progress. The output of tests stays on stdout."""
+    """Prints one line of progress to stderr, because stdout is for the output of tests."""
     print(f"lab: {text}", file=sys.stderr, flush=True)
 
 

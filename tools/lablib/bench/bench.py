@@ -20,7 +20,7 @@ FIRST, OURS, SECOND, TCP = "in-tree", "ours", "in-tree again", "tcp"
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """The amount of measurements: the axes, the numbers of rounds, and the scale of the loads."""
+    """How much is measured: the axes, the numbers of rounds, and the scale of the loads."""
 
     axes: tuple = AXES
     rounds: int = 7
@@ -127,7 +127,7 @@ def counts(spec, version, rounds, client="both", functions=0):
     """Returns three results: the exact counts per RPC by client, load and counter, the profile of
     the counts, and whether all measurements succeeded.
 
-    With several calls at a time, cache lines are counted in another run than the other counters.
+    For loads with several calls at a time, cache lines are counted in a separate run.
     """
     mount = report.options(version)
     merged, profile, good = report.measure_instructions(spec, client, mount, rounds, functions)

@@ -13,7 +13,7 @@ from ..base import cache, chroot, proc
 from ..base.ui import LabError
 from ..machine.session import NAMES
 
-# Numbers of the plugin's classes, as guest/instructions.py sets them.
+# Numbers of the plugin's classes of code, the same as in guest/instructions.py.
 OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, ENQUEUE, IDLE, REFILL = range(9)
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}
@@ -27,7 +27,7 @@ GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "tra
 # The columns of the tables. "kernel" counts all instructions except idle time, waiting for spin
 # locks, and timer interrupts. "service" counts the transport and the code that it calls, without
 # rxe. "copies" is the part of "service" that copies or fills memory. The columns from "transport"
-# to "rest" are the parts of "kernel" by the address of the code. "timer" and "spinning" count timer
+# to "rest" divide "kernel" by the address of the code. "timer" and "spinning" count timer
 # interrupts and waiting for spin locks. The columns from "switches" to "allocations" are numbers of
 # calls. The last columns count atomic instructions and fences in "service" and in the transport,
 # and atomic instructions in the kernel without rxe.
@@ -58,8 +58,8 @@ class Symbols:
         for line in path.read_text().splitlines():
             address, kind, rest = line.split(" ", 2)
             name, _, module = rest.partition("\t")
-            # Only symbols of code begin a function, except those with the prefixes `__pfx_` and
-            # `__cfi_`.
+            # Only a symbol of code begins a function. A symbol with the prefix `__pfx_` or `__cfi_`
+            # begins no function.
             if kind in "tTwW" and not name.startswith(("__pfx_", "__cfi_")):
                 self.entries.append((int(address, 16), name, module.strip("[]")))
         self.entries.sort(key=lambda entry: entry[0])
@@ -153,7 +153,7 @@ class Counts:
 
     def served(self):
         """Returns the columns of a server. `pages` counts the pages that the transport allocates,
-        and the pages with which a thread of the server replaces pages that it has given away."""
+        and the pages that a thread of the server allocates for its next call."""
         row = self.row()
         return {name: row[name] for name in ("transport", "service", "kernel", "switches")} | {
             "passes": sum(times for (name, _), times in self.calls.items() if name == "svc_recv"),

@@ -42,10 +42,10 @@ WAITING = ("transport", "sunrpc", "ib_core", "rxe")
 # calls at a time, and from one mount to many mounts.
 SCALE = "scale"
 CLIENTS = ("ours", "intree")
-# Pairs of ways to use our client. `most` is the maximum ratio of the instructions of the second way
-# to those of the first way. Only instructions of the transport and of the code that it calls are
-# compared. The rest of the kernel needs fewer instructions if messages are longer. This would hide
-# an increase in the transport.
+# Pairs of ways to use our client. `most` is the maximum value of this quotient: the number of
+# instructions of the second way, divided by that of the first way. Only instructions of the
+# transport and of the code that it calls are compared. The rest of the kernel needs fewer
+# instructions if messages are longer. This would hide an increase in the transport.
 PAIRS = {
     "versions": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma"),
     "versions-served": Pair(("version 1", "version 2"), 1.02, "vers=3,nolock,rdma",
@@ -124,9 +124,10 @@ def count(spec, client, version, inline, processors):
 
 def measure_instructions(spec, client, mount, rounds, functions, inline=0, memory=False, **more):
     """Prints the number of instructions per RPC, by the address of the code and by the purpose for
-    which the code runs. `mount` contains the options of the mount, or is the constant SCALE, which
-    measures from one to many mounts. If `memory` is true, also prints how many cache lines are
-    touched and missed per RPC. `more` contains further arguments of the machines' `Plan`.
+    which the code runs. `mount` contains the options of the mount. If `mount` is the constant
+    SCALE, several loads with one to many mounts are measured. If `memory` is true, also prints how
+    many cache lines are touched and missed per RPC. `more` contains further arguments of the
+    machines' `Plan`.
 
     Returns three results: the medians of these numbers; a dictionary from client and operation to
     the functions that ran for the transport; and whether all measurements succeeded.
@@ -167,14 +168,15 @@ def called(way):
 
 
 def each_way(rows, operation, columns):
-    """Returns the counts of an operation as text: a line for each module or setting."""
+    """Returns the lines of a table with the counts of an operation: one line for each module or
+    setting."""
     return [operation.ljust(26) + called(way).ljust(10) + "".join(
         (f"{row[c]:.2f}" if row[c] < 100 else f"{row[c]:,.0f}").rjust(14)
         for row in (rows[way][operation],) for c in columns) for way in rows]
 
 
 def tell(rows, executed, functions, output):
-    """For each way to use our client and each operation, prints the functions that execute most
+    """For each way to use our client and each operation, prints the functions that execute the most
     instructions. `functions` is the number of functions to print. Only the transport and the code
     that it calls are considered. Writes the rows to the file `output` if `output` is given."""
     for way, operations in executed.items() if functions else ():
@@ -234,7 +236,7 @@ def measure_processors(spec, client, processors, rounds):
     """Measures with each number of processors in `processors`. Returns three results. The first
     contains the counts per RPC, by client, operation (with the number of processors) and counter.
     Each count is the median of the rounds. The second contains the same medians for each piece of
-    code that waited for spin locks. The third is whether all measurements succeeded."""
+    code that waited for spin locks. The third says whether all measurements succeeded."""
     found, waits, good = {}, {}, True
     for number in processors:
         seen, session, status = with_clients(spec, client, "processors", str(rounds),

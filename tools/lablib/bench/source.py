@@ -38,8 +38,9 @@ class Source:
         return proc.output(chroot.command(self.root, argv, [cache.directory(), REPO]), SECONDS)
 
     def executed(self, counts):
-        """Returns how often each instruction was executed, by its address in the file, from the
-        plugin's counts."""
+        """Returns a dictionary from the address of each instruction in the module's file to the
+        number of times that the instruction was executed. `counts` are the counts of the QEMU
+        plugin."""
         found = collections.Counter()
         for (name, offset, instructions), times in counts.blocks.items():
             first = self.place.get(self.starts.get(name, 0) + offset)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Finds which file of the module uses which other file. Such a use is called an arrow. Checks that
-no arrow points up, from a lower file to a higher file.
+files and folders do not use each other in a circle. Then every arrow points down, from a higher
+file to a lower file.
 
 The check follows the paths in `use` declarations and in code through the modules of our crates, and
 through re-exports, to the file that declares the item. Each file has a storey, which is one above
@@ -26,8 +27,8 @@ CRATES = ("base", "proto", "rdma", "sunrpc", "svc", "client", "server", "rds_pro
 PREFIX = "xprtrdma_"
 LONGEST = 500
 
-# Modules that the module! macro makes in the root file. They contain the values of parameters and
-# count as the lowest modules.
+# Modules that the module! macro makes in the root file. They contain the values of parameters. The
+# check treats them as the lowest modules.
 GENERATED = {"module_parameters"}
 # Regular expressions for Rust source: the function call `.data()`, which returns the driver's own
 # data from a transport of the RPC client, and the declaration of the type of these data.
@@ -279,8 +280,7 @@ def too_long(crates):
 
 
 def floors(level):
-    """Yields a list of names for each level of use (storey), from the highest level to the lowest
-    level."""
+    """Yields a list of the names on each storey, from the highest storey to the lowest storey."""
     for floor in sorted(set(level.values()), reverse=True):
         yield sorted(name for name, at in level.items() if at == floor)
 
@@ -320,8 +320,8 @@ def picture(crates, arrows):
 
 
 def complaints(rust=REPO / "rust"):
-    """Returns a line for each arrow (use) that points up, from a lower file to a higher file, and
-    for each file that is too long."""
+    """Returns a line for each arrow (use) between files, or between rooms, that use each other in a
+    circle. Also returns a line for each file that is too long."""
     crates = Crates(rust)
     arrows = crates.arrows()
     names = {file.short(rust) for file in crates.files.values()}
@@ -330,8 +330,8 @@ def complaints(rust=REPO / "rust"):
 
 
 def show():
-    """Implements `tools/lab arrows`: prints all arrows (uses) between files, and fails if an arrow
-    points up, from a lower file to a higher file."""
+    """Implements `tools/lab arrows`: prints all arrows (uses) between files. Fails if files or
+    rooms use each other in a circle, or if a file is too long."""
     crates = Crates(REPO / "rust")
     arrows = crates.arrows()
     for (a, b), names in sorted(arrows.items()):

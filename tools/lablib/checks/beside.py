@@ -31,7 +31,8 @@ CLIENTS = ("intree", "ours")
 # The meaning of each word in the column "fails over TCP" of a record. The word is empty if the case
 # was not run over TCP.
 TCP = {"yes": True, "no": False, "": None}
-# The number of runs with both clients if a case fails with ours only.
+# Maximum number of runs of a program with each client. A program is run again only if a case fails
+# with our client only, or with our server only.
 RUNS = 3
 # Pattern of counts, sizes and times, which differ from run to run.
 COUNTS = re.compile(r"\(\d+ passed, \d+ failed\)|\d+(\.\d+)?")
@@ -111,9 +112,10 @@ def worse(intree, ours):
 
 
 def with_our_server(known, found, intree):
-    """Returns pairs (client, case) for the cases that fail with our server and not with the in-tree
-    server, and for missing cases. `known` is the program's row for the in-tree server, or None.
-    `intree` contains the results of runs with the in-tree client and the in-tree server."""
+    """Returns pairs (client, case) for the cases that fail with our server, but are not known to
+    fail with the in-tree server. Also returns a pair for each client that ran too few groups of
+    cases. `known` is the program's row in the record of the in-tree server, or None. `intree`
+    contains the results of runs with the in-tree client and the in-tree server."""
     excused = set(intree.failures)
     if known:
         excused |= {*known["both"], *known["worse"]}
@@ -135,7 +137,7 @@ def run(program, client, spec, found, serving="intree"):
     for file in program.files(root.path(), session.kernel) if program.files else ():
         shutil.copy(file, session.pair.results)
     path = session.pair.results / f"{program.name}.log"
-    # The output is not buffered, so that the file shows how far the program is.
+    # The file is not buffered, so that it always contains all output that has arrived so far.
     with open(path, "wb", buffering=0) as log, session:
         status = session.run(["sh", "-c", program.script("tcp" if tcp else "rdma")],
                              lambda kind, data: log.write(data)
@@ -213,7 +215,7 @@ def keep(program, row, serving="intree"):
 
 
 def load(serving="intree"):
-    """Returns the recorded rows for a server, by the names of the programs."""
+    """Returns the recorded rows for a server, as a dictionary by the names of the programs."""
     programs, failures = RECORDS[serving]
     record: dict[str, dict] = {}
     for found in records.read(programs):

@@ -195,7 +195,8 @@ class Capture:
 
 
 def rows(path):
-    """Returns the fields of every RoCE packet, without the payload of packets that carry data."""
+    """Returns the fields of every RoCE packet. For packets that carry bulk data, only the first six
+    fields are read, and the others are empty."""
     packets = pcap.tshark(path, "-Y", f"infiniband && !({BULK})", "-E", "occurrence=f",
                           fields=FIELDS)
     packets += [row + [""] * (len(FIELDS) - len(row))
@@ -364,8 +365,8 @@ def the_server_stays_within_what_was_offered(capture):
 
 
 # covers: V1-038, V1-044: Each chunk for data has one segment, which is as long as the data. A
-# Position-Zero chunk or a Reply chunk has more segments only if two parts of its message meet
-# inside a page.
+# Position-Zero chunk or a Reply chunk may have several segments. If a segment ends at a page
+# boundary, the next one begins inside a page. Otherwise one segment could cover both.
 def a_chunk_is_one_segment(capture):
     kinds = collections.Counter()
     for message in capture.messages:

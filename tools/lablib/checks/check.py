@@ -210,8 +210,8 @@ def run(parts, spec, upstream=False):
                 say(f"checked beside: {', '.join(beside)}")
                 total.add(lane.finish())
                 took |= lane.minutes()
-    # The times of all parts are printed together at the end. Documentation/verification.rst has the
-    # budgets.
+    # The times of all parts are printed together at the end. Documentation/verification.rst says
+    # how long the checks may take.
     say(f"minutes: {', '.join(f'{part} {minutes:.1f}' for part, minutes in took.items())}")
     for note in total.notes:
         say(note)
@@ -351,8 +351,8 @@ def machines(spec, part, client="ours", capture=None, seed=None, server=None, up
 
 
 def watched(spec, part):
-    """Runs the same cases with our client and with the in-tree client, and compares the captures.
-    """
+    """Runs the same cases with our client and with the in-tree client, and compares the captured
+    packets."""
     tally = Tally()
     with tempfile.TemporaryDirectory(dir=cache.directory()) as where:
         captures = {client: f"{where}/{client}.pcap" for client in ("ours", "intree")}

@@ -17,8 +17,8 @@ CRATES = ("rdma", "sunrpc", "client")
 GUIDE = tuple(REPO / "Documentation" / name for name in (
     "admin-guide.rst", "rails.rst", "messages.rst", "observing.rst", "server.rst"))
 PRINT = re.compile(r'\bpr_(?:err|warn|notice|info)!\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
-# Patterns of a value's placeholder in a message, and of a string literal that continues in the next
-# line.
+# Patterns of the placeholder of a value in a message, and of the place where a string literal
+# continues on the next line.
 HOLE = re.compile(r"\{[^{}]*\}")
 CONTINUED = re.compile(r"\\\n\s*")
 NAME = re.compile(r'Self::\w+(?: \{ \.\. \})? => "([^"]+)"')
@@ -46,13 +46,13 @@ NO_MODULE = {"tests", "fuzz", "benches", "examples"}
 # Patterns of the targets of links, in Markdown and in reStructuredText.
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)|:doc:`([\w-]+)`")
 SECTION = re.compile(r"(?<!:)`([^`<]+)`_(?!_)")
-# Names of the kernel that the source does not contain.
+# Names of kernel items that a page may contain although the source does not contain them.
 KERNEL = {"DEVICE_REMOVAL", "NEED_RECV", "XPRT_CONNECTING", "flush_dcache_page", "ib_client",
           "rq_pin", "xprt_transmit"}
 
 
 def messages():
-    """Yields the literal pieces of each log message."""
+    """Yields a list for each log message: the pieces of text between its values."""
     for path in sorted(path for crate in CRATES for path in (RUST / crate).rglob("*.rs")
                        if "tests" not in path.parts):
         # Comments are left out, because they contain examples of messages.
@@ -185,8 +185,8 @@ def declared(path, files):
 
 
 def of_kernel(path):
-    """Returns whether the path probably names an item of a kernel type. This is so if one source
-    file contains all names of the path, and also the first name behind `bindings::`."""
+    """Returns whether the path probably names an item of a kernel type. The function returns true
+    if a source file contains all names of the path, and also `bindings::` with the first name."""
     return any(words.issuperset(path) and f"bindings::{path[0]}" in (RUST / file).read_text()
                for file, words in source().items())
 

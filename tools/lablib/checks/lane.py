@@ -21,7 +21,7 @@ class Lane:
     """A separate process that runs some parts of the check, one after the other.
 
     The output of the separate process goes to a file. When the main process has no part left to
-    run, it copies the file to the terminal.
+    run, the main process copies this file to the terminal.
     """
 
     def __init__(self, parts, spec, upstream=False):

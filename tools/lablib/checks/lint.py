@@ -185,8 +185,8 @@ class Lint:
         return self.anew("rds")
 
     def anew(self, variant):
-        """Returns the warnings of clippy and the compiler while a variant of the module is built
-        from nothing."""
+        """Builds a variant of the module from nothing. Returns the warnings of clippy and of the
+        compiler."""
         shutil.rmtree(module.directory(self.kernel, clippy=True, variant=variant),
                       ignore_errors=True)
         return self.warnings(self.kernel, variant, clippy=True)

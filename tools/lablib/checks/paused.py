@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The record of the results of `pauses`. The page about survived faults contains a table of this
-record."""
+"""The recorded results of the program `pauses`. The page about survived faults shows them as a
+table."""
 
 import itertools
 import statistics

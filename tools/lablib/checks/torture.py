@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make torture`: faults at random times. Each client runs in separate machines.
+"""Implements `make torture`: faults at random times. Each client is tested in its own machines.
 
 The program in the client machine is selftests/torture. The module `reliability` stores the record.
 """

@@ -12,8 +12,8 @@ import dataclasses
 import struct
 
 VERSION = 2
-# Maximum length of a Send before the versions are known (section 5), and afterwards (section 2.3)
-# unless both ends announced more (RFC 8797).
+# Maximum length of a Send: `FIRST` before the versions are known (section 5), and `INLINE`
+# afterwards (section 2.3), unless both ends announced a larger maximum (RFC 8797).
 FIRST, INLINE = 1024, 4096
 # Values of enum msg_type and of enum rpcrdma2_proc.
 CALL, REPLY = 0, 1
@@ -88,7 +88,7 @@ class Segment:
 
 @dataclasses.dataclass
 class Message:
-    """A struct rpcrdma2_xprt_hdr with the fields of its arm, and the payload that follows."""
+    """A struct rpcrdma2_xprt_hdr with the fields of its procedure, and the payload that follows."""
 
     xid: int
     version: int
@@ -222,8 +222,8 @@ class Connection:
         self.longest = longest
         self.lines, self.complaints, self.counts = [], [], collections.Counter()
         self.agreed = False  # whether the probe was answered
-        # The unanswered calls, and the unanswered options. Each element is a pair: whether the
-        # client sent the message, and the xid.
+        # The calls that have no answer yet, and all options. Each element is a pair: whether the
+        # client sent the call or the option, and the xid.
         self.open, self.options = set(), set()
         # The calls that end a security context. The RPC client does not wait for their answers, so
         # the connection may end before the answers arrive.
@@ -332,15 +332,15 @@ class Judgement:
         self.messages = sum(len(connection.lines) for connection in self.connections)
         self.counts = sum((connection.counts for connection in self.connections),
                           collections.Counter())
-        # The number of calls and options without an answer. Calls that may have no answer in normal
-        # operation are not included.
+        # The number of calls without an answer. Calls that may have no answer in normal operation
+        # are not included.
         self.unanswered = sum(len(connection.open - connection.parting)
                               for connection in self.connections)
         self.complaints = [complaint for connection in self.connections
                            for complaint in connection.complaints]
 
     def lines(self):
-        """Yields a line for each message."""
+        """Yields a line for each connection, and then a line for each of its messages."""
         for number, connection in enumerate(self.connections):
             yield f"connection {number}"
             yield from connection.lines

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 """The first process of a lab machine: runs commands for the host.
 
-It also lets programs inside the machine run commands elsewhere (`on-server`). They connect to a
-local socket, and the agent forwards their frames to the host. It has one thread with one select
-loop. As process 1 it reaps every orphan.
+The agent also lets programs inside the machine run commands elsewhere (`on-server`). These programs
+connect to a local socket, and the agent forwards their frames to the host. The agent has one thread
+with one select loop. As process 1 it reaps every orphan.
 """
 
 import contextlib
@@ -260,7 +260,8 @@ class Agent:
             self.steer(self.commands[line, stream], kind, payload)
 
     def forward(self, line, kind, stream, payload):
-        """Forwards a frame from a local program to the host, with a stream number of this agent."""
+        """Forwards a frame from a local program to the host. The agent replaces the stream
+        number of the program by a number of its own."""
         if kind == wire.RUN:
             number, self.next_stream = self.next_stream, self.next_stream + 2
             self.forwarded[number] = (line, stream)

@@ -27,7 +27,7 @@ SUMS = 'cd "$0" && find . -type f -print0 | sort -z | xargs -0 sha256sum'
 
 
 def make_tree(top, seed, large_mib=LARGE_MIB):
-    """Makes files of many sizes that are close to the important limits, and a large file."""
+    """Makes files whose sizes are close to the important limits, and one large file."""
     chance = random.Random(seed)
     borders = (0, 1, 3, 512, 1000, 4095, 4096, 4097, 8192, 65536)
     for number in range(FILES):

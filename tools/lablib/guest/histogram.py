@@ -28,9 +28,8 @@ def places(key):
 
 
 def parse(text):
-    """Parses the text of a histogram. Returns a counter whose keys are sequences of functions, see
-    `places`. The value is the sum of the counts of all keys of the histogram that contain these
-    functions."""
+    """Parses the text of a histogram. Returns a counter whose keys are the results of `places`. The
+    count of a result is the sum of the counts of all keys in the text that lead to this result."""
     dropped = DROPPED.search(text)
     if not dropped or int(dropped[1]):
         raise RuntimeError("a histogram that is not complete")

@@ -7,8 +7,8 @@ these files explains what its plugin counts.
     instructions.py PLUGIN OPTIONS ROUNDS CLIENT...
 
 This program measures each client in turn, ROUNDS times, on a mount with the mount options OPTIONS.
-If OPTIONS is `scale`, it measures several numbers of mounts and several numbers of simultaneous
-calls instead. A CLIENT is a client's module or a setting of our client. A setting is a name in
+If OPTIONS is `scale`, it measures with different numbers of mounts and of simultaneous calls
+instead. A CLIENT is a client's module or a setting of our client. A setting is a name in
 transport.WAYS, `rails off` or `rails on`. The settings of rails need two cables. The counts and the
 symbols go to /results. A JSON list on standard output names the files and their contents.
 """
@@ -35,8 +35,8 @@ MARKER = bytes((0x0f, 0x1f, 0x84, 0x00)) + struct.pack("<I", 0x74727078) + b"\xc
 # The plugin's classes of code. ENTRY is code that may interrupt any other code, and that does not
 # run on behalf of the interrupted code.
 TRANSPORT, RXE, ENTRY, TIMER, SPIN, IDLE = 1, 2, 3, 4, 5, 7
-# Classes of a server: functions that give a call to a thread, and functions that give a thread new
-# pages.
+# Classes of code that are counted only in a server. ENQUEUE is the function that gives a call to a
+# thread. REFILL is the function that gives a thread new pages.
 ENQUEUE, REFILL = 6, 8
 SERVERS = ((ENQUEUE, "svc_xprt_enqueue"), (REFILL, "svc_fill_pages"))
 # `IDLES` are the functions of an idle processor. If another processor wakes an idle processor for
@@ -248,8 +248,8 @@ def count(plugin, name, load, mounts, file):
     RPCs. If a connection breaks during the count, counts again. This happens with every client if
     the host is overloaded."""
     for _ in range(TRIES):
-        # The first run is not counted. It allocates objects that later runs with the same number of
-        # simultaneous operations use again.
+        # The first run is not counted, because it allocates objects. Later runs with the same
+        # number of simultaneous operations use these objects again.
         load.run(load.count)
         before, connects = (sum(map(what, mounts)) for what in (loads.rpcs, loads.connects))
         plugin.command("start")

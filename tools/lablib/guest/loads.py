@@ -84,7 +84,7 @@ def connects(mount):
 
 def hold_still():
     """Turns off khugepaged and DAMON, which combine or examine pages. If one of them runs during a
-    transfer of a measurement, it can take as much time as the transfer itself."""
+    measured transfer, it can take as much time as the transfer itself."""
     for path, word in (("/sys/kernel/mm/transparent_hugepage/enabled", "never"),
                        ("/sys/module/damon_stat/parameters/enabled", "N")):
         if os.path.exists(path):
@@ -131,8 +131,8 @@ class Bed:
             os.fsencode(self.paths[0]), n))
 
     def fresh(self, count):
-        """Returns a prefix and a number n for `count` new paths: the prefix followed by n, n + 1
-        and so on. No earlier call has returned these paths."""
+        """Returns a prefix and a number n. The prefix followed by n, n + 1 and so on gives `count`
+        new paths. No earlier call has returned these paths."""
         self.used += count
         return os.fsencode(f"{self.mounts[0]}/name-"), self.used - count
 

@@ -12,10 +12,10 @@ It measures each client in turn, ROUNDS times, and prints JSON:
      "waits": {client: {operation: [{code that waited: per RPC} of each round]}},
      "instructions": [files of /results with the plugin's counts, see instructions.py]}
 
-Instructions are counted in a pass of their own, because the plugin makes everything slower.
-"contended" is how often a spin lock was found taken, counted as calls of the function in which the
-kernel then waits. The code that takes the lock gets the count. (The tracepoint
-lock:contention_begin misses a processor that waits alone and, with a hypervisor, every processor.)
+Instructions are counted in a separate pass, because the plugin makes everything slower. The counter
+"contended" is the number of calls of the function in which the kernel waits for a spin lock.
+"waits" divides these calls by the code that takes the lock. (The tracepoint lock:contention_begin
+would not count a processor that waits alone. With a hypervisor, it would count no processor.)
 """
 
 import collections
@@ -33,10 +33,10 @@ from .instructions import TIMERS, WAIT
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
 # SENT contains tracepoints of interrupts that a processor sends to other processors. TIMED contains
-# functions that run at regular times, such as the function of the timer interrupt: their counts
-# would depend on the speed of the host. Softirqs for other work also run at the end of the timer
-# interrupt. They do not count as timed, because the recorded part of their stacks does not contain
-# the interrupt's function.
+# functions that run at regular times, such as the function of the timer interrupt. The interrupts
+# that these functions send are counted separately, because their number depends on the speed of the
+# host. Softirqs for other work also run at the end of the timer interrupt. They do not count as
+# timed, because the recorded part of their stacks does not contain the interrupt's function.
 SENT = ("ipi/ipi_send_cpu", "ipi/ipi_send_cpumask")
 TIMED = (*TIMERS, "sysvec_apic_timer_interrupt", "rcu_core")
 # Fields of a processor's line in /proc/schedstat: the number of wake-ups that the processor has
@@ -48,8 +48,9 @@ LOCKS = ("_raw_", "queued_", "rust_helper_", "_R")
 
 
 def interrupts(found):
-    """Returns two numbers: how many interrupts were sent for work, and how many were sent by
-    timers. `found` is a histogram that contains a count of interrupts for each call stack."""
+    """Returns two numbers of interrupts that processors have sent: those for work, and those that a
+    function in TIMED caused. `found` is a histogram that contains a count of interrupts for each
+    call stack."""
     timed = sum(times for stack, times in found.items()
                 if any(name in TIMED for name, _ in stack))
     return found.total() - timed, timed

@@ -7,9 +7,10 @@ This program runs in the client machine, which must run with the plugin tools/na
 
 This program measures one TRANSPORT after the other, with ROUNDS rounds each. A TRANSPORT is `ours`
 (the module file MODULE) or `intree`. `intree` must be the last, because it cannot be unloaded. The
-server machine uses the in-tree transport. Either the client machine sends messages that come back,
-or the two machines run the two programs of the manual page: its client offers memory, and its
-server reads or writes that memory. The client machine runs each of the two programs in turn.
+server machine uses the in-tree transport. In some operations, the client machine sends messages
+that come back. In the others, one machine is the client of rds-rdma(7), and the other machine is
+the server of rds-rdma(7): the client offers memory, and the server reads or writes that memory. The
+client machine of the lab takes both parts, one after the other.
 
 The counts of instructions and the symbols go to /results. A JSON object on standard output has two
 members. `instructions` names the files and their contents. `provider` contains the numbers per
@@ -47,13 +48,13 @@ COUNT, COUNT_LARGE = 128, 32
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """Operations of one kind, which are made one at a time. If `write` is true, the manual page's
-    server program writes to the memory that the client program offers. Otherwise it reads the
-    memory."""
+    """Operations of one kind, which are made one at a time. If `write` is true, the server of
+    rds-rdma(7) writes to the memory that the client offers. Otherwise the server reads the memory.
+    """
 
     name: str
-    # `message`: both machines send messages. `offer`: this machine is the manual page's client.
-    # `fetch`: this machine is the manual page's server.
+    # `message`: both machines send messages. `offer`: the machine that is measured is the client of
+    # rds-rdma(7). `fetch`: the machine that is measured is the server of rds-rdma(7).
     kind: str
     size: int
     write: bool = False
@@ -112,8 +113,8 @@ class End:
                 self.say(load.size)
 
     def offer(self, load, there):
-        """Offers memory, each time with a new handle, and waits for the message with the RDMA ACK.
-        """
+        """Offers memory repeatedly, each time with a new handle. After each offer, waits for the
+        message with the RDMA ACK."""
         if there:
             self.receive()  # This message means that the other machine is ready.
         for _ in range(load.count):
@@ -135,8 +136,8 @@ class End:
             self.told(number)
 
     def told(self, token):
-        """Waits for the notification of an operation. The peer's next message may arrive before it,
-        because the device completes operations and Receives independently of each other."""
+        """Waits for the notification of an operation. The peer's next message may arrive before the
+        notification, because the device completes operations and Receives independently."""
         got = self.socket.recv(MIB, SECONDS)
         if got is not None and got["from"] is not None and not got["status"]:
             self.early.append(got)

@@ -33,8 +33,8 @@ class Remote:
         self.where = where
 
     def frames(self, argv, env, stdin):
-        """Starts a command and yields its frames. `stdin` is a file descriptor for the command's
-        input."""
+        """Starts a command. Yields frames with the output of the command, and then a frame with its
+        exit status. `stdin` is a file descriptor for the command's input."""
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(LOCAL_SOCKET)
             request = {"where": self.where, "argv": list(argv), "env": env or {}}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Exchanges the transport module of the server, for measurements that compare both servers.
+"""Loads the module of our server or of the in-tree server, for measurements that compare both.
 
     servers.py
 

@@ -33,7 +33,7 @@ from .remote import Program, obey
 from .servers import Servers
 
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
-# The keys are NFS versions. A value says whether only GETATTR is counted with that version.
+# The NFS versions that are measured. The value of a version says whether only GETATTR is counted.
 VERSIONS = {"4.2": False, "3": True}
 # Number of connections of the mount, and number of seconds without calls, for the measurement of an
 # idle connection.
@@ -88,8 +88,8 @@ def version(server):
 
 
 def speak(server):
-    """If `server` is the name of a way to use our client (see transport.WAYS), makes the client's
-    next mounts use that way."""
+    """Makes the client's next mounts use the settings that `server` names (see transport.WAYS). If
+    `server` is not such a name, does nothing."""
     if server in transport.WAYS:
         lib = instructions.selftests("responder")
         lib.VERSION.write_text(str(lib.ALONE[version(server)]))
@@ -131,7 +131,7 @@ def executed(far, server, symbols):
 
 
 def at_provider(far):
-    """Returns the numbers per RPC that the RDMA device counts, by operation and counter."""
+    """Returns how much each counter of the RDMA device grows per RPC, by operation and counter."""
     found = {}
     far.ask("watch")
     for name, load, mount in operations():

@@ -10,7 +10,8 @@ import time
 NAMES = {"ours": "xprtrdma_rs", "intree": "rpcrdma"}
 INLINE = ("/proc/sys/sunrpc/rdma_max_inline_read", "/proc/sys/sunrpc/rdma_max_inline_write")
 # Ways to use our client. Each of them is a pair: a version of RPC-over-RDMA, and the maximum length
-# of messages in bytes. The two ways that compare versions have the same maximum length.
+# of messages in bytes. "version 1" and "version 2" have the same maximum length, so that only the
+# versions are compared.
 WAYS = {"version 1": (1, 8192), "version 2": (2, 8192), "messages of 4 KiB": (1, 4096),
         "messages of 8 KiB": (1, 8192)}
 SECONDS = 120

@@ -42,16 +42,16 @@ class Foreign:
 
 
 # The acknowledgement of an earlier Send can arrive a second time between the packets of the answer
-# to an RDMA Read. check_ack() then fails without a status, and ends a sequence whose next packet is
-# a middle packet. do_complete() then reports the Read as complete although some of its data are
+# to an RDMA Read. If the next packet of the answer would be a middle packet, check_ack() then fails
+# but sets no status. So do_complete() reports the Read as complete, although some of its data are
 # missing.
 FOREIGN = (
     Foreign("WARNING: drivers/infiniband/sw/rxe/rxe_comp.c:827 at rxe_completer+",
             "rxe: an acknowledgement that comes twice, amid the answer to an RDMA Read",
             "tools/lab torture --client intree --fault late-duplicates"),
     # On iWARP the in-tree server's RDMA Reads use memory regions from a pool of the queue pair. The
-    # kernel counts the regions in use, and prints the next warning if the count is not zero when
-    # the queue pair is destroyed.
+    # kernel counts the regions in use. If the count is not zero when the queue pair is destroyed,
+    # the kernel prints this warning.
     Foreign("WARNING: drivers/infiniband/core/verbs.c:2164 at ib_destroy_qp_user+",
             "the server on siw: a connection ends amid RDMA Reads, and not all regions come back",
             "tools/lab run --provider siw --client intree -- ./selftests/run --client intree "
@@ -96,8 +96,8 @@ def splats(console):
 
 
 def verdict(machine):
-    """Returns complaints about a machine. Can be called before or after the machine is switched
-    off."""
+    """Returns a list with the first kernel report of a machine, or an empty list. Can be called
+    before or after the machine is switched off."""
     text = machine.console.read_text(errors="replace") if machine.console.exists() else ""
     report = splats(text)
     return [f"{machine.role}: kernel report (all in {machine.console}):\n{report}"] \

@@ -147,8 +147,9 @@ class Machine:
                            f"local.path={RUN_DIR}/{self.role}.{net},"
                            f"remote.type=unix,remote.path={RUN_DIR}/{peer}.{net}",
                 # Without merged buffers the NIC's driver has no page pool. With a page pool rxe can
-                # deadlock: it frees the packets of a failed queue pair under its state lock.
-                # Returning a page to a pool runs the network's softirq, which needs the same lock.
+                # deadlock: rxe holds the state lock of a failed queue pair while it frees the queue
+                # pair's packets. Returning a page to a pool runs the network's softirq, which needs
+                # the same lock.
                 "-device", f"virtio-net-pci,netdev={net},host_mtu=9000,mrg_rxbuf=off,romfile=,"
                            f"mac=52:54:00:00:{number:02x}:{self.lab.mac(self.role):02x}"]
 

@@ -15,8 +15,8 @@ from . import judge, pair
 MOUNT_SECONDS = 120
 # The names of the clients in the output.
 NAMES = {"ours": "ours", "intree": "in-tree"}
-# The file with the setting for the largest inline message of connections that the server accepts
-# later.
+# The file that sets the maximum length of inline messages. A change applies only to connections
+# that the server accepts afterwards.
 SERVER_INLINE = "/proc/sys/sunrpc/svc_rdma/max_req_size"
 UMOUNT = "if mountpoint -q /mnt/nfs; then umount /mnt/nfs; fi"
 # Kernel parameter for runs with the KUnit suites, whose device needs bounce buffers. The other
@@ -54,7 +54,7 @@ class Plan:
     spec: str | None = None     # name of the client's kernel, see packages.resolve
     # name of the server's kernel; None means the client's kernel, if that is a stock kernel
     server: str | None = None
-    # whether the client, and a server with our module, have the debug kernel
+    # whether the client runs the debug kernel; a server with our module then runs it as well
     debug: bool = False
     # whether `debug` also applies to a server with the in-tree module
     alike: bool = False
@@ -157,7 +157,7 @@ class Session:
 
     @property
     def channel(self):
-        """The client machine's control line."""
+        """The control channel of the client machine."""
         return self.pair.client.channel
 
     def load(self):

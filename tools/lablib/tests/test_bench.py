@@ -75,7 +75,7 @@ class Instructions(unittest.TestCase):
 
 
 class Processors(unittest.TestCase):
-    """The kernel's counters, as the kernel writes them with two processors."""
+    """Tests how the kernel's counters of wake-ups and of interrupts between processors are read."""
 
     def test_interrupts_that_time_sends_are_apart(self):
         found = histogram.parse("""\

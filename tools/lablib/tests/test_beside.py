@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The output of other projects' programs is read correctly, and failures that occur only with our
-client or our server are found.
+"""Tests the code that reads the output of other projects' programs, and that finds the failures
+that occur only with our client or our server.
 """
 
 import re
@@ -105,9 +105,9 @@ KNOWN = {"both": {"known": True}, "worse": {}, "groups": 0}
 class Servers(unittest.TestCase):
 
     def bad(self, known, intree, ours, more=None):
-        """Judges results with our server. `intree` is the result line of a case with the in-tree
-        client, and `ours` is the result line with our client. `known` and `more` are the results
-        with the in-tree server."""
+        """Calls `with_our_server` with the result lines of two runs against our server: `intree`
+        with the in-tree client, and `ours` with our client. `known` and `more` are results with
+        the in-tree server."""
         return with_our_server(known, {"intree": found(LINES, (intree, 0)),
                                        "ours": found(LINES, (ours, 0))}, more or Found())
 

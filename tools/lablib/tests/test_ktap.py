@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The results of a test program are counted correctly, and missing output counts as a failure."""
+"""Tests that the results of a test program are counted correctly, and that missing output counts as
+a failure."""
 
 import unittest
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Both machines have the same cables. A command for one end of a cable reaches exactly this end."""
+"""Tests the cables between the two machines. Both machines have the same cables. A command for one
+end of a cable must reach only this end.
+"""
 
 import types
 import unittest

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests that xprtrdma-rails detects whether addresses belong to one server or to two servers. If it
-cannot detect this, it must report that."""
+"""Tests that xprtrdma-rails detects whether addresses belong to one server or to two servers, or
+reports that this cannot be detected."""
 
 import contextlib
 import io

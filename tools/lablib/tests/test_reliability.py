@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The results of several runs are added up and recorded."""
+"""Tests that the results of several runs are added up and recorded."""
 
 import pathlib
 import tempfile

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The selftests' hostile requester sends the messages that its tables describe."""
+"""Tests that the selftests' hostile requester sends the messages that its tables describe."""
 
 import pathlib
 import sys

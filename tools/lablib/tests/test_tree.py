@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A kernel tree of the user is accepted, or an error says what it lacks."""
+"""Tests that a kernel tree of the user is accepted, or that an error says what the tree lacks."""
 
 import pathlib
 import tempfile
