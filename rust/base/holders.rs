@@ -125,7 +125,7 @@ impl Holders {
         self.0.read_acquire() & !AWAITED == 0
     }
 
-    /// Waits until there is no holder. Only one thread may wait at a time. Sleeps.
+    /// Waits until there is no holder. Only one thread may wait at a time. May sleep.
     #[inline]
     pub fn wait(&self) {
         if !self.is_none() {
@@ -147,7 +147,7 @@ impl Holders {
     }
 
     /// Waits until there is no holder, but for at most `span`. Only one thread may wait at a time.
-    /// Sleeps.
+    /// May sleep.
     #[cold]
     pub fn wait_at_most(&self, span: Jiffies) {
         // ORDERING: `Full` orders this change before `xprtrdma_wait_value_timeout` reads the

@@ -13,7 +13,7 @@ use kernel::bindings::{
 pub struct Piece<'a> {
     /// The first page of the piece; not null.
     pub page: *mut page,
-    /// The following pages of the piece, none of which is null. If the piece continues behind the
+    /// The following pages of the piece, none of which is null. If the piece continues after the
     /// last listed page, the further pages are physically contiguous.
     pub more: &'a [*mut page],
     /// Offset at which the piece begins in its first page.

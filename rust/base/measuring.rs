@@ -23,14 +23,14 @@ pub fn is_measured() -> bool {
     unsafe { static_branch_unlikely!(bindings::xprtrdma_latency, bindings::xprtrdma_switch, key) }
 }
 
-/// Switches measuring on or off for the whole module. Sleeps.
+/// Switches measuring on or off for the whole module. May sleep.
 pub fn measure(on: bool) {
     // SAFETY: The function's only requirement is that the caller may sleep.
     unsafe { bindings::xprtrdma_set_latency(on) };
 }
 
 /// Makes the file `measure_latency`, which shows the switch; writing `1` or `0` to the file changes
-/// the switch. Returns `ENOMEM` if no memory is available. Sleeps.
+/// the switch. Returns `ENOMEM` if no memory is available. May sleep.
 pub fn switch_file(dir: &Arc<Dir>) -> Result<File<()>> {
     File::new(
         dir,

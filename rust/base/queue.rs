@@ -53,7 +53,7 @@ impl WorkQueue {
         Ok(Self(NonNull::new(wq).ok_or(ENOMEM)?))
     }
 
-    /// Waits until all work that is on the queue at the time of the call has ended. Sleeps.
+    /// Waits until all work that is on the queue at the time of the call has ended. May sleep.
     pub fn flush(&self) {
         // SAFETY: The queue is valid by the type invariant.
         unsafe { kernel::bindings::__flush_workqueue(self.0.as_ptr()) }
@@ -74,7 +74,7 @@ impl Drop for WorkQueue {
 }
 
 /// Cancels a delayed work item. If the item is running, waits until the item has ended. During the
-/// wait the item cannot queue itself again. Sleeps.
+/// wait the item cannot queue itself again. May sleep.
 pub fn cancel_delayed_sync<T, const ID: u64>(item: &Arc<T>)
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID>,

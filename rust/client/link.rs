@@ -193,7 +193,7 @@ impl_has_delayed_work! {
 }
 
 impl Link {
-    /// Makes a link without a connection. Sleeps.
+    /// Makes a link without a connection. May sleep.
     pub(crate) fn new(common: Arc<Common>, create: &Create, limits: &Limits) -> Result<Arc<Self>> {
         let ms = |ms: u32| Millis::new(ms.into());
         let backoff = BackoffConfig::default();

@@ -90,12 +90,12 @@ pub(crate) trait Established: Sized + Send + Unpin + 'static {
     /// Returns the connection's number.
     fn epoch(&self) -> Epoch;
 
-    /// Revokes the server's access to the connection and to the memory of all its calls. Sleeps.
+    /// Revokes the server's access to the connection and to the memory of all its calls. May sleep.
     /// This function must not wait for a thread that waits for the send lock or the RPC client's
     /// queues.
     fn end(&mut self, machine: &Machine<Self>);
 
-    /// Destroys the remaining objects of the connection after [`Established::end`]. Sleeps, perhaps
+    /// Destroys the remaining objects of the connection after [`Established::end`]. May sleep
     /// for seconds.
     fn destroy(self);
 }
@@ -145,7 +145,7 @@ impl_has_work! {
 }
 
 impl<C: Established> Machine<C> {
-    /// Makes a state machine without a connection. Sleeps.
+    /// Makes a state machine without a connection. May sleep.
     pub(crate) fn new(common: Arc<Common>, config: Config) -> Result<Arc<Self>> {
         let conn = Conn::new(config, u64::from(random()));
         Arc::pin_init(
@@ -217,7 +217,7 @@ impl<C: Established> Machine<C> {
 
     /// Ends the connection if `is_meant` returns true for the connection's number, or waits until
     /// another thread has ended the connection. Also destroys the remaining objects of the previous
-    /// connection. Sleeps.
+    /// connection. May sleep.
     pub(crate) fn end(self: &Arc<Self>, is_meant: impl FnOnce(Epoch) -> bool) {
         let mut owner = self.owner.lock();
         if let Some(mut connection) = owner.take_if(|connection| is_meant(connection.epoch())) {
@@ -231,7 +231,7 @@ impl<C: Established> Machine<C> {
     }
 
     /// Destroys the remaining objects of an ended connection, or waits until another thread has
-    /// destroyed them. Sleeps, perhaps for seconds.
+    /// destroyed them. May sleep for seconds.
     pub(crate) fn destroy_ended(&self) {
         let mut ended = self.ended.lock();
         if let Some(connection) = ended.take() {

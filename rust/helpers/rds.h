@@ -96,11 +96,11 @@ void rdsrdma_count_nodes(const struct in6_addr *laddr,
 			 const struct in6_addr *faddr, u8 tos,
 			 struct rdsrdma_count *to);
 
-/* Makes RDS create no more connections of this transport. Sleeps. */
+/* Makes RDS create no more connections of this transport. May sleep. */
 void rdsrdma_begin_unloading(void);
 /* Blocks this thread for ever, unless the module is being unloaded. */
 void rdsrdma_must_be_unloading(void);
-/* Waits for threads that were preempted in a function of this module. Sleeps. */
+/* Waits for threads that were preempted in a function of this module. May sleep. */
 void rdsrdma_wait_for_preempted(void);
 
 bool rdsrdma_is_v4(const struct in6_addr *addr);
@@ -109,7 +109,7 @@ int rdsrdma_state(struct rds_connection *conn);
 bool rdsrdma_is_loopback(struct rds_connection *conn);
 /*
  * Marks a connection as connecting. Returns false if it was not down. Takes
- * the lock that the connection manager's handlers hold. Sleeps.
+ * the lock that the connection manager's handlers hold. May sleep.
  */
 bool rdsrdma_begin_connecting(struct rds_connection *conn);
 void rdsrdma_wake_sender(struct rds_connection *conn);
@@ -149,7 +149,7 @@ void rdsrdma_tell(struct rds_message *rm, int status);
 void rdsrdma_set_failure(struct rds_message *rm, int status);
 
 /* Memory regions. */
-/* The queue pair must be new, and the id bound to an address. Sleeps. */
+/* The queue pair must be new, and the id bound to an address. May sleep. */
 int rdsrdma_connect_to_itself(struct ib_qp *qp, struct rdma_cm_id *id);
 /* The memory must be mapped for DMA in both directions. */
 void rdsrdma_dma_sync_for_cpu(struct ib_device *dev, struct scatterlist *sg,

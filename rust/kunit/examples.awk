@@ -5,7 +5,7 @@
 #
 # As in rustdoc, an example is a block between lines of three backquotes, a line that begins
 # with "# " is not shown but belongs to it, and one that uses "?" ends with
-# "# Ok::<(), Error>(())".  A block with another word behind the backquotes is no example.
+# "# Ok::<(), Error>(())".  A block with another word after the backquotes is no example.
 
 BEGIN {
 	print "// SPDX-License-Identifier: GPL-2.0"

@@ -8,7 +8,7 @@ use kernel::prelude::*;
 /// slow.
 const PATIENCE_MS: u32 = 60_000;
 
-/// Waits until the condition is true. Returns `ETIMEDOUT` after [`PATIENCE_MS`]. Sleeps.
+/// Waits until the condition is true. Returns `ETIMEDOUT` after [`PATIENCE_MS`]. May sleep.
 pub(crate) fn wait_until(is: impl Fn() -> bool) -> Result {
     for _ in 0..PATIENCE_MS {
         if is() {

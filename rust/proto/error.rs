@@ -138,7 +138,7 @@ counters! {
     BadDirection = "bad_direction",
     /// An error report that cannot be read; dropped.
     ErrUndecodable = "err_undecodable",
-    /// Bytes behind the end of a message; ignored.
+    /// Bytes after the end of a message; ignored.
     Trailing = "trailing",
     /// A length that is no multiple of four; ignored.
     OddLen = "odd_len",

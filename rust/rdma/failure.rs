@@ -109,7 +109,7 @@ impl FailedWork {
 pub struct Failure {
     /// The first work request that failed.
     pub first: Option<FailedWork>,
-    /// The first failed work request that was not merely flushed. All work requests behind a
+    /// The first failed work request that was not merely flushed. All work requests after a
     /// failure are flushed.
     pub reason: Option<FailedWork>,
     /// The number (`enum ib_event_type`) of the first asynchronous event that reports a failure.

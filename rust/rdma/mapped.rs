@@ -345,7 +345,7 @@ impl MappedPages {
         self.sges.get(self.own..).unwrap_or(&[])
     }
 
-    /// Returns the address behind the last element.
+    /// Returns the address after the last element.
     #[inline]
     pub(crate) fn end(&self) -> *const bindings::ib_sge {
         self.sges.as_ptr().wrapping_add(self.sges.len())

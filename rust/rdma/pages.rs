@@ -101,7 +101,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Zeroes the bytes of the last page that are behind the bytes of this object.
+    /// Zeroes the bytes of the last page that are after the bytes of this object.
     #[inline(never)]
     fn with_clean_end(mut self) -> Result<Self> {
         let (len, end) = (self.len, Self::count(self.len).saturating_mul(PAGE_SIZE));

@@ -9,7 +9,7 @@
 //! into each region invalidates the region. The pages are returned only when it is proven that the
 //! regions were invalidated.
 //!
-//! The Read invalidates the region itself (`IB_WR_RDMA_READ_WITH_INV`). A local invalidation behind
+//! The Read invalidates the region itself (`IB_WR_RDMA_READ_WITH_INV`). A local invalidation after
 //! the Read might not wait for the data: with the flag for a fence, cxgb4 sets
 //! `FW_RI_LOCAL_FENCE_FLAG`, which does not wait for Reads. All drivers for iWARP have the
 //! operation (`rdma_cap_read_inv()`):
@@ -365,7 +365,7 @@ impl Sink {
         next
     }
 
-    /// Records that the Reads, which were posted behind the registrations, have completed.
+    /// Records that the Reads, which were posted after the registrations, have completed.
     pub(crate) fn completed(&mut self) {
         // INVARIANT: `make` has chosen the last Read of each region as the one that invalidates the
         // region. All Reads have completed, so all regions have been invalidated.

@@ -46,8 +46,8 @@ pub struct Operation {
     pub notify: bool,
     /// Whether the program receives a report of failure.
     pub failures: bool,
-    /// Whether nothing is sent to the peer if the message has no payload. The RDMA operation is
-    /// then executed without a message.
+    /// If true, and the message has no payload, only its RDMA operation is executed, and nothing is
+    /// sent to the peer.
     pub silent: bool,
 }
 

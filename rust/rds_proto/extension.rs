@@ -130,7 +130,7 @@ pub fn only(first: Extension, second: Option<Extension>) -> Option<[u8; EXTENSIO
     fits.then_some(bytes)
 }
 
-/// Writes an extension at offset `at`, behind all others. Returns false, and changes nothing, if
+/// Writes an extension at offset `at`, after all others. Returns false, and changes nothing, if
 /// there is no space.
 #[inline(always)]
 fn put(bytes: &mut [u8; EXTENSION_BYTES], at: usize, extension: Extension) -> bool {
@@ -157,9 +157,9 @@ fn bits(bytes: usize) -> u32 {
     (bytes as u32).wrapping_mul(8)
 }
 
-/// Encodes an extension. Returns its type, and a number that contains the bytes behind the type.
-/// The first of these bytes is the most significant byte of the number. Unused bytes of the number
-/// are zero.
+/// Encodes an extension. Returns its type, and a number that contains the bytes that follow the
+/// type. The first of these bytes is the most significant byte of the number. Unused bytes of the
+/// number are zero.
 #[inline(always)]
 fn encoded(extension: Extension) -> (u8, u64) {
     let high = |number: u32| u64::from(number) << 32;

@@ -73,7 +73,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Decodes the header at the front of a fragment. Also returns the bytes behind the header.
+    /// Decodes the header at the front of a fragment. Also returns the bytes after the header.
     ///
     /// # Errors
     ///

@@ -88,7 +88,7 @@ impl Operation {
 
     /// Records one completion. If only the last work request of the operation is signalled, the
     /// operation has a single completion. Only the status of the first failure is kept, because the
-    /// work requests behind the failed work request are flushed.
+    /// work requests after the failed work request are flushed.
     #[inline]
     pub fn completed(&mut self, completion: Completion) {
         self.left = self.left.saturating_sub(1);

@@ -43,8 +43,9 @@ static FREE: AtomicU32 = AtomicU32::new(0);
 static OF_ONE: AtomicU32 = AtomicU32::new(0);
 static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 
-/// Number of times that a call could not get memory because other calls held it, and not because
-/// its own connection or address held its maximum. The counter orders no other memory accesses.
+/// Number of times that a call could not get memory because other calls held it. A call that fails
+/// because its connection or address has reached its own limit is not counted. The counter orders
+/// no other memory accesses.
 static SHORTAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Sets the memory limit of all calls to an eighth of the host's memory, but at least to

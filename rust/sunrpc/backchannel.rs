@@ -127,7 +127,7 @@ impl_has_work! {
 }
 
 impl PutWork {
-    /// Creates the work item. Sleeps.
+    /// Creates the work item. May sleep.
     ///
     /// # Safety
     ///
@@ -206,7 +206,7 @@ impl<T: Transport> Backchannel<T> {
         self.slots.lock().put_work.clone()
     }
 
-    /// Creates the slots unless they exist already. Sleeps.
+    /// Creates the slots unless they exist already. May sleep.
     pub(crate) fn setup(&self, put_work: impl FnOnce() -> Result<Arc<PutWork>>) -> Result {
         if self.is_ready() {
             return Ok(());

@@ -63,7 +63,7 @@ impl<T: Transport> Drop for Delivery<'_, T> {
 }
 
 impl<T: Transport> Xprt<T> {
-    /// Creates the slots for callbacks unless they exist. Sleeps.
+    /// Creates the slots for callbacks unless they exist. May sleep.
     pub(crate) fn setup_callbacks(&self) -> Result {
         // SAFETY: The pointer points to this transport, which is not freed while references to it
         // exist.

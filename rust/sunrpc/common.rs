@@ -148,7 +148,7 @@ pub(crate) fn get() -> Result<Arc<Common>> {
 pub(crate) struct Owner(Arc<Common>);
 
 impl Owner {
-    /// Creates the shared state. Returns `EBUSY` if the shared state exists already. Sleeps.
+    /// Creates the shared state. Returns `EBUSY` if the shared state exists already. May sleep.
     pub(crate) fn new<C: Check>() -> Result<Self> {
         // SAFETY: `READY` runs this function only once, and before `READY` is done.
         READY.call(|| unsafe { COMMON.init() })?;

@@ -117,7 +117,7 @@ impl Settings {
     /// the settings are the module parameters.
     ///
     /// Returns `EBUSY` if the settings are registered already, and `ENOMEM` if no memory is
-    /// available. Sleeps.
+    /// available. May sleep.
     pub(crate) fn register<C: Check>() -> Result<Self> {
         if REGISTERED.xchg(true, Full) {
             return Err(EBUSY);

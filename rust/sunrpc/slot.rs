@@ -217,7 +217,7 @@ pub(crate) const RESERVE: usize = 8;
 const BITS: usize = usize::BITS as usize;
 
 impl<T: Transport> Pool<T> {
-    /// Creates a pool of `count` slots. Returns `EINVAL` if `count` is zero. Sleeps.
+    /// Creates a pool of `count` slots. Returns `EINVAL` if `count` is zero. May sleep.
     pub(crate) fn new(count: u16) -> Result<Self> {
         if count == 0 {
             return Err(EINVAL);

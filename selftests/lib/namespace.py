@@ -57,10 +57,10 @@ def delete():
 class Beside:
     """A network namespace that has its own network interface and its own RDMA device.
 
-    This machine forwards the packets of the namespace. A device on top of this machine's interface
-    would not work: this machine would also have the addresses of that device. So the connection
-    manager would use this machine's RDMA device, which does not receive packets for the device of
-    the namespace.
+    This machine forwards the packets of the namespace. An interface that is stacked on this
+    machine's interface would not work: the namespace's addresses would also belong to this
+    machine's RDMA device. The connection manager would choose that device, which does not receive
+    the packets of the namespace.
     """
 
     file: pathlib.Path = pathlib.Path(f"/run/netns/{NAME}-beside")

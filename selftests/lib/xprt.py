@@ -33,7 +33,7 @@ def section(where):
 
 
 def lines(where):
-    """Returns the words behind `xprt:` for each transport of a mount."""
+    """Returns the words after `xprt:` for each transport of a mount."""
     return [line.split()[1:] for line in section(where) if line.lstrip().startswith("xprt:")]
 
 

@@ -32,8 +32,9 @@ NFT = {"cut": CUT,
        "mend": "nft delete table inet cut",
        "lose": CUT.replace("drop'", "numgen random mod 1000 < 3 counter drop'"),
        "lost": "nft list table inet cut | sed -n 's/.*packets \\([0-9]*\\).*/\\1/p'"}
-# The debug kernel has no nft, so tc is used there. The rules of tc also drop packets of the
-# commands for the other machine. So tc is used only to lose some packets, not to cut the link.
+# The debug kernel has no nft, so tc is used there. A rule of tc also drops packets that carry the
+# test's commands to the other machine. So tc is used only to lose some packets, not to cut the
+# link.
 TC = {"mend": "tc qdisc del dev eth0 root",
       "lose": "tc qdisc replace dev eth0 root netem loss 0.3%",
       "lost": "tc -s qdisc show dev eth0 | sed -n 's/.*dropped \\([0-9]*\\).*/\\1/p'"}

@@ -47,12 +47,12 @@ unsafe impl Send for Dir {}
 unsafe impl Sync for Dir {}
 
 impl Dir {
-    /// Creates a directory in the root of debugfs. Returns `ENOMEM` if memory is short. Sleeps.
+    /// Creates a directory in the root of debugfs. Returns `ENOMEM` if memory is short. May sleep.
     pub fn new(name: &CStr) -> Result<Arc<Self>> {
         Self::make(name, core::ptr::null_mut(), None)
     }
 
-    /// Creates a directory in this directory. Returns `ENOMEM` if memory is short. Sleeps.
+    /// Creates a directory in this directory. Returns `ENOMEM` if memory is short. May sleep.
     pub fn subdir(self: &Arc<Self>, name: &CStr) -> Result<Arc<Self>> {
         Self::make(name, self.dentry, Some(self.clone()))
     }
@@ -111,7 +111,7 @@ unsafe impl<T: Send + Sync> Sync for File<T> {}
 
 impl<T: Send + Sync> File<T> {
     /// Creates a file that only root can access. The file is readable if `show` is given, and
-    /// writable if `write` is given. Returns `ENOMEM` if memory is short. Sleeps.
+    /// writable if `write` is given. Returns `ENOMEM` if memory is short. May sleep.
     pub fn new(
         dir: &Arc<Dir>,
         name: &CStr,

@@ -40,12 +40,12 @@ impl ModuleMetadata for Owner {
 pub struct Dir(debugfs::Dir<Owner>);
 
 impl Dir {
-    /// Makes a directory in the root of debugfs. Returns `ENOMEM` if memory is short. Sleeps.
+    /// Makes a directory in the root of debugfs. Returns `ENOMEM` if memory is short. May sleep.
     pub fn new(name: &CStr) -> Result<Arc<Self>> {
         Ok(Arc::new(Self(debugfs::Dir::of_module(name)), GFP_KERNEL)?)
     }
 
-    /// Makes a directory in this directory. Returns `ENOMEM` if memory is short. Sleeps.
+    /// Makes a directory in this directory. Returns `ENOMEM` if memory is short. May sleep.
     pub fn subdir(self: &Arc<Self>, name: &CStr) -> Result<Arc<Self>> {
         Ok(Arc::new(Self(self.0.subdir(name)), GFP_KERNEL)?)
     }
@@ -77,7 +77,7 @@ pub struct File<T: 'static> {
 
 impl<T: Send + Sync> File<T> {
     /// Makes a file that only root can access. The file is readable if `show` is given, and
-    /// writable if `write` is given. Returns `ENOMEM` if memory is short. Sleeps.
+    /// writable if `write` is given. Returns `ENOMEM` if memory is short. May sleep.
     pub fn new(
         dir: &Arc<Dir>,
         name: &CStr,

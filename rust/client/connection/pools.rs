@@ -89,7 +89,7 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// Makes the pools with their first regions, of `pages` pages each. `bound` is the maximum
-    /// number of regions in a pool. Sleeps.
+    /// number of regions in a pool. May sleep.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         device: &DeviceInfo,
@@ -201,7 +201,7 @@ impl Pools {
     }
 
     /// Deregisters the regions that were not needed since the last call of this function and that
-    /// no posted work request uses. Sleeps.
+    /// no posted work request uses. May sleep.
     ///
     /// Returns whether a later call may find more regions to deregister.
     pub(crate) fn trim(&self) -> bool {
@@ -214,7 +214,7 @@ impl Pools {
     }
 
     /// Deregisters all free regions, and makes no more regions from now on. A region that is
-    /// returned later is deregistered when its pool is dropped. Sleeps.
+    /// returned later is deregistered when its pool is dropped. May sleep.
     pub(crate) fn close(&self) {
         self.each().for_each(|pool| pool.close());
     }

@@ -261,7 +261,7 @@ impl RegionPool {
     }
 
     /// Deregisters the regions that were not needed since the last call of this function and that
-    /// no posted work request uses. Sleeps.
+    /// no posted work request uses. May sleep.
     ///
     /// Returns whether a later call may find more regions to deregister.
     pub(crate) fn trim(&self) -> bool {
@@ -297,7 +297,7 @@ impl RegionPool {
     }
 
     /// Deregisters all free regions, and makes no more regions from now on. A region that is
-    /// returned later is deregistered when the pool is dropped. Sleeps.
+    /// returned later is deregistered when the pool is dropped. May sleep.
     pub(crate) fn close(&self) {
         self.stop();
         loop {

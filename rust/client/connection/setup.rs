@@ -136,7 +136,8 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Makes connection number `epoch`. `events` handles asynchronous events of the device. Sleeps.
+    /// Makes connection number `epoch`. `events` handles asynchronous events of the device. May
+    /// sleep.
     pub(crate) fn make(
         self,
         epoch: Epoch,

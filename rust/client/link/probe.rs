@@ -221,7 +221,7 @@ impl QpHandler for Idle {
     fn broken(_: ArcBorrow<'_, Qp<Self>>, _: WcStatus) {}
 }
 
-/// Makes a connection over the rail and ends it. Sleeps.
+/// Makes a connection over the rail and ends it. May sleep.
 fn connects(xprt: &Xprt<Rdma>, rail: &Rail) -> Result<(), Fault> {
     let ours = |_: Error| Fault::Ours;
     let port = xprt.peer().ok_or(Fault::Ours)?.port();

@@ -101,7 +101,7 @@ impl Link {
         Some(server)
     }
 
-    /// Chooses the rail for an attempt. Sleeps.
+    /// Chooses the rail for an attempt. May sleep.
     pub(super) fn take_rail(&self, xprt: &Xprt<Rdma>, timeout: Millis) -> (RailFacts, Millis) {
         let last = self.place.lock().take();
         let after_death = self.rail_died.load(Relaxed);
@@ -269,7 +269,7 @@ impl Link {
     }
 
     /// Updates the rails while there is a connection. Returns the time until the next update, or
-    /// `None` if the usual interval of the keepalive suffices. Sleeps.
+    /// `None` if the usual interval of the keepalive suffices. May sleep.
     pub(super) fn update_rails(self: &Arc<Self>, qp: &Qp<Connection>) -> Option<Millis> {
         let conn = qp.handler();
         let xprt = conn.xprt();
@@ -371,7 +371,7 @@ fn signs(conn: &Connection) -> (bool, Time) {
     (busy, Time::from_millis(heard))
 }
 
-/// Enumerates the rails, unless the list is younger than `age`. Sleeps.
+/// Enumerates the rails, unless the list is younger than `age`. May sleep.
 fn find_rails(xprt: &Xprt<Rdma>, shared: &Shared, age: Millis) {
     let (common, net) = (xprt.common(), xprt.net());
     if !shared.shall_look(common.setting_changes(net), age) {

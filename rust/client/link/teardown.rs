@@ -121,7 +121,7 @@ impl Link {
         }
     }
 
-    /// Ends the connection. Sleeps.
+    /// Ends the connection. May sleep.
     pub(crate) fn close(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>) {
         // The RPC client closes a connection on its own only in rare cases, for example when the
         // connection is idle. In all other cases the state machine has requested the end and knows

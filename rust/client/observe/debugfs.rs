@@ -69,7 +69,7 @@ pub(crate) struct Shown {
 /// The files of one transport. Dropping them waits for their readers and writers.
 pub(crate) type Files = [File<Arc<Shown>>; 4];
 
-/// Makes the files of a transport. Sleeps.
+/// Makes the files of a transport. May sleep.
 pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Files> {
     let name = CString::try_from_fmt(fmt!("{}", xprt.id()))?;
     let dir = xprt.common().debugfs().subdir(&name)?;
@@ -89,7 +89,7 @@ pub(crate) fn files(xprt: &Xprt<Rdma>, link: &Arc<Link>) -> Result<Files> {
 /// The files of the module. Dropping them waits for their readers and writers.
 pub(crate) type Global = (File<Arc<Common>>, File<()>);
 
-/// Makes the files of the module. Sleeps.
+/// Makes the files of the module. May sleep.
 pub(crate) fn global(common: &Arc<Common>) -> Result<Global> {
     let dir = common.debugfs();
     Ok((

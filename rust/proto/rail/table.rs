@@ -237,7 +237,7 @@ fn parts(text: &str, is_between: impl Fn(u8) -> bool) -> impl Iterator<Item = &s
     })
 }
 
-/// Returns the text before the first separator, and the text behind it. The separator must be
+/// Returns the text before the first separator, and the text after it. The separator must be
 /// ASCII.
 fn cut(text: &str, is_between: impl Fn(u8) -> bool) -> (&str, Option<&str>) {
     let mut end = 0usize;

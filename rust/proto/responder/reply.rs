@@ -60,7 +60,7 @@ use crate::{
 /// How a reply is sent, apart from the results in Write chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The reply is in the Send, behind the transport header.
+    /// The reply is in the Send, after the transport header.
     Inline,
     /// The reply is written to the Reply chunk by RDMA Write.
     ReplyChunk,
@@ -203,7 +203,7 @@ impl<'a> Reply<'a> {
         self.form
     }
 
-    /// Returns how many bytes of the reply the Send carries behind the transport header.
+    /// Returns how many bytes of the reply the Send carries after the transport header.
     #[inline]
     pub const fn inline_len(&self) -> u32 {
         match self.form {

@@ -308,7 +308,7 @@ impl Place {
     #[cold]
     fn advance(&mut self, item: Option<Item>, body: u32) -> [Piece; 3] {
         // NO-OVERFLOW: The admission of the Call has checked that each chunk begins inside the
-        // message and behind the end of the previous chunk, and that the unreduced message is
+        // message and after the end of the previous chunk, and that the unreduced message is
         // shorter than 2^32 bytes. So no operation here saturates.
         let before = match item {
             Some(item) => item.position.saturating_sub(self.to),

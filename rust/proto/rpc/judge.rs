@@ -42,9 +42,9 @@ pub struct Offer<'a> {
     pub reply: Option<&'a [Segment]>,
     /// Maximum length of the RPC message without the data of the Write chunks: the capacity of the
     /// receive buffer's head and tail. A longer message contains DDP-eligible data that belongs in
-    /// a Write chunk, and is refused (MAL-060). A shorter message may contain eligible data as
-    /// well, in space that optional attributes left free. The upper layer's decoder finds the data
-    /// there, so such a message is accepted.
+    /// a Write chunk, and is refused (MAL-060). A shorter message may contain such data, too: if
+    /// the server leaves out optional attributes, the data fits into the space for them. The upper
+    /// layer's decoder finds the data there, so such a message is accepted.
     pub non_data_max: u32,
     /// Whether a Reply is refused if its returned handles and offsets differ from the offered ones
     /// (MAL-068, MAL-069).

@@ -177,7 +177,7 @@ const fn header_len(version: Version, lists: usize) -> usize {
 }
 
 /// Checks the fixed words and the empty Read list of a message. At least `N` bytes must follow the
-/// fixed words. Returns three values: a reader that begins behind the Read list, the xid of the
+/// fixed words. Returns three values: a reader that begins after the Read list, the xid of the
 /// message, and the grant of the message.
 #[inline(always)]
 fn front<const N: usize>(

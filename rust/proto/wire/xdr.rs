@@ -156,7 +156,7 @@ pub const fn round_up(len: u32) -> Option<u32> {
     }
 }
 
-/// Returns the number of pad bytes behind a variable-length item of `len` bytes.
+/// Returns the number of pad bytes after a variable-length item of `len` bytes.
 #[inline]
 pub const fn pad(len: u32) -> u32 {
     len.wrapping_neg() & 3

@@ -28,7 +28,7 @@ impl QueuedWr {
 /// The messages that wait for the doorbell: first the registrations of all messages, then all
 /// Sends.
 ///
-/// In this order each Send is behind the registrations of its regions, and one fence before the
+/// In this order each Send is after the registrations of its regions, and one fence before the
 /// chain is sufficient for all registrations.
 ///
 /// A registration in the chain is a copy, so that the region's own work requests can still be used

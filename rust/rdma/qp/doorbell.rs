@@ -36,8 +36,8 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// If a message waited for the doorbell and no other message joined it, the next messages are
-/// posted without waiting. The value is the number of these messages.
+/// Number of messages that are posted without waiting after a message waited for the doorbell and
+/// no other message joined it.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {

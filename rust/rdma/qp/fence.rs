@@ -36,7 +36,7 @@ use xprtrdma_bindings as bindings;
 /// drivers shows what a fence requires:
 ///
 /// * **rxe**: `rxe_wqe_is_fenced` delays every local invalidation until it is the oldest work
-///   request. `rxe_completer` removes the invalidation and the registrations behind it from the
+///   request. `rxe_completer` removes the invalidation and the registrations after it from the
 ///   queue before the next work request starts. `rxe_invalidate_mr` requires the region's last key
 ///   but no particular state. A new region has the key of its allocation and is not registered.
 pub(super) struct Fence {

@@ -54,8 +54,9 @@ impl Transfer {
             return Err(EINVAL);
         }
         self.wrs.truncate(count);
-        // INVARIANT: Both vectors are complete. If the list of elements grew, its elements may have
-        // moved.
+        // INVARIANT: Both vectors are complete and no longer grow, so pointers to their elements
+        // stay valid. If the list of elements grew, earlier pointers are not valid, because the
+        // elements may have moved.
         match pages.capacity() == room {
             true => Ok(()),
             false => self.give_elements(),

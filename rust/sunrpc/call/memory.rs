@@ -17,7 +17,7 @@ use xprtrdma_bindings as bindings;
 /// message type.
 pub(super) const START_LEN: usize = 8;
 
-/// Prepares the memory for a reply before the request is queued. Sleeps.
+/// Prepares the memory for a reply before the request is queued. May sleep.
 ///
 /// # Safety
 ///
@@ -80,7 +80,7 @@ fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated
 const LONG_HEAD: usize = 1024 - 28;
 
 /// Makes the next encoding of the call use other memory, if the peer may have access to the head of
-/// the call. Sleeps.
+/// the call. May sleep.
 ///
 /// The RPC client may encode a call again without asking the transport. With `sec=krb5p` the RPC
 /// client first writes the arguments into the head in plain text, and then encrypts them in the

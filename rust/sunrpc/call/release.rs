@@ -15,7 +15,7 @@ use xprtrdma_bindings as bindings;
 
 /// Replaces the function with which the security flavour releases the pages of a call. Installed
 /// when the driver borrows a part of the call ([`Call::lend`](super::Call::lend)). Waits until the
-/// peer can no longer access the pages, then releases them. Sleeps.
+/// peer can no longer access the pages, then releases them. May sleep.
 ///
 /// This function has two callers. Both run in the request's own task without locks. The first
 /// caller is the RPC client when it encodes the request again. `prepare_request` also waits for the

@@ -154,11 +154,11 @@ impl<T: Transport> Pinned<T> {
     }
 
     /// Copies the inline part of a reply whose data item, `data` bytes long, is already in the
-    /// pages. The bytes before the data item are copied to the head, and the bytes behind the data
+    /// pages. The bytes before the data item are copied to the head, and the bytes after the data
     /// item to the tail. Returns `EMSGSIZE` if the bytes do not fit, and `EBUSY` while memory of
     /// the request is lent.
     ///
-    /// The decoder expects the data immediately behind the head, so the head is shortened to the
+    /// The decoder expects the data immediately after the head, so the head is shortened to the
     /// bytes that arrived.
     #[inline(always)]
     pub fn place_around(&mut self, message: &[u8], data: usize) -> Result {

@@ -75,7 +75,7 @@ impl Leaving {
     /// Waits for at most `ms` milliseconds until none of the request's memory is lent any more.
     /// Waits only if the request ends, its task is synchronous, and this thread is no kernel
     /// worker. An asynchronous task must not wait, because it may run on the thread that must close
-    /// the task's connection. Sleeps.
+    /// the task's connection. May sleep.
     #[cold]
     pub fn wait_for_reply<T: Transport>(&self, call: &Encoded<'_, T>, ms: u32) {
         if self.task.is_null() {

@@ -88,7 +88,7 @@ impl<T: Transport> Ops<T> {
     }
 
     /// Called by a kernel with patch 0005 (`Documentation/upstream`) before the kernel encodes a
-    /// request again. Sleeps.
+    /// request again. May sleep.
     #[cfg(xprtrdma_upstream)]
     pub(super) unsafe extern "C" fn reclaim_request(rqst: *mut bindings::rpc_rqst) {
         // SAFETY: The RPC client passes a request of a transport of class `T`. The RPC client
@@ -116,7 +116,7 @@ impl<T: Transport> Ops<T> {
         unsafe { Self::prepare(rqst) }
     }
 
-    /// Prepares a request to be queued. Returns 0 or a negative errno. Sleeps.
+    /// Prepares a request to be queued. Returns 0 or a negative errno. May sleep.
     ///
     /// This function is not inlined, so that `prepare_request` needs no stack frame when it returns
     /// early, as it does in half of its calls.
@@ -131,9 +131,9 @@ impl<T: Transport> Ops<T> {
         let (xprt, slot) = unsafe { (xprt_of::<T>(rqst), Slot::<T>::from_rqst(rqst)) };
         // SAFETY: The request is on no queue and not pinned, so no other thread works on it.
         let call = unsafe { Encoded::new(slot) };
-        // With patch 0005, `reclaim_request` has already revoked the access and waited for the
-        // leases. `rq_xtime` is zero in a new request, and `send_request` sets it. So the field is
-        // not zero if the request was sent before.
+        // With patch 0005, `reclaim_request` has already revoked the access and waited until
+        // the leases ended. `rq_xtime` is zero in a new request, and `send_request` sets it. So a
+        // nonzero value means that the request has been sent.
         // SAFETY: By the caller's contract the request is valid.
         let encoded_anew = !cfg!(xprtrdma_upstream) && unsafe { (*rqst).rq_xtime } != 0;
         if encoded_anew {

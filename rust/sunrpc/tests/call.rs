@@ -39,7 +39,7 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Sends a reply to every call that the driver kept. Each reply contains `rest` behind its header.
+/// Sends a reply to every call that the driver kept. Each reply contains `rest` after its header.
 fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
     let kept = client.xprt().data().take_kept();
     for xid in &kept {
@@ -588,7 +588,7 @@ mod suite {
             let answer = reply(xid, &(data as u32).to_be_bytes())?;
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             if (1..5000).contains(&data) {
-                // If the data item is shorter than the pages, bytes behind the data item are
+                // If the data item is shorter than the pages, bytes after the data item are
                 // refused, although the tail has space for them.
                 ensure_at_least!(pinned.reply().tail_len(), 4);
                 let longer = KVec::from_elem(1u8, pinned.reply().head_len() + 1, GFP_KERNEL)?;
@@ -629,7 +629,7 @@ mod suite {
             let mut pinned = client.xprt().lookup(xid).ok_or(ENOENT)?;
             let shape = pinned.reply();
             ensure_eq!(shape.head_len(), answer.len() + 4 * words as usize);
-            // The tail contains the padding and the bytes behind the data. If no more memory were
+            // The tail contains the padding and the bytes after the data. If no more memory were
             // allocated for the longer head, the computed length of the tail would be negative,
             // that is, almost 4 GiB.
             ensure_at_least!(shape.tail_len(), 4);

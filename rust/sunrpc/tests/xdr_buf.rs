@@ -100,7 +100,7 @@ fn bytes(piece: &Piece<'_>, out: &mut KVec<u8>) -> Result {
     let (mut offset, mut left) = (piece.first, piece.len);
     let last = piece.more.len();
     for (i, page) in Iterator::chain(iter::once(&piece.page), piece.more).enumerate() {
-        // A piece may be longer than its listed pages. It then continues in the memory behind the
+        // A piece may be longer than its listed pages. It then continues in the memory after the
         // last listed page.
         let here = if i < last { PAGE_SIZE - offset } else { left };
         // SAFETY: The piece is part of this object's memory, which is in the linear mapping.

@@ -27,7 +27,7 @@ fn kstring(text: fmt::Arguments<'_>) -> Result<*const c_char> {
         .ok_or(ENOMEM)
 }
 
-/// Sets the strings with which the RPC client shows the server's address. Sleeps.
+/// Sets the strings with which the RPC client shows the server's address. May sleep.
 ///
 /// # Safety
 ///

@@ -21,7 +21,7 @@ impl<T: Transport> Xprt<T> {
         BackRef(NonNull::from(self))
     }
 
-    /// Waits until no back reference is left. Sleeps.
+    /// Waits until no back reference is left. May sleep.
     pub(crate) fn wait_for_back_refs(&self) {
         self.inner.back_refs.wait();
     }

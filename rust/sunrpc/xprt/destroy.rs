@@ -14,7 +14,7 @@ use core::ptr::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Destroys a transport. Sleeps.
+/// Destroys a transport. May sleep.
 ///
 /// # Safety
 ///

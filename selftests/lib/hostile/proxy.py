@@ -487,7 +487,7 @@ class Proxy:
         self.plans, self.log = plans, []
 
     def do_segments(self):
-        """Returns the segments of memory that the last kept call offers."""
+        """Returns the segments of memory that the last unanswered call (`kept`) offers."""
         return self.kept[-1].call.segments()
 
     def do_largest(self):
@@ -504,8 +504,8 @@ class Proxy:
         return self.clients[-1].write(handle, address, b"evil")
 
     def do_again(self):
-        """Reads the memory of the last kept call again, and compares it with the bytes that were
-        read before. Returns the result as text."""
+        """Reads the memory of the last unanswered call again, and compares it with the bytes that
+        were read before. Returns the result as text."""
         exchange = self.kept[-1]
         try:
             return "the same" if exchange.gather() == exchange.rpc else "something else"
@@ -527,7 +527,7 @@ class Proxy:
         self.drop(self.clients[-1])
 
     def do_release(self):
-        """Answers the last kept call, and removes it from the kept calls."""
+        """Answers the last unanswered call, and removes it from the unanswered calls."""
         exchange = self.kept.pop()
         self.serve(exchange.client, exchange.honest)
 

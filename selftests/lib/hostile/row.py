@@ -26,7 +26,7 @@ class Reaction:
     # Pairs of a counter's name (or alternative names) and a number of events. All other counters
     # must not change.
     counters: tuple = ()
-    # cause for which connections ended, or "any"; empty if no connection ended
+    # the expected reason why connections end; "any" if every reason is right; empty if none ends
     lost: str = ""
     times: int = 1        # number of connections that ended
     refused: int = 0      # number of error messages of the client; None: any number

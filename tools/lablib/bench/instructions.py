@@ -13,7 +13,8 @@ from ..base import cache, chroot, proc
 from ..base.ui import LabError
 from ..machine.session import NAMES
 
-# Numbers of the plugin's classes of code, the same as in guest/instructions.py.
+# The numbers that the plugin gives to the categories of code. guest/instructions.py has the same
+# numbers.
 OTHER, TRANSPORT, RXE, ENTRY, TIMER, SPIN, ENQUEUE, IDLE, REFILL = range(9)
 KERNEL = frozenset((OTHER, TRANSPORT, RXE, ENTRY, ENQUEUE, REFILL))
 NOT_RXE = KERNEL - {RXE}

@@ -365,8 +365,8 @@ def the_server_stays_within_what_was_offered(capture):
 
 
 # covers: V1-038, V1-044: Each chunk for data has one segment, which is as long as the data. A
-# Position-Zero chunk or a Reply chunk may have several segments. If a segment ends at a page
-# boundary, the next one begins inside a page. Otherwise one segment could cover both.
+# Position-Zero chunk or a Reply chunk may have several segments. Two neighbouring
+# segments never meet at a page boundary, because then one segment could cover both.
 def a_chunk_is_one_segment(capture):
     kinds = collections.Counter()
     for message in capture.messages:

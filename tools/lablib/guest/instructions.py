@@ -96,8 +96,8 @@ class Symbols:
             yield int(address, 16), kind
 
     def line(self, symbol):
-        """Finds a symbol of the kernel itself, not of a module. Returns the position in the text at
-        which the symbol's line begins."""
+        """Finds a symbol of the kernel itself, not of a module. Returns the offset in the contents
+        of kallsyms at which the symbol's line begins."""
         found = self.text.find(b" %b\n" % symbol.encode())
         if found < 0:
             raise RuntimeError(f"the kernel has no {symbol}")

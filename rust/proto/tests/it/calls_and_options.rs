@@ -268,7 +268,7 @@ fn a_message_without_any_list_is_nobodys() {
     }
 }
 
-/// Builds an `RDMA2_OPTIONAL` with these words behind the fixed words.
+/// Builds an `RDMA2_OPTIONAL` with these words after the fixed words.
 fn option(optdir: u32, len: u32, info: &[u8]) -> Message {
     let mut message = Message::error(Version::V2, &[optdir, 0xff01, len]);
     message.procedure = OPTIONAL;

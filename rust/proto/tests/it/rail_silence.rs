@@ -54,8 +54,8 @@ struct World {
     now: u64,
     rails: Rails,
     clients: Vec<Client>,
-    /// The connection requests of probes. Each entry contains the time of the request, and whether
-    /// the rail worked at that time.
+    /// The connection requests that probes sent. Each entry contains the time of the request, and
+    /// whether the rail worked at that time.
     probes: Vec<(Probe, Rail, u64, bool)>,
     /// Whether calls are in flight.
     busy: bool,

@@ -414,7 +414,7 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
         ([span(26, 8), span(41, 8)], 0),
         ([span(24, u32::MAX), span(u32::MAX - 3, 8)], 0),
         // In these cases two ranges are marked as results. The second range overlaps the XDR pad of
-        // the first range, is behind that pad, or precedes the first range.
+        // the first range, is after that pad, or precedes the first range.
         ([span(40, 9), span(48, 4)], 1),
         ([span(40, 9), span(52, 4)], 2),
         ([span(60, 9), span(40, 4)], 1),
@@ -432,7 +432,7 @@ fn a_mark_that_the_reply_does_not_hold_goes_inline() {
 
 #[test]
 fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
-    // The word at offset 40 is 8, the length of the data behind this word. The first word of these
+    // The word at offset 40 is 8, the length of the data after this word. The first word of these
     // data is 8, too.
     let word = |at: u32| match at {
         40 | 44 => Some(8),

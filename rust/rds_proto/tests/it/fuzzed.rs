@@ -149,7 +149,7 @@ fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
     let added = Extension::Rdma { key: 7 };
     if add(&mut more, added) {
         let now: Vec<_> = extensions(&more).collect();
-        // A received header may contain bytes behind the last extension. A header that this host
+        // A received header may contain bytes after the last extension. A header that this host
         // makes contains no such bytes.
         assert_eq!(now.get(..known.len()), Some(&known[..]));
         assert_eq!(now.get(known.len()), Some(&added));
