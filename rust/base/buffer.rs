@@ -72,8 +72,8 @@ pub unsafe trait Buffer: Send {
     /// sleep.
     fn memory(&mut self, layout: Layout) -> Result<NonNull<u8>>;
 
-    /// Drops the buffer. This method exists because it can be inlined, and the function that the
-    /// compiler makes for a drop cannot.
+    /// Drops the buffer. This method exists because it can be inlined. The function that the
+    /// compiler makes for a drop cannot be inlined.
     fn end(self)
     where
         Self: Sized,
@@ -120,12 +120,12 @@ fn replace(place: &mut KVec<u64>, words: usize) -> Result {
     Ok(())
 }
 
-/// Memory in pages whose owner may pass on the array of page pointers.
+/// Memory in pages. The owner of the memory may pass on the array of page pointers.
 ///
 /// # Safety
 ///
 /// [`PageArray::array`] is the address of an array of page pointers. These pages together hold
-/// [`PageArray::len`] initialised bytes, at least one. Behind the pointers to these pages the array
+/// [`PageArray::len`] initialised bytes, at least one. After the pointers to these pages the array
 /// has one more element. This element points to another page of the value, or again to the last of
 /// these pages. Some readers load the next element before they know whether they need that element.
 /// The array and the pages stay where they are until the value is dropped, even if the value is
@@ -148,9 +148,9 @@ pub unsafe trait PageArray: Send {
 }
 
 /// If [`PageRefs::take`] takes at least this number of pages, it does not check the size of their
-/// folios. A folio of a file has at most 512 pages (2 MiB). Up to 512 consecutive pages of a file
-/// lie in at most two folios, which have at most 1024 pages. So 128 pages are at least an eighth of
-/// the pages of their folios.
+/// folios, because the check would always succeed. A folio of a file has at most 512 pages (2 MiB).
+/// Up to 512 consecutive pages of a file lie in at most two folios, which have at most 1024 pages.
+/// So the folios of 128 or more pages have at most eight times as many pages, which `take` allows.
 const MANY: usize = 128;
 
 /// Read-only bytes in pages that other code uses as well, such as the cached pages of a file.

@@ -108,7 +108,7 @@ impl Holders {
         // ORDERING: `Full` orders the holder's work before everything that the owner does after its
         // wait. `Full` also orders the change of the counter before the check for a sleeping
         // thread.
-        // SAFETY: `this` is valid by the caller's contract: the object is not freed before this
+        // SAFETY: By the caller's contract, `this` is valid: the object is not freed before this
         // subtraction.
         if unsafe { (*this).0.fetch_sub(1, Full) } == AWAITED + 1 {
             // SAFETY: `xprtrdma_wake_var` only uses the address, so the counter may be freed

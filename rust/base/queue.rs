@@ -55,7 +55,7 @@ impl WorkQueue {
 
     /// Waits until all work that is on the queue at the time of the call has ended. May sleep.
     pub fn flush(&self) {
-        // SAFETY: The queue is valid by the type invariant.
+        // SAFETY: By the type invariant the queue is valid.
         unsafe { kernel::bindings::__flush_workqueue(self.0.as_ptr()) }
     }
 
@@ -68,7 +68,7 @@ impl WorkQueue {
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        // SAFETY: The queue is valid by the type invariant, and is not used again.
+        // SAFETY: By the type invariant the queue is valid. It is not used again.
         unsafe { kernel::bindings::destroy_workqueue(self.0.as_ptr()) }
     }
 }

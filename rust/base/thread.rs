@@ -5,15 +5,15 @@
 use xprtrdma_bindings as bindings;
 
 /// Returns whether other threads are waiting for the current processor. The answer is only a hint,
-/// because it may be outdated at once.
+/// because it may already be outdated when this function returns.
 #[inline]
 pub fn others_want_this_cpu() -> bool {
     // SAFETY: The function has no requirements.
     unsafe { !bindings::single_task_running() }
 }
 
-/// Returns whether the calling thread may wait for a while. A kernel worker may not wait, because
-/// other work may need its queue. A thread that reclaims memory may not wait either.
+/// Returns whether the calling thread may wait for a while. A kernel worker must not wait, because
+/// other work may need the worker's queue. A thread that reclaims memory must not wait either.
 pub fn may_wait() -> bool {
     // SAFETY: The function has no requirements.
     unsafe { bindings::xprtrdma_may_linger() }

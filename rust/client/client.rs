@@ -177,9 +177,9 @@ impl Transport for Rdma {
         if !request.is_owed() {
             return None;
         }
-        // The reply may arrive at this moment. `take_owed` returns the number of the connection
-        // that owes the reply, either to this thread or to the reply handler. If the reply handler
-        // gets the number, the call is not counted as abandoned.
+        // The reply may arrive at this moment. In that case the reply handler calls `take_owed`,
+        // too, and only one of the two calls returns the number of the connection that owes the
+        // reply. If the reply handler gets the number, the call is not counted as abandoned.
         let owed_on = request.take_owed();
         xprt.data()
             .link

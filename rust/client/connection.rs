@@ -179,8 +179,8 @@ struct Locked {
     credits: SpinLock<ForwardCredits>,
     #[pin]
     discards: SpinLock<DiscardLimit>,
-    /// The refusals of the peer's options that were sent, and that the peer's device has not
-    /// acknowledged yet.
+    /// The sent refusals of the peer's options. The peer's device has not acknowledged these
+    /// refusals yet.
     #[pin]
     refusals: SpinLock<Refusals>,
     /// Slots whose invalidation waits for space in the send queue. The list has capacity for every
@@ -325,7 +325,7 @@ impl Connection {
             .expect_nothing();
     }
 
-    /// Reports that the connection is lost, which ends it.
+    /// Reports that the connection is lost. The state machine then ends the connection.
     #[cold]
     pub(crate) fn lost(&self, cause: Cause) {
         self.react(Event::Lost(self.epoch, cause));

@@ -218,7 +218,7 @@ impl Tally {
         *count = count.wrapping_add(1);
     }
 
-    /// Adds the amounts of data that another slot has counted.
+    /// Adds the counts of another slot.
     pub(crate) fn add(&mut self, other: &Self) {
         self.read_segments += other.read_segments;
         self.write_segments += other.write_segments;
@@ -231,9 +231,9 @@ impl Tally {
         self.invalidated_unannounced += other.invalidated_unannounced;
     }
 
-    /// Returns three numbers of segments (in Read, Write and Reply chunks), and four numbers of
-    /// bytes (offered for results, placed by the server, copied into sent messages, copied out of
-    /// received messages).
+    /// Returns seven counts. The first three count the segments in Read, Write and Reply chunks.
+    /// The other four count the bytes that were offered for results, placed by the server, copied
+    /// into sent messages, and copied out of received messages.
     pub(crate) fn columns(&self) -> [u64; 7] {
         [
             self.read_segments,
@@ -246,9 +246,10 @@ impl Tally {
         ]
     }
 
-    /// Returns two numbers of regions that the server invalidated: after both peers had announced
-    /// support ([`Counter::Reminv`]), and without an announcement by the server
-    /// ([`Counter::ReminvUnannounced`]).
+    /// Returns two counts of regions that the server invalidated. The first count is for regions
+    /// that were invalidated after both peers had announced support ([`Counter::Reminv`]). The
+    /// second count is for regions that were invalidated although the server had not announced
+    /// support ([`Counter::ReminvUnannounced`]).
     pub(crate) fn invalidations(&self) -> (u64, u64) {
         (self.invalidated, self.invalidated_unannounced)
     }

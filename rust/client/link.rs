@@ -128,28 +128,28 @@ pub(crate) struct Link {
     /// The connection, for threads that do not hold the send lock.
     #[pin]
     current: SpinLock<Option<Arc<Qp<Connection>>>>,
-    /// The local address of the present or last connection.
+    /// The local address of the latest connection.
     #[pin]
     local: SpinLock<Option<SocketAddr>>,
-    /// Maximum length of a callback or its reply on the present or last connection, in bytes.
+    /// Maximum length in bytes of a callback, and of its reply, on the latest connection.
     callback_size: Atomic<u32>,
-    /// Maximum number of pages in a region of the present or last connection.
+    /// Maximum number of pages in a region of the latest connection.
     region_pages: Atomic<u32>,
     /// The state that all transports of the server share; used only with version 2 or with rails.
     #[pin]
     server: SpinLock<Option<Arc<Server>>>,
-    /// The use of a rail by the present attempt or connection.
+    /// The rail that the present attempt or connection uses, if rails are configured.
     #[pin]
     place: SpinLock<Option<Place>>,
     /// Number of [`Place`] objects that this link has made. The link numbers the objects with this
     /// counter.
     places: Atomic<u32>,
     /// Whether the last attempt or connection ended because its rail died. The thread that ends the
-    /// attempt or connection writes this flag. The next attempt waits for that thread, and then
-    /// reads the flag. So no other memory access depends on the order of the accesses to the flag.
+    /// attempt or connection writes this flag. The next attempt waits for that thread before it
+    /// reads the flag, so the accesses to the flag need no memory ordering.
     rail_died: Atomic<bool>,
-    /// Sizes of the largest messages sent and received without RDMA so far, in bytes. They never
-    /// shrink.
+    /// Maximum length in bytes of an inline message that this host sends, and of an inline message
+    /// that it receives. These lengths never shrink.
     inline_sizes: (Atomic<u32>, Atomic<u32>),
     /// The private data that the peer of the present attempt sent.
     #[pin]
@@ -261,27 +261,28 @@ impl Link {
         self.machine().with_conn(Conn::version_policy)
     }
 
-    /// Returns the local address of the present or last connection.
+    /// Returns the local address of the latest connection.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         *self.local.lock()
     }
 
-    /// Returns the maximum length of a callback or its reply, in bytes, on the present or last
+    /// Returns the maximum length in bytes of a callback, and of its reply, on the latest
     /// connection.
     pub(crate) fn callback_size(&self) -> usize {
         self.callback_size.load(Relaxed) as usize
     }
 
-    /// Returns the maximum number of pages in a region of the present or last connection.
+    /// Returns the maximum number of pages in a region of the latest connection.
     #[inline]
     pub(crate) fn region_pages(&self) -> u32 {
         self.region_pages.read_once()
     }
 
-    /// Returns the sizes of the largest messages that a new connection sends and receives without
-    /// RDMA. They never shrink, because an NFSv4.1 session relies on the maximum callback size of
-    /// its first connection. If version 2 is allowed, Receives have the size that version 2 allows
-    /// a server to send. Attempts run one after the other, so there is no race.
+    /// Returns the maximum length in bytes of an inline message that a new connection sends, and of
+    /// an inline message that it receives. These lengths never shrink, because an NFSv4.1 session
+    /// relies on the maximum callback size of its first connection. If version 2 is allowed, a
+    /// Receive is large enough for any message that version 2 allows a server to send. Attempts run
+    /// one after the other, so there is no race.
     fn inline_sizes(&self) -> (u32, u32) {
         let grown = |kept: &Atomic<u32>, wanted: u32| {
             let size = wanted.max(kept.load(Relaxed));
@@ -326,8 +327,8 @@ impl Link {
                 };
                 let failed = match Connection::probe(&qp) {
                     Ok(()) => return,
-                    // The send queue is full of work requests. The completion of a work request
-                    // proves that the peer is alive, as the answer to a probe would.
+                    // The send queue has no space for a probe. No probe is needed: if one of the
+                    // work requests in the queue completes, this proves that the peer is alive.
                     Err(SendError::Full) => Event::KeepaliveNotSent(epoch),
                     Err(SendError::Closed) => Event::Lost(epoch, Cause::PostFailed),
                 };

@@ -233,9 +233,9 @@ pub(crate) fn failure(
     rail: Option<Rail>,
 ) {
     if report.tell {
-        // LOG: An attempt failed (see the reasons below). A hard mount tries again; with rails,
-        // another live rail is tried at once. Repeated failures for the same reason are logged less
-        // and less often, but at least once an hour.
+        // LOG: An attempt failed (see the reasons below). A hard mount tries again. If rails are
+        // configured, another live rail is tried without delay. Repeated failures for the same
+        // reason are logged less and less often, but at least once an hour.
         pr_warn!(
             "{} cannot be connected{}: {} (after {}{})\n",
             Show(&Named(xprt)),

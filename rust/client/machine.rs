@@ -19,7 +19,7 @@
 //!
 //! After the first half, the server can access nothing of the connection. A device may take seconds
 //! to destroy the remaining objects of the connection. A call that can be sent over another rail
-//! does not wait for this: a separate work item destroys these objects
+//! does not wait until these objects are destroyed, because a separate work item destroys them
 //! ([`Machine::destroy_ended`]).
 //!
 //! The only item of the driver that this module needs is the marker type [`Rdma`]. The module

@@ -223,7 +223,8 @@ pub(crate) fn has_rails(common: &Common, net: &Net) -> bool {
     rails(common, net, |locals| !locals.is_off())
 }
 
-/// Returns which addresses belong to one server, as configured in the namespace. May sleep.
+/// Returns the groups of server addresses that are configured in the namespace. Each group contains
+/// the addresses of one server. May sleep.
 pub(crate) fn rail_servers(common: &Common, net: &Net) -> Servers {
     common.setting(net, Setting::RailServers, |text| {
         Servers::parse(text).unwrap_or(Servers::NONE)
@@ -236,8 +237,8 @@ pub(crate) fn strict() -> bool {
     number(module_parameters::strict.value()) != 0
 }
 
-/// Returns whether servers may invalidate regions on devices that prove each invalidation. On other
-/// devices, servers never may.
+/// Returns whether remote invalidation is allowed on devices that prove each invalidation. Remote
+/// invalidation is never allowed on other devices.
 pub(crate) fn remote_invalidation() -> bool {
     // The check at module start refuses invalid values of the parameter, so the error cannot occur.
     settings::remote_invalidation().unwrap_or(false)

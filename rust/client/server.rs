@@ -96,10 +96,10 @@ impl Shared {
         f(&mut self.rails.lock())
     }
 
-    /// Returns whether the rails must be enumerated again. Returns true if the rails were last
-    /// enumerated at least `age` ago, or if the administrator's tables have changed since then.
-    /// `changes` counts the changes of the tables. `Relaxed` is enough, because it does no harm if
-    /// two callers both receive true.
+    /// Returns whether the rails must be enumerated now. Returns true if the rails were last
+    /// enumerated at least `age` ago, or if the administrator's tables have changed since then. In
+    /// this case also records the present time and `changes`, the change counter of the tables.
+    /// `Relaxed` is enough, because it does no harm if two callers both receive true.
     pub(crate) fn shall_look(&self, changes: u32, age: Millis) -> bool {
         let now = now().as_millis().max(1);
         let last = self.looked.load(Relaxed);
@@ -145,8 +145,8 @@ pub(crate) struct Place {
     /// The number that distinguishes this [`Place`] from other [`Place`] objects of the same
     /// transport.
     number: u32,
-    /// The connection sends no new calls before it moves to another rail. This is the time at which
-    /// it stopped sending calls; `None` if no move has begun.
+    /// Before the connection moves to another rail, it stops sending new calls. This field is the
+    /// time of that stop; `None` if no move has begun.
     closing_since: Option<Time>,
 }
 

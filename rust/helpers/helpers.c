@@ -499,8 +499,8 @@ void xprtrdma_put_bit(unsigned long *bits, unsigned long bit)
 }
 
 /*
- * A kernel thread that must freeze gets no signal, so this function calls
- * freezing() as well.
+ * A kernel thread gets no signal when it must freeze, so this function also
+ * calls freezing().
  */
 static bool is_poller_called(const atomic_t *poller)
 {

@@ -72,7 +72,7 @@ struct xprtrdma_address {
 	u8 prefix_len;
 	bool ipv6;
 	/*
-	 * Whether the address is tentative, deprecated or temporary, or failed
+	 * Whether the address is tentative, deprecated or temporary, or has failed
 	 * duplicate address detection.
 	 */
 	bool passing;

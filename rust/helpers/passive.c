@@ -206,8 +206,8 @@ bool xprtrdma_pages_hold_little(struct page **pages, unsigned int count)
 }
 
 /*
- * Drops the references to the pages at the start of an array that belong to the
- * folio of the first page.
+ * Drops the references to the first page of an array and to the following pages
+ * of the same folio.
  */
 static struct page **put_tails(struct page **pages, struct page **end)
 {
@@ -221,9 +221,9 @@ static struct page **put_tails(struct page **pages, struct page **end)
 }
 
 /*
- * In most cases the page cache holds references to the pages as well. Then only
- * reference counts change. Otherwise the pages are freed, and it is cheaper to
- * free them in a batch.
+ * In most cases the page cache holds references to the pages as well, so only
+ * reference counts change. In all other cases the pages are freed, and it is
+ * cheaper to free them in a batch.
  */
 void xprtrdma_put_pages(struct page **pages, unsigned int count)
 {

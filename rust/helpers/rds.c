@@ -76,7 +76,10 @@ struct rds_transport rdsrdma_transport = {
 void rdsrdma_begin_unloading(void)
 {
 	WRITE_ONCE(unloading, true);
-	/* RDS tests the flag and makes a connection within one RCU section. */
+	/*
+	 * RDS tests the flag and makes a connection within one RCU section. So
+	 * RDS makes no connection after this call.
+	 */
 	synchronize_rcu();
 }
 
@@ -152,9 +155,10 @@ unsigned long rdsrdma_max_recv_allocation(void)
 
 static LIST_HEAD(nodes);
 /*
- * No interrupt handler takes this lock, so interrupts stay enabled while a
- * thread walks the list of nodes. A caller may have disabled interrupts before,
- * as RDS does when it frees a connection that was created twice.
+ * No interrupt handler takes this lock, so the holder of the lock need not
+ * disable interrupts while it walks the list of nodes. Some callers have
+ * disabled interrupts already: RDS does so when it frees a connection that was
+ * created twice.
  */
 static DEFINE_SPINLOCK(nodes_lock);
 
@@ -352,7 +356,10 @@ int rdsrdma_state(struct rds_connection *conn)
 
 bool rdsrdma_is_loopback(struct rds_connection *conn)
 {
-	/* RDS sets the flag once, and only if it finds a device. */
+	/*
+	 * RDS sets c_loopback only when it creates the connection, and only if
+	 * a device has the peer's address at that time.
+	 */
 	return conn->c_loopback ||
 	       ipv6_addr_equal(&conn->c_laddr, &conn->c_faddr);
 }

@@ -17,8 +17,8 @@ int rdsrdma_register_sysctls(void);
 void rdsrdma_unregister_sysctls(void);
 int rdsrdma_flow_control(void);
 /*
- * Maximum amount of received data that may wait for programs, for all peers
- * together, in units of 4 KiB.
+ * Maximum amount of received data that wait until programs read them. The data
+ * of all peers are added up. The unit is 4 KiB.
  */
 unsigned long rdsrdma_max_recv_allocation(void);
 

@@ -117,7 +117,7 @@ void svcrdma_set_remote(struct svc_xprt *xprt, const struct sockaddr *remote)
 void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 {
 	/*
-	 * The thread may have processed a call of another transport before. So the
+	 * The thread may have processed a call of another transport earlier. So the
 	 * flags of the thread are checked, and changed if necessary.
 	 */
 	if (!test_bit(RQ_SECURE, &rqstp->rq_flags))
@@ -134,7 +134,7 @@ void svcrdma_begin_call(struct svc_rqst *rqstp, struct svc_xprt *xprt)
 
 /*
  * The sysctls in sunrpc/svc_rdma, with the names that the in-tree server uses.
- * A counter shows the number of events since it was last written.
+ * A counter shows the number of events since its file was last written.
  */
 static DEFINE_PER_CPU(unsigned long [SVCRDMA_COUNTERS], svcrdma_counters);
 static unsigned long svcrdma_counted[SVCRDMA_COUNTERS];

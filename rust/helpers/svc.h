@@ -15,8 +15,8 @@ extern struct xprt_class svcrdma_reverse_class;
 extern const struct rpc_timeout svcrdma_reverse_timeout;
 
 /*
- * If svcrdma_set_reverse_peer() fails, svcrdma_free_reverse() may still be
- * called.
+ * svcrdma_free_reverse() may be called even after svcrdma_set_reverse_peer()
+ * has failed.
  */
 int svcrdma_set_reverse_peer(struct rpc_xprt *xprt, const struct sockaddr *peer);
 void svcrdma_free_reverse(struct rpc_xprt *xprt);

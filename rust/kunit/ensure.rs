@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Macros that end a test with an error. A failed `assert!` of KUnit ends the thread at once. These
-//! macros return from the test, so everything that the test owns is dropped.
+//! Macros that end a test with an error. A failed `assert!` of KUnit ends the thread immediately.
+//! These macros return from the test instead, so everything that the test owns is dropped.
 
 use core::panic::Location;
 use kernel::prelude::*;

@@ -341,8 +341,8 @@ bool fake_alloc_failed(void)
 
 /*
  * Kretprobes are set on the mapping functions of the kernel's DMA layer. If a
- * call has to fail, the probe gives the device a pool of bounce buffers without
- * a free buffer.
+ * call has to fail, the probe gives the device a pool of bounce buffers that
+ * has no free buffer.
  */
 static struct io_tlb_mem no_bounce_buffers = { .force_bounce = true };
 
@@ -400,8 +400,8 @@ static int map_sg_return(struct kretprobe_instance *ri, struct pt_regs *regs)
 }
 
 /*
- * The driver's tests set these parameters. Otherwise the devices that the tests
- * use would map any memory.
+ * The driver's tests set these parameters to make the mapping of memory fail:
+ * the devices that the tests use map any memory.
  */
 static bool fake_unmapped;
 module_param_named(unmapped, fake_unmapped, bool, 0644);
@@ -1316,8 +1316,8 @@ static void *device_memory(u64 addr)
 
 /*
  * Executes the invalidation that a message requests. Returns false if the
- * device refuses it. A device that never refuses ignores the variable byte of
- * the key when it looks up the region, as siw does.
+ * device refuses it. Like siw, a device that never refuses ignores the variable
+ * byte of the key when it looks up the region.
  */
 static bool invalidate(u32 key)
 {

@@ -29,8 +29,8 @@ enum fake_verb {
 };
 
 /*
- * The numbers of objects that exist, and the number of driver errors that a
- * real device would not tolerate.
+ * How many objects of each type exist, and how many errors the driver has made
+ * that a real device would not tolerate.
  */
 struct fake_census {
 	int pds;
@@ -75,8 +75,8 @@ struct net *fake_net(void);
 u32 fake_address(u8 *address);
 
 /*
- * Makes the nth call from now on fail (0: no call), and resets the counter of
- * calls.
+ * Makes the nth call of this verb fail, counted from now (0: no call fails).
+ * Resets the counter of these calls.
  */
 void fake_fail(enum fake_verb verb, u32 nth);
 u32 fake_calls(enum fake_verb verb);
@@ -88,7 +88,7 @@ void fake_census(struct fake_census *census);
 void fake_short_maps(bool on);
 /*
  * Sets the driver id that the device reports, and whether the device refuses a
- * received message that invalidates a key of no valid region.
+ * received message if the key that it invalidates belongs to no valid region.
  */
 void fake_invalidations(enum rdma_driver_id driver, bool refuses);
 
@@ -135,7 +135,7 @@ void fake_get_page(struct page *page);
 
 /*
  * The operation that the device refuses, like a device that is being removed.
- * A drain of a queue that needs this operation fails without waiting.
+ * If draining a queue needs this operation, the drain fails without waiting.
  */
 enum fake_death {
 	FAKE_LIVES,
@@ -163,8 +163,8 @@ void fake_tells(u32 event, u32 port);
 u32 fake_connect_data(void *buf, u32 size);
 
 /*
- * The vendor's error code in each completion that reports that a work request
- * of a send queue has failed.
+ * The vendor's error code in the completion of each failed work request of a
+ * send queue.
  */
 #define FAKE_VENDOR_ERR	0x81
 
@@ -178,7 +178,8 @@ u32 fake_complete(struct ib_qp *qp, u32 count, u32 status);
  * Begins the work requests of the send queue in order, without waiting for the
  * peer's acknowledgements; returns how many began. Stops at a local
  * invalidation that is not the oldest work request. Registrations are executed.
- * The oldest work request completes if it is local.
+ * A registration or a local invalidation completes if it is the oldest work
+ * request.
  */
 u32 fake_run_ahead(struct ib_qp *qp);
 /*
@@ -200,14 +201,16 @@ struct fake_message {
 	u8 immediate;
 	u8 written;
 	/*
-	 * Consumes the Receive that was posted last instead of the first one.
+	 * Consumes the Receive that was posted last, instead of the Receive
+	 * that was posted first.
 	 */
 	u8 last;
 	/*
-	 * The completion is added to the queue only after the next poll. The
-	 * device then reports an event, although no event was requested. When
-	 * the driver requests an event the next time, the device does not report
-	 * that this completion was missed. A removed device behaves like this.
+	 * The completion of the message is added to the queue only after the
+	 * next poll. The device then reports an event, although no event was
+	 * requested. When the driver requests an event the next time, the
+	 * device does not report that this completion was missed. A removed
+	 * device behaves like this.
 	 */
 	u8 late;
 };

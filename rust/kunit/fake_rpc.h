@@ -32,17 +32,17 @@ struct fake_io {
 	unsigned int longer;
 	/* Number of received bytes. */
 	unsigned int got;
-	/* How the pages are prepared. */
+	/* Whether XDRBUF_SPARSE_PAGES and XDRBUF_READ are set for the pages. */
 	bool sparse;
 	bool read_data;
 	/*
-	 * Whether copies of the pages are sent, as by a security flavour that
-	 * encrypts.
+	 * Whether copies of the pages are sent. A security flavour that
+	 * encrypts sends such copies.
 	 */
 	bool wrapped;
 };
 
-/* Creates and destroys a transport as the RPC client does. */
+/* These functions create and destroy a transport as the RPC client does. */
 struct rpc_xprt *fake_setup(bool ipv6, unsigned short port);
 struct rpc_xprt *fake_setup_family(unsigned short family);
 void fake_destroy(struct rpc_xprt *xprt);
@@ -53,7 +53,7 @@ void fake_set_port(struct rpc_xprt *xprt, unsigned short port);
 int fake_source(struct rpc_xprt *xprt, char *buf, size_t len);
 int fake_start_callbacks(struct rpc_xprt *xprt);
 u32 fake_callback_slots(struct rpc_xprt *xprt);
-/* Drops the only reference; fake_destroy() then destroys the transport. */
+/* Drops the only reference. The caller must then call fake_destroy(). */
 void fake_leave(struct rpc_xprt *xprt);
 /*
  * Drops the only reference while another thread delivers a callback and a third
@@ -76,7 +76,10 @@ struct rpc_task *fake_call(struct rpc_clnt *clnt, enum fake_proc proc,
  */
 struct task_struct *fake_process(struct rpc_clnt *clnt);
 int fake_process_end(struct task_struct *process);
-/* Returns how often copies of pages were freed since the last query. */
+/*
+ * Returns how many times copies of pages were freed since this function was
+ * last called.
+ */
 int fake_releases(void);
 bool fake_is_over(struct rpc_task *task);
 int fake_wait(struct rpc_task *task);

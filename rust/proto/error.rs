@@ -169,7 +169,7 @@ counters! {
     ReminvUnannounced = "reminv_unannounced",
     /// Messages that wrongly invalidated a region: the region does not belong to the answered
     /// request, or the message was dropped. Each such message ends the connection. After the third
-    /// one, the server is no longer asked to invalidate regions.
+    /// such message, the server is no longer asked to invalidate regions.
     ReminvWrong = "reminv_wrong",
     /// Regions that this host invalidated, because the server did not invalidate them, or because
     /// the reply did not prove that the server had done so. Not a fault.
@@ -192,7 +192,7 @@ counters! {
     /// Version 2 only: unknown options arrived faster than this host could refuse them;
     /// disconnected.
     OptFlood = "opt_flood",
-    /// Version 2 only: an option in a reply; dropped.
+    /// Version 2 only: a reply to an option that this host has not sent; dropped.
     OptReply = "opt_reply",
     /// The server does not support the protocol version of a request. In version 1 the request
     /// fails with `EPROTONOSUPPORT`; in version 2 a new connection is established.

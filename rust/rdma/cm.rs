@@ -184,8 +184,8 @@ pub struct CmId {
 // SAFETY: Any thread may use an id.
 unsafe impl Send for CmId {}
 // SAFETY: The lock `calls` serialises binding, the start of address resolution, connecting and
-// disconnecting. For all other calls, the CM checks the id's state under a lock of its own. All
-// other fields are read only after they have taken their final values.
+// disconnecting. For all other calls, the CM checks the id's state under a lock of its own. No
+// other field is read before it has its final value.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -222,12 +222,12 @@ impl CmId {
     }
 
     /// Binds the id to an address of its namespace. This also selects the device and the interface
-    /// that have the address. [`DeviceInfo::of`](crate::device::DeviceInfo::of) describes the
-    /// device from now on.
+    /// that have the address.
     ///
-    /// After this call, address resolution finds no other device, and finds only routes through
-    /// this interface. Port 0 selects any free port. A link-local address needs its scope. May
-    /// sleep; must not be called by the id's handler.
+    /// After this call, [`DeviceInfo::of`](crate::device::DeviceInfo::of) describes the device.
+    /// Address resolution then finds no other device, and only routes through this interface. Port
+    /// 0 selects any free port. A link-local address needs its scope. May sleep; must not be called
+    /// by the id's handler.
     ///
     /// Returns `EADDRNOTAVAIL` if no interface has the address, `ENODEV` if no RDMA device has the
     /// address, and `EADDRINUSE` if the port is in use. Returns `EINVAL` if the id was already used
@@ -236,7 +236,7 @@ impl CmId {
     pub fn bind_addr(&self, local: &SocketAddr) -> Result {
         let _calls = self.context.calls.lock();
         with_raw(local, |addr| {
-            // SAFETY: `id` is valid by the type invariant, and no other thread binds it or resolves
+            // SAFETY: By the type invariant, `id` is valid. No other thread binds it or resolves
             // its address during the call. `addr` is an initialised socket address of the family
             // that it names; the callee copies it.
             to_result(unsafe { bindings::rdma_bind_addr(self.as_raw(), addr.cast_mut()) })
@@ -261,7 +261,7 @@ impl CmId {
     pub fn resolve_addr(&self, peer: &SocketAddr, timeout_ms: u32) -> Result {
         let _calls = self.context.calls.lock();
         with_raw(peer, |addr| {
-            // SAFETY: `id` is valid by the type invariant, and no other thread binds it or resolves
+            // SAFETY: By the type invariant, `id` is valid. No other thread binds it or resolves
             // its address during the call. `addr` is an initialised socket address of the family
             // that it names; the callee copies it.
             to_result(unsafe {
@@ -278,12 +278,12 @@ impl CmId {
     /// Starts route resolution, which ends with the event [`CmEvent::RouteResolved`] or
     /// [`CmEvent::RouteError`] within `timeout_ms`. May sleep.
     pub fn resolve_route(&self, timeout_ms: u32) -> Result {
-        // SAFETY: `id` is valid by the type invariant.
+        // SAFETY: By the type invariant, `id` is valid.
         to_result(unsafe { bindings::rdma_resolve_route(self.as_raw(), timeout_ms as usize) })
     }
 
-    /// Sends a connect request. Receives must be posted before. May sleep; must not be called by
-    /// the id's handler.
+    /// Sends a connect request. The caller must already have posted Receives. May sleep; must not
+    /// be called by the id's handler.
     pub fn connect(&self, param: &ConnectParam) -> Result {
         let mut raw = bindings::rdma_conn_param {
             private_data: param.private_data.as_ptr().cast(),
@@ -296,7 +296,7 @@ impl CmId {
             ..Default::default()
         };
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant, and no other thread disconnects it now; the
+        // SAFETY: By the type invariant, `id` is valid. No other thread disconnects it now. The
         // callee copies the parameters and the eight bytes of private data.
         to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
     }
@@ -308,7 +308,7 @@ impl CmId {
     /// returns only when the peer has answered or the device has given up.
     pub fn disconnect(&self) -> Result {
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant, and no other thread connects it now.
+        // SAFETY: By the type invariant, `id` is valid. No other thread connects it now.
         to_result(unsafe { bindings::rdma_disconnect(self.as_raw()) })
     }
 
@@ -334,8 +334,8 @@ impl CmId {
         if self.raw_device().is_none() {
             return false;
         }
-        // SAFETY: `id` is valid by the type invariant. It has a device, which exists as long as the
-        // id. The callee checks the port number.
+        // SAFETY: By the type invariant, `id` is valid. It has a device, which exists as long as
+        // the id. The callee checks the port number.
         unsafe { bindings::xprtrdma_port_is_active(self.as_raw()) }
     }
 
@@ -371,8 +371,8 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: `id` is valid by the type invariant and is not used again. The callee waits for a
-        // running handler, so `context` may be freed afterwards.
+        // SAFETY: By the type invariant, `id` is valid. It is not used again. The callee waits for
+        // a running handler, so `context` may be freed afterwards.
         unsafe { bindings::rdma_destroy_id(self.as_raw()) }
     }
 }

@@ -181,7 +181,7 @@ impl Cq {
         }
     }
 
-    /// Returns the state of the polling thread as a C pointer. CAST: An `Atomic<u32>` has the
+    /// Returns a C pointer to the state of the polling thread. CAST: An `Atomic<u32>` has the
     /// layout of an `atomic_t`.
     fn poller_ptr(&self) -> *mut bindings::atomic_t {
         self.poller.as_ptr().cast()
@@ -241,8 +241,8 @@ impl Cq {
             self.sleep();
             if !self.change(poller::CALLED, poller::POLLS) {
                 // A signal is pending, the thread has to freeze, or another thread stopped this
-                // thread. If an event had arrived before the stop, the other thread has queued the
-                // work item.
+                // thread. If an event arrived before the stop, the thread that stopped this thread
+                // has queued the work item, so the event is not lost.
                 break match self.poller.read_once() {
                     poller::STOPPED => poller::STOPPED,
                     _ => poller::WAITS,
@@ -320,9 +320,9 @@ impl Cq {
         let was = self.advance(|is| match is {
             poller::WAITS => Some(poller::CALLED),
             poller::POLLS => Some(poller::POLLS_CALLED),
-            // ORDERING: The state does not change, but its write is a full barrier. So a polling
-            // thread sees the completion or leaves it to the work item. If no thread polls, the
-            // caller sees the effects of the last polling thread.
+            // ORDERING: The old state is written again, because the write is a full barrier. So a
+            // polling thread sees the completion or leaves it to the work item. If no thread polls,
+            // the caller sees the effects of the last polling thread.
             other => Some(other),
         });
         if was == poller::WAITS {
@@ -331,8 +331,8 @@ impl Cq {
         !matches!(was, poller::NOBODY | poller::STOPPED)
     }
 
-    /// Stops the thread that polls, if there is one. A thread that begins to poll later stops at
-    /// once, unless its `may` returns true. May be called in any context.
+    /// Stops the thread that polls, if there is one. A thread that begins to poll later stops
+    /// immediately, unless its `may` returns true. May be called in any context.
     ///
     /// ORDERING: Before this call, the caller wrote the value that makes `may` false. This function
     /// executes a barrier, and then reads the thread's state. A thread that begins to poll writes
@@ -365,8 +365,8 @@ impl Cq {
 
     /// Forbids polling by threads. A thread that already polls may continue for a short time.
     pub(crate) fn close(&self) {
-        // ORDERING: The flag is written before the barrier in `stop_polling`. A polling thread
-        // executes a barrier before it reads the flag and calls `may`.
+        // ORDERING: The flag `closed` is written before the barrier in `stop_polling`. A polling
+        // thread executes a barrier before it reads this flag and calls `may`.
         self.closed.store(true, Relaxed);
         self.stop_polling();
     }
@@ -379,8 +379,9 @@ impl Cq {
     pub(crate) fn stop(&self) {
         self.stop_item();
         // If a thread handled completions when the queue was closed, the state is `POLLS_STOPPED`
-        // until that thread leaves. If a thread had not yet begun to handle completions, the state
-        // is `STOPPED`. Neither that thread nor a thread that polls later handles completions.
+        // until that thread leaves. In the state `STOPPED` there is nothing to wait for, because
+        // the polling thread had not yet begun to handle completions, and will handle none. A
+        // thread that begins to poll later handles none either.
         // SAFETY: The pointer is valid as long as `self`, and the caller may sleep.
         unsafe { bindings::xprtrdma_wait_other(self.poller_ptr(), poller::POLLS_STOPPED as c_int) };
     }

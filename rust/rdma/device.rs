@@ -36,23 +36,26 @@ use xprtrdma_bindings as bindings;
 ///   that keeps its TCP window closed can delay such a Read as long as it likes, and then receives
 ///   the later content of the pages. A local invalidation waits for the Read, because
 ///   `siw_qp_sq_process` handles one work request or response at a time.
-/// * **vmw_pvrdma**: the hypervisor executes the work requests. Its source is not public, and it
-///   may repeat work requests as rxe does.
+/// * **vmw_pvrdma**: the hypervisor executes the work requests. The source of the hypervisor is not
+///   public, so it is not known whether the promises are kept. For example, the hypervisor may
+///   execute registrations again, as rxe does. But the precautions at [`EXECUTE_AGAIN`] are taken
+///   only for rxe.
 ///
 /// All other drivers are trusted. The list below says what their source shows about the first two
 /// promises ("read"), and what was tested. The third promise depends on the adapters, so the source
 /// of their drivers does not show whether the third promise is kept.
 ///
 /// * **rxe** (tested): `rxe_requester` takes one work request at a time, and `rxe_invalidate_mr`
-///   invalidates the region. A registration is executed again when the queue is sent again, see
-///   [`EXECUTE_AGAIN`]. The data of a Read are sent before the next message is handled (`get_req`).
+///   invalidates the region. When rxe repeats work requests, it executes registrations again. The
+///   precautions at [`EXECUTE_AGAIN`] protect the memory in this case. The data of a Read are sent
+///   before the next message is handled (`get_req`).
 /// * **mlx5** (read): in `mlx5_ib_post_send`, a work request after a registration has the fence
 ///   that the firmware requires. An invalidation is reported by the completion code
 ///   `MLX5_CQE_RESP_SEND_INV`.
 /// * **mlx4** (read): `MLX4_WQE_CTRL_STRONG_ORDER` keeps the order. An invalidation is reported
 ///   by the opcode `MLX4_RECV_OPCODE_SEND_INVAL`.
-/// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue contains both
-///   types of work requests, and the adapter keeps their order. The completion reports an
+/// * **bnxt_re, irdma, erdma, hns, qedr, ionic, cxgb4, ocrdma** (read): one queue contains the
+///   registrations and the Sends, and the adapter keeps their order. The completion reports an
 ///   invalidation by a flag or an opcode, and contains the key.
 /// * **hfi1** (read): a region is registered when its work request is posted. `rvt_invalidate_rkey`
 ///   compares the whole key, and without a match the completion has no flag. If a Read has begun,
@@ -151,15 +154,15 @@ impl Sendings {
     }
 }
 
-/// Number of entries in the table of devices. If two devices share an entry, both devices get the
-/// fence.
+/// Number of entries in the table of the devices that have executed a registration again. If two
+/// devices share an entry, a repeated registration on one of them makes both devices use fences.
 const DEVICES: usize = 64;
 
 static REPEATED: [Atomic<bool>; DEVICES] = [const { Atomic::new(false) }; DEVICES];
 
 impl Repetitions {
-    /// Returns the record for this device, or `None` if the device never executes a registration
-    /// again.
+    /// Returns the record that says whether this device has executed a registration again; `None`
+    /// if the device never does this.
     ///
     /// # Safety
     ///
@@ -175,8 +178,8 @@ impl Repetitions {
         REPEATED.get(index as usize % DEVICES).map(Self)
     }
 
-    /// Returns two counters of the device for this port: how often the device repeated the work
-    /// requests of a send queue, and how many packets it failed to send. May sleep.
+    /// Returns two counters of the device for this port: how many times the device repeated the
+    /// work requests of a send queue, and how many packets it failed to send. May sleep.
     pub(crate) fn sendings(self, device: NonNull<bindings::ib_device>, port: u32) -> Sendings {
         let counter = |name: &CStr| {
             // SAFETY: The device is the one that was passed to `of`, and the caller ensures that
@@ -203,8 +206,8 @@ impl Repetitions {
 }
 
 /// Sets whether registrations get a fence from now on, on every device that might execute them
-/// again. If `fenced` is false, a device gets fences again only after it was seen to execute a
-/// registration again.
+/// again. If `fenced` is false, registrations on a device get no fence until the device is seen to
+/// execute a registration again.
 pub fn fence_registrations(fenced: bool) {
     for of in &REPEATED {
         of.store(fenced, Relaxed);
@@ -246,7 +249,7 @@ pub(crate) unsafe fn stops_in_error(dev: NonNull<bindings::ib_device>) -> bool {
 ///
 /// * **siw**: `siw_qp_sq_process` completes a Send or a Write as soon as it was sent. A Read
 ///   completes when its data have arrived (`siw_rdmap_complete`). A work request with a fence
-///   starts only after that.
+///   starts only after the data of all earlier Reads have arrived.
 #[cfg(xprtrdma_server)]
 const OVERTAKE: &[bindings::rdma_driver_id] = &[bindings::rdma_driver_id_RDMA_DRIVER_SIW];
 
@@ -348,8 +351,8 @@ impl DeviceInfo {
         // SAFETY: The name has a fixed size and ends with NUL. A rename at the same time can only
         // mix the two names.
         let raw = unsafe { (*dev).name };
-        // SAFETY: The id is valid by its type. rdma_cm writes the port number of an id before the
-        // device of the id, and the device is set.
+        // SAFETY: By the invariant of its type, the id is valid. rdma_cm writes the port number of
+        // an id before the device of the id, and the device is set.
         let port = unsafe { (*id.as_raw()).port_num };
         let mut name = [0u8; 64];
         for (dst, src) in name.iter_mut().zip(raw) {

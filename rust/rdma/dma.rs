@@ -23,7 +23,7 @@ pub(crate) enum Direction {
 impl Direction {
     #[inline]
     pub(crate) fn raw(self) -> u32 {
-        // CAST: The discriminants are the numbers of the kernel.
+        // CAST: The discriminants are the kernel's values.
         self as u32
     }
 }
@@ -151,7 +151,7 @@ impl DmaBuf {
 
 impl Drop for DmaBuf {
     fn drop(&mut self) {
-        // SAFETY: The memory is mapped by the type invariant, and is not used again.
+        // SAFETY: By the type invariant, the memory is mapped. It is not used again.
         unsafe {
             bindings::xprtrdma_dma_unmap_single(
                 self.pd.raw_device(),

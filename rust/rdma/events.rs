@@ -102,12 +102,12 @@ pub struct DeviceEvents {
 
 // SAFETY: The RDMA core locks its list, and any thread may use the entry.
 unsafe impl Send for DeviceEvents {}
-// SAFETY: A `&DeviceEvents` only returns a reference to `id`.
+// SAFETY: Through a `&DeviceEvents`, a thread can only get a reference to `id`.
 unsafe impl Sync for DeviceEvents {}
 
 impl DeviceEvents {
-    /// Registers `handler` for the events of the device of `id`. Returns `ENODEV` before the
-    /// address of `id` is resolved.
+    /// Registers `handler` for the events of the device of `id`. Returns `ENODEV` if the address of
+    /// `id` is not resolved yet.
     ///
     /// The first event can arrive before this function returns. May sleep. Must not be called by a
     /// [`DeviceHandler`] of the device.
@@ -140,7 +140,7 @@ impl DeviceEvents {
 
 impl Drop for DeviceEvents {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the entry is in the list, and `id` keeps the device alive.
+        // SAFETY: By the type invariant, the entry is in the list, and `id` keeps the device alive.
         // The callee waits for running handlers, and no handler starts afterwards, so the entry may
         // be freed.
         unsafe { bindings::ib_unregister_event_handler(self.entry.raw.get()) }

@@ -36,7 +36,7 @@ pub enum Opcode {
 pub struct FailedWork {
     /// The type of the work request.
     pub opcode: Opcode,
-    /// The status of its completion.
+    /// The status of the work request's completion.
     pub status: WcStatus,
     /// The reason as a number that the device defines (`ib_wc.vendor_err`).
     pub vendor_err: u32,

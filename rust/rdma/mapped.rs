@@ -22,9 +22,9 @@ use xprtrdma_base::{
 use xprtrdma_bindings as bindings;
 
 /// Pages that are mapped for a device, and scatter/gather elements that describe parts of the
-/// pages. If this module owns the pages, all of them are mapped at once, and only the device uses
-/// them until [`MappedPages::unmap`]. If other code uses the pages as well, only the described
-/// parts are mapped, and the device only reads these parts.
+/// pages. If this module owns the pages, [`MappedPages::hold`] maps all of them, and only the
+/// device uses them until [`MappedPages::unmap`]. If other code uses the pages as well, only the
+/// described parts are mapped, and the device only reads these parts.
 ///
 /// # Invariants
 ///
@@ -67,8 +67,8 @@ impl MappedPages {
 
     /// Stores `memory`. Maps all pages that this module owns, but no part of shared pages yet.
     /// Returns `EINVAL` if the device would write to shared pages, and `EIO` if a page cannot be
-    /// mapped. Must not be called while there is memory; otherwise that memory is never freed. May
-    /// sleep.
+    /// mapped. Must not be called while this object already contains memory; otherwise that memory
+    /// is never freed. May sleep.
     // `memory` is moved before it is checked. Otherwise it would be copied twice.
     #[inline(always)]
     pub(crate) fn hold(&mut self, memory: Mappable, dir: Direction) -> Result {
@@ -172,8 +172,8 @@ impl MappedPages {
         match &self.memory {
             Some(Mappable::Own(_)) => match self.sges.first() {
                 Some(first) if end <= first.length as usize => {
-                    // INVARIANT: The first `own` elements are added before all others, so the first
-                    // element is one of them. It contains these bytes.
+                    // INVARIANT: The first `own` elements are added before all others. So `first`
+                    // is one of the first `own` elements. `first` contains these bytes.
                     let element = part(first, at, len);
                     list::add(&mut self.sges, element)?;
                     Ok(true)
@@ -204,10 +204,11 @@ impl MappedPages {
     }
 
     /// Maps the `left` bytes that begin at offset `at`, or only the first part of them, and adds at
-    /// most `most` elements. Each element is physically contiguous. If the device or its bounce
-    /// buffers have no space for such a long piece, the elements are shorter. Returns the number of
-    /// bytes that the elements describe. Returns `EINVAL` if `left` is zero or the memory does not
-    /// contain all of the bytes, and `EIO` if not even one page can be mapped. May sleep.
+    /// most `most` elements. Each element is physically contiguous, and as long as possible. If the
+    /// device or its bounce buffers have no space for an element of that length, shorter elements
+    /// are used. Returns the number of bytes that the elements describe. Returns `EINVAL` if `left`
+    /// is zero or the memory does not contain all of the bytes, and `EIO` if not even one page can
+    /// be mapped. May sleep.
     pub(crate) fn map(&mut self, at: usize, left: u32, most: usize) -> Result<u32> {
         let memory = self.memory.as_ref().ok_or(EINVAL)?;
         // CAST: A `usize` is at least as wide as a `u32`.
@@ -246,7 +247,7 @@ impl MappedPages {
             }
             skip = skip.saturating_sub(whole);
         }
-        // If no element was added, not all pages are mapped.
+        // If no element was added, the bytes are in pages that are not mapped.
         match count {
             0 => Err(EINVAL),
             // NO-OVERFLOW: `rest` is at most `left`.
@@ -254,7 +255,8 @@ impl MappedPages {
         }
     }
 
-    /// Maps bytes of shared pages, see [`MappedPages::map`]. There must be such bytes.
+    /// Maps bytes of shared pages, see [`MappedPages::map`]. `left` must not be zero, and the pages
+    /// must contain all `left` bytes.
     #[inline]
     fn map_shared(&mut self, at: usize, left: u32, most: usize) -> Result<u32> {
         // CAST: A `usize` is at least as wide as a `u32`.
@@ -262,7 +264,7 @@ impl MappedPages {
         let Some(Mappable::Shared(refs)) = &self.memory else {
             return Err(EINVAL);
         };
-        // The bytes never need more elements than pages.
+        // The bytes need at most one element for each page.
         let most = most.min(Pages::count(len).saturating_add(1)).max(1);
         self.sges.reserve(most, GFP_KERNEL)?;
         let mut bytes = bindings::xprtrdma_bytes {
@@ -365,7 +367,7 @@ impl MappedPages {
                 own => own,
             };
             let (dev, dir) = (self.pd.raw_device(), self.dir.raw());
-            // SAFETY: By the type invariant the bytes of these elements are mapped. They are
+            // SAFETY: By the type invariant, the bytes of these elements are mapped. They are
             // unmapped once, because the list is emptied below.
             unsafe { bindings::xprtrdma_dma_unmap(dev, self.sges.as_ptr(), mapped, dir) };
         }

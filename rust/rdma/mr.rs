@@ -22,8 +22,8 @@
 //! [`ExposedMr`] owns the [`Lender`] of its memory. The memory goes back to its owner only when it
 //! is proven that the peer cannot access the region any more. Only the completion handlers of
 //! [`qp`](crate::qp) can make the two proofs, [`RemoteInvalidation`] and [`LocalInvalidation`].
-//! Dropping an exposed region deregisters it. That also ends the peer's access, but it sleeps and
-//! loses the region.
+//! Dropping an exposed region deregisters it. The deregistration also ends the peer's access, but
+//! it sleeps, and the region cannot be used again.
 
 mod exposed;
 mod idle;
@@ -96,7 +96,7 @@ impl Access {
                     | bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE
             }
         };
-        // CAST: Access flags fit into 31 bits, so the number does not become negative.
+        // CAST: Access flags fit into 31 bits, so the result of the cast is not negative.
         flags as c_int
     }
 }
@@ -109,8 +109,8 @@ pub struct Window {
     /// Number of bytes.
     pub length: u32,
     /// Address of the first byte. Its lower bits are the offset in the page, its upper bits are
-    /// random. So the peer learns no kernel address. And if a message repeats the offset, the peer
-    /// created the message after it had received the description of the region.
+    /// random. So the peer learns no kernel address, and a message that contains this address was
+    /// created after the peer had received the description of the region.
     pub offset: u64,
 }
 
@@ -181,8 +181,8 @@ impl Inner {
         // SAFETY: The region is valid, and the pointer refers to one of its fields.
         let length = unsafe { &raw mut (*mr).length };
         // SAFETY: The pointer is valid and aligned. No other thread of this module writes the
-        // length, because the caller owns the region. The device may read the length at any time; a
-        // single store cannot be torn.
+        // length, because the caller owns the region. The device may read the length at any time.
+        // It reads the old or the new length, because a single store writes the whole field.
         unsafe { length.write_volatile(0) };
         // ORDERING: Later writes to the region's memory become visible after the new length.
         fence(Release);
@@ -193,7 +193,7 @@ impl Inner {
     #[inline(always)]
     fn unmap(&mut self) {
         if self.mapped != 0 {
-            // SAFETY: `mapped` entries are mapped for this direction by the type invariant. `pd`
+            // SAFETY: By the type invariant, `mapped` entries are mapped for this direction. `pd`
             // keeps the device alive.
             unsafe {
                 bindings::xprtrdma_dma_unmap_sg(
@@ -221,9 +221,9 @@ impl Drop for Inner {
             core::mem::forget(self.pd.clone());
             return;
         }
-        // SAFETY: The region is valid by the type invariant. No thread and no send queue uses it
-        // afterwards.
-        // Deregistration ends the peer's access, so unmapping afterwards is safe in every state.
+        // SAFETY: By the type invariant, the region is valid. No thread and no send queue uses it
+        // afterwards. Deregistration ends the peer's access, so unmapping afterwards is safe in
+        // every state.
         unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) };
         self.unmap();
     }

@@ -186,8 +186,8 @@ impl Pd {
         self.drained.load(Acquire)
     }
 
-    /// Returns true if a message that invalidates a region of this domain can prove the
-    /// invalidation.
+    /// Returns true if the device is trusted when it reports that a message invalidated a region.
+    /// Only then can such a message prove the invalidation.
     pub fn believes_invalidations(&self) -> bool {
         self.believes
     }
@@ -255,7 +255,7 @@ impl Pd {
 
     #[inline]
     pub(crate) fn raw_device(&self) -> *mut bindings::ib_device {
-        // SAFETY: The domain is valid by the type invariant. `device` never changes.
+        // SAFETY: By the type invariant, the domain is valid. `device` never changes.
         unsafe { (*self.as_raw()).device }
     }
 
@@ -331,7 +331,7 @@ impl Pd {
 
     #[inline]
     pub(crate) fn local_dma_lkey(&self) -> u32 {
-        // SAFETY: The domain is valid by the type invariant. The key never changes.
+        // SAFETY: By the type invariant, the domain is valid. The key never changes.
         unsafe { (*self.as_raw()).local_dma_lkey }
     }
 }
@@ -342,8 +342,8 @@ impl Drop for Pd {
         if self.base.is_some() {
             return;
         }
-        // SAFETY: The domain is valid by the type invariant and is not used again. It is empty,
-        // because every object in it held an `Arc` of this object.
+        // SAFETY: By the type invariant, the domain is valid. The domain is not used again. It is
+        // empty, because every object in it held an `Arc` of this object.
         unsafe { bindings::ib_dealloc_pd_user(self.as_raw(), ptr::null_mut()) };
     }
 }

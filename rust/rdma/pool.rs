@@ -99,7 +99,7 @@ impl Pool {
         if block.is_unshared() {
             home.keep(block);
         }
-        // The function `end` drops the pool. If this function did that itself, it would have to
+        // The function `end` drops the pool. If `put` dropped the pool itself, `put` would have to
         // save more registers.
         if let Some(last) = Arc::into_unique_or_drop(home) {
             end(last);
@@ -162,7 +162,7 @@ impl Pool {
             && others.wrapping_add(count) <= self.most_of_all
     }
 
-    /// Frees all blocks. Blocks that are put back later are freed at once.
+    /// Frees all blocks. Blocks that are put back later are freed immediately.
     pub fn close(&self) {
         let mut state = self.state.lock();
         KEPT.fetch_sub(core::mem::take(&mut state.pages), Relaxed);
@@ -172,7 +172,7 @@ impl Pool {
         drop(spare);
     }
 
-    /// Frees all blocks if no block was taken since the last call.
+    /// Frees all blocks if no block was taken since the last call of this function.
     pub fn trim(&self) {
         if core::mem::replace(&mut self.state.lock().used, false) {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pair: [`Qp`] owns a reliable connection's queues and the buffers behind them.
+//! Queue pair: [`Qp`] owns a reliable connection's queues and the buffers that the queues use.
 //!
 //! | Part | Content |
 //! | --- | --- |
@@ -19,8 +19,8 @@
 //! All completions of a connection arrive at one completion queue and are handled in process
 //! context, one at a time ([`crate::cq`]). So handlers need no lock to exclude each other.
 //!
-//! Lock order: the send queue's lock is taken inside the handler's own locks (see [`SendBatch`]).
-//! The receive queue's lock is the innermost one.
+//! Lock order: the send queue's lock is taken after the handler's own locks (see [`SendBatch`]).
+//! The receive queue's lock is taken last.
 
 mod batch;
 mod chain;
@@ -162,10 +162,10 @@ impl RawQp {
 /// # Invariants
 ///
 /// - The object is in an [`Arc`].
-/// - `send_cqes` and the entries in the tables of `rq` are the only completion entries of work
-///   requests on the queue pair, apart from those of the drain. They exist as long as the queues.
+/// - `send_cqes` and the entries in the tables of `rq` exist as long as the queues. Apart from the
+///   entries of the drain, they are the only completion entries of work requests on the queue pair.
 /// - Handlers run only while the owner exists. The owner holds a reference, so a handler may create
-///   a further one from its borrowed reference.
+///   another reference from its borrowed reference.
 /// - The work queue of `handler` outlives `cq`: a [`Queue`] is always borrowed, so `handler` keeps
 ///   the owner of the queue alive. `handler` never changes, and is dropped after `cq`.
 /// - The `ib_qp` is used only under the lock of an open queue, or by `shutdown`, which closes both
@@ -257,13 +257,14 @@ pub struct Qp<H: QpHandler> {
     sq: SpinLock<SendQueue>,
     #[pin]
     rq: SpinLock<RecvQueue<Self>>,
-    /// Number of the next doorbell for waiting messages. Written under the lock of `sq`.
+    /// The number that identifies the next doorbell for waiting messages. Written under the lock of
+    /// `sq`.
     doorbell: Atomic<u32>,
     /// The work item that rings the doorbell for waiting messages. The work item is no longer
     /// queued after `sq` was closed and the work item was cancelled.
     #[pin]
     doorbell_work: Work<Qp<H>>,
-    /// The free buffers of messages whose handlers have returned.
+    /// Free receive buffers: the handlers of the messages in these buffers have returned.
     free: UnsafeCell<Chain>,
     /// Number of buffers in `free` that are posted together. `returned_batch` is the same number
     /// for the receive queue's list `returned`. So each list contains fewer buffers than one batch,
@@ -272,18 +273,18 @@ pub struct Qp<H: QpHandler> {
     returned_batch: u32,
     /// Number of Receives that have completed, modulo 2^32.
     taken: Atomic<u32>,
-    /// Number of objects of type [`Held`] that were made, and number of those that were dropped.
-    /// `given_back` is written under the lock of `rq`.
+    /// Number of objects of type [`Held`] that were made, modulo 2^32.
     held: Atomic<u32>,
+    /// Number of objects of type [`Held`] that were dropped, modulo 2^32. Written under the lock of
+    /// `rq`.
     given_back: Atomic<u32>,
     /// Whether a Receive was flushed, which shows that the queue pair is in the error state.
     flushed: Atomic<bool>,
     /// The values that the device's counters of repeated and failed transmissions had when the
     /// queue pair was created.
     sendings: Sendings,
-    /// Number of the protection domain in which a message on this queue pair can prove that a
-    /// region was invalidated. It is `NO_PD` if the device's reports of invalidations are not
-    /// believed.
+    /// The number that identifies the protection domain in which a message on this queue pair can
+    /// prove that a region was invalidated; `NO_PD` if no message can prove this.
     proof_pd: usize,
     pd: Arc<Pd>,
 }
@@ -308,12 +309,12 @@ impl<H: QpHandler> Qp<H> {
         &self.pd
     }
 
-    /// Handles completions in the calling thread until `is_over` returns true. Only a handler, or a
-    /// thread that then calls [`Qp::stop_polling`], may make `is_over` true. Returns earlier if a
-    /// signal is pending, the thread has to freeze, [`Qp::stop_polling`] is called or the
-    /// connection ends. Returns at once if `may` returns false, or if another thread or a worker
-    /// already handles completions. Must not be called by a handler, nor with a lock that handlers
-    /// take. May sleep, but `may` and `is_over` must not sleep.
+    /// Handles completions in the calling thread until `is_over` returns true. Only a handler may
+    /// make `is_over` true, or another thread that calls [`Qp::stop_polling`] afterwards. Returns
+    /// earlier if a signal is pending, the thread has to freeze, [`Qp::stop_polling`] is called or
+    /// the connection ends. Returns immediately if `may` returns false, or if another thread or a
+    /// worker already handles completions. Must not be called by a handler, nor by a thread that
+    /// holds a lock that handlers take. May sleep, but `may` and `is_over` must not sleep.
     #[inline]
     pub fn busy_poll(&self, may: impl FnOnce() -> bool, is_over: impl Fn() -> bool) -> PollOutcome {
         self.cq.busy_poll(may, is_over)
@@ -349,13 +350,13 @@ impl<H: QpHandler> Qp<H> {
     /// Checks whether the queue pair has failed because its device executed a registration again
     /// while the region was valid.
     ///
-    /// rxe then flushes all work requests and does not report the reason (`rxe_requester()` stores
-    /// the status in the work request, and `rxe_completer()` flushes it). But the counters show
-    /// that rxe has sent work requests again. All other failures of a queue pair come with a status
-    /// or an event, are caused by this host, or are counted as packets that could not be sent.
-    /// There are two exceptions: rxe may have no memory for a packet, or receive a malformed
-    /// request from the peer. If rxe has also sent work requests again, these failures are mistaken
-    /// for a repeated registration.
+    /// After such a failure rxe flushes all work requests and does not report the reason
+    /// (`rxe_requester()` stores the status in the work request, and `rxe_completer()` flushes it).
+    /// But the counters show that rxe has sent work requests again. Every other failure of a queue
+    /// pair is reported by a status or an event, is caused by this host, or is counted as a packet
+    /// that could not be sent. There are two exceptions: rxe may have no memory for a packet, or
+    /// receive a malformed request from the peer. If rxe has also sent work requests again before
+    /// such a failure, the failure is mistaken for a repeated registration.
     ///
     /// Called by the handlers of failed completions, without locks. May sleep.
     #[cold]

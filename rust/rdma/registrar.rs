@@ -53,9 +53,9 @@ use xprtrdma_base::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Maximum number of checks whether a registration has completed. `PAUSE` is the time between two
-/// checks.
+/// Maximum number of checks whether a registration has completed.
 const LOOKS: u32 = 20_000;
+/// Time between two of these checks.
 const PAUSE: Delta = Delta::from_micros(100);
 
 /// Value of [`Entry::status`] while the registration has not completed.
@@ -72,7 +72,7 @@ struct Entry {
     status: Atomic<i32>,
 }
 
-/// A completion queue. The thread that waits for a completion polls it directly.
+/// A completion queue. The thread that waits for a completion polls the queue directly.
 struct Cq(NonNull<bindings::ib_cq>);
 
 impl Drop for Cq {
@@ -354,8 +354,8 @@ pub struct Region<L: Lender> {
     mr: NonNull<bindings::ib_mr>,
     sg: KVec<scatterlist>,
     mapped: bool,
-    /// Whether the device may use the region for ever. If so, the memory of the region must be
-    /// leaked.
+    /// Whether it is possible that the device uses the region at any later time. If so, the memory
+    /// of the region must be leaked.
     lost: bool,
     lender: core::mem::ManuallyDrop<L>,
     registrar: Arc<Registrar>,
@@ -363,20 +363,21 @@ pub struct Region<L: Lender> {
 
 // SAFETY: Any thread may use an `ib_mr`. The object owns its scatterlist.
 unsafe impl<L: Lender> Send for Region<L> {}
-// SAFETY: A `&Region` only reads fields and syncs memory, which several threads may do at once.
+// SAFETY: A `&Region` only reads fields and syncs memory. Several threads may do this at the same
+// time.
 unsafe impl<L: Lender> Sync for Region<L> {}
 
 impl<L: Lender> Region<L> {
     /// Returns the key of the region.
     pub fn key(&self) -> u32 {
-        // SAFETY: The region is valid by the type invariant. Its key is constant after the
+        // SAFETY: By the type invariant, the region is valid. Its key is constant after the
         // registration.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
     /// Makes the device's writes visible to programs.
     pub fn sync_for_cpu(&self) {
-        // SAFETY: The memory is mapped by the type invariant. The domain keeps the device alive.
+        // SAFETY: By the type invariant, the memory is mapped. The domain keeps the device alive.
         unsafe {
             bindings::rdsrdma_dma_sync_for_cpu(
                 self.registrar.pd.raw_device(),
@@ -388,7 +389,7 @@ impl<L: Lender> Region<L> {
 
     /// Makes the programs' writes visible to the device.
     pub fn sync_for_device(&self) {
-        // SAFETY: The memory is mapped by the type invariant. The domain keeps the device alive.
+        // SAFETY: By the type invariant, the memory is mapped. The domain keeps the device alive.
         unsafe {
             bindings::rdsrdma_dma_sync_for_device(
                 self.registrar.pd.raw_device(),
@@ -398,12 +399,12 @@ impl<L: Lender> Region<L> {
         };
     }
 
-    /// Maps the memory, which begins at offset `first` of its first page.
+    /// Maps the memory. `offset` is the offset at which the memory begins in its first page.
     fn map(&mut self, offset: u64) -> Result {
         let dev = self.registrar.pd.raw_device();
         let nents = c_int::try_from(self.sg.len())?;
-        // SAFETY: The scatterlist is complete, and the lender keeps its pages. The device exists as
-        // long as the domain.
+        // SAFETY: The scatterlist is complete, and its pages exist as long as the lender. The
+        // device exists as long as the domain.
         let mapped =
             unsafe { bindings::xprtrdma_dma_map_sg(dev, self.sg.as_mut_ptr(), nents, BOTH) };
         if mapped <= 0 {
@@ -463,8 +464,8 @@ impl<L: Lender> Region<L> {
 impl<L: Lender> Drop for Region<L> {
     fn drop(&mut self) {
         let lost = self.lost || {
-            // SAFETY: The region is valid by the type invariant, and is not used again, because no
-            // posted work request refers to it. Deregistration ends the peers' access.
+            // SAFETY: By the type invariant, the region is valid. The region is not used again,
+            // because no posted work request refers to it. Deregistration ends the peers' access.
             unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) != 0 }
         };
         if lost {
@@ -475,7 +476,7 @@ impl<L: Lender> Drop for Region<L> {
             return;
         }
         if self.mapped {
-            // SAFETY: The memory is mapped by the type invariant. It is unmapped once.
+            // SAFETY: By the type invariant, the memory is mapped. It is unmapped once.
             unsafe {
                 bindings::xprtrdma_dma_unmap_sg(
                     self.registrar.pd.raw_device(),

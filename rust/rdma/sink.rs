@@ -117,7 +117,7 @@ impl Sinks {
         self.registered.load(Relaxed)
     }
 
-    /// Returns how many regions were given back because RDMA Reads had invalidated them.
+    /// Returns how many regions became idle again because RDMA Reads had invalidated them.
     pub fn invalidated(&self) -> usize {
         self.invalidated.load(Relaxed)
     }
@@ -201,14 +201,14 @@ struct Region {
 /// # Invariants
 ///
 /// If `has_completed` is true, all `regions` were registered and then invalidated by Reads, and
-/// these Reads have completed. `seq` is the number of these invalidations.
+/// these Reads have completed. All these invalidations have the sequence number `seq`.
 pub(crate) struct Sink {
     /// The regions of this memory. The list contains only regions that at least one Read needs.
     regions: KVec<Region>,
     pages: Arc<Pages>,
     sinks: Arc<Sinks>,
-    /// Invalidations are numbered on each send queue. All invalidations by the Reads of this object
-    /// have this number.
+    /// The invalidations on each send queue have sequence numbers. All invalidations by the Reads
+    /// of this object have this sequence number.
     seq: u64,
     has_completed: bool,
 }
@@ -345,8 +345,8 @@ impl Sink {
 
     /// Links the registrations of the regions in front of `next`, which is the first Read. All
     /// registrations use the completion entry `cqe`. Returns the first registration. Before the
-    /// call, `seq` is the number of the last invalidation on the send queue. This function adds one
-    /// to `seq`. The sum is the number of all invalidations by these Reads.
+    /// call, `seq` is the sequence number of the last invalidation on the send queue. This function
+    /// adds one to `seq`. All invalidations by these Reads have the new sequence number.
     pub(crate) fn link(
         &mut self,
         seq: &mut u64,

@@ -36,8 +36,8 @@ mod requests;
 
 use memory::Memory;
 
-/// Maximum numbers of work requests and of elements in the lists of a transfer that is kept to be
-/// used again. Longer lists are freed.
+/// A transfer is kept to be used again only if its list of work requests has space for at most
+/// `SPARE_WRS` work requests, and its list of elements has space for at most `SPARE_SGES` elements.
 const SPARE_WRS: usize = 64;
 const SPARE_SGES: usize = 512;
 
@@ -145,7 +145,8 @@ impl Blank {
         Ok(Self(KBox::new(Transfer::none(pd), GFP_KERNEL)?))
     }
 
-    /// Returns an empty list of pages, if there is one whose memory can be used again.
+    /// Returns an empty list of pages whose allocated memory can be used again; `None` if there is
+    /// no such list.
     pub fn list(&mut self) -> Option<PageList> {
         match &mut self.0.memory {
             Memory::Own(pages) => pages.list(),
@@ -249,9 +250,9 @@ impl Transfer {
         }
     }
 
-    /// Ends a transfer that was not posted, or has completed. Returns the pages that it owns, and
-    /// the empty transfer unless its lists are long. Drops the references to shared pages, and
-    /// returns lent memory to its lender. May sleep.
+    /// Ends a transfer that was not posted, or has completed. Returns the pages that the transfer
+    /// owns. Also returns the empty transfer, unless its lists are too long to be kept. Drops the
+    /// references to shared pages, and returns lent memory to its lender. May sleep.
     #[cfg_attr(xprtrdma_rds, inline)]
     #[cfg_attr(not(xprtrdma_rds), inline(always))]
     pub fn end(mut this: KBox<Self>) -> (Option<Pages>, Option<Blank>) {
@@ -294,7 +295,7 @@ impl Transfer {
     }
 
     /// Turns a transfer without elements into a [`Blank`] that can be used again. Returns `None` if
-    /// its lists are long.
+    /// the lists of the transfer are too long to be kept.
     #[inline]
     fn keep(this: KBox<Self>) -> Option<Blank> {
         let elements = match &this.memory {

@@ -18,7 +18,7 @@ use xprtrdma_bindings as bindings;
 pub struct WcStatus(pub u32);
 
 impl WcStatus {
-    /// The work request was flushed, because the queue pair had failed before.
+    /// The work request was flushed, because the queue pair had already failed.
     pub const FLUSHED: Self = Self(bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR);
     /// A received message was longer than the buffer of the Receive that it used.
     pub const LOCAL_LENGTH: Self = Self(bindings::ib_wc_status_IB_WC_LOC_LEN_ERR);

@@ -135,7 +135,8 @@ impl<T: Transport> Connection<T> {
         })
     }
 
-    /// Stores the details that tools show of a connection that is up. Does not sleep.
+    /// Stores details of an established connection. Tools such as `rds-info` show these details.
+    /// Does not sleep.
     pub fn show(&self, details: &Details) {
         let raw = bindings::rdsrdma_details {
             own_gid: details.gids.0,
@@ -203,7 +204,7 @@ pub struct Entered<'a> {
 impl Entered<'_> {
     /// Returns the state of the connection, which may change at any time.
     pub fn state(&self) -> State {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         let state = unsafe { bindings::rdsrdma_state(self.conn.as_ptr()) };
         // CAST: The state is a small number that is not negative.
         match state as u32 {
@@ -217,7 +218,7 @@ impl Entered<'_> {
     /// Starts to connect, because the peer has requested a connection. Returns false if the
     /// connection is not down. May sleep.
     pub fn begin_connecting(&self) -> bool {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rdsrdma_begin_connecting(self.conn.as_ptr()) }
     }
 
@@ -229,29 +230,29 @@ impl Entered<'_> {
             self.drop_path();
             return;
         }
-        // SAFETY: The pointer is valid by the type invariant. Only the transport writes to this
+        // SAFETY: By the type invariant, the pointer is valid. Only the transport writes to this
         // field.
         unsafe { (*conn).c_version = version };
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rds_connect_complete(conn) };
     }
 
     /// Drops the connection. RDS then shuts it down. Does not sleep.
     pub fn drop_path(&self) {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rds_conn_drop(self.conn.as_ptr()) };
     }
 
     /// Makes RDS send the messages that are waiting. Does not sleep.
     pub fn wake_sender(&self) {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rdsrdma_wake_sender(self.conn.as_ptr()) };
     }
 
     /// Tells RDS that the peer has received all messages up to this sequence number. May sleep.
     #[inline]
     pub fn acknowledged(&self, sequence: u64) {
-        // SAFETY: The connection is valid by the type invariant. The last argument may be `None`:
+        // SAFETY: By the type invariant, the connection is valid. The last argument may be `None`:
         // then RDS compares sequence numbers to find the messages that the peer has received.
         unsafe { bindings::rds_send_drop_acked(self.conn.as_ptr(), sequence, None) };
     }
@@ -260,7 +261,7 @@ impl Entered<'_> {
     /// was sent again and has a lower number. Must not be called while another thread delivers a
     /// message of this connection. Otherwise the result may be outdated.
     pub fn next_sequence(&self) -> u64 {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         let path = unsafe { (*self.conn.as_ptr()).c_path };
         // SAFETY: The connection has one path, which exists as long as the connection. Other
         // threads may write the field at the same time. The field is a single word, so the value
@@ -276,9 +277,9 @@ impl Entered<'_> {
         // `DELIVERED` counts the message until `inc_free` frees the message.
         DELIVERED.add();
         let inc: *mut bindings::rds_incoming = KBox::into_raw(message).cast();
-        // SAFETY: The connection is valid by the type invariant, and its addresses are constant.
+        // SAFETY: By the type invariant, the connection is valid. Its addresses are constant.
         let from = unsafe { &raw mut (*conn).c_faddr };
-        // SAFETY: The connection is valid by the type invariant, and its addresses are constant.
+        // SAFETY: By the type invariant, the connection is valid. Its addresses are constant.
         let to = unsafe { &raw mut (*conn).c_laddr };
         // SAFETY: `inc` is the first member of an object that nothing else uses. The callee
         // initialises it with one reference.
@@ -299,7 +300,7 @@ impl Entered<'_> {
     /// each address. If the address belongs to this host, the map is not a copy of a received map:
     /// RDS itself changes the map.
     pub fn shares_maps(&self) -> bool {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::rdsrdma_is_loopback(self.conn.as_ptr()) }
     }
 
@@ -307,7 +308,7 @@ impl Entered<'_> {
     /// this if [`Entered::shares_maps`] returns true: in that case senders read this map itself,
     /// and not a received copy.
     pub fn same_congestion(&self) {
-        // SAFETY: The pointer is valid by the type invariant, and the map is constant.
+        // SAFETY: By the type invariant, the pointer is valid. The map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_lcong };
         // SAFETY: Maps are not freed while connections exist.
         unsafe { bindings::rds_cong_map_updated(map, u64::MAX) };
@@ -321,7 +322,7 @@ impl Entered<'_> {
         if self.shares_maps() {
             return;
         }
-        // SAFETY: The pointer is valid by the type invariant, and the map is constant.
+        // SAFETY: By the type invariant, the pointer is valid. The map is constant.
         let map = unsafe { (*self.conn.as_ptr()).c_fcong };
         let mut woken = 0;
         for (index, word) in words.take(MAP_WORDS).enumerate() {

@@ -115,9 +115,9 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// `sg` has `count` entries with pinned pages. The pages stay pinned until the operation in
-    /// which RDS passes `sg` returns. After [`Claim::claim`] the pages stay pinned until the
-    /// `Pinned` object unpins them.
+    /// `sg` has `count` entries with pinned pages. The pages stay pinned until the operation of the
+    /// driver to which RDS has passed `sg` returns. After [`Claim::claim`] the pages stay pinned
+    /// until the `Pinned` object unpins them.
     #[inline]
     pub(crate) unsafe fn new(
         sg: NonNull<scatterlist>,

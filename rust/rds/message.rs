@@ -54,7 +54,7 @@ pub struct Operation {
 /// The properties of a message that the transport needs to send it.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Whether the peer must acknowledge the message at once.
+    /// Whether the peer must acknowledge the message immediately.
     pub ack_required: bool,
     /// Whether the message was sent before.
     pub retransmitted: bool,
@@ -90,7 +90,7 @@ impl Message<'_> {
     /// Returns the header of the message, as RDS made it.
     #[inline]
     pub fn header(&self) -> [u8; HEADER_BYTES] {
-        // SAFETY: The pointer is valid by the type invariant. No code writes to the header after
+        // SAFETY: By the type invariant the pointer is valid. No code writes to the header after
         // the first attempt to send the message.
         let header = unsafe { &raw const (*self.raw.as_ptr()).m_inc.i_hdr };
         // SAFETY: The header is valid, has `HEADER_BYTES` bytes, and contains no padding.
@@ -100,7 +100,7 @@ impl Message<'_> {
     /// Returns the length of the payload in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        // SAFETY: The pointer is valid by the type invariant. Nothing writes to the length after
+        // SAFETY: By the type invariant the pointer is valid. Nothing writes to the length after
         // the message was created.
         u32::from_be(unsafe { (*self.raw.as_ptr()).m_inc.i_hdr.h_len })
     }
@@ -109,13 +109,13 @@ impl Message<'_> {
     #[inline]
     pub fn asked(&self) -> Asked {
         let raw = self.raw.as_ptr();
-        // SAFETY: The pointer is valid by the type invariant. The field is one word, which is read
+        // SAFETY: By the type invariant the pointer is valid. The field is one word, which is read
         // with a single access, because other threads may change its bits at the same time.
         let flags = unsafe { (&raw const (*raw).m_flags).read_volatile() };
         Asked {
             ack_required: flags & (1 << bindings::RDS_MSG_ACK_REQUIRED) != 0,
             retransmitted: flags & (1 << bindings::RDS_MSG_RETRANSMITTED) != 0,
-            // SAFETY: The pointer is valid by the type invariant. Nothing writes to the field after
+            // SAFETY: By the type invariant the pointer is valid. Nothing writes to the field after
             // the first attempt to send the message.
             cookie: unsafe { (*raw).m_rdma_cookie },
             operation: self.operation(),
@@ -125,7 +125,7 @@ impl Message<'_> {
     /// Returns the RDMA operation of the message, or `None` if the message has none.
     #[inline]
     pub fn operation(&self) -> Option<Operation> {
-        // SAFETY: The message is valid by the type invariant.
+        // SAFETY: By the type invariant the message is valid.
         let op = unsafe { operation_of(self.raw) };
         // SAFETY: The operation is part of a valid message.
         let flags = unsafe { flags(op) };
@@ -170,7 +170,7 @@ impl Message<'_> {
     #[inline]
     pub fn hold(&self) -> Option<(Held, Operation)> {
         let operation = self.operation()?;
-        // SAFETY: The message is valid by the type invariant, so it has at least one reference.
+        // SAFETY: By the type invariant the message is valid, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
         // INVARIANT: The new object owns the reference that was taken above, and the message has an
         // RDMA operation.
@@ -216,7 +216,7 @@ impl Payload<'_> {
     #[inline]
     pub fn copy(&mut self, to: &mut [u8]) -> Result {
         let raw = self.message.raw.as_ptr();
-        // SAFETY: The message is valid by the type invariant, and the called function may write to
+        // SAFETY: By the type invariant the message is valid, and the called function may write to
         // `to`. The function accepts every value of `place`.
         let copied = unsafe {
             bindings::rdsrdma_copy_payload(raw, &mut self.place, to.as_mut_ptr().cast(), to.len())
@@ -251,15 +251,15 @@ impl Held {
     /// Returns the message.
     #[inline]
     pub fn message(&self) -> Message<'_> {
-        // SAFETY: The message is valid by the type invariant. `self` owns a reference to it, and
-        // stays borrowed during the lifetime.
+        // SAFETY: By the type invariant the message is valid. `self` owns a reference to the
+        // message, and stays borrowed as long as the result exists.
         unsafe { Message::from_raw(self.raw) }
     }
 
     /// Lends the memory of the message's operation.
     #[inline]
     pub fn lend(&self) -> OperationMemory {
-        // SAFETY: The message is valid by the type invariant, so it has at least one reference.
+        // SAFETY: By the type invariant the message is valid, so it has at least one reference.
         unsafe { bindings::rds_message_addref(self.raw.as_ptr()) };
         // INVARIANT: The new object owns the reference that was taken above. It refers to the same
         // message as `self`.
@@ -267,7 +267,7 @@ impl Held {
     }
 
     /// Returns whether the memory of the operation may be written. If the operation writes to the
-    /// peer's memory, RDS pins the program's memory for reading only.
+    /// peer's memory, RDS pins the operation's memory for reading only, so it must not be written.
     #[inline]
     fn is_writable(&self) -> bool {
         self.message().operation().is_some_and(|of| !of.writes)
@@ -276,7 +276,7 @@ impl Held {
     /// Copies from the memory of the operation, from offset `at` on. Returns `EINVAL` if the memory
     /// is too short. Does not sleep.
     pub fn copy_from_operation(&self, at: usize, to: &mut [u8]) -> Result {
-        // SAFETY: The pointer is valid by the type invariant. The pages of the operation stay
+        // SAFETY: By the type invariant the pointer is valid. The pages of the operation stay
         // pinned while the message exists. `to` may be written.
         let copied = unsafe {
             bindings::rdsrdma_copy_from_op(self.raw.as_ptr(), at, to.as_mut_ptr().cast(), to.len())
@@ -294,7 +294,7 @@ impl Held {
         if !self.is_writable() {
             return Err(EINVAL);
         }
-        // SAFETY: The pointer is valid by the type invariant. The pages of the operation stay
+        // SAFETY: By the type invariant the pointer is valid. The pages of the operation stay
         // pinned while the message exists. `from` is only read.
         let copied = unsafe {
             bindings::rdsrdma_copy_to_op(self.raw.as_ptr(), at, from.as_ptr().cast(), from.len())
@@ -310,20 +310,20 @@ impl Held {
     /// closed waits for this.
     #[inline]
     pub fn finished(&self) {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant the pointer is valid.
         unsafe { bindings::rds_message_unmapped(self.raw.as_ptr()) };
     }
 
     /// Reports this `RDS_RDMA_*` status to the program, if the program has requested such reports.
     pub fn tell(&self, status: i32) {
-        // SAFETY: The pointer is valid by the type invariant, and the callee takes the locks that
+        // SAFETY: By the type invariant the pointer is valid, and the callee takes the locks that
         // it needs.
         unsafe { bindings::rdsrdma_tell(self.raw.as_ptr(), status) };
     }
 
     /// Sets the `RDS_RDMA_*` status that RDS reports to the program if RDS discards the message.
     pub fn tell_when_dropped(&self, status: i32) {
-        // SAFETY: The pointer is valid by the type invariant, and the callee takes the lock that it
+        // SAFETY: By the type invariant the pointer is valid, and the callee takes the lock that it
         // needs.
         unsafe { bindings::rdsrdma_set_failure(self.raw.as_ptr(), status) };
     }
@@ -341,7 +341,7 @@ pub struct OperationMemory(Held);
 unsafe impl Table for OperationMemory {
     #[inline]
     fn entries(&self) -> &[scatterlist] {
-        // SAFETY: The message is valid by the type invariant of `Held`.
+        // SAFETY: By the type invariant of `Held` the message is valid.
         let op = unsafe { operation_of(self.0.raw) };
         // SAFETY: The operation is part of a valid message. These fields do not change.
         let (table, pieces) = unsafe { ((*op).op_sg, (*op).op_nents) };

@@ -85,8 +85,8 @@ pub struct Registration<T: Transport> {
 impl<T: Transport> Registration<T> {
     /// Prepares the transport for InfiniBand with this driver. May sleep.
     ///
-    /// Returns `EBUSY` if another module provides this transport, because RDS itself would report
-    /// no error.
+    /// Returns `EBUSY` if another module provides this transport. This check is necessary, because
+    /// RDS itself would report no error.
     pub fn new(driver: Arc<T>) -> Result<Self> {
         let sysctls = Sysctls::register()?;
         let raw = &raw mut bindings::rdsrdma_transport;
@@ -140,7 +140,7 @@ impl<T: Transport> Registration<T> {
         known: bool,
     ) -> Result<Arc<Connection<T>>> {
         let (local, peer) = (raw_address(local), raw_address(peer));
-        // SAFETY: All arguments are valid. The transport is complete by the type invariant.
+        // SAFETY: All arguments are valid. By the type invariant, the transport is complete.
         let conn = from_err_ptr(unsafe {
             bindings::rds_conn_create(
                 init_net().as_raw(),
@@ -215,7 +215,7 @@ impl<T: Transport> Drop for Registration<T> {
         }
         DELIVERED.wait();
         // The thread that freed the last message may not have left `inc_free` yet, and another
-        // thread may still be listing this module's connections.
+        // thread may still be listing this module's connections. So this thread waits for both.
         // SAFETY: The call has no requirements.
         unsafe { bindings::rdsrdma_wait_for_preempted() };
         loop {

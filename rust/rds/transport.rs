@@ -63,8 +63,8 @@ pub trait Transport: Sized + Send + Sync + 'static {
     /// memory of a message is used. RDS also calls this method if the connection is not connected.
     fn shut_down(connection: &Connection<Self>);
 
-    /// Sends the payload from offset `at` on. `begun` says whether a part of the message was sent
-    /// before.
+    /// Sends the payload from offset `at` on. `begun` says whether an earlier call has sent a part
+    /// of the message.
     fn transmit(
         connection: &Arc<Connection<Self>>,
         message: &Message<'_>,
@@ -94,8 +94,7 @@ pub trait Transport: Sized + Send + Sync + 'static {
     fn acknowledged(region: &Self::Region);
 
     /// Called when a program is about to send the handle of the region to a peer. The program may
-    /// have written to the memory before, so the driver must make these writes visible to the
-    /// device.
+    /// have written to the memory, so the driver must make these writes visible to the device.
     fn offered(region: &Self::Region);
 
     /// Records that the last reference to a region was dropped.

@@ -83,9 +83,9 @@ impl Acknowledged {
         self.applied
     }
 
-    /// Returns the sequence number up to which all messages were acknowledged and all their
-    /// operations have completed, if this number has increased since the last call. `under_way` is
-    /// the lowest sequence number of a message whose operation has not completed.
+    /// Updates the sequence number that [`applied`](Self::applied) returns. Returns the new number
+    /// if it has increased, otherwise `None`. `under_way` is the lowest sequence number of a
+    /// message whose operation has not completed.
     #[inline]
     pub fn advance(&mut self, under_way: Option<u64>) -> Option<u64> {
         let limit = under_way.map_or(u64::MAX, |first| first.saturating_sub(1));

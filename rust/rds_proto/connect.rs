@@ -204,7 +204,7 @@ impl Crowd {
     }
 }
 
-/// The numbers of simultaneous RDMA Reads that one end of a connection supports.
+/// The limits of one end of a connection on simultaneous RDMA Reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
     /// Maximum number of Reads of this end that are in flight.
@@ -214,13 +214,12 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Returns the numbers of Reads for the answer that accepts a connection request. `self`
-    /// contains the numbers of Reads that this end can handle, and `asked` contains the numbers of
-    /// Reads that the peer has requested.
+    /// Returns the limits for the answer that accepts a connection request. `self` contains the
+    /// limits of this end, and `asked` contains the limits in the peer's request.
     ///
-    /// Each returned number is the lower one of the numbers that the two ends can handle. But `own`
-    /// is at least one. On a queue pair with a limit of zero, a Read would wait for ever. With a
-    /// limit of one, a Read ends the connection if the peer serves no Reads.
+    /// For each direction, the lower limit of the two ends is returned. But `own` is at least one.
+    /// On a queue pair with a limit of zero, a Read would wait for ever. With a limit of one, a
+    /// Read ends the connection if the peer serves no Reads.
     #[must_use]
     pub fn answer(self, asked: Self) -> Self {
         Self {

@@ -17,8 +17,9 @@ const PATHS: u8 = 5;
 const GENERATION: u8 = 6;
 const PORT_INDEX: u8 = 8;
 
-/// The values of the direction field in [`Extension::RdmaBytes`]. They mean that the operation has
-/// written to the memory of the message's receiver, or has read from that memory.
+/// The values of the direction field in [`Extension::RdmaBytes`]. `WRITTEN` means that the
+/// operation has written to the memory of the message's receiver. `READ` means that the operation
+/// has read from that memory.
 const WRITTEN: u8 = 1;
 const READ: u8 = 2;
 

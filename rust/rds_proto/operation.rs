@@ -2,7 +2,7 @@
 
 //! How an RDMA operation completes, and which status is reported to the program.
 
-/// The status of an operation, with the numbers of `RDS_RDMA_*`.
+/// The status of an operation, with the values of the constants `RDS_RDMA_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Status {
@@ -27,7 +27,7 @@ impl Status {
     }
 }
 
-/// How a work request completed, or how an operation ended that posted no work request.
+/// How a work request completed, or how an operation without a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The work request succeeded.
@@ -112,8 +112,8 @@ impl Operation {
             None | Some(Completion::Done | Completion::Flushed) => return Tell::Later,
             Some(Completion::Refused) => Status::RemoteError,
             Some(Completion::Failed) => Status::OtherError,
-            // The failure is reported now. The socket layer does not discard the message, so it
-            // would never report the failure.
+            // The failure is reported now. The socket layer could report the failure later only if
+            // it discarded the message, but it does not discard this message.
             Some(Completion::Unmapped) if wishes.notify || wishes.failures => {
                 return Tell::Now(Status::OtherError)
             }

@@ -84,8 +84,8 @@ pub fn complete(header: &mut Header, facts: &Facts) {
     }
 }
 
-/// Appends extensions to a header, which usually has none. Returns false if there is no space for
-/// all of them.
+/// Appends extensions to a header. Usually the header has no extension yet. Returns false if there
+/// is no space for all of them.
 #[inline(always)]
 fn extend(header: &mut Header, first: Extension, second: Option<Extension>) -> bool {
     // The extensions are copied, so that the compiler can keep the other fields in registers.
@@ -108,7 +108,8 @@ pub const NO_PORT: u16 = 1;
 ///
 /// The peer must not conclude from the frame that the bytes of the operation were moved (RDS-05).
 /// So the frame has no payload and no extension, and no socket receives it. The frame requests the
-/// acknowledgement of its sequence number, because a later message may request none.
+/// acknowledgement of its sequence number, because it is possible that no later message requests
+/// one.
 #[inline]
 #[must_use]
 pub fn substitute(header: &Header) -> Header {

@@ -15,9 +15,9 @@ pub const MOST: u32 = 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pings {
     open: u32,
-    /// Number of answers that were sent and not acknowledged. The field `last` is the sequence
-    /// number of the last sent answer.
+    /// Number of answers that were sent and not acknowledged.
     sent: u32,
+    /// The sequence number of the last sent answer.
     last: u64,
 }
 
@@ -38,9 +38,10 @@ pub fn is_answer(header: &Header) -> bool {
 impl Pings {
     /// Records that a ping arrived. Returns false if the ping must not be answered. `idle` says
     /// that messages were sent on this connection, and that the peer has acknowledged all of them.
-    /// Only an acknowledgement takes an answer out of the count. So if `idle` is true and the limit
-    /// is reached, the counted answers were dropped before they were sent, and the count restarts
-    /// at zero.
+    ///
+    /// An answer that is dropped before it is sent is never acknowledged, so it stays in the count.
+    /// If `idle` is true and the limit is reached, all counted answers were dropped in this way. In
+    /// this case the count starts again from zero.
     #[must_use]
     pub fn ping(&mut self, idle: bool) -> bool {
         if self.open >= MOST {

@@ -166,7 +166,8 @@ impl Requests {
     }
 }
 
-/// A port at which peers connect. Dropping it waits until no connection request is being handled.
+/// A port at which peers connect. Dropping this object waits until no connection request is being
+/// handled.
 pub(crate) struct Doorway(Arc<Requests>);
 
 impl Doorway {

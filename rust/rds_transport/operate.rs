@@ -70,8 +70,8 @@ pub(crate) fn operate(connection: &Arc<Connection<Rds>>, message: &Message<'_>) 
     }
 }
 
-/// Drops the connection if it has failed, because RDS would retry the operation for ever. `error`
-/// says why the operation was not started.
+/// Drops the connection if it has failed, because otherwise RDS would retry the operation for ever.
+/// `error` says why the operation was not started.
 #[cold]
 #[inline(never)]
 fn check(connection: &Connection<Rds>, error: Error) {
@@ -131,8 +131,8 @@ fn start(connection: &Connection<Rds>, message: &Message<'_>) -> Result {
         let most_pieces = u64::from(most_sges).wrapping_mul(LENT_WRS.into());
         is_lent = u64::from(asked.pieces) <= most_pieces;
         // If operations are in flight, or if the last operation found no space, the send queue may
-        // be full. Then its space is checked here, so that no memory is mapped or copied in vain.
-        // Otherwise the send queue is rarely full, and only `post` checks its space.
+        // be full. In both cases its space is checked here, so that no memory is mapped or copied
+        // in vain. Otherwise the send queue is rarely full, and only `post` checks its space.
         if link.is_full || !link.posted.is_empty() {
             let elements = match is_lent {
                 true => asked.pieces,

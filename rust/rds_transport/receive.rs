@@ -287,7 +287,7 @@ impl QpHandler for Handler {
     fn received(qp: ArcBorrow<'_, Qp<Self>>, message: Received<'_, Self>) {
         let this = qp.handler();
         // A message that invalidates a key, or that carries immediate data, is a protocol error.
-        // Only the owner of a region revokes the region.
+        // Only the owner of a region is allowed to invalidate the key of the region.
         let taken = match (message.immediate(), message.invalidation()) {
             (Immediate::None, None) => this.take(message.bytes()),
             _ => Err(protocol_error()),

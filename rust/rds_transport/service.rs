@@ -58,7 +58,8 @@ use xprtrdma_rds_proto::{
 /// with a pause of `PAUSE` between two checks.
 const LOOKS: u32 = 100;
 const PAUSE: Delta = Delta::from_millis(5);
-/// Time for which a connection is kept after the device or the peer has ended it.
+/// Time that the driver waits before it destroys a connection that the device or the peer has
+/// ended.
 const GRACE: Delta = Delta::from_millis(50);
 
 /// Returns true if the driver can use the device of an id.
@@ -109,7 +110,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns true if a work request has failed, or no link exists.
+    /// Returns true if a work request has failed, or if no link exists.
     pub(crate) fn has_failed(&self) -> bool {
         self.with_link(|link| link.failure.is_some()) != Some(false)
     }

@@ -178,9 +178,9 @@ impl Table {
         Ok(())
     }
 
-    /// Stops counting a region, and frees its key if it has one. The caller must ensure that peers
-    /// can no longer access the region, or that the region's memory is never freed. The caller must
-    /// drop the returned entry only after the lock is released.
+    /// Stops counting a region. If the region has a key, also frees the key. The caller must ensure
+    /// that peers can no longer access the region, or that the region's memory is never freed. The
+    /// caller must drop the returned entry only after the lock is released.
     pub(crate) fn end(&mut self, key: Option<u32>) -> Option<RBTreeNode<u32, Option<Arc<Slot>>>> {
         self.limit.unmap();
         self.regions.remove_node(&key?)

@@ -182,7 +182,8 @@ impl Seen {
         if let Some(sinks) = handler.reads.sinks() {
             // On iWARP only: number of regions registered for the data of Reads.
             writeln!(f, "Read regions registered: {}", sinks.registered())?;
-            // On iWARP only: number of invalidated regions for the data of Reads.
+            // On iWARP only: number of regions that were registered for the data of Reads and have
+            // been invalidated.
             writeln!(f, "Read regions invalidated: {}", sinks.invalidated())?;
         }
         // Number of answers sent.

@@ -32,7 +32,7 @@ use xprtrdma_proto::{
 };
 use xprtrdma_svc::util::now_ms;
 
-/// The remembered Calls that broke connections.
+/// The Calls that are remembered because they broke connections.
 pub(crate) struct Breakers {
     /// Whether any Call that broke a connection is remembered. A Call that arrives while this flag
     /// changes may be admitted, even if the Call broke connections before.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counts how often each limit was reached, for `bounds` in debugfs.
+//! Counts how many times each limit was reached, for the file `bounds` in debugfs.
 
 use crate::{
     memory,
@@ -23,7 +23,8 @@ use xprtrdma_svc::util::{
     files, //
 };
 
-/// A counter of how often a limit was reached. The counters order no other memory accesses.
+/// Counts how many times a limit was reached. Accesses to a counter do not order other memory
+/// accesses.
 pub(crate) struct Count {
     name: &'static str,
     seen: AtomicU64,

@@ -42,7 +42,7 @@ use xprtrdma_svc::inbox::Inbox;
 /// The state that is needed to end a connection, and the cause of its end.
 pub(crate) struct Ending {
     peer: IpAddr,
-    /// The account of the memory that all connections of this client address hold together.
+    /// The account of the memory that all connections from this client address hold in total.
     address: Arc<Account>,
     /// Whether a message has arrived since the last tick (periodic check).
     heard: AtomicBool,
@@ -80,13 +80,14 @@ impl Ending {
         Ok(UniqueArc::new(ending, GFP_KERNEL)?)
     }
 
-    /// Returns the account of the memory that all connections of this client address hold together.
+    /// Returns the account of the memory that all connections from this client address hold in
+    /// total.
     pub(crate) fn address(&self) -> &Arc<Account> {
         &self.address
     }
 
     /// Stores the inbox of an accepted connection. If the connection has already ended, closes the
-    /// inbox at once.
+    /// inbox immediately.
     pub(crate) fn accepted(&self, inbox: Inbox<Rdma>) {
         let mut state = self.state.lock();
         state.inbox = Some(inbox.clone());
@@ -185,7 +186,7 @@ impl Crowd {
         self.log.may_write(peer.ip())
     }
 
-    /// Adds the connection of a connection request. May end an idle connection to make room.
+    /// Adds the connection of a connection request. May end an idle connection to make space.
     /// Returns `None` if too many connections exist.
     pub(crate) fn enter(self: &Arc<Self>, peer: &SocketAddr) -> Option<Seat> {
         let peer = peer.ip();

@@ -34,8 +34,8 @@ use xprtrdma_svc::{
     }, //
 };
 
-/// How many times a listener listens again after its address has moved, and the pause between two
-/// attempts in milliseconds.
+/// Number of times that a listener listens again after its address has moved. `PAUSE_MS` is the
+/// pause between two attempts, in milliseconds.
 const TIMES: u32 = 4;
 const PAUSE_MS: u32 = 1500;
 
@@ -113,8 +113,8 @@ impl Follower {
         true
     }
 
-    /// Stops the follower of a listener that no thread uses any more. Afterwards its work item does
-    /// not run. May sleep.
+    /// Stops the follower of a listener that no thread uses any more. Afterwards the follower's
+    /// work item does not run. May sleep.
     pub(crate) fn stop(self: &Arc<Self>) {
         cancel_delayed_sync::<Self, AGAIN>(self);
     }

@@ -38,14 +38,14 @@ const SMALL_BYTES: usize = SMALL as usize * PAGE_SIZE;
 /// Number of pages that calls may still take before the memory limit of all calls is reached. The
 /// atomic variable orders no other memory accesses.
 static FREE: AtomicU32 = AtomicU32::new(0);
-/// Maximum number of pages for the calls of one connection. `OF_ADDRESS` is the maximum for the
-/// calls of all connections of one client address.
+/// Maximum number of pages for the calls of one connection.
 static OF_ONE: AtomicU32 = AtomicU32::new(0);
+/// Maximum number of pages for the calls of all connections of one client address.
 static OF_ADDRESS: AtomicU32 = AtomicU32::new(0);
 
-/// Number of times that a call could not get memory because other calls held it. A call that fails
-/// because its connection or address has reached its own limit is not counted. The counter orders
-/// no other memory accesses.
+/// Number of times that a call could not get memory because other calls held the memory. A call
+/// that fails because its connection or address has reached its own limit is not counted. The
+/// counter orders no other memory accesses.
 static SHORTAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Sets the memory limit of all calls to an eighth of the host's memory, but at least to
@@ -110,7 +110,8 @@ impl Account {
     }
 }
 
-/// Returns how often a call could not get memory because other calls held it.
+/// Returns the number of times that a call could not get memory because other calls held the
+/// memory.
 pub(crate) fn shortages() -> u64 {
     SHORTAGES.load(Relaxed)
 }
@@ -134,7 +135,7 @@ pub(crate) fn share(reads: u8) -> Share {
 /// of `written` bytes.
 #[inline]
 pub(crate) fn counted(read: u32, written: u32) -> u32 {
-    // Most calls have no Reads and need few pages.
+    // Most calls need no RDMA Reads, and only a few pages.
     if read == 0 && written as usize <= SMALL_BYTES {
         return 0;
     }

@@ -202,9 +202,10 @@ impl Outbox {
         pushed.map_err(|_| ENOSPC)
     }
 
-    /// Sends a response of at most `most` bytes together with `along`, at once or when the send
-    /// queue has space. `grant` returns the credits that the response grants, and `encode` writes
-    /// the response. May sleep while it allocates memory.
+    /// Sends a response of at most `most` bytes, together with the operations in `along`. If the
+    /// send queue has no space, the response is stored and sent later. `grant` returns the credits
+    /// that the response grants, and `encode` writes the response. May sleep while it allocates
+    /// memory.
     pub(crate) fn answer<H: QpHandler>(
         &self,
         qp: &Qp<H>,
@@ -245,8 +246,8 @@ impl Outbox {
         match place {
             Place::Queue(batch, account) => {
                 let posted = along.post(batch, len);
-                // The response was posted with the lock of the grant held, so that responses are
-                // sent in the order of their grants.
+                // The lock of the grant was held while the response was posted, so that responses
+                // are sent in the order of their grants.
                 drop(account);
                 posted
             }

@@ -414,7 +414,8 @@ impl Reads {
         (fetched, others_wait)
     }
 
-    /// Takes back the memory of a finished call. Waiting calls may then be processed further.
+    /// Stops counting the memory of a finished call towards the limits, so that waiting calls can
+    /// use the memory.
     pub(crate) fn give_back(&self, counted: Option<Counted>) {
         if let Some(pages) = counted {
             memory::give_back(&mut self.queues.lock().share, &self.address, pages);
@@ -456,8 +457,8 @@ impl Reads {
         }
     }
 
-    /// Takes back the memory of RDMA Writes that have completed. Returns whether waiting calls may
-    /// now find memory.
+    /// Takes back the memory of RDMA Writes that have completed. Returns true if calls wait and
+    /// the limits now allow them more memory.
     pub(crate) fn written(&self, transfer: KBox<Transfer>) -> bool {
         let pages = memory::counted_writes(transfer.bytes());
         let (_, blank) = Transfer::end(transfer);

@@ -147,8 +147,8 @@ impl Handler {
         })
     }
 
-    /// Drops the calls whose Reads have not completed, and the waiting responses. No handler may
-    /// run any more.
+    /// Drops the calls whose Reads have not completed, and the waiting responses. Must be called
+    /// when no handler can run any more.
     pub(crate) fn give_up(&self) {
         self.outbox.give_up();
         self.reads.give_up();
@@ -214,7 +214,7 @@ impl Handler {
                     this.ticker.retry();
                     return Ok(());
                 }
-                // The calls that wait behind the refused call may still be processed.
+                // After a refusal, the loop continues with the calls behind the refused call.
                 Err(Failed::Refused(ticket, refusal)) => Self::refuse(qp, ticket, refusal)?,
                 Err(failed) => return Err(failed),
             }
@@ -344,8 +344,8 @@ impl QpHandler for Handler {
         });
         this.callbacks.heard(call.version(), &this.events);
         let requested = Some(call.credits());
-        // The call is admitted before the next functions are called, because less state must be
-        // kept while they run if the call is already admitted.
+        // The call is admitted first, because an admitted call has less state. The state must be
+        // preserved while the next functions run.
         let call = match call.admit(&this.terms) {
             Ok(call) => call,
             Err(refusal) => return Self::refuse_message(qp, requested, refusal),

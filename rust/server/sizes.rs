@@ -53,7 +53,7 @@ pub(crate) const SHOWN: sysctl::Sizes = sysctl::Sizes {
 /// Maximum length in bytes of a message from a client that does not announce longer messages.
 pub(crate) const INLINE: u32 = 4096;
 /// Maximum length of a message in either direction, in bytes, if the client announces this length
-/// or more. Such a message can contain the data of a READ or WRITE of 4 KiB.
+/// or more. A message of this length can contain the data of a READ or WRITE of 4 KiB.
 pub(crate) const LONGEST_INLINE: u32 = 8192;
 
 // RPC-over-RDMA version two requires that both ends accept messages of `MIN_THRESHOLD_V2` bytes.
@@ -76,7 +76,7 @@ const FIRST_CALLS: u16 = 8;
 /// A client may exceed its grant by this number of calls before its connection ends. A connection
 /// also has this number of additional Receives, for calls that were answered but are not finished.
 const SPARE: u16 = 16;
-/// Maximum number of calls to a client in flight. Each call needs a Receive for its reply.
+/// Maximum number of calls in flight to a client. Each call needs a Receive for its reply.
 pub(crate) const CALLBACKS: u16 = 8;
 /// If calls to a client wait for this number of ticks (one minute), and the client answers no call
 /// in this time, the connection ends. The RPC client gives up a single call earlier.
@@ -93,8 +93,8 @@ pub(crate) const IDLE: usize =
 /// its results. The calls of one connection may hold a quarter of the total.
 pub(crate) const MEMORY: usize = 128 << 20;
 pub(crate) const LEAST_MEMORY: usize = 16 << 20;
-/// Number of bytes of pages that a connection keeps for later calls. All connections together keep
-/// at most as many pages as the calls of one connection may hold.
+/// Maximum size in bytes of the pages that a connection keeps for later calls. All connections
+/// together keep at most as many pages as the calls of one connection may hold.
 pub(crate) const KEPT: usize = 4 << 20;
 /// Maximum number of pieces of the client's memory in a transfer. Each segment is one piece. A
 /// result that is sent separately may divide a segment into two pieces.

@@ -2,7 +2,7 @@
 
 //! Periodic checks of connections. A check detects a client that is silent, that does not confirm
 //! its connection, or that keeps the send queue from making progress. The ticker also retries calls
-//! that wait for memory of other connections.
+//! that wait for memory that other connections hold.
 
 use crate::{
     count,
@@ -114,7 +114,7 @@ impl<H: Tended> Ticker<H> {
         drop(qp);
     }
 
-    /// Requests a later retry of calls that wait for memory of other connections.
+    /// Requests a later retry of calls that wait for memory that other connections hold.
     pub(crate) fn retry(self: &Arc<Self>) {
         self.arm::<RETRY>(RETRY_MS);
     }
@@ -166,7 +166,7 @@ impl<H: Tended> WorkItem<RETRY> for Ticker<H> {
 pub(crate) struct Watch {
     /// Number of signalled work requests on the send queue that have completed.
     completed: AtomicU32,
-    /// Number of times, until the last tick, that a call of any connection had to wait for memory.
+    /// How many times a call of any connection had to wait for memory, counted up to the last tick.
     waits: AtomicU64,
     life: Pin<KBox<SpinLock<Life>>>,
 }
@@ -226,7 +226,7 @@ impl Watch {
     ) -> [Act; 2] {
         let now = now();
         // A work request that completes after `completed` was read and before `in_flight` is called
-        // is counted in neither number.
+        // is counted neither in `completed` nor in `signalled`.
         let completed = self.completed.load(Relaxed);
         let (send_wrs, signalled) = in_flight();
         let shortages = memory::shortages();

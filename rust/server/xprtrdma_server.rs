@@ -23,7 +23,7 @@
 //! | [`breakers`] | calls whose failed RDMA operations broke connections |
 //! | [`ticker`] | periodic checks of connections |
 //! | [`tending`] | what a periodic check does |
-//! | [`count`] | counts how often each limit was reached |
+//! | [`count`] | counts how many times each limit was reached |
 //! | [`latency`] | how long calls spend in each stage |
 //! | [`stats`] | statistics of a connection |
 //! | [`log`] | limits on lines of the log |

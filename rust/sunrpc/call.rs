@@ -106,7 +106,7 @@ impl<'a, T: Transport> Call<'a, T> {
     }
 
     /// Lends a part of the call, or a part of the memory for the reply. Returns `None` if memory of
-    /// the request is lent already and another thread processes a reply to the request now. The
+    /// the request is already lent and another thread is processing a reply to the request. The
     /// caller may try again later.
     #[inline]
     pub fn lend(&self, message: Message, part: Part) -> Option<Loan<'_, T>> {
@@ -129,7 +129,8 @@ impl<'a, T: Transport> Call<'a, T> {
     /// was called, `release` runs only after the leases have ended.
     #[cold]
     fn delay_release(&self, release: unsafe extern "C" fn(*mut bindings::rpc_rqst)) {
-        // SAFETY: Only this thread sends the request, and its task does not encode it now.
+        // SAFETY: Only this thread sends the request, and the request's task does not encode the
+        // request now.
         let before = unsafe { &mut *self.slot().release.get() };
         // If `before` is set, this method has already replaced the release function by
         // `release_call`.
@@ -150,7 +151,7 @@ impl<'a, T: Transport> Call<'a, T> {
         if self.slot().is_leased() {
             return Err(EBUSY);
         }
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant the pointer is valid.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The queue lock is held. The RPC client pins a request while it is sent.
         if unsafe { *self.slot().pinned.get() || !RunState::of(self.rqst()).is_pending() } {
@@ -173,7 +174,7 @@ impl<'a, T: Transport> Call<'a, T> {
             return Err(EBUSY);
         }
         self.slot().verdict.set(error);
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant the pointer is valid.
         let _queue = unsafe { xprt_of::<T>(self.rqst()) }.queue_lock().lock();
         // SAFETY: The queue lock is held. The RPC client pins a request while it is sent.
         unsafe {
@@ -198,12 +199,12 @@ impl RunState {
     /// bits that change only under this lock.
     #[inline]
     unsafe fn of(rqst: *mut bindings::rpc_rqst) -> Self {
-        // SAFETY: The request is pinned by the caller's contract, so its task exists.
+        // SAFETY: By the caller's contract the request is pinned, so its task exists.
         Self(unsafe { ptr::read_volatile(&raw const (*(*rqst).rq_task).tk_runstate) })
     }
 
-    /// Returns whether the task still waits for the reply. A request is completed only once, so a
-    /// second reply has no effect.
+    /// Returns whether the task still waits for the reply. If not, the request must not be
+    /// completed, because a request is completed only once.
     #[inline]
     fn is_pending(self) -> bool {
         self.0 & (1 << bindings::RPC_TASK_NEED_RECV) != 0

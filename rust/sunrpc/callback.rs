@@ -97,7 +97,8 @@ impl<T: Transport> Xprt<T> {
     pub fn has_callbacks(&self) -> bool {
         // A transport without users accepts no callbacks, for two reasons: a delivery must not
         // become the only user of the transport, and without users no task waits for callbacks. The
-        // result may be outdated at once, because the last user may drop its reference at any time.
+        // result may already be outdated when this function returns, because the last user may drop
+        // its reference at any time.
         self.inner.backchannel.is_ready() && !self.is_dying()
     }
 
@@ -113,8 +114,8 @@ impl<T: Transport> Xprt<T> {
         if !self.inner.backchannel.is_ready() {
             return Err(ENODEV);
         }
-        // This reference to the transport is held until the function returns. So even if the RPC
-        // client drops its own reference at once, it does not drop the last reference.
+        // This reference to the transport is held until the function returns. So if the RPC client
+        // drops its own reference during this time, that reference is not the last one.
         let _delivery = Delivery::new(self).ok_or(ENODEV)?;
         let mut slot = self
             .inner
@@ -163,7 +164,7 @@ impl<T: Transport> Xprt<T> {
 /// `rqst` is valid.
 #[inline]
 pub(crate) unsafe fn is_callback(rqst: *const bindings::rpc_rqst) -> bool {
-    // SAFETY: `rqst` is valid by the caller's contract. The flag is constant while the request
+    // SAFETY: By the caller's contract `rqst` is valid. The flag is constant while the request
     // exists.
     let state = unsafe { (*rqst).rq_bc_pa_state };
     state & (1 << bindings::RPC_BC_PA_IN_USE) != 0
@@ -192,7 +193,7 @@ impl Callback<'_> {
 
     /// Returns the server's transaction id, in host byte order.
     pub fn xid(&self) -> u32 {
-        // SAFETY: The request is valid by the type invariant.
+        // SAFETY: By the type invariant the request is valid.
         u32::from_be(unsafe { (*self.0.rqst.get()).rq_xid })
     }
 

@@ -69,9 +69,9 @@ impl<T: Transport> Registration<T> {
     pub fn new() -> Result<Self> {
         let common = common::Owner::new::<T>()?;
         let class = &raw mut bindings::xprtrdma_class;
-        // SAFETY: The class belongs to this module and is not registered. If the class were
-        // registered already, this store would not change the value of `setup`, and the
-        // registration below would fail with `EEXIST`.
+        // SAFETY: The class belongs to this module. If the class is not registered, no other thread
+        // uses it. If it is registered already, this store does not change the value of `setup`,
+        // and the registration below fails with `EEXIST`.
         unsafe { (*class).setup = Some(setup::<T>) };
         // SAFETY: The class is a complete static object.
         to_result(unsafe { bindings::xprt_register_transport(class) })?;
@@ -90,7 +90,7 @@ impl<T: Transport> Registration<T> {
 
 impl<T: Transport> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: The class is registered by the type invariant. Transports hold references to the
+        // SAFETY: By the type invariant, the class is registered. Transports hold references to the
         // module, so no transport exists when the module is unloaded.
         unsafe { bindings::xprt_unregister_transport(&raw mut bindings::xprtrdma_class) };
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of a request that is lent to the peer: first a [`Loan`], then a [`Lease`].
+//! A request's memory that is lent to the peer, which means that the peer may access it: first a
+//! [`Loan`], then a [`Lease`].
 //!
 //! While a lease exists, the request can be neither completed nor released:
 //! [`Pinned::complete`](crate::call::Pinned::complete) returns an error, and the code that releases
@@ -44,7 +45,8 @@ pub enum Message {
     Reply,
 }
 
-/// A part of a request's memory that may be lent while the request is being sent.
+/// A part of a request's memory that the driver may lend to the peer while the request is being
+/// sent.
 ///
 /// # Invariants
 ///
@@ -74,7 +76,7 @@ impl<'a, T: Transport> Loan<'a, T> {
             Message::Call => unsafe { &raw const (*rqst).rq_snd_buf },
             // This copy of the buffer structure belongs to the RPC client and does not change when
             // the reply is decoded. The copy is empty if no reply is expected.
-            // SAFETY: The slot has a request by the caller's contract.
+            // SAFETY: By the caller's contract, the slot has a request.
             Message::Reply => unsafe { &raw const (*rqst).rq_private_buf },
         };
         Some(Self {
@@ -121,8 +123,8 @@ unsafe impl<T: Transport> lend::Loan for Loan<'_, T> {
     }
 }
 
-/// A lease on a part of a request's memory. The lease refers to the slot and not to the lent part,
-/// because another encoding of the request may move the part at any time.
+/// A lease on a part of a request's memory. The lease refers to the slot and not to that part,
+/// because another encoding of the request can move the part at any time.
 ///
 /// # Invariants
 ///
@@ -222,9 +224,9 @@ impl<T: Transport> Lease<T> {
 impl<T: Transport> Drop for Lease<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: The slot is valid by the type invariant.
+        // SAFETY: By the type invariant, the slot is valid.
         let leases = unsafe { &raw const (*self.slot.as_ptr()).leases };
-        // SAFETY: The slot is valid by the type invariant, and the counter still counts this lease.
+        // SAFETY: By the type invariant, the slot is valid. The counter still counts this lease.
         unsafe { Holders::remove(leases) }
     }
 }

@@ -140,7 +140,7 @@ impl Settings {
     /// alive.
     pub(crate) fn read<R>(&self, net: &Net, setting: Setting, f: impl FnOnce(&str) -> R) -> R {
         let mut len = 0;
-        // SAFETY: By the type invariant the texts are registered. The namespace is referenced.
+        // SAFETY: By the type invariant, the texts are registered. The namespace is referenced.
         let text =
             unsafe { bindings::xprtrdma_hold_setting(net.as_raw(), setting.raw(), &mut len) };
         let _held = Held(net);
@@ -153,14 +153,14 @@ impl Settings {
     /// Returns a number that changes with each change of a setting of this network namespace. May
     /// be called in any context.
     pub(crate) fn changes(&self, net: &Net) -> u32 {
-        // SAFETY: By the type invariant the texts are registered. The namespace is referenced.
+        // SAFETY: By the type invariant, the texts are registered. The namespace is referenced.
         unsafe { bindings::xprtrdma_settings_changes(net.as_raw()) }
     }
 
     /// Sets the text of a setting, as a write to the setting's file does.
     #[cfg(xprtrdma_kunit)]
     pub(crate) fn set(&self, net: &Net, setting: Setting, text: &[u8]) -> Result {
-        // SAFETY: By the type invariant the settings are registered. The namespace is referenced.
+        // SAFETY: By the type invariant, the settings are registered. The namespace is referenced.
         // `text` has `text.len()` readable bytes.
         to_result(unsafe {
             bindings::xprtrdma_set_setting(
@@ -175,7 +175,7 @@ impl Settings {
 
 impl Drop for Settings {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant the settings are registered. The called function waits
+        // SAFETY: By the type invariant, the settings are registered. The called function waits
         // until no thread reads or writes the files.
         unsafe { bindings::xprtrdma_unregister_settings() };
         // ORDERING: Pairs with the atomic exchange of `REGISTERED` in `register`, so that the next
@@ -189,8 +189,8 @@ struct Held<'a>(&'a Net);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // SAFETY: Only `Settings::read` creates this value, and this thread has locked the settings
-        // before.
+        // SAFETY: Only `Settings::read` creates this value, after locking the settings. The same
+        // thread drops the value.
         unsafe { bindings::xprtrdma_release_settings(self.0.as_raw()) };
     }
 }

@@ -80,8 +80,8 @@ impl Drop for TaskBuf {
 /// slot is free, only the pool accesses them.
 pub(crate) struct Buffers {
     pub(crate) call: TaskBuf,
-    /// The memory for the next encoding of a call, if the memory of the previous encoding may still
-    /// be lent. See [`part_encodings`](crate::call::part_encodings).
+    /// The memory for the next encoding of a call, for the case that the peer can still access the
+    /// memory of the previous encoding. See [`part_encodings`](crate::call::part_encodings).
     pub(crate) next_call: TaskBuf,
     pub(crate) reply: TaskBuf,
     /// Two pages for a reply. The reply's head ends at the boundary between the two pages, and the
@@ -138,7 +138,7 @@ pub struct Slot<T: Transport> {
     /// owner of the slot writes this field.
     rested: Atomic<bool>,
     pub(crate) buffers: UnsafeCell<Buffers>,
-    /// The page that was last looked up for an address. Accessed only with the send lock held.
+    /// The page of the most recent look-up by address. Accessed only with the send lock held.
     pub(crate) known_page: UnsafeCell<KnownPage>,
     #[pin]
     driver_data: T::SlotData,
@@ -200,7 +200,7 @@ impl<T: Transport> Slot<T> {
 ///
 /// # Invariants
 ///
-/// There is at least one slot. `free` has one bit for each slot, which is set while the slot is
+/// There is at least one slot. `free` has one bit for each slot. The bit is set while the slot is
 /// free. The thread that clears the bit owns the slot.
 pub(crate) struct Pool<T: Transport> {
     slots: KVec<Pin<KBox<Slot<T>>>>,
@@ -266,7 +266,7 @@ impl<T: Transport> Pool<T> {
     #[inline]
     pub(crate) fn pop(&self) -> Option<&Slot<T>> {
         // CAST: `usize` and `c_ulong` have the same width.
-        // SAFETY: By the type invariant the bitmap has a bit for each slot.
+        // SAFETY: By the type invariant, the bitmap has a bit for each slot.
         let index =
             unsafe { bindings::xprtrdma_take_bit(self.bits(), self.slots.len() as c_ulong) };
         // CAST: `usize` and `c_ulong` have the same width.
@@ -277,14 +277,14 @@ impl<T: Transport> Pool<T> {
 
     /// Takes the slot `slot` if this slot is free. Returns whether the slot was free.
     fn pop_this(&self, slot: &Slot<T>) -> bool {
-        // SAFETY: By the type invariant the bitmap has a bit for this slot.
+        // SAFETY: By the type invariant, the bitmap has a bit for this slot.
         unsafe { bindings::xprtrdma_take_this_bit(self.bits(), slot.index.into()) }
     }
 
     /// Returns a slot to the pool. This function is a full barrier before all later accesses.
     #[inline]
     pub(crate) fn push(&self, slot: &Slot<T>) {
-        // SAFETY: By the type invariant the bitmap has a bit for this slot.
+        // SAFETY: By the type invariant, the bitmap has a bit for this slot.
         unsafe { bindings::xprtrdma_put_bit(self.bits(), slot.index.into()) }
     }
 
@@ -306,10 +306,10 @@ impl<T: Transport> Pool<T> {
         self.slots.len().saturating_sub(free.sum::<u32>() as usize)
     }
 
-    /// Frees the buffers of free slots that were not taken since the last call, except for the
-    /// first [`RESERVE`] such slots. This function takes each free slot for a moment. During this
-    /// time a task may find no free slot and wait. So the caller must call `feed_backlog`
-    /// afterwards. The function is a full barrier, as `feed_backlog` requires.
+    /// Frees the buffers of free slots that were not taken since the last call of this function,
+    /// except for the first [`RESERVE`] of these slots. This function takes each free slot for a
+    /// moment. During this time a task may find no free slot and wait. So the caller must call
+    /// `feed_backlog` afterwards. The function is a full barrier, as `feed_backlog` requires.
     pub(crate) fn trim(&self) {
         let mut resting = 0;
         for slot in self.iter().filter(|slot| self.pop_this(slot)) {

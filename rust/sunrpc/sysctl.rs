@@ -87,8 +87,8 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: The table is registered by the type invariant. The called function waits until no
-        // thread reads or writes the files.
+        // SAFETY: By the type invariant, the table is registered. The called function waits until
+        // no thread reads or writes the files.
         unsafe { bindings::xprtrdma_unregister_sysctls(self.0.as_ptr()) };
     }
 }

@@ -74,8 +74,8 @@ pub fn disconnected(xprt: u32, epoch: u32, cause: &str) {
 }
 
 /// Records that a call is about to be posted. The arguments are the transport, the xid, the length
-/// of the message, and the numbers of segments in the Read list, the Write chunk and the Reply
-/// chunk.
+/// of the message, and how many segments the Read list, the Write chunk and the Reply chunk
+/// contain.
 #[inline(always)]
 pub fn call(what: impl FnOnce() -> (u32, u32, u32, u32, u32, u32)) {
     trace!(
@@ -108,7 +108,8 @@ pub fn reply(what: impl FnOnce() -> (u32, u32, u32, u32, u32)) {
     );
 }
 
-/// Records that this host invalidates the regions of a slot before its call may end.
+/// Records that this host invalidates the regions of a slot. The call in the slot ends only after
+/// these invalidations.
 #[inline(always)]
 pub fn invalidate(xprt: u32, slot: u32, regions: u32) {
     trace!(

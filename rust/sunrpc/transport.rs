@@ -289,7 +289,7 @@ pub trait Transport: Check + Sized + Send + Sync + 'static {
     fn stop(lock: &mut SendLock<'_, Self>);
 
     /// Writes the transport's line of `/proc/self/mountstats`. May sleep. The connection may be
-    /// established or closed at the same time.
+    /// established or closed during the call.
     fn show_stats(xprt: &Xprt<Self>, m: &SeqFile);
 
     /// Returns this host's address on the current or latest connection. May sleep.

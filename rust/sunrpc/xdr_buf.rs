@@ -48,7 +48,7 @@ pub struct XdrBuf<'a>(NonNull<bindings::xdr_buf>, PhantomData<&'a ()>);
 macro_rules! look {
     ($view:expr, $($member:tt)+) => {{
         let raw = $view.0.as_ptr();
-        // SAFETY: The structure is valid by the type invariant of the view.
+        // SAFETY: By the type invariant of the view, the structure is valid.
         unsafe { ptr::read_volatile(&raw const (*raw).$($member)+) }
     }};
 }
@@ -204,7 +204,7 @@ impl<'a> XdrBuf<'a> {
         let at = (look!(self, page_base) as usize).wrapping_add(skipped);
         let first = at % PAGE_SIZE;
         let pages = look!(self, pages);
-        // SAFETY: By the type invariant `pages` has an entry for each page of the message.
+        // SAFETY: By the type invariant, `pages` has an entry for each page of the message.
         let entry = unsafe { pages.add(at / PAGE_SIZE) };
         // NO-OVERFLOW: `first` is less than a page, and `len` is at most the length of a buffer.
         let end = first.wrapping_add(len);
@@ -212,11 +212,11 @@ impl<'a> XdrBuf<'a> {
             &[]
         } else {
             let others = end.div_ceil(PAGE_SIZE).wrapping_sub(1);
-            // SAFETY: By the type invariant `pages` has an entry for each page of the message, and
+            // SAFETY: By the type invariant, `pages` has an entry for each page of the message, and
             // `others` entries follow `entry`.
             unsafe { slice::from_raw_parts(entry.add(1), others) }
         };
-        // SAFETY: By the type invariant `pages` has an entry for each page of the message.
+        // SAFETY: By the type invariant, `pages` has an entry for each page of the message.
         let page = unsafe { *entry };
         Piece {
             page,

@@ -125,8 +125,8 @@ impl Xids {
         for place in &self.bag {
             let number = place.load(Relaxed);
             if !is_usable(number, counter) {
-                // If a call has drawn the old xid since the load, the slot contains a new xid. Then
-                // the compare-and-exchange does not change the slot.
+                // If a call has drawn the old xid after the `load` above, the slot contains a new
+                // xid. In that case the compare-and-exchange does not change the slot.
                 let _ = place.cmpxchg(number, EMPTY, Relaxed);
             }
         }

@@ -186,11 +186,11 @@ impl<T: Transport> Xprt<T> {
         self.pool().buffered()
     }
 
-    /// Frees the message buffers of slots that were not used since the last call, except for a few
-    /// slots.
+    /// Frees the message buffers of slots that were not used since the last call of this function,
+    /// except for a few slots.
     pub fn trim_slots(&self) {
         self.pool().trim();
-        // SAFETY: The pointer is valid by the type invariant. Calls that begin now may change the
+        // SAFETY: By the type invariant, the pointer is valid. Calls that begin now may change the
         // counter, but trimming needs only an approximate value.
         let counter = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).xid) };
         self.inner.xids.trim(counter);
@@ -219,8 +219,8 @@ impl<T: Transport> Xprt<T> {
         state & (1 << bindings::XPRT_CONNECTED) != 0
     }
 
-    /// Returns whether no task waits for a slot. The result is only a hint, because it may be
-    /// outdated at once.
+    /// Returns whether no task waits for a slot. The result is only a hint, because it may already
+    /// be outdated when this function returns.
     #[inline]
     pub(crate) fn is_backlog_empty(&self) -> bool {
         // SAFETY: The word is read once, as the RPC client does with `READ_ONCE()`.
@@ -251,8 +251,8 @@ impl<T: Transport> Xprt<T> {
         unsafe { bindings::xprt_force_disconnect(self.as_raw()) }
     }
 
-    /// Returns whether the transport has no users any more. A transport without users is destroyed
-    /// by the RPC client at once or later.
+    /// Returns whether the transport has no users any more. The RPC client destroys a transport
+    /// without users, either immediately or later.
     pub fn is_dying(&self) -> bool {
         // SAFETY: The transport's memory is valid, and the count of users is read as an atomic
         // variable.

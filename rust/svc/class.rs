@@ -71,10 +71,10 @@ impl<S: Service> Registration<S> {
 
 impl<S: Service> Drop for Registration<S> {
     fn drop(&mut self) {
-        // SAFETY: The class is registered by the type invariant. Each transport holds a reference
+        // SAFETY: By the type invariant, the class is registered. Each transport holds a reference
         // to the module, so no transport exists when the module is unloaded.
         unsafe { bindings::svc_unreg_xprt_class(&raw mut bindings::svcrdma_class) };
-        // SAFETY: The class is registered by the type invariant. Each transport holds a reference
+        // SAFETY: By the type invariant, the class is registered. Each transport holds a reference
         // to the module, so no transport exists when the module is unloaded.
         unsafe { bindings::xprt_unregister_transport(&raw mut bindings::svcrdma_reverse_class) };
     }

@@ -97,16 +97,16 @@ impl<S: Service> InboxOwner<S> {
     pub(crate) unsafe fn connect(&self, xprt: NonNull<bindings::svc_xprt>) {
         let mut state = self.0 .0.state.lock();
         if !state.calls.is_empty() {
-            // The RPC server checks `XPT_DATA` when it receives the connection. So the calls that
-            // arrived before are processed.
+            // The RPC server checks `XPT_DATA` when it receives the connection. So it also
+            // processes the calls that are already in the queue.
             // SAFETY: By this function's contract the transport is valid.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_DATA) };
         }
         if state.closing {
-            // SAFETY: The transport is valid by this function's contract.
+            // SAFETY: By this function's contract the transport is valid.
             unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_CLOSE) };
         }
-        // INVARIANT: The transport is valid by this function's contract. If calls wait, the code
+        // INVARIANT: By this function's contract the transport is valid. If calls wait, the code
         // above has set `XPT_DATA`.
         state.xprt = Xprt::Open(xprt);
     }
@@ -155,7 +155,7 @@ impl<S: Service> Inbox<S> {
         match state.xprt {
             Xprt::Open(xprt) => {
                 state.calls.push(call);
-                // INVARIANT: A call waits, and the called function sets the flag.
+                // INVARIANT: A call waits, and the called function sets `XPT_DATA`.
                 // SAFETY: By the type invariant the transport is valid as long as the lock is held.
                 // The called function may be used in any context.
                 unsafe { bindings::svcrdma_call_arrived(xprt.as_ptr()) };

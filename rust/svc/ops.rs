@@ -128,8 +128,8 @@ impl<S: Service> Ops<S> {
             bell: bell.clone(),
         };
         // SAFETY: The arguments are valid. The caller passes the result to the RPC server, which
-        // calls these operations for a `Listener<S>`. The RPC server's reference to this module
-        // belongs to the listener.
+        // calls these operations for a `Listener<S>`. The RPC server has taken a reference to this
+        // module for the listener.
         let xprt = unsafe { place.make(net, serv, &Self::LISTENER, &local, of_us) };
         // SAFETY: The transport was created above and is valid.
         unsafe { bindings::svcrdma_set_flag(xprt.as_ptr(), bindings::XPT_LISTENER) };
@@ -168,7 +168,8 @@ impl<S: Service> Ops<S> {
     }
 
     unsafe extern "C" fn accept(xprt: *mut bindings::svc_xprt) -> *mut bindings::svc_xprt {
-        // SAFETY: The RPC server calls this for a listener of this class, which is marked busy.
+        // SAFETY: The RPC server calls this for a listener of this class. The listener is marked
+        // busy.
         let listener = unsafe { SvcXprt::<Listener<S>>::inner(xprt) };
         // SAFETY: The listener is valid during the call. A connection request that arrives later
         // sets the flag `XPT_CONN` again.
@@ -268,8 +269,8 @@ impl<S: Service> Ops<S> {
     ///
     /// # Safety
     ///
-    /// The caller is the thread that owns the request `rqstp`. Its transport is a connection of
-    /// this class. The caller holds no other reference to the context.
+    /// The caller is the thread that owns the request `rqstp`. The request's transport is a
+    /// connection of this class. The caller holds no other reference to the context.
     unsafe fn call<'a>(
         rqstp: *mut bindings::svc_rqst,
     ) -> Option<(&'a Connection<S>, &'a mut Context<S>)> {

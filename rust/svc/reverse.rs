@@ -120,7 +120,7 @@ impl<S: Service> Line<S> {
         let Some(xprt) = state.xprt else {
             return false;
         };
-        // SAFETY: The transport is valid by the type invariant, for as long as `state` is held.
+        // SAFETY: By the type invariant, the transport is valid as long as `state` is held.
         let (queue, transport) = unsafe {
             let raw = xprt.as_ptr();
             (
@@ -173,7 +173,7 @@ impl<S: Service> Line<S> {
         state.ended = true;
         let sender = state.sender.take();
         if let Some(xprt) = state.xprt {
-            // SAFETY: By the type invariant the transport is valid as long as the lock is held.
+            // SAFETY: By the type invariant, the transport is valid as long as the lock is held.
             unsafe { bindings::xprt_disconnect_done(xprt.as_ptr()) };
         }
         drop(state);
@@ -192,7 +192,7 @@ impl<S: Service> Line<S> {
         // only while they create a client. For this they need the connection, which is about to be
         // freed, so no thread reads the field now.
         unsafe { ptr::write_volatile(&raw mut (*xprt).bc_xprt, ptr::null_mut()) };
-        // SAFETY: By the type invariant the [`Line`] holds this reference, which is dropped here.
+        // SAFETY: By the type invariant, the [`Line`] holds this reference, which is dropped here.
         unsafe { bindings::xprt_put(xprt) };
     }
 }

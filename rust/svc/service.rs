@@ -80,7 +80,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// Rejects a waiting connection request, because no memory is available for the connection.
     fn reject(listener: &Self::Listener);
 
-    /// Returns true if another connection request waits.
+    /// Returns true if a connection request waits to be accepted.
     fn has_requests(listener: &Self::Listener) -> bool;
 
     /// Stops the listener, so that no further connection is accepted. The listener is dropped
@@ -109,8 +109,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// connection. The RPC server may still be processing calls. Sending their replies then fails.
     fn detach(connection: &Self::Connection);
 
-    /// Returns the object that sends calls to the client, and allows calls to the client from now
-    /// on.
+    /// Returns the object that sends calls to the client. From now on, the RPC server may send such
+    /// calls.
     fn sender(connection: &Self::Connection) -> Self::Sender;
 
     /// Returns the maximum length of a call to the client in bytes.

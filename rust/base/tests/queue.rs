@@ -28,7 +28,7 @@ use kernel::{
     },
 };
 
-/// A work item that counts how often it ran.
+/// A work item that counts how many times it ran.
 #[pin_data]
 struct Counter {
     #[pin]

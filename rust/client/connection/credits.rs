@@ -128,9 +128,9 @@ impl Connection {
         cwnd(&credits)
     }
 
-    /// Returns whether abandoned calls have held every credit for a long time. Their replies will
-    /// then not arrive: a server may drop a call that it believes to be a retransmission. `credits`
-    /// is the present state of the credits. Called periodically.
+    /// Returns whether abandoned calls have held every credit for a long time. If they have, the
+    /// replies to these calls will not arrive: a server may drop a call that it believes to be a
+    /// retransmission. `credits` is the present state of the credits. Called periodically.
     pub(crate) fn starves(&self, credits: &ForwardCredits) -> bool {
         self.starvation.lasts(credits.cwnd() > 0)
     }

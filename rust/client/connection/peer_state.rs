@@ -81,7 +81,8 @@ impl KnownGrant {
         Self(Atomic::new(0))
     }
 
-    /// Returns whether a reply with this grant needs no further work.
+    /// Returns whether this grant is the known grant. If it is, a reply with this grant needs no
+    /// further work.
     #[inline]
     pub(super) fn is(&self, grant: Credits) -> bool {
         self.0.read_once() == grant.0 && grant.0 != 0

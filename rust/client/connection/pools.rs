@@ -159,14 +159,14 @@ impl Pools {
     }
 
     /// Returns whether a call should try to take the needed regions now. Returns true if the pools
-    /// contain these regions. Also returns true if there is no memory for more regions, because
-    /// taking the regions then reports the error: see [`RegionPool::has`].
+    /// contain these regions. Also returns true if there is no memory for more regions, so that the
+    /// call tries to take them and gets the error: see [`RegionPool::has`].
     pub(crate) fn have(&self, needed: Needed) -> bool {
         if !self.split {
             return self.read.has(needed.all());
         }
-        // `has` is called for every pool, even after it has returned false, because it also
-        // requests a wake-up of the senders.
+        // `has` is called for every pool, even after a call has returned false, because each call
+        // also requests a wake-up of the senders.
         needed
             .each()
             .into_iter()

@@ -98,8 +98,8 @@ pub(crate) struct RegionPool {
     /// Time (in jiffies) at which unneeded regions were last deregistered.
     trimmed: Atomic<usize>,
     /// Whether a sender waits for regions. Changes together with `Inner::wanted`, under the lock of
-    /// `inner`. `Relaxed` is enough, because the locks of the requests order the accesses to this
-    /// flag relative to the search of the slots.
+    /// `inner`. `Relaxed` is enough: a sender sets this flag, and then searches each slot under the
+    /// lock of the slot's request. The reply handler reads this flag under the same lock.
     scarce: Atomic<bool>,
     #[pin]
     inner: SpinLock<Inner>,
@@ -154,7 +154,7 @@ impl RegionPool {
         self.pages
     }
 
-    /// Returns whether the memory that a region maps may have gaps.
+    /// Returns whether a region can map memory that has gaps.
     pub(crate) fn gaps(&self) -> bool {
         self.gaps
     }
@@ -221,7 +221,8 @@ impl RegionPool {
         self.scarce.store(true, Relaxed);
     }
 
-    /// Clears the number of regions that senders wait for. Returns whether a sender waited.
+    /// Records that no sender waits for regions any more. Returns whether a sender waited until
+    /// now.
     fn satisfy(&self, inner: &mut Inner) -> bool {
         self.scarce.store(false, Relaxed);
         core::mem::replace(&mut inner.wanted, 0) != 0

@@ -99,14 +99,15 @@ pub(crate) struct Setup<'a> {
     device: DeviceInfo,
     /// The reason why the server is not asked to invalidate regions; `None` if it is asked.
     disbelief: Option<Disbelief>,
-    /// Sizes of the largest messages that are sent and received without RDMA, in bytes.
+    /// Two sizes in bytes: of the largest message that is sent without RDMA, and of the largest
+    /// message that is received without RDMA.
     inline_sizes: (u32, u32),
 }
 
 impl<'a> Setup<'a> {
-    /// Begins the setup of a connection on the id and the protection domain of its device.
-    /// `inline_sizes` are the sizes of the largest messages that are sent and received without
-    /// RDMA, in bytes.
+    /// Begins the setup of a connection. `id` is the rdma_cm id of the connection, and `pd` is the
+    /// protection domain of the id's device. `inline_sizes` are two sizes in bytes: of the largest
+    /// message that is sent without RDMA, and of the largest message that is received without RDMA.
     pub(crate) fn new(
         xprt: &'a BackRef<Rdma>,
         services: &'a Services,

@@ -109,7 +109,7 @@ impl Attempt {
 }
 
 impl Link {
-    /// Makes a connection. If a rail fails, tries further rails at once.
+    /// Makes a connection. If a rail fails, tries further rails without a delay.
     fn attempt(self: &Arc<Self>, mut lock: ConnectLock<Rdma>) {
         let xprt = lock.xprt().back_ref();
         let known = self.learn_version(&xprt);
@@ -150,8 +150,9 @@ impl Link {
         let timeout = Millis::new(u64::from(xprt.connect_timeout().as_ms())).max(LEAST_LIMIT);
         let (facts, timeout) = self.take_rail(xprt, timeout);
         // The state machine must know whether the call that requests this connection gives up if
-        // the attempt fails. Even the first attempt of a transport may be requested by a call that
-        // waits without a time limit: with `nconnect`, that attempt may be long after the mount.
+        // the attempt fails. This does not depend on the number of the attempt: even the first
+        // attempt of a transport may be requested by a call that waits without a time limit. For
+        // example, with `nconnect` the first attempt may come long after the mount.
         machine.begin(timeout, lock.is_for_trial(), facts);
         loop {
             while let Some(action) = machine.poll_action() {
@@ -272,8 +273,9 @@ impl Link {
                 if let Some(rail) = rail {
                     id.bind_addr(&SocketAddr::new(rail.local, 0))
                         .map_err(refused)?;
-                    // If the port is down, the attempt must not send anything: nothing would leave
-                    // this host, and rxe could then send nothing even after the port is up again.
+                    // If the port is down, the attempt must not send anything. A packet could not
+                    // leave this host, and after such a failure rxe could not send packets even
+                    // when the port is up again.
                     self.check_port(&id, epoch)?;
                 }
                 id.resolve_addr(&peer, ms32(timeout)).map_err(refused)

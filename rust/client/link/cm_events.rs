@@ -74,8 +74,8 @@ impl CmHandler for Listener {
     }
 }
 
-/// Converts the error of a step that failed at once. In this case this host, not the peer, refused
-/// the step.
+/// Converts the error of a step that failed immediately. Such an error means that this host, not
+/// the peer, refused the step.
 pub(super) fn host_fault(epoch: Epoch, error: Error) -> Event {
     let fault = match error {
         e if e == ENOMEM => LocalFault::NoResources,

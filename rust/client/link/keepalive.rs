@@ -51,7 +51,7 @@ use xprtrdma_sunrpc::{
 };
 
 /// Interval between two checks of a connection whose peer may be out of reach. The interval is
-/// short, because the next probe may be due as soon as the peer has responded.
+/// short, because the next probe can be due immediately after a response of the peer.
 const NEXT_LOOK: Millis = Millis::new(250);
 
 impl Link {
@@ -90,8 +90,8 @@ impl Link {
             }
             xprt.trim_slots();
         }
-        // A call that polls for its reply must stop polling. Only then can the call's timer fire,
-        // and only then can the call notice a signal.
+        // While a call polls for its reply, the call's timer cannot fire, and the call cannot
+        // notice a signal. So the call must stop polling.
         qp.stop_polling();
         self.tell_time(qp);
     }
@@ -123,8 +123,8 @@ impl Link {
         // reference, it would destroy the connection manager's identifier. The destruction waits
         // for this event handler, and would never end. So a work item posts the probe.
         let probe = matches!(self.machine().react(xprt, event), Todo::Probe(_));
-        // The work is queued under the lock. The teardown takes this lock before it cancels the
-        // work, so no work is queued after that.
+        // The work item is queued under the lock. The teardown takes this lock before it cancels
+        // the work item, so the work item is not queued after the cancellation.
         self.with_current(|conn| {
             (conn.epoch() == epoch).then(|| match probe {
                 true => self.probe_soon(),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Probes of rails that are dead or doubted. A probe makes a connection, transfers nothing over it,
-//! and ends it.
+//! Probes of rails that do not work, or may not work: rails in the states dead, doubted and
+//! suspected. A probe makes a connection, transfers nothing over it, and ends it.
 //!
 //! No simpler test proves that a rail works: addresses are resolved from caches, and a port may be
 //! active while no packet gets through.
 //!
-//! Each probe is a separate work item. Over iWARP it may take as long as the adapter's TCP tries to
-//! connect, and another rail may have to be probed in that time.
+//! Each probe is a separate work item. Over iWARP a probe may take as long as the adapter's TCP
+//! tries to connect, and another rail may have to be probed in that time.
 
 use crate::{
     driver::Rdma,
@@ -69,8 +69,8 @@ use xprtrdma_sunrpc::{
     xprt::Xprt, //
 };
 
-/// Time limit of a probe. One request may be lost, and the connection manager repeats a request
-/// only after 4.1 to 4.6 seconds. The limit leaves time for this.
+/// Time limit of a probe. The limit leaves time for the loss of one connection request: the
+/// connection manager repeats a lost request only after 4.1 to 4.6 seconds.
 const LIMIT: Millis = Millis::from_secs(10);
 
 /// Interval, in milliseconds, at which a probe checks whether its transport still exists.

@@ -154,12 +154,13 @@ impl Link {
         }
     }
 
-    /// Reports that the attempt failed. Returns whether another rail should be tried at once.
+    /// Reports that the attempt failed. Returns whether another rail should be tried
+    /// without delay.
     pub(super) fn rail_failed(&self, reason: ConnectError) -> bool {
         if reason == ConnectError::Stale && self.place.lock().is_some() {
-            // This host's device was removed and created again, but the peer still had a connection
-            // from before. Now the peer has dropped that connection, so the next attempt may
-            // succeed.
+            // This host's device was removed and created again. But the peer still had a connection
+            // to the removed device. Now the peer has dropped that connection, so the next attempt
+            // may succeed.
             self.rail_died.store(true, Relaxed);
             return true;
         }
@@ -181,8 +182,8 @@ impl Link {
         place.and_then(|place| place.with(what)).unwrap_or(false)
     }
 
-    /// Records that an attempt or a connection ended because its rail died. It is counted only if
-    /// `others` is true, that is, if there is another rail. Returns `others`.
+    /// Counts a failover: an attempt or a connection ended because its rail died. `others` is true
+    /// if there is another rail; otherwise nothing is counted. Returns `others`.
     fn count_failover(&self, others: bool) -> bool {
         if others {
             self.services.counters().add(Ordinary::RailFailovers);
@@ -199,8 +200,8 @@ impl Link {
         }
     }
 
-    /// Reports that the port of a rail is down. Returns whether the connection or attempt whose
-    /// [`Place`] has the number `number` should end.
+    /// Reports that the port of a rail is down. `number` identifies the [`Place`] of the connection
+    /// or attempt on this rail. Returns whether that connection or attempt should end.
     pub(super) fn port_down(&self, number: u32) -> bool {
         let mut place = self.place.lock();
         let Some(place) = (*place).as_mut().filter(|place| place.number() == number) else {

@@ -96,7 +96,8 @@ impl Link {
     /// rails are configured.
     fn end(self: &Arc<Self>, lock: &mut SendLock<'_, Rdma>, event: Event) {
         let xprt = lock.xprt();
-        // Calls on the connection keep their credits until they complete or are sent again.
+        // The calls of the connection still count here: they keep their credits until they complete
+        // or are sent again.
         let busy = xprt.is_busy();
         let qp = lock.state().take();
         *self.current.lock() = None;
@@ -138,7 +139,7 @@ impl Link {
     }
 }
 
-/// Returns how the connection `epoch` ended, unless a later connection has ended since.
+/// Returns how the connection `epoch` ended. Returns `None` if a later connection has ended, too.
 fn lost(machine: &Machine, epoch: Epoch) -> Option<Disconnect> {
     let lost = machine.with_conn(|conn| conn.history().iter().next().copied());
     lost.filter(|lost| lost.epoch == epoch)
@@ -154,9 +155,9 @@ fn log_loss(xprt: &Xprt<Rdma>, machine: &Machine, epoch: Epoch) {
         let (xprt, cause) = (Named(xprt), lost.cause.name());
         let details = Details(&lost);
         // LOG: The connection ended (see the causes below). The client makes a new connection when
-        // it needs one. In parentheses: the first work request that failed, and the first with a
-        // status other than "flushed"; events of the queue pair, the connection manager and the
-        // device.
+        // it needs one. The text in parentheses names the first work request that failed, the first
+        // work request that failed with a status other than "flushed", and events of the queue
+        // pair, of the connection manager and of the device.
         pr_info!("{} disconnected: {cause}{}\n", Show(&xprt), Show(&details));
     }
 }

@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | `state` | peer, connection, sizes, credits, queues, regions, last disconnects |
 //! | `counters` | counters of unusual events, by name |
-//! | `latency` | numbers of calls by their time in each stage, while stages were timed |
+//! | `latency` | how many calls took how long in each stage; counted while stages are timed |
 //! | `disconnect` | writing `1` ends the connection |
 
 use crate::{
@@ -319,8 +319,8 @@ fn show_counters(shown: &Arc<Shown>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     // Number of attempts and connections that ended because their rail died while another rail was
     // alive.
     writeln!(f, "rail_failovers: {}", ordinary(Ordinary::RailFailovers))?;
-    // How often a sender found no free region and waited. A few such waits are normal when the load
-    // rises.
+    // Number of times that a sender found no free region and waited. A few such waits are normal
+    // when the load rises.
     writeln!(f, "no_region: {}", ordinary(Ordinary::NoRegion))?;
     // Number of times that a sender found the send queue full and waited.
     writeln!(f, "send_queue_full: {}", ordinary(Ordinary::SendQueueFull))

@@ -27,8 +27,8 @@ use xprtrdma_sunrpc::xprt::Xprt;
 /// | 6, 7 | sends, recvs | requests sent, replies accepted |
 /// | 9, 10 | req_u, bklog_u | requests in flight and waiting for a slot, summed up at each send |
 /// | 11 | read_segments | segments of Read chunks: data and long calls for the server to read |
-/// | 12, 13 | write_segments, reply_segments | segments of memory for data, for whole replies |
-/// | 14, 15 | total_rdma_request, total_rdma_reply | bytes of this memory; bytes placed in it |
+/// | 12, 13 | write_segments, reply_segments | segments of Write chunks; segments of Reply chunks |
+/// | 14, 15 | total_rdma_request, total_rdma_reply | bytes of result memory; bytes placed in it |
 /// | 16, 17 | pullup_copy, fixup_copy | bytes copied into the send ring and from receive buffers |
 /// | 19 | failed_marshal | failed attempts to prepare a request for sending |
 /// | 20 | bad_reply | dropped messages |

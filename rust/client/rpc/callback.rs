@@ -44,8 +44,9 @@ pub(crate) fn send_callback_reply(
 ) -> Result<(), NotSent> {
     let conn = qp.handler();
     if !callback.came_on_this_connection(xprt) {
-        // A reply must not be sent on another connection than its callback (BC-27). So the reply is
-        // dropped if the connection has changed, and the server will send the callback again.
+        // A reply must be sent on the connection on which its callback arrived (BC-27). If that
+        // connection has been replaced, the reply is dropped, and the server will send the callback
+        // again.
         return Ok(());
     }
     let reply = callback.reply();

@@ -136,9 +136,9 @@ pub(super) fn complete_rpc(
     match placed {
         Ok(()) => {
             ends(counters, &pinned, 0);
-            // The call has no regions left, so none of its memory is lent to the server, and the
-            // call can complete. The completion fails here only if the buffer has no space for the
-            // padding of the data item.
+            // The call has no regions left, so it has no leases that prevent the completion. The
+            // completion fails here only if the buffer has no space for the padding of the data
+            // item.
             if let Err(pinned) = pinned.complete(len) {
                 fail(counters, pinned, xprtrdma_proto::Error::BadPayload);
             }
@@ -150,8 +150,7 @@ pub(super) fn complete_rpc(
 #[cold]
 fn fail(counters: &Counters, pinned: Pinned<Rdma>, error: xprtrdma_proto::Error) {
     ends(counters, &pinned, error.to_errno());
-    // Ending the call cannot fail, because the call has no regions left, so none of its memory is
-    // lent to the server.
+    // Ending the call cannot fail: the call has no regions left, so it has no leases.
     let _ = pinned.fail(Error::from_errno(error.to_errno()));
 }
 

@@ -183,8 +183,8 @@ fn send_one(
 ) -> Result<(), NotSent> {
     let sending = Sending::new(qp, call);
     let crowded = sending.is_crowded();
-    // A call that offers memory for its reply always expects a reply. A call with a Read chunk may
-    // expect no reply, so only such a call is checked.
+    // A call that offers memory for its reply always expects a reply. So only a call with a Read
+    // chunk is checked.
     let expected = form != One::Read || call.reply_expected();
     let mut state = call.slot().driver_data().state.lock();
     // Each arm of the match drops the lock, so that the usual case needs no second test of the

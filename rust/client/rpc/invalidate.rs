@@ -64,8 +64,8 @@ fn handle(region: &Region) -> Handle {
 }
 
 /// Searches the regions of a call for the region with this key, and removes that region from the
-/// call. Used for the rare calls: calls without a region, with several regions, or without a known
-/// echo. An echo is a value that the reply must repeat.
+/// call. Used for rare calls: calls without a region, with several regions, or whose [`Echo`] is
+/// not known. The echo says which value of the call's Send the reply must contain.
 #[inline(never)]
 fn one_of_many(
     state: &mut State,
@@ -94,8 +94,9 @@ fn not_taken_back(state: &mut State, region: Region) {
 impl Connection {
     /// Takes back the region that the reply invalidated, if the reply proves that the region is
     /// invalid. Returns an error if the region does not belong to this call. `pinned` is the
-    /// reference to the call, or `None` if there is no such reference. `echo` says which value the
-    /// reply to a call with one region repeats, or is `None` if this is not known.
+    /// reference to the call, or `None` if there is no such reference. For a call with one region,
+    /// `echo` says which value of the call's Send the reply must contain; `None` if this is not
+    /// known.
     #[inline(always)]
     pub(super) fn remotely_invalidated(
         &self,
@@ -172,7 +173,8 @@ impl Connection {
     }
 
     /// Invalidates the regions of a slot. Returns `false` if the send queue has no space. If the
-    /// invalidation fails, the connection ends, and its end takes the regions back (V1-098).
+    /// invalidation fails, the connection ends, and the end of the connection takes the regions
+    /// back (V1-098).
     fn try_invalidate(&self, qp: &Qp<Connection>, index: u16) -> bool {
         let Some(slot) = self.xprt().slot(index) else {
             return true;
@@ -186,8 +188,8 @@ impl Connection {
                 batch
                     .post_invalidate(u64::from(index), &mut state.regions)
                     .inspect_err(|e| {
-                        // LOG: The device refused to revoke the server's access to memory. The
-                        // connection ends. Its end revokes the access.
+                        // LOG: The device refused to revoke the server's access to memory. So the
+                        // connection ends, and the end of the connection revokes the access.
                         pr_warn!("cannot invalidate {count} regions of slot {index}: {e:?}\n")
                     })
                     .is_ok()
@@ -237,12 +239,13 @@ const REPLY_WAIT_MS: u32 = 1000;
 /// of the mount wait for the next connection. With a server that replies within milliseconds, this
 /// would happen nearly every time. So this function waits some time for the reply.
 ///
-/// The memory must not stay exposed after the call is released: its pages would be used for
-/// something else while the server could still read or write them. So the task itself waits. No
-/// user sees that, because the process is exiting. But during the wait the task holds its slot and
-/// the locks of its process, such as the lock of a directory, so it waits at most a second. Only
-/// tasks of processes wait ([`Leaving::wait_for_reply`]), and only while the connection that owes
-/// the reply exists: when the connection ends, it takes the regions back and so ends the wait.
+/// The server must not keep its access after the call is released: the pages of the memory would be
+/// used for something else while the server could still read or write them. So the task itself
+/// waits. No user notices this wait, because the process is exiting. But during the wait the task
+/// holds its slot and the locks of its process, such as the lock of a directory, so it waits at
+/// most a second. Only tasks of processes wait ([`Leaving::wait_for_reply`]), and only while the
+/// connection on which the reply is expected exists: when the connection ends, it takes the regions
+/// back and so ends the wait.
 #[cold]
 pub(crate) fn revoke(
     xprt: &Xprt<Rdma>,

@@ -72,8 +72,8 @@ impl Mapping<'_> {
 
     /// Maps the memory that begins at offset `start` to one region, as much of it as the region can
     /// hold. Returns the number of mapped bytes.
-    // This function is not inlined. If it were, the compiler would prepare the loop for a second
-    // region, which is rare.
+    // This function is not inlined. If it were, the caller would contain code that prepares the
+    // mapping of a second region. A second region is rare.
     #[inline(never)]
     fn add_region(
         &mut self,

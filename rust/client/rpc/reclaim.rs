@@ -5,8 +5,8 @@
 use crate::connection::Connection;
 
 /// Takes the regions of a drained connection from every slot, and returns these regions to the
-/// pool. Also returns the lent memory to its owners. Completes every call whose reply has arrived
-/// and which only waited for its regions. May sleep.
+/// pool. Also returns the lent memory to its owners. Completes every call that has received its
+/// reply and waits only for its regions. May sleep.
 pub(crate) fn reclaim(conn: &Connection) {
     for slot in conn.xprt().slots() {
         let (regions, kept, answer) = {

@@ -81,7 +81,7 @@ pub(super) enum Phase {
     /// invalidated.
     Answered,
     /// The RPC client has abandoned the call, and its regions are being invalidated. The reply may
-    /// have arrived since then.
+    /// have arrived after the call was abandoned.
     Revoked,
 }
 
@@ -181,8 +181,9 @@ impl Offered {
 
     /// Returns which value a reply must repeat to prove that the server has received the Send that
     /// describes this region. For the region of a Write or Reply chunk, this value is the region's
-    /// offset. A reply does not repeat a Read chunk. So for the region of a Read chunk, the value
-    /// is the xid if the server could not know the xid before; otherwise no reply is a proof.
+    /// offset. A reply does not repeat a Read chunk. So for the region of a Read chunk, this value
+    /// is the xid, but only if the server could not know the xid before the Send. If the server
+    /// could know the xid, no reply is a proof.
     pub(super) fn echo(&self, region: &Region) -> Echo {
         match region.access() {
             Access::RemoteWrite => Echo::Offset,
@@ -328,8 +329,8 @@ impl Request {
         state.phase = phase;
     }
 
-    /// Makes the request to which `state` belongs idle. Returns the reply that waited for
-    /// invalidations.
+    /// Sets the phase in `state`, the state of this request, to [`Phase::Idle`]. Returns the reply
+    /// that waited for invalidations.
     pub(super) fn take_answer(&self, state: &mut State) -> Option<Answer> {
         self.set_phase(state, Phase::Idle);
         state.answer.take()

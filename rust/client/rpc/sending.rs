@@ -149,8 +149,8 @@ impl<'a> Sending<'a> {
     /// buffer. If other calls are in flight (`crowded`) and other threads want this processor, more
     /// calls will probably follow soon. In this case the doorbell may be deferred. The doorbell is
     /// never deferred for a message without an `expected` reply, because the RPC client would not
-    /// send that message again. The doorbell is not deferred either for a message above the minimum
-    /// inline threshold, because the post of such a message must be reported (CM-24).
+    /// send that message again. For a message above the minimum inline threshold the doorbell is
+    /// not deferred either, because the post of such a message must be reported (CM-24).
     #[inline(always)]
     pub(super) fn post(
         self,

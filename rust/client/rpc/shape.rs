@@ -86,8 +86,8 @@ impl Segmentation for Counted<'_> {
     }
 
     fn reduced_call(&self) -> usize {
-        // The value zero excludes `CallPlan::LongReadChunk`, the plan with two Read chunks, because
-        // the client does not use this plan.
+        // The client does not use `CallPlan::LongReadChunk`, the plan with two Read chunks. The
+        // value zero excludes this plan.
         0
     }
 

@@ -65,7 +65,7 @@ fn no_regions(
     }
     conn.xprt().stop_senders();
     // Regions may have been returned to the pools before the senders were stopped. In this case the
-    // senders are woken at once.
+    // senders are woken immediately.
     if conn.regions().have(needed) {
         conn.xprt().wake_senders();
     }
@@ -130,7 +130,7 @@ pub(super) fn no_room(qp: &Qp<Connection>, error: SendError, len: usize, wrs: u3
             conn.counters().add(Ordinary::SendQueueFull);
             conn.xprt().stop_senders();
             // Space may have become free before the senders were stopped. In this case the senders
-            // are woken at once.
+            // are woken immediately.
             if qp.has_room(len, wrs) {
                 conn.xprt().wake_senders();
             }

@@ -63,7 +63,8 @@ struct Shape {
     call: CallShape,
     reply: ReplyShape,
     counts: SegmentCounts,
-    /// Numbers of bytes of the reply that arrive inline (`inline`) and in chunks (`chunk`).
+    /// Number of bytes of the reply that arrive inline. `chunk` is the number of bytes that arrive
+    /// in chunks.
     inline: usize,
     chunk: u32,
 }

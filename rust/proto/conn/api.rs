@@ -131,7 +131,8 @@ impl Conn {
         }
     }
 
-    /// Returns the next action, in the order in which they must be performed.
+    /// Returns the next action. The driver must perform the actions in the order in which this
+    /// function returns them.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.machine.poll_action()
     }
@@ -166,8 +167,8 @@ impl Conn {
 
     /// Returns whether the state machine has requested the end of the connection `epoch`, and the
     /// driver has not yet reported that end. The caller must hold the driver's lock from this call
-    /// until the caller has requested the end. If the caller released the lock before, the request
-    /// could end the next connection.
+    /// until the caller has requested the end. If the caller released the lock earlier, the next
+    /// connection could begin in between, and the request would end that connection.
     #[inline]
     pub fn is_ending(&self, epoch: Epoch) -> bool {
         epoch == self.epoch() && self.machine.state().is_closing()

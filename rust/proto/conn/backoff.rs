@@ -41,7 +41,7 @@ pub(super) const SPREAD: Millis = Millis::new(250);
 ///
 /// The delay doubles with every failure in a row. Each delay is a random time in the upper half of
 /// its range, so that the clients of a restarted server do not all reconnect at the same time. Only
-/// a reply resets the delay, which keeps growing for a peer that accepts and then drops every
+/// a reply resets the delay. So the delay keeps growing if the peer accepts and then drops every
 /// connection (MAL-152).
 #[derive(Clone, Debug)]
 pub struct Backoff {
@@ -73,7 +73,7 @@ impl Backoff {
         self.not_before = now.after(self.random.upper_half(ceiling));
     }
 
-    /// Records that a healthy connection was closed: the next attempt may start at once. The
+    /// Records that a healthy connection was closed: the next attempt may start immediately. The
     /// failures stay counted, because closing an unused connection proves nothing.
     pub fn closed_cleanly(&mut self, now: Time) {
         self.not_before = now;

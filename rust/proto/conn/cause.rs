@@ -212,7 +212,8 @@ pub enum ConnectError {
     VersionSilent,
     /// No host has the address of the server or of the next router: `ip neigh` shows `FAILED`.
     AddrSilent,
-    /// The address could not be resolved for a reason other than silence: `ip route get ADDRESS`.
+    /// The kernel reported an unexpected error when it resolved the address. Check the route:
+    /// `ip route get ADDRESS`.
     AddrUnresolved,
     /// No route exists, or the server's host cannot be reached: `ip route get ADDRESS`.
     NoRoute,
@@ -223,9 +224,10 @@ pub enum ConnectError {
     /// device up (`rdma link`)?
     Unanswered,
     /// The route to the server leads through no RDMA device with fast registration: see `rdma link`
-    /// and `ip route get ADDRESS`. A first mount fails with `ENODEV`. Later I/O waits. But in a
-    /// container with its own network namespace, the NFS client ends the I/O with `ENETUNREACH`,
-    /// unless the file system was mounted with `fatal_neterrors=none`.
+    /// and `ip route get ADDRESS`. If the mount was never connected, the mount command fails with
+    /// `ENODEV`. Later I/O waits. But in a container with its own network namespace, the NFS client
+    /// ends the I/O with `ENETUNREACH`, unless the file system was mounted with
+    /// `fatal_neterrors=none`.
     NoDevice,
     /// Nothing listens on the server's port for NFS over RDMA: does `/proc/fs/nfsd/portlist` on the
     /// server show `rdma 20049`?
@@ -250,7 +252,7 @@ pub enum ConnectError {
     /// resource show`. Use fewer `slots` or connections.
     NoResources,
     /// The server announced that it posts no RDMA Reads, so it cannot read the data of writes
-    /// (MAL-151). A first mount fails at once.
+    /// (MAL-151). If the mount was never connected, the mount command fails immediately.
     NoReadCapability,
     /// The server does not support version 2, and `rdma_version` is 3; or the server names no
     /// version that the client supports (V2-30).
@@ -316,14 +318,14 @@ impl ConnectError {
     ///
     /// `first_mount` means that this transport was never connected, and that the call which
     /// requests the connection fails if the attempt fails. In this case a permanent fault ends the
-    /// mount with an error that says why. Later the same fault must not end the I/O of a hard
-    /// mount, because the server may be replaced by one that works. The result is then an error
-    /// that the RPC client retries.
+    /// mount with an error that says why. If `first_mount` is false, the same fault must not end
+    /// the I/O of a hard mount, because the server may be replaced by one that works. So the result
+    /// is an error after which the RPC client tries again.
     ///
-    /// In a first mount, a peer that does not answer is reported as unreachable. This error at once
-    /// ends a call that may fail early; other calls are tried again. After the error "timed out"
-    /// the RPC client would repeat every call until the call's own timer has passed. For NFS this
-    /// takes three minutes.
+    /// If `first_mount` is true and the peer does not answer, the result is [`Error::Unreachable`].
+    /// This error immediately ends a call with the flag `RPC_TASK_SOFTCONN`; the RPC client repeats
+    /// other calls. After [`Error::TimedOut`] the RPC client would repeat every call until the
+    /// call's own timer has passed. For NFS this takes three minutes.
     pub const fn error(self, first_mount: bool) -> Error {
         match self {
             Self::AddrSilent | Self::RouteSilent | Self::Unanswered | Self::VersionSilent

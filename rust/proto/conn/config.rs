@@ -80,7 +80,8 @@ impl Default for Config {
 /// rails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailFacts {
-    /// Whether the back-off is skipped: another rail failed, and this rail is not known to fail.
+    /// Whether the back-off is skipped, because another rail failed and this rail is not known to
+    /// fail.
     pub at_once: bool,
     /// Whether there are other rails.
     pub watched: bool,
@@ -90,6 +91,6 @@ pub struct RailFacts {
 pub const MIN_CONNECT_TIMEOUT: Millis = Millis::new(100);
 
 /// The shortest time limit of an attempt that [`Conn::limit_timeouts`](super::Conn::limit_timeouts)
-/// can set. The RPC client may request a limit of zero, because the limit depends on the lease time
-/// that the server reports.
+/// can set. The RPC client may request a limit of zero, because it computes the limit from the
+/// lease time that the server reports.
 pub const LEAST_LIMIT: Millis = Millis::from_secs(5);

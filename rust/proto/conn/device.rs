@@ -18,7 +18,7 @@ pub enum DeviceEvent {
     /// The adapter failed, and its driver resets it: see the driver's messages.
     Fatal,
     /// The link was lost, or the interface was set down: look at cable, switch and `ip link`. A
-    /// short break may not end a connection.
+    /// connection can survive a short break.
     PortDown,
     /// The link works again.
     PortActive,
@@ -55,8 +55,8 @@ impl DeviceEvent {
         }
     }
 
-    /// Returns whether the event ends connections. Other events may only explain the end of a
-    /// connection.
+    /// Returns whether events of this type can end a connection. Events of other types are only
+    /// hints at the reason why a connection ended.
     const fn is_grave(self) -> bool {
         matches!(self, Self::Fatal | Self::PortDown)
     }

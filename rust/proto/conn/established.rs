@@ -193,7 +193,7 @@ impl Up {
         }
     }
 
-    /// Returns whether the next attempt may start at once; see "At once or later" in
+    /// Returns whether the next attempt may start without a pause; see "At once or later" in
     /// [`conn`](super).
     pub(super) fn is_replaced_at_once(&self, cause: Cause, now: Time) -> bool {
         let at_once = self.lasted(now) >= WORKED || cause.is_our_doing();

@@ -91,7 +91,7 @@ impl CmEvent {
             | Self::TimewaitExit
             | Self::ConnectError
             | Self::Rejected { .. } => Some(Cause::PeerClosed),
-            // The state machine does not end the connection at once. It first probes the peer.
+            // The state machine does not end the connection immediately. It first probes the peer.
             Self::Unreachable => Some(Cause::PeerUnreachable),
             Self::AddrChange => Some(Cause::AddrChanged),
             Self::DeviceRemoval => Some(Cause::DeviceRemoved),
@@ -128,7 +128,7 @@ pub enum AddrFault {
     NoRoute,
     /// No answer came in time (`-ETIMEDOUT`).
     TimedOut,
-    /// The address was not resolved for another reason.
+    /// The address was not resolved; the reason is none of the reasons above.
     Other,
 }
 
@@ -153,7 +153,7 @@ pub enum LocalFault {
     DeviceUnsuitable,
     /// The device is gone.
     DeviceGone,
-    /// The connection manager or the device refused a step at once, with this errno.
+    /// A call to the connection manager or to the device returned this errno.
     Refused(i32),
 }
 
@@ -219,8 +219,8 @@ pub enum Event {
     /// If a reply has arrived on the connection, the peer's host is probed. The connection stays if
     /// the host answers, because the server may just be slow. But the connection ends if timers
     /// fire repeatedly and no message arrives ([`Cause::Unserved`]), or if the RPC client
-    /// retransmits a call ([`Cause::Retransmit`]). If no reply has arrived on the connection, it
-    /// usually ends at once ([`Cause::RpcTimeout`]).
+    /// retransmits a call ([`Cause::Retransmit`]). If no reply has arrived on the connection, the
+    /// connection usually ends immediately ([`Cause::RpcTimeout`]).
     RpcTimeout {
         /// The call's `rq_connect_cookie`.
         cookie: u32,
@@ -233,7 +233,7 @@ pub enum Event {
     Close(Cause),
     /// A backchannel was bound or unbound. Callbacks may arrive while a backchannel is bound.
     Backchannel {
-        /// Whether a backchannel is bound.
+        /// True if the backchannel was bound, false if it was unbound.
         bound: bool,
     },
     /// The driver disconnects this lost connection now. Later events of the connection manager

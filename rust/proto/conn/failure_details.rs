@@ -71,7 +71,7 @@ pub enum QpEvent {
 }
 
 impl QpEvent {
-    /// Classifies the number of an `enum ib_event_type`.
+    /// Classifies a value of `enum ib_event_type`.
     pub const fn from_raw(event: u32) -> Self {
         match event {
             1 => Self::Fatal,

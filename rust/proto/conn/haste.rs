@@ -23,7 +23,7 @@ pub struct Haste {
 }
 
 impl Haste {
-    /// Records a failed attempt. Returns whether the next attempt may follow at once.
+    /// Records a failed attempt. Returns whether the next attempt may follow without a pause.
     pub fn may_follow(&mut self, reason: ConnectError) -> bool {
         self.failed = self.failed.saturating_add(1);
         if reason == ConnectError::Stale {

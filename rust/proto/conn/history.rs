@@ -71,7 +71,7 @@ impl Disconnect {
             || statuses.any(|status| status == WcStatus::RetryExceeded)
     }
 
-    /// Returns whether the rail of the connection may be at fault although no report says so. The
+    /// Returns whether the rail of the connection may be at fault although no report blames it. The
     /// caller must ignore the result unless calls were in flight. If the peer's packets reach this
     /// host, but this host's packets do not reach the peer, the peer's device may give up first.
     /// This host then only sees the peer's disconnect request, or flushed work requests.

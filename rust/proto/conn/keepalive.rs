@@ -177,10 +177,10 @@ impl Keepalive {
         Verdict::Probe
     }
 
-    /// Asks for a probe at once, with little time for its answer, because of a sign that the peer
-    /// may be out of reach. Returns [`Verdict::Fine`] if a probe is already in flight, and shortens
-    /// the time limit of that probe. After the answer to that probe, [`Keepalive::check`] asks for
-    /// a second probe, because the answer may be older than the sign.
+    /// Asks for an immediate probe, with little time for its answer, because of a sign that the
+    /// peer may be out of reach. Returns [`Verdict::Fine`] if a probe is already in flight, and
+    /// shortens the time limit of that probe. After the answer to that probe, [`Keepalive::check`]
+    /// asks for a second probe, because the answer may be older than the sign.
     pub fn suspect(&mut self, now: Time) -> Verdict {
         let verdict = self.probe(now);
         if let Some(probe) = &mut self.probe {
@@ -203,7 +203,7 @@ impl Keepalive {
 
     /// Records that the probe was not sent, because the send queue is full. The completion of a
     /// work request in the queue proves that the peer is alive, as an answer to a probe does. So
-    /// the time limit becomes the usual one, and any received message counts as an answer.
+    /// the usual time limit applies again, and any received message counts as an answer.
     pub fn not_sent(&mut self) {
         if let Some(probe) = &mut self.probe {
             probe.limit = self.config.timeout;
@@ -216,8 +216,8 @@ impl Keepalive {
         self.probe.is_some()
     }
 
-    /// Returns whether a probe is in flight that has a short time limit because of a sign that the
-    /// peer may be out of reach.
+    /// Returns whether the probe in flight has a short time limit because there was a sign that the
+    /// peer may be out of reach. Returns false if no probe is in flight.
     pub fn is_suspicious(&self) -> bool {
         self.probe.is_some_and(|probe| probe.suspicious)
     }

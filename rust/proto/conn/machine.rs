@@ -376,8 +376,8 @@ impl Machine {
                     return self.fail(reason, now);
                 }
                 match self.peer.version.timed_out(now) {
-                    // No version probe is outstanding, so no answer would end the attempt. It fails
-                    // now.
+                    // No version probe is outstanding, so no answer can end the attempt. So the
+                    // attempt fails now.
                     Outcome::Ignored => self.fail(ConnectError::VersionSilent, now),
                     outcome => self.negotiated(outcome, now),
                 }

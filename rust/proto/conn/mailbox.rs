@@ -10,8 +10,8 @@ use super::{
 };
 use crate::time::Time;
 
-/// Maximum number of events that can wait for the worker. An attempt to connect causes fewer
-/// events, so an event that does not fit can be dropped.
+/// Maximum number of events that can wait for the worker. An attempt to connect causes fewer events
+/// than this number, so it is safe to drop an event that does not fit.
 const ROOM: usize = 16;
 
 /// Maximum number of actions that one call of a [`Mailbox`] method returns.
@@ -22,10 +22,10 @@ pub type Actions = [Option<Action>; ACTIONS];
 
 /// The connection's state machine, and the mailbox of the worker that establishes a connection.
 ///
-/// One lock of the driver protects both. An event either waits for the worker, or goes to the state
-/// machine at once. In the second case the sender of the event takes the actions under the same
-/// lock, before a worker can start. So no other thread takes the actions that the worker has to
-/// perform.
+/// One lock of the driver protects both. While a worker runs, events wait for the worker. Otherwise
+/// the state machine handles an event immediately, and the sender of the event takes the resulting
+/// actions under the same lock, before a worker can start. So no other thread takes the actions
+/// that the worker has to perform.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     /// The state machine. Only the worker and the task that closes a connection use this field

@@ -24,7 +24,7 @@ const SILENT_ATTEMPTS: u32 = 2;
 pub struct Report {
     /// Whether to write a log message.
     pub tell: bool,
-    /// Attempts that failed since the last connection, including this one.
+    /// Number of attempts that failed since the last connection, including the reported attempt.
     pub attempts: u32,
     /// Time since the start of the first attempt that failed after the last connection.
     pub since: Millis,

@@ -115,7 +115,7 @@ impl Peer {
     }
 
     /// Records the loss of connection `up`. `cause` is the apparent cause. Returns the recorded
-    /// cause, which may differ from `cause` if memory was revoked before.
+    /// cause, which may differ from `cause` if this host revoked memory shortly before the loss.
     pub(super) fn connection_lost(
         &mut self,
         up: &Up,
@@ -152,7 +152,8 @@ impl Peer {
             self.backoff.failed(now);
         }
         self.inline.lost(cause, now);
-        // The version was agreed before, so this loss is not an answer to a version probe.
+        // The version was agreed before the connection was established. So the loss of the
+        // connection is not an answer to a version probe.
         self.version.lost(EndedBy::Us, now);
         if cause == Cause::VersionRefused && !up.is_useful() {
             self.version.went_back_on_it(now);
@@ -160,15 +161,15 @@ impl Peer {
         cause
     }
 
-    /// Records the connection manager's report of the end of this lost connection; only the first
-    /// such event counts.
+    /// Records the event with which the connection manager reports the end of connection `epoch`.
+    /// Only the first such event of a connection counts.
     pub(super) fn note_end(&mut self, epoch: Epoch, event: CmEvent) {
         if let Some(lost) = self.history.newest(epoch) {
             lost.cm = lost.cm.or(Some(event));
         }
     }
 
-    /// Records the device's report about the end of this lost connection.
+    /// Records the device's report about the end of connection `epoch`.
     pub(super) fn note_seen(&mut self, epoch: Epoch, seen: Seen) {
         let Some(lost) = self.history.newest(epoch) else {
             return;
@@ -179,10 +180,10 @@ impl Peer {
         }
     }
 
-    /// Records that a work request of the last connection, perhaps the probe, ended with this
-    /// status. If the peer seems to refuse probes, no more probes are sent. The refused work
-    /// request may have been a Send and not a probe. Probes are then switched off without need, but
-    /// RPC timers still detect a silent peer.
+    /// Handles the status with which a work request of the last connection ended. If the peer
+    /// refused the work request, and a probe was in flight at that time, the peer seems to refuse
+    /// probes, and no more probes are sent. But the refused work request may have been a Send. In
+    /// this case probes are switched off without need, and RPC timers still detect a silent peer.
     fn probe_ended(&mut self, status: WcStatus) {
         let refused = matches!(
             status,

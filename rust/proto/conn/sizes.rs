@@ -43,7 +43,8 @@ pub struct QueueLimits {
     pub fences: bool,
 }
 
-/// The numbers and sizes of the messages that the driver wants to send and receive on a connection.
+/// What the driver wants to send and receive on a connection: the number of messages and their
+/// length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueDemand {
     /// Number of calls that sunrpc can have in flight.
@@ -103,8 +104,9 @@ impl QueueSizes {
         }
     }
 
-    /// Returns how many regions may be in use at once. A region has `pages` pages of `page_size`
-    /// bytes. A call may have two chunks, and each chunk may carry the largest payload.
+    /// Returns the maximum number of regions that are in use at the same time. A region has `pages`
+    /// pages of `page_size` bytes. A call may have two chunks, and each chunk may carry the largest
+    /// payload.
     pub fn regions(&self, pages: u32, page_size: usize) -> usize {
         // An unaligned payload spans one page more than an aligned payload of the same length.
         let needed = MAX_PAYLOAD.checked_div(page_size).unwrap_or(0);

@@ -18,7 +18,7 @@ use crate::time::Millis;
 pub(super) enum State {
     /// There is no connection, and none is wanted.
     Down,
-    /// The next attempt waits for the end of the back-off. It may take at most `timeout`.
+    /// The next attempt waits for the end of the back-off. The attempt may take at most `timeout`.
     Waiting { timeout: Millis },
     /// An attempt is being made.
     Attempt(Attempt),

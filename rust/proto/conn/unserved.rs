@@ -3,16 +3,16 @@
 //! Detection of a server whose software is dead although its adapter still answers.
 //!
 //! A keepalive probe reaches the adapter only, and an NFSv4 client never retransmits on a live
-//! connection. So the client would wait for a hung server for ever, though the server's address may
-//! have moved to another machine of a cluster. RPC timers reveal the hang: they fire for calls
+//! connection. So the client would wait for a hung server for ever, even if the server's address
+//! has moved to another machine of a cluster. RPC timers reveal the hang: they fire for calls
 //! without a reply.
 //!
 //! A connection ends when [`ROUNDS`] timers have fired one after the other without a *message* in
-//! between. Timers of calls that wait at the same time count as one timer: a timer counts only if
-//! about its own running time has passed since the last timer that counted. A server that answers
-//! any call, such as the renewal of the lease, is not affected. If the next connection brings no
-//! message either, the server may be slow rather than dead. So the number of timers doubles for
-//! each such connection, up to [`MOST_ROUNDS`].
+//! between. A timer that ran for N seconds is counted only if about N seconds have passed since the
+//! last counted timer. So timers of calls that wait at the same time count as one timer. A server
+//! that answers any call, such as the renewal of an NFS lease, is not affected. If the next
+//! connection brings no message either, the server may be slow rather than dead. So the number of
+//! timers doubles for each such connection, up to [`MOST_ROUNDS`].
 //!
 //! RFC 8267, section 6.7.2 recommends (SHOULD) a credit that is reserved for a health check, which
 //! a Responder answers quickly. This module serves the same purpose without such a credit. A NULL

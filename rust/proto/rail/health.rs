@@ -3,13 +3,14 @@
 //! Whether a rail works, and when connections may return to it ([`Health`]).
 //!
 //! A rail is live until it is known to be dead. A dead rail becomes live again when a connection
-//! was made over it. Attempts may choose a rail as soon as it is live, but prefer a *settled* rail.
-//! Healthy connections on other rails move only to a settled rail: a rail that has been live for a
-//! minimum time (the hold-down), and died at least a minute ago. So no connection moves twice in a
-//! minute. The minute does not apply to a rail over which no connection was ever made, for example
-//! after a boot. The hold-down grows each time a settled rail dies, up to an hour, until
-//! connections have used the rail for that long. A random time is added to each pause, so that the
-//! hosts of a network do not return to a rail all at once.
+//! has been made over it. Attempts may choose a rail as soon as it is live, but prefer a *settled*
+//! rail. Healthy connections on other rails move only to a settled rail: a rail that has been live
+//! for a minimum time (the hold-down), and died at least a minute ago. So no connection moves twice
+//! in a minute. The minute does not apply to a rail over which no connection was ever made, for
+//! example after a boot. The hold-down grows each time a settled rail dies, up to an hour. The
+//! hold-down becomes short again if connections use the rail for ten minutes and for at least the
+//! hold-down. A random time is added to each pause, so that the hosts of a network do not all
+//! return to a rail at the same time.
 //!
 //! A live rail is *doubted* if a connection over it ended with calls in flight and without a known
 //! reason, if an attempt was refused, or if a short attempt was not answered. The rail is then
@@ -51,9 +52,8 @@ pub(super) const REST: Millis = Millis::from_secs(60);
 /// is that quarter.
 const SPREAD: Millis = Millis::from_secs(12);
 
-/// If connections have used a rail for at least this time before its next death, its count of
-/// deaths in a row restarts at zero. If the hold-down of the rail is longer, connections must have
-/// used the rail for as long as the hold-down.
+/// A rail's count of deaths in a row restarts at zero if connections used the rail long enough
+/// before its next death: at least for this time, and at least for the hold-down of the rail.
 const FORGET: Millis = Millis::from_secs(600);
 
 /// Failures of several rails can have one common cause only if they happen within this time of each
@@ -95,12 +95,13 @@ struct Record {
     died: Option<Time>,
     /// Number of deaths in a row, without a long time of use between them.
     in_a_row: usize,
-    /// Time at which a connection first used the rail since it last became live; `None` if no
-    /// connection has used it since.
+    /// Time at which the first connection used the rail after the rail last became live; `None` if
+    /// no connection has used the rail since then.
     used: Option<Time>,
 }
 
-/// A failure that may be the fault of the rail. The trial ends when that is decided.
+/// A failure that may be the fault of the rail. The trial ends when it is known whether the rail
+/// was at fault.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     since: Time,
@@ -116,9 +117,9 @@ struct Trial {
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     dead: Option<Dead>,
-    /// Time since which this live rail is doubted.
+    /// Time at which this live rail became doubted.
     doubted: Option<Time>,
-    /// Time since which this live rail is suspected.
+    /// Time at which this live rail became suspected.
     suspected: Option<Time>,
     /// Whether a connection was ever made over this rail.
     proven: bool,
@@ -127,8 +128,8 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Makes a live rail. `from_start` says whether the rail was in the list from the start. Such a
-    /// rail is settled at once, so that healthy connections may move to it.
+    /// Makes a live rail. `from_start` says whether the rail was in the list from the start. If so,
+    /// the rail is settled already, and healthy connections may move to it.
     pub(super) fn new(from_start: bool, random: &mut Random, now: Time) -> Self {
         let mut health = Self {
             dead: None,
@@ -193,12 +194,12 @@ impl Health {
         } else if now >= before.settles {
             before.in_a_row.saturating_add(1)
         } else {
-            // The rail died before any connection returned to the rail, so this death does not
+            // The rail died before healthy connections could return to it, so this death does not
             // count.
             before.in_a_row
         };
-        // The time of death delays the return of connections. If the rail never worked, there are
-        // no connections that could return.
+        // The time of death is stored because it delays the return of connections. If the rail
+        // never worked, no connection can return to it, so the time of death is not stored.
         if self.proven {
             record.died = Some(now);
         }
@@ -286,7 +287,8 @@ impl Health {
         self.suspected = None;
     }
 
-    /// Returns the time since which the rail is dead, doubted or suspected.
+    /// Returns the time at which the rail became dead, doubted or suspected; `None` if the rail is
+    /// trusted.
     fn distrusted(&self) -> Option<Time> {
         let dead = self.dead.map(|dead| dead.since);
         dead.or(self.doubted).or(self.suspected)
@@ -306,7 +308,7 @@ impl Health {
     }
 
     /// Records that a connection was made over this rail. `late` is true if all rails had failed,
-    /// and more than 30 seconds have passed since the first of them worked again.
+    /// and more than 30 seconds have passed since the first rail worked again.
     pub(super) fn worked(&mut self, late: bool, random: &mut Random, now: Time) {
         self.proven = true;
         self.trust();
@@ -351,7 +353,7 @@ impl Health {
         }
     }
 
-    /// Requests a probe at once, because a dead rail may work again.
+    /// Requests an immediate probe, because a dead rail may work again.
     pub(super) fn look_soon(&mut self, now: Time) {
         if let Some(dead) = &mut self.dead {
             dead.next_probe = now;
@@ -386,14 +388,14 @@ impl Health {
         self.is_trusted() && now >= self.record.settles
     }
 
-    /// Returns the time of the last attempt over a dead rail, or the time since which the rail is
-    /// doubted. Returns zero for other rails.
+    /// Returns the time of the last attempt over a dead rail, or the time at which a live rail
+    /// became doubted. Returns zero for other rails.
     pub(super) fn tried(&self) -> Time {
         let dead = self.dead.map(|dead| dead.tried);
         dead.or(self.doubted).unwrap_or_default()
     }
 
-    /// Returns the time since which the rail is in its present state: live, suspected, doubted or
+    /// Returns the time at which the rail entered its present state: live, suspected, doubted or
     /// dead.
     pub(super) fn since(&self) -> Time {
         self.distrusted().unwrap_or(self.record.live_since)

@@ -48,9 +48,9 @@ use core::net::IpAddr;
 /// administrator's tables may still be in use, or may return.
 const REMEMBERED: usize = 2 * MAX_RAILS;
 
-/// Maximum duration of an attempt while another rail is trusted. The connection manager repeats a
-/// request after 4.1 to 4.6 seconds. This time is shorter, so that another rail is tried soon. A
-/// timeout of such an attempt does not prove that the rail is dead.
+/// Maximum duration of an attempt while another rail is trusted. This is less than the 4.1 to 4.6
+/// seconds after which the connection manager repeats a request, so that another rail is tried
+/// soon. If an attempt reaches this limit, that does not prove that its rail is dead.
 const SHORT: Millis = Millis::from_secs(4);
 /// Maximum duration of an attempt while no other rail is trusted, but other rails are known and one
 /// of them might work. The time suffices for two requests of the connection manager and their
@@ -79,11 +79,12 @@ struct Entry {
 /// The probes of a rail.
 #[derive(Clone, Copy, Debug, Default)]
 struct Probes {
-    /// Number of probes in flight, and time at which the last one was started.
+    /// Number of probes in flight.
     under_way: u32,
+    /// Time at which the latest probe was started.
     last: Option<Time>,
-    /// Start time of the first probe since rails were last suspected. Reset to `None` when a probe
-    /// is answered, or when this probe proves nothing. The next probe then sets it again.
+    /// Start time of the first probe since rails were last suspected. The field becomes `None` when
+    /// a probe is answered, or when this first probe proves nothing. The next probe sets it again.
     unanswered: Option<Time>,
     /// Whether a probe has been answered since the last suspicion.
     answers: bool,
@@ -102,9 +103,9 @@ pub struct Rails {
     next_move: Time,
     /// Time at which the rails became unbalanced, or at which an idle connection last moved.
     waits_since: Option<Time>,
-    /// Time at which it was last found that all rails had failed. `recovered` is the time at which
-    /// one of them was the first to work again.
+    /// Latest time at which a check found that all rails had failed.
     all_failed: Option<Time>,
+    /// Time at which the first rail worked again after all rails had failed.
     recovered: Option<Time>,
     /// Time at which rails were last suspected.
     suspected: Option<Time>,
@@ -213,7 +214,7 @@ impl Rails {
         seat.hasty = self.others_are(on, Health::is_trusted);
         if in_vain {
             // The connection has just left its rail, which may soon seem to work again. So the
-            // connection must not return to that rail at once.
+            // connection must wait before it returns to that rail.
             seat.rests = now.after(REST);
         }
         self.count(on);
@@ -233,9 +234,8 @@ impl Rails {
 
     /// Chooses the rail for an attempt.
     fn best(&mut self, now: Time) -> Option<u8> {
-        // If several rails are equally good, one of them is chosen at random. If the first one were
-        // chosen, then the connections to many servers, one connection to each, would all use the
-        // same device.
+        // If several rails are equally good, one of them is chosen at random. Otherwise a host with
+        // one connection to each of many servers would use the same device for all connections.
         let count = number(self.listed());
         // CAST: The random number is less than `count`, which is a `u32`.
         let first = self.random.below(count.into()) as u32;
@@ -257,8 +257,8 @@ impl Rails {
         Some(best.1 .0)
     }
 
-    /// Counts a connection that was made before rails were configured as a user of the rail with
-    /// its addresses. Returns `None` if no rail has these addresses.
+    /// Counts a connection as a user of the rail with the connection's addresses. The connection
+    /// was made before rails were configured. Returns `None` if no rail has these addresses.
     pub fn adopt(&mut self, local: IpAddr, server: IpAddr, now: Time) -> Option<Seat> {
         let is_its = |(_, entry): &(u8, &Entry)| {
             entry.listed && (entry.rail.local, entry.rail.server) == (local, server)

@@ -19,8 +19,8 @@ pub struct Seat {
     /// The rail to which the connection is about to move. The connection is already counted on that
     /// rail.
     pub(super) to: Option<u8>,
-    /// Time at which the connection was first checked for a move. The connection was made at this
-    /// time or earlier.
+    /// Time of the first check whether the connection must move to another rail. The connection was
+    /// made at this time or earlier.
     pub(super) carries: Option<Time>,
     /// Whether the time limit of the attempt is short: the attempt ends before the connection
     /// manager repeats the connection request.
@@ -30,8 +30,8 @@ pub struct Seat {
     pub(super) in_vain: bool,
     /// Before this time the connection does not leave a live rail.
     pub(super) rests: Time,
-    /// Before this time the connection leaves a live rail only while it is idle. An earlier move
-    /// was given up because the connection's calls took too long.
+    /// Before this time the connection leaves a live rail only while the connection is idle. The
+    /// reason is that an earlier move was given up, because the connection's calls took too long.
     pub(super) stays: Time,
     /// Number of times that the connection gave up a move to another rail, because its calls took
     /// too long.
@@ -56,7 +56,7 @@ impl Seat {
     }
 }
 
-/// A probe of a rail that is in flight. The driver must report its outcome with
+/// A probe that is in flight on a rail. The driver must report the outcome of the probe with
 /// [`Rails::probed`](super::Rails::probed).
 #[derive(Debug)]
 #[must_use]
@@ -79,7 +79,7 @@ pub enum Probed {
 /// How a connection moves to another rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// The connection moves at once. Its rail is dead, so waiting is useless.
+    /// The connection moves without waiting for its calls, because its rail does not work.
     Flee,
     /// The connection moves when no call is in flight on it, so that no call is sent twice.
     Shift,

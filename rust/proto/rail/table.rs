@@ -3,8 +3,8 @@
 //! The tables of rails that an administrator writes ([`Locals`], [`Servers`]), and why a text is
 //! refused ([`Refusal`]).
 //!
-//! Entries are separated by spaces, commas or line ends. An empty text is valid. Then there are no
-//! rails, or no further addresses.
+//! Entries are separated by spaces, commas or line ends. An empty text is valid: for [`Locals`] it
+//! means that there are no rails, and for [`Servers`] that no server has further addresses.
 
 use super::place::{
     Local,
@@ -298,8 +298,8 @@ enum Why {
     TooMany(usize),
 }
 
-/// Maximum number of bytes of an entry that a refusal repeats: enough for the longest address and
-/// for most names.
+/// A refusal shows at most this number of bytes of the refused entry. This is enough for the
+/// longest address and for most names.
 const REPEATED: usize = 48;
 
 /// The refusal of a text. It is displayed as a sentence with the entry that is wrong.

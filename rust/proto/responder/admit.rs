@@ -324,7 +324,8 @@ impl Inserted {
     }
 }
 
-/// Inserts several Read chunks, of which `first` is the first one.
+/// Inserts the Read chunks of data in `list` into the reduced message, as [`Inserted::add`] does.
+/// `items` is the number of these chunks, and `first` is the first of them.
 #[cold]
 fn check_positions(
     list: ReadList<'_>,
@@ -393,9 +394,10 @@ fn check_fetched(xid: Xid, first: Option<Item>, front: &[u8]) -> Result<bool, Fa
     }
 }
 
-/// Checks that the arguments of the Call may be in its Read chunks, of which `first` is the first
-/// one. Returns whether RPCSEC_GSS protects (or may protect) the message. If no argument is in a
-/// Read chunk, a header that cannot be parsed is left to the RPC layer.
+/// Checks that the Call is allowed to have arguments in Read chunks. `first` is the first Read
+/// chunk of data, if the Call has one. Returns whether RPCSEC_GSS protects (or may protect) the
+/// message. If no argument is in a Read chunk, a header that cannot be parsed is left to the RPC
+/// layer.
 #[inline(always)]
 fn check_arguments(first: Option<Item>, header: Result<RpcCall, Malformed>) -> Result<bool, Fault> {
     match (first, header) {

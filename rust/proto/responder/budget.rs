@@ -89,9 +89,9 @@ impl Budget {
     /// after all waiting Calls. Without this order, small Calls would take all returned pages, and
     /// a large Call would never find enough.
     ///
-    /// A connection that holds pages gets more only if it then holds no more pages than remain
-    /// free. So connections that hold their maximum leave pages free, and the first Call of another
-    /// connection finds free pages.
+    /// A connection that already holds pages gets more pages only if afterwards at least as many
+    /// pages are free as the connection holds. So connections that hold their maximum leave pages
+    /// free, and the first Call of another connection finds free pages.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl Budget {
 
 impl Share {
     /// Creates the share of a new connection. `most_pages` is the maximum number of its pages.
-    /// `most_reads` is the number of RDMA Reads that both ends can have in flight at once (RFC 8166
+    /// `most_reads` is the maximum number of RDMA Reads in flight that both ends support (RFC 8166
     /// 3.3.1).
     #[inline]
     pub const fn new(most_pages: u32, most_reads: u32) -> Self {

@@ -60,8 +60,8 @@ pub enum Overdrawn {
     /// The client has more Calls in flight than the largest grant that it may still rely on, plus
     /// [`GrantBounds::spare`].
     Overrun,
-    /// Too few Receives are posted: a Reply would have to grant zero credits, or an error could not
-    /// repeat the last grant.
+    /// Too few Receives are posted: a Reply would have to grant zero credits, or an error would
+    /// have to grant fewer credits than the last response.
     Starved,
     /// The RPC layer dropped Calls, and the dropped Calls hold at least half of the granted
     /// credits.
@@ -156,8 +156,9 @@ impl Grant {
         self.posted = self.posted.saturating_sub(1);
     }
 
-    /// Records a message that needs a response. `requested` is the credit field of a Call, or
-    /// `None` for a message that `sort` refuses, whose credit field is ignored.
+    /// Records a message that needs a response. For a Call, `requested` is the credit field. For a
+    /// message that `sort` refuses, `requested` is `None`, because the credit field of such a
+    /// message is ignored.
     ///
     /// # Errors
     ///
@@ -194,8 +195,9 @@ impl Grant {
     }
 
     /// Returns how many Receives the connection needs for the grant that the policy aims for. The
-    /// number includes the Receives that Calls in process use, and the Receives of Calls that were
-    /// answered a moment ago.
+    /// number includes the Receives that Calls in process use, [`GrantBounds::reserved`] Receives
+    /// for the server's own Calls, and [`GrantBounds::spare`] Receives of Calls that were answered
+    /// a moment ago.
     #[inline]
     pub const fn receives(&self) -> u32 {
         let extra = self.bounds.reserved.saturating_add(self.bounds.spare);
@@ -241,14 +243,14 @@ impl Grant {
         Ok(Granted(Credits(grant)))
     }
 
-    /// Exchanges the ticket of a Call for the credits in its error message. An error repeats the
-    /// last grant, because the client may ignore the credits in an error. The Receive for the
-    /// client's next Call must already be posted.
+    /// Exchanges the ticket of a Call for the credits in its error message. An error grants the
+    /// same credits as the last response, because the client may ignore the credits in an error.
+    /// The Receive for the client's next Call must already be posted.
     ///
     /// # Errors
     ///
-    /// Returns [`Overdrawn::Starved`] if too few Receives are posted to repeat the last grant. The
-    /// caller must then close the connection.
+    /// Returns [`Overdrawn::Starved`] if too few Receives are posted for the grant of the last
+    /// response. The caller must then close the connection.
     pub fn refuse(&mut self, ticket: Ticket) -> Result<Granted, Overdrawn> {
         self.end(ticket);
         let backed = self.backed().saturating_sub(self.bounds.reserved);
@@ -285,8 +287,8 @@ impl Grant {
         self.next = number.wrapping_add(1);
     }
 
-    /// Returns true if responses wait for space in the send queue. A new response waits behind
-    /// those responses.
+    /// Returns true if responses wait for space in the send queue. A new response must then wait,
+    /// too, and is posted after those responses.
     #[inline]
     pub const fn has_unsent(&self) -> bool {
         self.unsent > 0
@@ -350,8 +352,9 @@ impl Grant {
         }
     }
 
-    /// Returns the number of credits that Receives must back: the larger of the grant that the
-    /// policy aims for and the last grant, because an error repeats the last grant.
+    /// Returns the number of credits that Receives and Calls in process must back: the grant that
+    /// the policy aims for, or the grant of the last response if that is larger. The last grant
+    /// counts because an error grants the same credits again.
     const fn needed(&self) -> u32 {
         let goal = self.goal();
         if goal > self.granted {

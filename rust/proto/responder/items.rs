@@ -75,7 +75,7 @@ impl Reads {
         }
     }
 
-    /// Groups the segments of any Read list, for [`Self::group`].
+    /// Groups the segments of any Read list. [`Self::group`] calls this function for unusual lists.
     #[cold]
     fn group_all(list: ReadList<'_>) -> Result<Self, Fault> {
         let mut reads = Self::default();

@@ -30,8 +30,8 @@ pub const VERSION_ERROR_LEN: usize = ERROR_LEN + 8;
 /// The faults of a Call. The error code on the wire is ERR_VERS for [`Fault::Version`],
 /// INVAL_OPTION for [`Fault::Option`], and ERR_CHUNK for every other fault. In version two the name
 /// of ERR_CHUNK is BAD_HEADER.
-// The discriminant has 32 bits. With a smaller discriminant, the compiler would move the numbers
-// that have the same place in a `Result` byte by byte.
+// The discriminant has 32 bits. In a `Result`, the fault and the result share the same memory. With
+// a smaller discriminant, the compiler would copy this memory byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Fault {
@@ -67,7 +67,7 @@ pub enum Fault {
     TooLong,
     /// The procedure has no argument that may be in a Read chunk (RFC 8267).
     NotEligible,
-    /// RPCSEC_GSS protects the message, so that no argument may be in a Read chunk.
+    /// RPCSEC_GSS protects the message, so no argument may be in a Read chunk.
     Protected,
     /// The header of the Reply, which repeats the chunk lists of the Call, does not fit into a
     /// Send.

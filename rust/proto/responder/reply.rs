@@ -167,15 +167,15 @@ impl<'a> Call<'a, Ready> {
         })
     }
 
-    /// Returns a handle from the chunks of this Call, for the reply's Send to invalidate. `agreed`
-    /// says whether both ends announced remote invalidation (RFC 8797 4.1); if not, the result is
-    /// `None`. An error message must not invalidate a handle.
+    /// Returns a handle from the chunks of this Call. The reply's Send invalidates this handle.
+    /// `agreed` says whether both ends announced remote invalidation (RFC 8797 4.1); if not, the
+    /// result is `None`. An error message must not invalidate a handle.
     #[inline]
     pub fn invalidate(&self, agreed: bool) -> Option<Handle> {
         if !agreed {
             return None;
         }
-        // Empty segments are skipped, because their handles may refer to no memory.
+        // Empty segments are skipped, because the handle of an empty segment need not be valid.
         let is_used = |segment: &Segment| segment.length != 0;
         let lists = &self.lists;
         for mut chunk in lists.writes.clone() {

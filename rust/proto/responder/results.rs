@@ -71,7 +71,7 @@ impl Rooms<'_> {
     #[cold]
     fn later(mut chunks: WriteList<'_>, k: usize) -> u32 {
         let chunk = chunks.nth(k);
-        // The length was computed without an error before, when the Call was admitted.
+        // When the Call was admitted, this length was computed without an error.
         chunk.map_or(0, |chunk| capacity(chunk).unwrap_or(0))
     }
 }
@@ -81,8 +81,7 @@ impl Rooms<'_> {
 pub struct Written {
     /// Number of bytes.
     pub bytes: u32,
-    /// The range of these bytes in the reply, if the bytes of the Writes are contiguous in the
-    /// reply.
+    /// The range of the written bytes in the reply, or `None` if these bytes are not contiguous.
     pub whole: Option<Span>,
 }
 
@@ -166,7 +165,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Pairs any number of marks, for [`Self::pair`].
+    /// Does the work of [`Self::pair`] for any number of marks.
     #[cold]
     fn pair_all(rooms: Rooms<'_>, marks: &'a [Span], total: u32) -> Result<Self, Fault> {
         let mut results = Self::new(marks, total);

@@ -33,7 +33,7 @@ pub enum NotSent {
     Closed,
     /// The Call does not fit into an inline message.
     TooLong,
-    /// The client granted no more backchannel Calls than are already in flight.
+    /// As many backchannel Calls are in flight as the client has granted.
     Busy,
 }
 
@@ -42,8 +42,8 @@ pub enum NotSent {
 pub struct Reverse {
     credits: ForwardCredits,
     in_flight: u32,
-    /// Number of ticks since a backchannel Call could not be sent because too many were in flight.
-    /// `None` if a backchannel Call has ended since then.
+    /// Number of ticks since a backchannel Call was first refused because too many were in flight.
+    /// `None` if no Call has been refused for this reason since a Call in flight ended.
     stuck: Option<u32>,
     allowed: bool,
     /// The version of the client's first Call; `None` before that Call.

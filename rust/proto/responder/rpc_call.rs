@@ -100,8 +100,8 @@ fn words<const N: usize>(bytes: &[u8]) -> Result<[u32; N], Malformed> {
     Ok(all)
 }
 
-/// Takes the data of an opaque XDR item of `length` bytes, and the padding. Returns these bytes and
-/// their number.
+/// Takes the data of an opaque XDR item of `length` bytes, together with the padding. Returns the
+/// data and the padding, and the number of bytes in both.
 #[inline(always)]
 fn opaque<'a>(length: u32, input: &mut Reader<'a>) -> Result<(&'a [u8], u32), Malformed> {
     let padded = round_up(length).ok_or(Malformed)?;

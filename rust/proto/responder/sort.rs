@@ -173,8 +173,8 @@ impl Front {
         let payload = input.rest();
         if long {
             return match is_reply {
-                // A Reply from the client must not have chunks, since backchannel Calls offer none
-                // (RFC 8167 5.3).
+                // A Reply from the client must not have chunks, because backchannel Calls offer no
+                // chunks (RFC 8167 5.3).
                 true => Arrival::ReverseError(self.fixed.xid),
                 false => self.call(long, lists, encoded, payload),
             };
@@ -229,8 +229,9 @@ impl Front {
         })
     }
 
-    /// Classifies a Reply from the client. Such a Reply must not have chunks, since backchannel
-    /// Calls offer none (RFC 8167 5.3). `no_chunks` says whether its chunk lists are empty.
+    /// Classifies a Reply from the client. A Reply from the client must not have chunks, because
+    /// backchannel Calls offer no chunks (RFC 8167 5.3). `no_chunks` says whether the chunk lists
+    /// of the Reply are empty.
     #[inline(always)]
     fn reply(self, no_chunks: bool, payload: &[u8], rpc_xid: Xid) -> Arrival<'_> {
         if rpc_xid != self.fixed.xid {

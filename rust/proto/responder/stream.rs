@@ -146,7 +146,8 @@ impl<'a> Call<'a, Admitted> {
         }
     }
 
-    /// Returns the only Read chunk, if the read buffer contains nothing else.
+    /// If the read buffer receives a single Read chunk and nothing else, returns this chunk.
+    /// Otherwise returns `None`.
     #[inline]
     fn split(&self) -> Option<Item> {
         match self.assembly() {
@@ -339,8 +340,8 @@ impl Place {
 
 /// Iterator over the RDMA Reads that fill a read buffer.
 struct Cuts<'a> {
-    /// The Reads for the current piece, or for the only Read chunk if the read buffer receives
-    /// nothing else.
+    /// The Reads for the current piece. If the read buffer receives a single Read chunk and nothing
+    /// else, the Reads for this chunk.
     cut: Cut<'a>,
     /// The pieces that follow the current piece.
     pieces: Option<Pieces<'a>>,

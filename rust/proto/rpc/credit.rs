@@ -28,7 +28,7 @@ pub struct ForwardCredits {
 /// The effect of an accepted Reply on the credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Whether the congestion window has changed. If so, the caller must set
+    /// Whether the congestion window has changed. If so, the caller must set sunrpc's window to
     /// [`ForwardCredits::cwnd`] before it completes the call.
     pub changed: bool,
     /// The counter to increment if the grant was zero or larger than the request.
@@ -116,8 +116,10 @@ impl ForwardCredits {
 
     /// Takes over the grant of an accepted Reply; grants in other messages are ignored (V1-023).
     ///
-    /// A grant of zero is read as one. A grant above the request is read as the request
-    /// (V1-021). The grant of the newest Reply is in force, even if it is smaller (V1-016).
+    /// A grant of zero credits counts as a grant of one credit. If the Reply grants more
+    /// credits than requested, the grant counts as a grant of the requested number (V1-021). The
+    /// grant of the newest Reply is in force, even if it is smaller than the earlier grants
+    /// (V1-016).
     #[inline]
     pub fn accept(&mut self, grant: Credits) -> Granted {
         let (granted, note) = match grant.0 {

@@ -480,8 +480,8 @@ impl RegionLimits {
     }
 }
 
-// The arguments are numbers, not structures. The caller would have to keep a structure in memory
-// even in the usual case, in which the caller does not call this function.
+// The arguments are numbers. If an argument were a structure, the caller would have to keep it in
+// memory even in the usual case, in which the caller does not call this function.
 #[inline(never)]
 fn segments_of_rare(pages: u32, page_size: u32, gaps: bool, offset: u32, length: u32) -> usize {
     let limits = RegionLimits {

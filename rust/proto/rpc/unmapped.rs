@@ -8,8 +8,8 @@ use crate::error::Error;
 /// call.
 pub const RETRIES: u8 = 8;
 
-/// Counts how often in a row the memory of one call could not be mapped on one connection. The RPC
-/// client retries without a limit, so this counter ends the retries.
+/// Counts how many times in a row the memory of one call could not be mapped on one connection. The
+/// RPC client retries without a limit, so this counter ends the retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unmapped {
     /// The xid of the counted call, and the number of its connection.

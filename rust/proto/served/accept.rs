@@ -18,12 +18,14 @@ use crate::wire::{
 /// The capabilities of this end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// Size of a Receive buffer in bytes. A value less than [`MIN_THRESHOLD`] is raised to it.
+    /// Size of a Receive buffer in bytes. If the value is less than [`MIN_THRESHOLD`], the size is
+    /// [`MIN_THRESHOLD`].
     pub receive_size: u32,
     /// Maximum size of a Receive buffer in bytes. A client that announces longer messages than
     /// `receive_size` gets larger buffers, up to this size.
     pub longest_receive: u32,
-    /// Maximum length of a Send in bytes. A value less than [`MIN_THRESHOLD`] is raised to it.
+    /// Maximum length of a Send in bytes. If the value is less than [`MIN_THRESHOLD`], the maximum
+    /// is [`MIN_THRESHOLD`].
     pub send_size: u32,
     /// Whether the device supports Send with Invalidate.
     pub invalidates: bool,

@@ -39,7 +39,7 @@ pub enum Cause {
     Device,
     /// The server's address of the connection was removed from this host.
     Address,
-    /// nfsd ended the connection: it stops, or it closed the oldest of its idle connections.
+    /// nfsd ended the connection: nfsd stops, or this was the oldest of nfsd's idle connections.
     Stopped,
 }
 

@@ -23,7 +23,7 @@ pub struct Doorway {
     pub waiting_of_one: u32,
 }
 
-/// The numbers of connections at the time at which a request arrives.
+/// The connections and connection requests that exist when a new request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crowd {
     /// Connections in total, half-open connections included.
@@ -71,8 +71,9 @@ impl Doorway {
         let full = crowd.connections >= self.connections;
         match (own_full, full) {
             (false, false) => Entry::Free,
-            // An idle connection from the same address counts towards both limits. So closing such
-            // a connection makes room under both limits.
+            // An idle connection from the same address counts towards the limit of that address and
+            // towards the limit of all connections. So both limits allow a new connection after the
+            // idle connection is closed.
             _ if crowd.idle_of_one => Entry::InPlaceOfOwn,
             (false, true) if crowd.idle => Entry::InPlaceOfAny,
             _ => Entry::Full,

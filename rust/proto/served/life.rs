@@ -221,13 +221,14 @@ impl Life {
     }
 
     /// Checks the progress of the send queue; the driver calls this after [`tick`](Self::tick).
-    /// Returns [`Act::Probe`] if no completion came for half of the time limit. A probe is needed
-    /// because the posted work requests may be unsignalled: the completion of the probe shows that
-    /// they have completed.
+    /// Returns [`Act::Probe`] if no completion came for half of [`Patience::transfer`]. A probe is
+    /// needed because the posted work requests may be unsignalled: the completion of the probe
+    /// shows that they have completed.
     ///
     /// The client's adapter acknowledged each completed request, so a completion is a sign of life.
-    /// If another connection needs the memory that this connection holds, a time limit also applies
-    /// to a client that completes a work request only now and then.
+    /// A client may complete a work request only now and then. If another connection needs the
+    /// memory that this connection holds, the limit [`Patience::drain`] applies to such a client,
+    /// too.
     pub fn send_queue(&mut self, now: Time, queue: Progress) -> Act {
         let has_moved = queue.completed != self.completed;
         if has_moved {

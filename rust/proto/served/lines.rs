@@ -47,7 +47,8 @@ impl Window {
         }
     }
 
-    /// Returns the window with one more line, or `None` if the window already has `most` lines.
+    /// Counts one more log line in this window. Returns the new window, or `None` if this window
+    /// already has `most` lines.
     fn with_line(self, most: u32) -> Option<Self> {
         let lines = self.lines.saturating_add(1);
         (lines <= most).then_some(Self { lines, ..self })

@@ -215,8 +215,8 @@ impl Negotiator {
         self.known = Known::Doubtful(now);
     }
 
-    /// Returns true if the peer lacks version 2, or if it became [`Known::Doubtful`] less than
-    /// [`DOUBT`] ago.
+    /// Returns true if the peer lacks version 2, or if the state has been [`Known::Doubtful`] for
+    /// less than [`DOUBT`].
     pub fn peer_lacks_v2(&self, now: Time) -> bool {
         match self.known {
             Known::Nothing => false,

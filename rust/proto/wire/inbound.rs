@@ -192,7 +192,7 @@ impl Context {
         discard(counter, Some(self.fixed.xid))
     }
 
-    /// Returns the refusal of a reverse Call or an option that the client cannot handle.
+    /// Returns the refusal of a message that the client cannot handle: a reverse Call or an option.
     pub(crate) fn refuse(&self, kind: RefusalKind) -> Inbound<'static> {
         Inbound::Refuse(Refusal {
             version: self.version,

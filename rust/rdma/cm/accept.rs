@@ -79,21 +79,21 @@ impl CmId {
     /// Accepts the connection request to which this id belongs. Receives must be posted before this
     /// call. May sleep; must not be called by the id's handler.
     ///
-    /// The peer cannot access memory of this host. So the maximum number of its RDMA Reads in
-    /// flight is set to zero.
+    /// The peer cannot access memory of this host. So the maximum number of RDMA Reads that the
+    /// peer may have in flight is set to zero.
     pub fn accept(&self, param: &AcceptParam) -> Result {
         let mut raw = bindings::rdma_conn_param {
             private_data: param.private_data.as_ptr().cast(),
             private_data_len: 8,
             responder_resources: 0,
             initiator_depth: param.reads,
-            // With an RNR retry count of 0, the connection breaks at once if the peer sends more
-            // messages than it has credits for.
+            // With an RNR retry count of 0, the connection breaks immediately if the peer sends
+            // more messages than it has credits for.
             rnr_retry_count: 0,
             ..Default::default()
         };
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant, and no other thread disconnects it now. The
+        // SAFETY: By the type invariant, `id` is valid. No other thread disconnects it now. The
         // callee copies the parameters and the eight bytes of private data.
         to_result(unsafe { bindings::xprtrdma_accept(self.as_raw(), &mut raw) })
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Connections on which both ends may post RDMA Reads, with private data of any length.
+//! Connections on which both ends may post RDMA Reads. The private data may have any length.
 
 use super::CmId;
 use kernel::{
@@ -51,7 +51,7 @@ impl CmId {
     /// Sets the type of service of a connection. Must be called before route resolution.
     pub fn set_service_type(&self, tos: u8) {
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant.
+        // SAFETY: By the type invariant `id` is valid.
         unsafe { bindings::rdma_set_service_type(self.as_raw(), tos.into()) };
     }
 
@@ -62,7 +62,7 @@ impl CmId {
         // CAST: The constant is a number of five bits, so it fits into a `u8`.
         let pause = bindings::ib_rnr_timeout_IB_RNR_TIMER_000_32 as u8;
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant.
+        // SAFETY: By the type invariant `id` is valid.
         to_result(unsafe { bindings::rdma_set_min_rnr_timer(self.as_raw(), pause) })
     }
 
@@ -71,7 +71,7 @@ impl CmId {
     pub fn gids(&self) -> ([u8; 16], [u8; 16]) {
         let mut own = bindings::ib_gid::default();
         let mut peer = bindings::ib_gid::default();
-        // SAFETY: `id` is valid by the type invariant. The callee reads addresses that do not
+        // SAFETY: By the type invariant `id` is valid. The callee reads addresses that do not
         // change any more, and writes both GIDs.
         unsafe { bindings::rdma_read_gids(self.as_raw(), &mut own, &mut peer) };
         let bytes = |gid: &bindings::ib_gid| {
@@ -81,23 +81,23 @@ impl CmId {
         (bytes(&own), bytes(&peer))
     }
 
-    /// Sends a connect request. Receives must be posted before. May sleep; must not be called by
-    /// the id's handler.
+    /// Sends a connect request. The caller must have posted Receives. May sleep; must not be called
+    /// by the id's handler.
     pub fn request(&self, terms: &Terms<'_>) -> Result {
         let mut raw = terms.raw()?;
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant. No other thread disconnects the id, because
+        // SAFETY: By the type invariant `id` is valid. No other thread disconnects the id, because
         // this thread holds the lock `calls`. The callee copies the parameters and the private
         // data.
         to_result(unsafe { bindings::rdma_connect(self.as_raw(), &mut raw) })
     }
 
-    /// Accepts the connection request to which this id belongs. Receives must be posted before. May
-    /// sleep; must not be called by the id's handler.
+    /// Accepts the connection request to which this id belongs. The caller must have posted
+    /// Receives. May sleep; must not be called by the id's handler.
     pub fn grant(&self, terms: &Terms<'_>) -> Result {
         let mut raw = terms.raw()?;
         let _calls = self.context.calls.lock();
-        // SAFETY: `id` is valid by the type invariant. No other thread disconnects the id, because
+        // SAFETY: By the type invariant `id` is valid. No other thread disconnects the id, because
         // this thread holds the lock `calls`. The callee copies the parameters and the private
         // data.
         to_result(unsafe { bindings::xprtrdma_accept(self.as_raw(), &mut raw) })

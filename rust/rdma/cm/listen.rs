@@ -95,8 +95,8 @@ pub struct Request<H: ListenHandler> {
     pub events: Arc<H::Events>,
 }
 
-/// An id that listens, with the requests that wait to be accepted. Dropping it destroys the id and
-/// rejects these requests.
+/// An id that listens, with the requests that wait to be accepted. Dropping the listener destroys
+/// the id and rejects these requests.
 ///
 /// # Invariants
 ///
@@ -224,7 +224,7 @@ impl<H: ListenHandler> Listener<H> {
             most,
             context,
         };
-        // SAFETY: The id is valid by the type invariant, and nothing else uses it.
+        // SAFETY: By the type invariant the id is valid. Nothing else uses the id.
         unsafe { listen(id, addr, most) }?;
         // SAFETY: The id is valid, and its address was written before it began to listen.
         // `sockaddr_storage` has space for either family.
@@ -244,7 +244,7 @@ impl<H: ListenHandler> Listener<H> {
     /// not listen any more. The caller may call this method again.
     pub fn listen_again(&self) -> Result {
         let mut id = self.id.lock();
-        // SAFETY: The id is valid by the type invariant. It holds a reference to its namespace.
+        // SAFETY: By the type invariant the id is valid. The id holds a reference to its namespace.
         let net = unsafe { (*id.as_ptr()).route.addr.dev_addr.net };
         // SAFETY: The namespace is valid as long as the old id, and the callee takes a reference to
         // it. This object destroys the id before its context.
@@ -255,7 +255,7 @@ impl<H: ListenHandler> Listener<H> {
         // SAFETY: The old id is not used again. The callee waits for running handlers, which do not
         // take the lock of the listener's id.
         unsafe { bindings::rdma_destroy_id(old.as_ptr()) };
-        // SAFETY: The id is valid by the type invariant, and only this thread uses it.
+        // SAFETY: By the type invariant the id is valid. Only this thread uses the id.
         unsafe { listen(new, &self.local, self.most) }
     }
 
@@ -295,7 +295,7 @@ impl<H: ListenHandler> Listener<H> {
 impl<H: ListenHandler> Drop for Listener<H> {
     fn drop(&mut self) {
         let id = self.id.lock();
-        // SAFETY: `id` is valid by the type invariant and is not used again. The callee waits for
+        // SAFETY: By the type invariant `id` is valid. It is not used again. The callee waits for
         // running handlers. No handler takes the lock of `id`, so the wait ends. Afterwards
         // `context` may be freed.
         unsafe { bindings::rdma_destroy_id(id.as_ptr()) }

@@ -28,7 +28,8 @@ impl Cq {
     ///
     /// # Safety
     ///
-    /// The queue is not used yet. Its context is this object. `queue` outlives it.
+    /// The completion queue is not used yet. The context of the completion queue is this object.
+    /// `queue` outlives the completion queue.
     pub(super) unsafe fn watch(&self, queue: &Queue) -> Result {
         let raw = self.as_raw();
         // SAFETY: By the caller's contract no other thread reads the fields.

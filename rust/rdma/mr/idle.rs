@@ -113,7 +113,7 @@ impl IdleMr {
 
     /// Returns the region's current key, which gives no access to memory.
     pub(crate) fn key(&self) -> u32 {
-        // SAFETY: The region is valid by the type invariant; its key changes with `map` only.
+        // SAFETY: By the type invariant the region is valid. Only `map` changes the region's key.
         unsafe { (*self.0.mr.as_ptr()).rkey }
     }
 }

@@ -43,8 +43,8 @@ impl IdleMr {
     /// Maps the memory of `loan`, beginning at byte `start`, and sets a new key (V1-106). Maps as
     /// many bytes as one region can hold. Does not sleep.
     ///
-    /// The region counts as exposed after this call, although the peer can access the region only
-    /// after its registration was posted on a queue pair.
+    /// This call makes the region an [`ExposedMr`], although the peer can access the region only
+    /// after the registration of the region was posted on a queue pair.
     #[inline(always)]
     pub fn map<L: Loan>(
         self,
@@ -99,8 +99,8 @@ impl IdleMr {
                 PAGE_SIZE as u32,
             )
         };
-        // If the region did not cover an entry, the bytes of all later entries would have wrong
-        // addresses in the region.
+        // The mapping fails if the region does not cover all entries. If an entry were left out,
+        // the bytes of all later entries would have wrong addresses in the region.
         if used != mapped {
             inner.cover_nothing();
             inner.unmap();
@@ -121,8 +121,9 @@ impl IdleMr {
 
 impl Inner {
     /// Fills the scatterlist with the memory of `loan` from byte `start` on, until the scatterlist
-    /// is full. Returns the loan, and the numbers of entries and bytes in the scatterlist. The loan
-    /// is passed by value, so that the compiler can usually keep it in registers.
+    /// is full. Returns the loan, the number of entries in the scatterlist, and the number of bytes
+    /// in these entries. The loan is passed by value, so that the compiler can usually keep it in
+    /// registers.
     #[inline(always)]
     fn fill<L: Loan>(&mut self, loan: L, start: usize) -> (L, usize, u32) {
         let filled = match loan.only_piece() {
@@ -136,8 +137,8 @@ impl Inner {
         (loan, filled.0, filled.1)
     }
 
-    /// Fills the scatterlist with a piece, or with as much of the piece as fits. Returns the
-    /// numbers of entries and bytes in the scatterlist.
+    /// Fills the scatterlist with a piece, or with as much of the piece as fits. Returns the number
+    /// of entries in the scatterlist, and the number of bytes in these entries.
     #[inline(always)]
     fn fill_one(&mut self, piece: Piece<'_>) -> (usize, u32) {
         // Usually a piece needs only one entry of the scatterlist.
@@ -152,9 +153,9 @@ impl Inner {
         self.fill_piece(piece.page, piece.more, piece.first, piece.len)
     }
 
-    // The members of a `Piece` are passed as separate parameters. The compiler would pass a whole
-    // `Piece` in memory. The caller would then have to store every piece in memory, even a piece
-    // for which it does not call this function.
+    // The members of a `Piece` are passed as separate parameters. Otherwise the compiler would pass
+    // the whole `Piece` in memory, and the caller would have to store every piece in memory, even a
+    // piece for which it does not call this function.
     #[inline(never)]
     fn fill_piece(
         &mut self,

@@ -35,8 +35,8 @@ impl RemoteInvalidation<'_> {
     }
 }
 
-/// What a message repeats of the Send that named a region. The peer can know this content only from
-/// that Send.
+/// The content that a message repeats from the Send that named a region. The peer can know this
+/// content only from that Send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
     /// The message repeats the region's offset, in network byte order, from this byte on. The upper
@@ -54,7 +54,7 @@ pub enum Echo {
     /// the peer may read the region but not write to it. If the statement is wrong, the peer may
     /// read memory that it should not read, but can do no other harm.
     Unforeseen,
-    /// The message repeats nothing of the Send.
+    /// The message repeats no content of the Send.
     Nothing,
 }
 
@@ -81,8 +81,8 @@ fn has_word(message: &[u8], word: &[u8; 8]) -> bool {
         .any(|at| message.get(at..).and_then(|rest| rest.first_chunk()) == Some(word))
 }
 
-/// Proof that an invalidation has completed, together with all invalidations that were posted
-/// before it on the same send queue.
+/// Proof that an invalidation has completed. All invalidations that were posted before it on the
+/// same send queue have completed, too.
 pub struct LocalInvalidation {
     pub(crate) seq: u64,
     pub(crate) pd: usize,

@@ -34,8 +34,9 @@ pub(crate) struct Filling<'a> {
     gaps: bool,
     /// Offset of the end of the last piece from the start of the page in which the piece ends.
     end: usize,
-    /// Number of bytes that the entries describe. `nents` is the number of these entries.
+    /// Number of bytes that the filled entries describe.
     pub(crate) bytes: usize,
+    /// Number of filled entries.
     pub(crate) nents: usize,
 }
 
@@ -139,8 +140,8 @@ fn fill(
     // A pointer value that is not the address of any page.
     let none = ptr::without_provenance_mut(1);
     // Two consecutive pages share an entry if the addresses of their `struct page`s differ by this
-    // number of bytes. If an entry may hold only one page, the number is one. No two addresses
-    // differ by one byte, so no two pages share an entry then.
+    // number of bytes. If an entry may hold only one page, the number is one. In this case no two
+    // pages share an entry, because no two of these addresses differ by one byte.
     let step = if max > PAGE_SIZE as u32 {
         size_of::<page>()
     } else {

@@ -69,10 +69,10 @@ impl<H: QpHandler> Qp<H> {
         })
     }
 
-    /// Posts a fence, so that the device finishes all registrations that were posted before. After
-    /// the fence has completed, their regions may be dropped ([`IdleMr::is_retired`]). Does nothing
-    /// on devices that never execute a registration again. [`SendError::Closed`] means that the
-    /// connection has failed.
+    /// Posts a fence, so that the device finishes all registrations that were posted before the
+    /// fence. When the fence has completed, the regions of these registrations may be dropped
+    /// ([`IdleMr::is_retired`]). Does nothing on devices that never execute a registration again.
+    /// [`SendError::Closed`] means that the connection has failed.
     ///
     /// [`IdleMr::is_retired`]: crate::mr::IdleMr::is_retired
     pub fn retire_registrations(&self) -> Result<(), SendError> {
@@ -104,8 +104,8 @@ impl Lender for Nothing {}
 /// A post in preparation. The object has reserved space for one message, and holds the send queue's
 /// lock.
 ///
-/// A thread may start a batch while it holds locks that completion handlers take. A thread that
-/// holds a batch must not take such a lock.
+/// Lock order: if a thread needs a batch and a lock that completion handlers take, it must take the
+/// lock before it starts the batch.
 pub struct SendBatch<'a, H: QpHandler> {
     qp: &'a Qp<H>,
     sq: Guard<'a, SendQueue, Spin>,
@@ -127,8 +127,8 @@ impl<H: QpHandler> SendBatch<'_, H> {
     }
 
     /// Moves the fields into a new object. The caller passes the new object to a function that is
-    /// not inlined. The original object can then stay in registers on another path, which saves 10
-    /// instructions for each message without a transfer.
+    /// not inlined. So the original object can stay in registers on code paths that do not call
+    /// that function, which saves 10 instructions for each message without a transfer.
     #[cfg(xprtrdma_server)]
     #[inline(always)]
     pub fn anew(self) -> Self {
@@ -239,14 +239,15 @@ impl<H: QpHandler> SendBatch<'_, H> {
         // SAFETY: The chain ends with `sq.send`, whose `next` is null. All memory to which the work
         // requests refer outlives the post. The ring and `send_cqes` belong to `qp`. The owners of
         // the regions keep them until it is proven that the peer cannot access them, or until this
-        // queue pair is drained, which suffices because the regions belong to its domain.
+        // queue pair is drained. The drain suffices, because the regions belong to the domain of
+        // this queue pair.
         unsafe { qp.submit(&mut sq.closed, first) }
     }
 
     /// Returns true if the message should wait, so that one doorbell serves several messages. If a
     /// message waited and no other message joined it, this method returns false for the next
     /// `BATCH_COOLDOWN` messages. Must be called exactly once for each message that may wait,
-    /// because it counts these messages.
+    /// because this method counts these messages.
     #[inline]
     pub fn may_batch(&mut self) -> bool {
         let may = self.sq.batch_cooldown == 0;
@@ -257,7 +258,7 @@ impl<H: QpHandler> SendBatch<'_, H> {
     /// Posts a message like [`SendBatch::post`], but rings the doorbell later. The doorbell is rung
     /// after the work that is now queued on [`QpHandler::queue`], at the next post that does not
     /// wait, or when too many work requests wait. The caller uses this method if further messages
-    /// may follow at once. If the later post fails, [`QpHandler::broken`] is called.
+    /// may follow immediately. If the later post fails, [`QpHandler::broken`] is called.
     #[inline(never)]
     pub fn post_later<L: Lender>(self, len: usize, regions: &mut [ExposedMr<L>]) -> Result {
         self.enqueue(len, regions, true)

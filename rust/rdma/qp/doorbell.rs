@@ -36,8 +36,8 @@ use kernel::{
 };
 use xprtrdma_base::access_once::AccessOnce;
 
-/// Number of messages that are posted without waiting after a message waited for the doorbell and
-/// no other message joined it.
+/// If a message has waited for the doorbell and no other message was posted with it, this number of
+/// subsequent messages do not wait for the doorbell.
 const BATCH_COOLDOWN: u32 = 16;
 
 impl_has_work! {

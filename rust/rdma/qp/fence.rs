@@ -37,8 +37,8 @@ use xprtrdma_bindings as bindings;
 ///
 /// * **rxe**: `rxe_wqe_is_fenced` delays every local invalidation until it is the oldest work
 ///   request. `rxe_completer` removes the invalidation and the registrations after it from the
-///   queue before the next work request starts. `rxe_invalidate_mr` requires the region's last key
-///   but no particular state. A new region has the key of its allocation and is not registered.
+///   queue before the next work request starts. `rxe_invalidate_mr` requires the region's current
+///   key but no particular state. A new region has the key of its allocation and is not registered.
 pub(super) struct Fence {
     wr: bindings::ib_send_wr,
     /// The region that is invalidated. It is dropped after the queue pair is destroyed.

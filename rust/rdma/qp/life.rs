@@ -77,8 +77,8 @@ impl<H: QpHandler> Qp<H> {
         // One additional entry in each queue is for the work request of the drain.
         let (send_wr, recv_wr) = (config.send_wrs + 1, recvs + 1);
         let cqe = c_int::try_from(send_wr + recv_wr)?;
-        // SAFETY: The device of a resolved id exists as long as `pd`. By the type invariant of `Qp`
-        // the work queue outlives the completion queue.
+        // SAFETY: The device of a resolved id exists as long as `pd`. By the type invariant of
+        // `Qp`, the work queue outlives the completion queue.
         let cq = unsafe { Cq::new(pd.raw_device(), cqe, handler.queue()) }?;
         let reports = KBox::pin(Reports::new(), GFP_KERNEL)?;
         let mut attr = bindings::ib_qp_init_attr {
@@ -120,7 +120,8 @@ impl<H: QpHandler> Qp<H> {
             Ok(memory) => memory,
             Err(error) => {
                 if !raw.destroy(&cq) {
-                    // The device may use the queue pair and the completion queue for ever.
+                    // The device possibly still uses the queue pair and the completion queue, so
+                    // they are never freed.
                     core::mem::forget((raw, cq));
                 }
                 return Err(error);
@@ -180,7 +181,7 @@ impl<H: QpHandler> Qp<H> {
         let mut rq = qp.rq.lock();
         let first = rq.tables.first().ok_or(EINVAL)?;
         // SAFETY: The pointer comes from the `Arc`. No other thread has the queue pair yet, and no
-        // table is removed before the queue pair is destroyed.
+        // table of Receives is removed before the queue pair is destroyed.
         let all = unsafe { RecvBuf::all(first, this) };
         qp.post_recvs(&mut rq, all)?;
         drop(rq);
@@ -220,10 +221,10 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Destroys the queue pair. Returns `false` if the device failed to destroy it. Everything that
-    /// the device may still use then stays allocated for ever: the regions and their memory,
-    /// because the domain does not count as drained; the rings and queues, because a reference to
-    /// the [`Qp`] is leaked.
+    /// Destroys the queue pair. Returns `false` if the device failed to destroy it. In that case
+    /// everything that the device may still use stays allocated for ever: the regions and their
+    /// memory, because the domain does not count as drained; the rings and queues, because a
+    /// reference to the [`Qp`] is leaked.
     fn destroy(this: &Arc<Self>) -> bool {
         let gone = this.raw.destroy(&this.cq);
         if !gone {
@@ -257,11 +258,13 @@ impl<H: QpHandler> QpOwner<H> {
     }
 
     /// Ends the connection and waits until every work request has completed and its handler has
-    /// returned. Destroying the queue pair may take seconds, so this function does not destroy a
-    /// queue pair that is known to have stopped. Dropping the owner destroys it. A driver may keep
-    /// references to regions in the queue pair, so it is best to deregister regions after the owner
-    /// was dropped. The lender can get the memory of a region back earlier, see
-    /// [`ExposedMr::drained`](crate::mr::ExposedMr::drained).
+    /// returned. Destroying the queue pair may take seconds. So if the queue pair is known to have
+    /// stopped, this function does not destroy it; dropping the owner destroys it later.
+    ///
+    /// The queue pair may contain references to regions until it is destroyed. So it is best to
+    /// deregister regions after the owner was dropped. The lender can get the memory of a region
+    /// back earlier, see [`ExposedMr::drained`](crate::mr::ExposedMr::drained).
+    ///
     /// Idempotent. May sleep; must not be called by the handler.
     pub fn shut_down(&mut self) {
         Qp::shutdown(&self.0);
@@ -281,8 +284,8 @@ impl<H: QpHandler> Drop for QpOwner<H> {
         Qp::shutdown(&self.0);
         let gone = Qp::destroy(&self.0);
         #[cfg(xprtrdma_server)]
-        // If the shutdown has failed, the protection domain does not count as drained. The
-        // transfers are then not dropped, because the device may still use their memory.
+        // If the shutdown has failed, the protection domain does not count as drained. In that case
+        // the transfers are not dropped, because the device may still use their memory.
         if gone && self.0.pd.is_drained() {
             self.0.drop_transfers();
         }

@@ -79,7 +79,7 @@ impl<H: QpHandler> Received<'_, H> {
     /// Returns the bytes of the message, as received from the network.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: By the type invariant the device wrote `len` bytes. The buffer is not posted
+        // SAFETY: By the type invariant, the device wrote `len` bytes. The buffer is not posted
         // while `self` exists.
         unsafe { slice::from_raw_parts(self.buf.mem.ptr(), self.len) }
     }
@@ -134,7 +134,7 @@ impl<H: QpHandler> Received<'_, H> {
     pub fn hold(self) -> Held<H> {
         let this = ManuallyDrop::new(self);
         let held = &this.qp.held;
-        // By the type invariant no other thread writes `held`, so no atomic addition is needed.
+        // By the type invariant, no other thread writes `held`, so no atomic addition is needed.
         held.write_once(held.read_once().wrapping_add(1));
         // INVARIANT: The object was counted in `held`. The buffer belongs to the new object,
         // because the old object is not dropped.
@@ -177,7 +177,7 @@ unsafe impl<H: QpHandler> Send for Held<H> {}
 impl<H: QpHandler> Held<H> {
     #[inline(always)]
     fn buf(&self) -> &RecvBuf<Qp<H>> {
-        // SAFETY: By the type invariant the queue pair exists, and the buffer is in its table.
+        // SAFETY: By the type invariant, the queue pair exists, and the buffer is in its table.
         unsafe { self.buf.as_ref() }
     }
 
@@ -190,14 +190,14 @@ impl<H: QpHandler> Held<H> {
     unsafe fn give_back(&self) {
         // SAFETY: The pointer was written before the first post and is not written again.
         let qp = unsafe { *self.buf().qp.get() };
-        // SAFETY: By the type invariant the queue pair exists. By this function's contract the
+        // SAFETY: By the type invariant, the queue pair exists. By this function's contract the
         // buffer is not used after this.
         unsafe { Qp::give_back_held(qp, self.buf) };
     }
 
     /// Returns the bytes of the message, as received from the network.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: By the type invariant the device wrote `len` bytes into the buffer, which is not
+        // SAFETY: By the type invariant, the device wrote `len` bytes into the buffer, which is not
         // posted while `self` exists.
         unsafe { slice::from_raw_parts(self.buf().mem.ptr(), self.len) }
     }
@@ -205,7 +205,7 @@ impl<H: QpHandler> Held<H> {
 
 #[cfg(xprtrdma_server)]
 // SAFETY: A receive buffer is part of the memory of the queue pair and is not moved, and `self`
-// keeps the queue pair. By the type invariant the buffer belongs to this object. It was
+// keeps the queue pair. By the type invariant, the buffer belongs to this object. It was
 // initialised, and the device wrote `len` bytes into it. Only `Held::bytes` returns a reference to
 // it, which borrows the object. The vector `memory` belongs to the buffer, and only the method
 // `memory` uses it.
@@ -223,7 +223,7 @@ unsafe impl<H: QpHandler> Buffer for Held<H> {
 
     #[inline(always)]
     fn memory(&mut self, layout: Layout) -> Result<NonNull<u8>> {
-        // SAFETY: By the type invariant the buffer belongs to this object, which is borrowed
+        // SAFETY: By the type invariant, the buffer belongs to this object, which is borrowed
         // exclusively.
         make_memory(unsafe { &mut *self.buf().memory.get() }, layout)
     }
@@ -283,7 +283,7 @@ pub(super) unsafe extern "C" fn recv_done<H: QpHandler>(
     // SAFETY: The queue pair is in an `Arc`. Its owner holds a reference, and drops it only after
     // the drain, which waits for this handler.
     let qp = unsafe { ArcBorrow::from_raw(this) };
-    // By the type invariant no other thread writes `taken`, so no atomic addition is needed.
+    // By the type invariant, no other thread writes `taken`, so no atomic addition is needed.
     qp.taken.write_once(qp.taken.read_once().wrapping_add(1));
     if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
         if wc.status == bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR {

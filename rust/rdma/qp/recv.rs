@@ -70,14 +70,15 @@ impl<H: QpHandler> Qp<H> {
         }
     }
 
-    /// Takes back the buffer of a message that outlived its handler. Posts such buffers if a full
-    /// batch of them is free. Drops the queue pair's reference to itself if the owner of the queue
-    /// pair was dropped and this message was the last one.
+    /// Takes back the buffer of a message that outlived its handler. If the buffers that were taken
+    /// back in this way form a full batch, posts them again. If the owner of the queue pair was
+    /// dropped and no other [`Held`](super::Held) is left, drops the queue pair's reference to
+    /// itself.
     ///
     /// # Safety
     ///
     /// `this` is the queue pair of a [`Held`](super::Held), to which `buf` belongs. The caller uses
-    /// neither of them afterwards.
+    /// neither `this` nor `buf` afterwards.
     #[cfg_attr(xprtrdma_server, inline(always))]
     pub(super) unsafe fn give_back_held(this: *const Self, buf: NonNull<RecvBuf<Self>>) {
         // SAFETY: By the type invariant the queue pair exists at least until this message is

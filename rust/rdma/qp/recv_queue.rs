@@ -75,7 +75,7 @@ impl<Q> RecvBuf<Q> {
         Ok(Self::bind(table))
     }
 
-    /// Sets the pointers in the buffers of a complete table.
+    /// Sets the pointers in the buffers of a table. No buffer may be added to the table later.
     fn bind(mut table: KVVec<Self>) -> KVVec<Self> {
         for buf in table.iter_mut() {
             let this = ptr::from_mut(buf);
@@ -139,7 +139,7 @@ impl Chain {
     pub(super) unsafe fn push<Q>(&mut self, buf: &RecvBuf<Q>) {
         buf.mem.sync_for_device(0, buf.mem.len());
         let wr = buf.wr.get();
-        // SAFETY: The buffer is valid by the type invariant, and belongs to the caller.
+        // SAFETY: By the type invariant the buffer is valid, and it belongs to the caller.
         unsafe { (*wr).next = self.first };
         self.first = wr;
         // NO-OVERFLOW: A queue pair has far fewer than 2^32 buffers.

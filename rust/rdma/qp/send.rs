@@ -110,8 +110,8 @@ fn transferred<H: QpHandler>(qp: ArcBorrow<'_, Qp<H>>, mut transfer: KBox<Transf
     H::transferred(qp, transfer);
 }
 
-/// Does the same as [`transferred`]. Called if a message was posted together with the transfer. RDS
-/// posts no such messages, so its handler is not inlined here.
+/// Does the same as [`transferred`], for a transfer that was posted together with a message. RDS
+/// never posts the two together. So this function is not inlined if this crate is compiled for RDS.
 #[cfg(xprtrdma_server)]
 #[cfg_attr(xprtrdma_rds, inline(never))]
 #[cfg_attr(not(xprtrdma_rds), inline(always))]

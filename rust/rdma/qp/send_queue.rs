@@ -100,8 +100,9 @@ pub(super) struct SendQueue {
     ops: Fifo<Op>,
     pub(super) wrs: u32,
     depth: u32,
-    // The numbers of work requests and bytes that were posted since the last signalled post, and
-    // the limits of these numbers. When a limit is reached, the next post is signalled.
+    // `quiet_wrs` and `quiet_bytes` count the work requests and the bytes that were posted after
+    // the last signalled post. `quiet_wrs_most` and `quiet_bytes_most` are the limits of these
+    // counts. The post with which a count reaches its limit is signalled.
     quiet_wrs: u32,
     quiet_bytes: usize,
     quiet_wrs_most: u32,
@@ -129,8 +130,8 @@ pub(super) struct SendQueue {
     pub(super) fence_wrs: u32,
     /// Whether a registration was posted without a preceding fence.
     pub(super) unfenced: bool,
-    /// Number of further messages that do not wait for the doorbell. After these messages, a
-    /// message may wait again, so that one doorbell serves several messages.
+    /// Number of messages, beginning with the next message, that must not wait for the doorbell.
+    /// Later messages may wait, so that one doorbell serves several messages.
     pub(super) batch_cooldown: u32,
 }
 

@@ -56,9 +56,9 @@ const ROUNDS: usize = 2000;
 pub(super) struct Shared {
     /// Number of messages for which the polling thread waits.
     wanted: Atomic<usize>,
-    /// Number of actions that were started in other threads. `done` is the number of these actions
-    /// that have ended.
+    /// Number of actions that were started in other threads.
     begun: Atomic<usize>,
+    /// Number of these actions that have ended.
     done: Atomic<usize>,
     /// Set by an action in another thread when the expected event has happened.
     pub(super) seen: Atomic<usize>,
@@ -310,8 +310,8 @@ mod suite {
         let errands = Errands(shared.clone());
         elsewhere(&pair, &shared, |qp, shared| {
             shared.wanted.store(thread(), Relaxed);
-            // `busy_poll` returns at once while the work item runs. So the loop calls `busy_poll`
-            // again and again.
+            // `busy_poll` returns immediately while the work item runs. So the loop calls
+            // `busy_poll` again and again.
             while !shared.over.load(Relaxed) {
                 qp.busy_poll(|| true, || false);
                 pause(1);

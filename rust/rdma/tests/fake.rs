@@ -178,8 +178,8 @@ pub(super) enum Kind {
     Stops,
     /// A device that executes registrations again.
     Repeats,
-    /// A device like `Repeats` for which this module has recorded that it executed a registration
-    /// again.
+    /// A device like `Repeats`. This module has already recorded that the device executed a
+    /// registration again.
     Fenced,
 }
 
@@ -336,7 +336,7 @@ pub(super) fn virtual_domain() -> Result<Arc<Pd>> {
     Pd::alloc(id)
 }
 
-/// The numbers of objects on a device whose only object is the protection domain of [`domain`].
+/// The census of a device whose only object is the protection domain of [`domain`].
 pub(super) const DOMAIN: Census = Census {
     pds: 1,
     ..Census::NOTHING

@@ -73,12 +73,13 @@ impl Lent {
         self
     }
 
-    /// Returns a counter of how often the memory was returned to its owner. The counter is 0 or 1.
+    /// Returns a counter. It is 0 until the memory is returned to its owner, and 1 afterwards.
     pub(super) fn given_back(&self) -> Arc<Atomic<u32>> {
         self.given_back.clone()
     }
 
-    /// Returns the bytes of the whole memory. No region exposes the memory while a test reads it.
+    /// Returns the bytes of the whole memory. While a test reads the bytes, no device can access
+    /// the memory.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.mem
     }
@@ -112,8 +113,8 @@ impl Lent {
     }
 }
 
-// SAFETY: The pieces are parts of memory that this object owns. The object does not read this
-// memory while a region exposes it.
+// SAFETY: The pieces are parts of memory that this object owns. The tests do not read this
+// memory while a device can access it.
 unsafe impl Loan for Lent {
     type Lender = Self;
 

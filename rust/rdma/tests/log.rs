@@ -53,8 +53,8 @@ impl<E: Copy + PartialEq> Log<E> {
         self.look(|events| events.iter().copied().find(|e| is(e)))
     }
 
-    /// Waits until the event has happened this many times. Returns `ETIMEDOUT` if it happens less
-    /// often.
+    /// Waits until the event has happened this many times. Returns `ETIMEDOUT` if it happens fewer
+    /// times.
     pub(super) fn wait_times(&self, event: E, times: usize) -> Result {
         self.look(|events| {
             let count = events.iter().filter(|e| **e == event).count();

@@ -321,7 +321,7 @@ mod suite {
             array.push(*page, GFP_KERNEL)?;
         }
         for page in &array[offset / P..(offset + len).div_ceil(P)] {
-            // SAFETY: `pages` keeps the page during the call.
+            // SAFETY: `pages` holds a reference to the page during the call.
             unsafe { bindings::fake_get_page(*page) };
         }
         // SAFETY: The array contains the addresses of pages, and is not changed. This value owns
@@ -414,7 +414,8 @@ mod suite {
     fn shorter_pieces_need_one_mapping_a_page() -> Test {
         let pd = domain()?;
         let memory = Mappable::Shared(mixed(99, 8 * P - 99)?);
-        // The first piece has three pages. Afterwards no piece is longer than a page.
+        // The first piece has three pages, and cannot be mapped. After this failure no piece is
+        // longer than a page.
         Verb::DmaMap.fail(1);
         let mapped = all(&pd, memory, Direction::ToDevice, 32)?;
         ensure_eq!(mapped.sges().len(), ORDER.len());
@@ -428,7 +429,7 @@ mod suite {
         let pages = filled(len)?;
         let array = pages.raw_from(0);
         for page in array {
-            // SAFETY: `pages` keeps the page during the call.
+            // SAFETY: `pages` holds a reference to the page during the call.
             unsafe { bindings::fake_get_page(*page) };
         }
         // SAFETY: The array contains the addresses of all pages, and is not changed. This value

@@ -69,8 +69,9 @@ use xprtrdma_bindings as bindings;
 
 /// Number of regions in a sequence.
 const REGIONS: usize = 5;
-/// Number of random sequences of operations. `STEPS` is the maximum number of steps in a sequence.
+/// Number of random sequences of operations.
 const LIVES: u64 = 40;
+/// Maximum number of steps in a sequence.
 const STEPS: usize = 60;
 
 const CONFIG: QpConfig = QpConfig {
@@ -200,7 +201,8 @@ enum State {
     Told,
     /// The peer can access the memory.
     Registered,
-    /// A device that is not trusted reports that the peer has invalidated the region.
+    /// The peer has invalidated the region. The queue pair does not accept this as proven, because
+    /// the device is not trusted or the message did not contain the region's offset.
     Void,
     /// The invalidation is in the queue, or the device has executed it but the last invalidation of
     /// its group has not completed. The field says whether the peer can still access the memory.
@@ -224,9 +226,9 @@ struct Seat {
     state: State,
     idle: Option<(IdleMr, Lent)>,
     mapped: Option<ExposedMr<Lent>>,
-    /// The address window and the access with which the region was last exposed. `group` is the
-    /// token of the group with which the region is being invalidated.
+    /// The address window and the access with which the region was last exposed.
     window: Option<(Window, Access)>,
+    /// The token of the group in which the region is being invalidated.
     group: u64,
     given_back: Arc<Atomic<u32>>,
 }
@@ -459,10 +461,12 @@ impl Life {
         Ok(())
     }
 
-    /// Sends a message that invalidates a region, or that names a key which no region has. The peer
-    /// may have guessed the key of a later registration. The message may repeat the region's
-    /// offset. If the message does not repeat the offset, or if the device is not trusted, the
-    /// region stays exposed.
+    /// Makes the peer send a message that invalidates a key: the key of a region, or a key that no
+    /// region has. If the device has not executed the registration of the region yet, the peer has
+    /// guessed the key.
+    ///
+    /// The region is returned only if the message contains the region's offset and the device is
+    /// trusted. Otherwise the region stays exposed.
     fn remote(&mut self) -> Test {
         if self.broken {
             return Ok(());

@@ -158,7 +158,7 @@ mod suite {
             ensure_eq!(Census::now(), REGION);
             ensure_eq!(given_back.load(Relaxed), 0);
         }
-        // Each bit above the page offset, except the highest bit, was one at least once and zero at
+        // Each bit above the page offset, except the highest bit, was 1 at least once and 0 at
         // least once. This check fails by chance once in 2^290 runs.
         let drawn = (u64::MAX >> 1) & !(PAGE_SIZE as u64 - 1);
         ensure_eq!((ones & drawn, zeros & drawn), (drawn, drawn));

@@ -121,9 +121,9 @@ enum Told {
 #[pin_data]
 pub(super) struct Keeper {
     log: Arc<Log<Told>>,
-    /// Number of messages that arrived. `thread` identifies the thread that handled the last
-    /// message.
+    /// Number of messages that arrived.
     pub(super) came: Atomic<usize>,
+    /// Identifies the thread that handled the latest message.
     pub(super) thread: Atomic<usize>,
     #[pin]
     kept: Mutex<Kept>,
@@ -239,8 +239,8 @@ fn same_key(
     mut lent: Lent,
     key: u32,
 ) -> Result<ExposedMr<Lent>> {
-    // Each mapping chooses one of 256 keys at random. So the wanted key is found within this number
-    // of attempts.
+    // Each mapping chooses one of 256 keys at random. So it is practically certain that one of the
+    // attempts chooses the wanted key.
     for _ in 0..1 << 14 {
         let mut region = mr.map(lent, 0, Access::RemoteRead).map_err(|e| e.error)?;
         if region.window().handle == key {
@@ -421,13 +421,14 @@ impl Pair {
         mr.map(lent, 0, access).map_err(|e| e.error)
     }
 
-    /// Posts the registration of a region and a message.
+    /// Posts two work requests: the registration of a region, and a message.
     fn post(&self, region: &mut ExposedMr<Lent>) -> Result {
         let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
         batch.post(64, core::slice::from_mut(region))
     }
 
-    /// Posts the registration of a region and a message, but does not ring the doorbell.
+    /// Posts two work requests, the registration of a region and a message, but does not ring the
+    /// doorbell.
     fn post_later(&self, region: &mut ExposedMr<Lent>) -> Result {
         let batch = self.owner.begin(64, 2).map_err(|_| EAGAIN)?;
         batch.post_later(64, core::slice::from_mut(region))
@@ -452,7 +453,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Exposes a page for `access`, tells the peer, and lets the device execute the registration.
+    /// Exposes a region for `access`. The device executes the registration of the region, and then
+    /// sends the message that was posted with it.
     fn expose(&self, access: Access) -> Result<ExposedMr<Lent>> {
         let mut region = self.map(100, 2 * PAGE_SIZE, access)?;
         self.post(&mut region)?;
@@ -502,7 +504,8 @@ fn repeating(data: &[u8], offset: u64) -> Result<KVec<u8>> {
     Ok(message)
 }
 
-/// Makes the peer reply: the message repeats the offset of the region and invalidates its key.
+/// Makes the peer reply: the message contains the offset of the region and invalidates the key of
+/// the region.
 fn answer(pair: &Pair, data: &[u8], window: &Window) -> Test {
     invalidate(pair, &repeating(data, window.offset)?, window.handle)
 }

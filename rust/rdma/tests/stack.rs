@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which modules belong to the kernel's own tree.
+//! Tests of the check whether a module belongs to the kernel's own tree.
 
 use super::ensure::Test;
 use crate::stack;

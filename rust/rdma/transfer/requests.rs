@@ -55,8 +55,8 @@ impl Transfer {
         }
         self.wrs.truncate(count);
         // INVARIANT: Both vectors are complete and no longer grow, so pointers to their elements
-        // stay valid. If the list of elements grew, earlier pointers are not valid, because the
-        // elements may have moved.
+        // stay valid. If the list of elements grew above, the elements may have moved. So the
+        // pointers to the elements are then set again.
         match pages.capacity() == room {
             true => Ok(()),
             false => self.give_elements(),
@@ -151,8 +151,9 @@ fn set(
     wr.wr.num_sge = count as c_int;
 }
 
-/// Makes the work requests of a stretch that may need several elements, from the index `count` on.
-/// Each has at most `most_sges` elements. Returns the new number of work requests.
+/// Makes the work requests of a [`Stretch`], which may need several elements. The first of these
+/// work requests gets the index `count`. Each of them has at most `most_sges` elements. Returns the
+/// new number of work requests.
 #[inline(never)]
 fn make_several(
     pages: &mut MappedPages,
@@ -170,7 +171,7 @@ fn make_several(
         let added = pages.sges().len().wrapping_sub(before);
         let wr = place(wrs, count)?;
         set(wr, opcode, (stretch.handle, offset), (first, added));
-        // NO-OVERFLOW: `count` counts objects in memory. `at` and `left` stay within the stretch.
+        // NO-OVERFLOW: `count` counts objects in memory. `at` and `left` stay within `stretch`.
         // `offset` may wrap around; the peer then refuses the address.
         count = count.wrapping_add(1);
         at = at.wrapping_add(bytes as usize);

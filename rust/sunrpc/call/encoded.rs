@@ -46,16 +46,16 @@ impl<'a, T: Transport> Encoded<'a, T> {
     /// Returns the transaction id, in host byte order.
     #[inline]
     pub fn xid(&self) -> u32 {
-        // SAFETY: The request is valid by the type invariant. Its xid is constant while it is
-        // encoded.
+        // SAFETY: By the type invariant, the request is valid. The request's xid is constant while
+        // the request is encoded.
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
     }
 
     /// Returns whether the transaction id was unpredictable for the server.
     #[inline]
     pub fn has_secret_xid(&self) -> bool {
-        // SAFETY: The request is valid by the type invariant. Its xid is constant while it is
-        // encoded.
+        // SAFETY: By the type invariant, the request is valid. The request's xid is constant while
+        // the request is encoded.
         Xids::is_secret(unsafe { (*self.rqst()).rq_xid })
     }
 
@@ -77,7 +77,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
     /// message (V1-119, V1-121).
     #[inline]
     pub fn ddp_allowed(&self) -> bool {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         let cred = unsafe { (*self.rqst()).rq_cred };
         // A request that ended before it was encoded has no credential.
         if cred.is_null() {
@@ -102,7 +102,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
 
     /// Returns the period of this request's timer. The timer is running or has just fired.
     pub fn timer_span(&self) -> Jiffies {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         Jiffies(unsafe { (*self.rqst()).rq_timeout })
     }
 
@@ -110,7 +110,7 @@ impl<'a, T: Transport> Encoded<'a, T> {
     /// be sent twice on the same connection (ULB-34).
     #[inline]
     pub fn sent_on_this_connection(&self, xprt: &Xprt<T>) -> bool {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { (*self.rqst()).rq_connect_cookie == xprt.connect_cookie() }
     }
 }

@@ -79,10 +79,10 @@ fn lengthen<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf, allocated
 /// seven words (RFC 8166, 4.2).
 const LONG_HEAD: usize = 1024 - 28;
 
-/// Makes the next encoding of the call use other memory, if the peer may have access to the head of
-/// the call. May sleep.
+/// If the peer can have access to the head of the call, makes the next encoding of the call use
+/// other memory. May sleep.
 ///
-/// The RPC client may encode a call again without asking the transport. With `sec=krb5p` the RPC
+/// The RPC client can encode a call again without asking the transport. With `sec=krb5p` the RPC
 /// client first writes the arguments into the head in plain text, and then encrypts them in the
 /// same memory. The region that was registered for the previous transmission must not expose the
 /// plain text to the peer.
@@ -99,7 +99,7 @@ pub(crate) unsafe fn part_encodings<T: Transport>(slot: &Slot<T>) -> Result {
     let lent = unsafe {
         (*rqst).rq_release_snd_buf.is_some() || (*rqst).rq_snd_buf.head[0].iov_len >= LONG_HEAD
     };
-    // With patch 0005, the RPC client does not encode the call while the peer may access the call's
+    // With patch 0005, the RPC client does not encode the call while the peer can access the call's
     // memory.
     if lent && !cfg!(xprtrdma_upstream) {
         return use_other(slot);
@@ -159,9 +159,9 @@ fn prepare_pages<T: Transport>(slot: &Slot<T>, buf: &mut bindings::xdr_buf) -> R
             }
         }
     }
-    // If a reply has pages and is not the reply to a READ, the peer writes the whole reply to this
-    // memory. A single region can cover head, pages and tail if the head ends at a page boundary
-    // and the tail begins at a page boundary.
+    // If a reply has pages and is not the reply to a READ, the peer writes the whole reply to head,
+    // pages and tail of `buf`. A single region can cover these three parts if the head ends at a
+    // page boundary and the tail begins at a page boundary.
     let head = buf.head[0].iov_len;
     let page_end = buf.page_base as usize + buf.page_len as usize;
     if buf.flags & bindings::XDRBUF_READ == 0

@@ -117,7 +117,7 @@ impl<T: Transport> Pinned<T> {
     }
 
     /// Returns the first bytes of a reply that the peer placed in the memory for the reply. Returns
-    /// zeroes if memory of the request is still lent or the head is too short.
+    /// zeroes if the request still has leases, or if the head is too short.
     #[inline]
     pub fn placed_start(&self) -> [u8; START_LEN] {
         if self.slot().is_leased() || self.reply().head_len() < START_LEN {
@@ -132,7 +132,7 @@ impl<T: Transport> Pinned<T> {
     }
 
     /// Copies a reply that arrived inline into the memory for the reply. Returns `EMSGSIZE` if the
-    /// reply does not fit (MAL-094), and `EBUSY` while memory of the request is lent.
+    /// reply does not fit (MAL-094), and `EBUSY` while the request has leases.
     #[inline(always)]
     pub fn place_inline(&mut self, message: &[u8]) -> Result {
         if self.slot().is_leased() {
@@ -155,8 +155,8 @@ impl<T: Transport> Pinned<T> {
 
     /// Copies the inline part of a reply whose data item, `data` bytes long, is already in the
     /// pages. The bytes before the data item are copied to the head, and the bytes after the data
-    /// item to the tail. Returns `EMSGSIZE` if the bytes do not fit, and `EBUSY` while memory of
-    /// the request is lent.
+    /// item to the tail. Returns `EMSGSIZE` if the bytes do not fit, and `EBUSY` while the request
+    /// has leases.
     ///
     /// The decoder expects the data immediately after the head, so the head is shortened to the
     /// bytes that arrived.
@@ -180,15 +180,15 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Completes the request with a reply of `len` bytes, which the caller has placed. Bytes that
-    /// were not placed are zero or belong to an earlier reply, because the slot's buffers are
-    /// allocated with zeroes. (Pages belong to the upper layer. Where no bytes of a reply were
-    /// placed, the upper layer finds the bytes that it stored there itself.)
+    /// Completes the request with a reply of `len` bytes, which the caller has placed. If bytes are
+    /// missing in the slot's buffers, the upper layer finds zeroes or bytes of an earlier reply
+    /// there, because these buffers are allocated with zeroes. If bytes are missing in pages, the
+    /// upper layer finds its own bytes there, because the pages belong to the upper layer.
     ///
     /// # Errors
     ///
-    /// Returns `self` in two cases. Either memory of the request is lent, so that the request
-    /// cannot end, or `len` exceeds the memory for the reply.
+    /// Returns `self` in two cases: the request has leases and so cannot end, or `len` exceeds the
+    /// memory for the reply.
     #[inline(always)]
     pub fn complete(self, len: usize) -> Result<(), Self> {
         if self.slot().is_leased() || len > self.reply().part_len(Part::Whole) {
@@ -203,7 +203,7 @@ impl<T: Transport> Pinned<T> {
     }
 
     /// Ends the request with an error. The request was passed to [`Transport::send`] before.
-    /// Returns `self` while memory of the request is lent.
+    /// Returns `self` while the request has leases.
     ///
     /// The task receives the error whether or not it already sleeps. A task that does not sleep yet
     /// encodes the request again, and the encoding then returns the error.
@@ -226,8 +226,8 @@ impl<T: Transport> Pinned<T> {
     /// The caller has held the queue lock since it read `state`, and does not use `self` any more.
     #[inline]
     unsafe fn unpin(&self, state: RunState) {
-        // SAFETY: The queue lock is held by the caller's contract, and `self` owns a pin by the
-        // type invariant.
+        // SAFETY: By the caller's contract, the queue lock is held. By the type invariant, `self`
+        // owns a pin.
         unsafe {
             *self.slot().pinned.get() = false;
             unpin(self.rqst(), state);
@@ -244,8 +244,8 @@ impl<T: Transport> Pinned<T> {
             if state.is_pending() {
                 end(rqst);
             }
-            // SAFETY: The queue lock has been held since `state` was read. `self` is forgotten
-            // below.
+            // SAFETY: The queue lock has been held since `state` was read. `self` is only passed to
+            // `mem::forget` below.
             unsafe { self.unpin(state) };
         }
         core::mem::forget(self);
@@ -262,7 +262,7 @@ impl<T: Transport> Pinned<T> {
 ///
 /// `rqst` is valid for `'a`.
 unsafe fn pins<'a>(rqst: *mut bindings::rpc_rqst) -> &'a AtomicI32 {
-    // SAFETY: `rqst` is valid by the caller's contract. `atomic_t` is one `int`, which is accessed
+    // SAFETY: By the caller's contract, `rqst` is valid. `atomic_t` is one `int`, which is accessed
     // only atomically.
     unsafe { AtomicI32::from_ptr(&raw mut (*rqst).rq_pin.counter) }
 }
@@ -297,9 +297,9 @@ unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
     }
     // SAFETY: `rqst` is valid, because the caller has pinned it.
     let pins = unsafe { pins(rqst) };
-    // NO-OVERFLOW: The number includes the caller's pin, so it is at least one.
-    // ORDERING: `Release` orders the caller's accesses to the request before the end of the
-    // request, because the waiting task reads this number before it ends the request.
+    // NO-OVERFLOW: The number of pins includes the caller's pin, so this number is at least one.
+    // ORDERING: The waiting task reads the number of pins before it ends the request. So `Release`
+    // orders the caller's accesses to the request before the end of the request.
     pins.store(
         pins.load(Ordering::Relaxed).wrapping_sub(1),
         Ordering::Release,
@@ -315,7 +315,7 @@ unsafe fn unpin(rqst: *mut bindings::rpc_rqst, state: RunState) {
 ///
 /// # Safety
 ///
-/// `rqst` is pinned by a [`Pinned`], and none of its memory is lent.
+/// `rqst` is pinned by a [`Pinned`], and has no leases.
 #[inline(never)]
 unsafe fn place_beyond_head(rqst: *mut bindings::rpc_rqst, message: &[u8]) -> Result {
     // SAFETY: By the caller's contract the buffer is valid, and no other thread or device writes to

@@ -104,9 +104,9 @@ impl<T: Transport> Ops<T> {
         rqst: *mut bindings::rpc_rqst,
         buf: *mut bindings::xdr_buf,
     ) -> c_int {
-        // The RPC client calls this function for the buffer of the call and for the buffer of the
-        // reply. It ignores an error for the call's buffer, so this function returns at once in
-        // that case.
+        // The RPC client calls this function once for the buffer of the call, and once for the
+        // buffer of the reply. For the buffer of the call this function does nothing, because the
+        // RPC client would ignore an error.
         // SAFETY: The RPC client passes a request of a transport of class `T`.
         if unsafe { buf != &raw mut (*rqst).rq_rcv_buf || is_callback(rqst) } {
             return 0;

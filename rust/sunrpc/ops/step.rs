@@ -101,7 +101,7 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Called by a synchronous task that has sent its request, before it sleeps.
+    /// Called by a synchronous task that has sent its request, before the task sleeps.
     #[cfg(xprtrdma_upstream)]
     pub(super) unsafe extern "C" fn poll_for_reply(task: *mut bindings::rpc_task) {
         // SAFETY: The RPC client calls this function in the task's own thread. The task has a

@@ -110,8 +110,9 @@ mod suite {
                 },
                 8..11 if !served.is_empty() => {
                     let which = roll(&mut dice, served.len());
-                    // The chosen callback may have been replied to before, or may belong to an
-                    // earlier connection. The count of callbacks must not change in these cases.
+                    // The test may choose a callback that was already replied to, or that belongs
+                    // to an earlier connection. In these cases the count of callbacks must not
+                    // change.
                     backchannel.answering(&served[which].slot);
                     served[which].answered = true;
                 }

@@ -39,7 +39,8 @@ use kernel::{
 };
 use xprtrdma_bindings as bindings;
 
-/// Sends a reply to every call that the driver kept. Each reply contains `rest` after its header.
+/// Sends a reply to every call that was sent and has no reply yet. Each reply contains `rest` after
+/// its header.
 fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
     let kept = client.xprt().data().take_kept();
     for xid in &kept {
@@ -51,7 +52,8 @@ fn answer_all(client: &Client, rest: &[u8]) -> Result<usize> {
     Ok(kept.len())
 }
 
-/// Returns the xid of the only call that the driver kept.
+/// Waits until a call was sent and has no reply yet. Returns the xid of this call. There must be no
+/// other such call.
 fn only(client: &Client) -> Result<u32> {
     client.wait_kept(1)?;
     let kept = client.xprt().data().take_kept();

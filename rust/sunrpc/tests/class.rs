@@ -277,8 +277,8 @@ mod suite {
         lone.start_callbacks()?;
         lone.start_callbacks()?;
         ensure!(lone.xprt().has_callbacks());
-        // No callback service exists, so the RPC client frees each callback at once, and its slot
-        // can be used again. Therefore any number of callbacks can arrive.
+        // No callback service exists, so the RPC client frees each callback immediately, and the
+        // slot of the callback can be used again. Therefore any number of callbacks can arrive.
         for _ in 0..10 {
             lone.xprt().deliver_callback(&[7; 4096])?;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A driver without a connection. The driver itself replies to calls, at once or when a test
+//! A driver without a connection. The driver itself replies to calls, immediately or when a test
 //! requests a reply. A test can select a step in which the driver fails.
 
 use super::wait::wait_until;
@@ -81,9 +81,9 @@ pub(super) enum Fate {
     NotConnected = 4,
     /// The driver ends the call with an error while the call is being sent.
     Refused = 5,
-    /// The call is sent while another call waits for the send lock. The thread of the first call
-    /// then sends the other call too. While it does so, the driver ends the first call with an
-    /// error. So the first call fails before its task can sleep.
+    /// The first call is sent while a second call waits for the send lock. So the thread of the
+    /// first call also sends the second call. During the send of the second call, the driver ends
+    /// the first call with an error. So the first call fails before its task can sleep.
     FailsAwake = 6,
     /// The call is sent, the driver remembers its xid, and its pages are lent.
     Lent = 7,
@@ -109,7 +109,7 @@ static FAIL_CONNECTS: Atomic<i32> = Atomic::new(0);
 static SLOTS: Atomic<i32> = Atomic::new(4);
 static LINGER_MS: Atomic<i32> = Atomic::new(0);
 
-/// Numbers of calls and objects that the driver counts.
+/// Counters of the driver's objects and of the calls of its functions.
 pub(super) static DRIVERS: Atomic<i32> = Atomic::new(0);
 pub(super) static CALLS: Atomic<i32> = Atomic::new(0);
 pub(super) static STARTS: Atomic<i32> = Atomic::new(0);
@@ -145,13 +145,13 @@ pub(super) fn calm() {
         one.store(0, Relaxed);
     }
     SLOTS.store(4, Relaxed);
-    // This limit in milliseconds exceeds the time that any test waits. Only synchronous tasks wait
-    // up to this limit, and only if they do not run in a kernel worker.
+    // The limit is ten minutes, so in practice no test reaches it. The limit applies only to
+    // synchronous tasks that run outside of kernel workers. Other tasks do not wait.
     linger(600_000);
 }
 
-/// Sets a time limit in milliseconds. A call that ends waits until its memory is no longer lent,
-/// but at most this long.
+/// Sets the time limit, in milliseconds, of the wait at the end of a call. The call waits until its
+/// memory is no longer lent, or until the time limit is reached.
 pub(super) fn linger(ms: i32) {
     LINGER_MS.store(ms, Relaxed);
 }
@@ -254,7 +254,7 @@ pub(super) struct Lent {
     pages: KVec<*mut page>,
 }
 
-// SAFETY: The lease keeps the pages, whichever thread owns the lease.
+// SAFETY: The lease keeps the pages allocated, whichever thread owns the lease.
 unsafe impl Send for Lent {}
 
 impl Lent {
@@ -275,7 +275,7 @@ impl Lent {
     /// Returns the first byte of each page.
     pub(super) fn first_bytes(&self) -> impl Iterator<Item = u8> + '_ {
         self.pages.iter().map(|page| {
-            // SAFETY: The lease keeps the page.
+            // SAFETY: The lease keeps the page allocated.
             unsafe { *bindings::fake_page_address(*page).cast::<u8>() }
         })
     }
@@ -396,7 +396,7 @@ impl Transport for Driver {
             Fate::Waits => {
                 FATE.store(0, Relaxed);
                 xprt.stop_senders();
-                // The resource for which the senders wait is available again at once.
+                // The resource for which the senders wait is available again immediately.
                 xprt.wake_senders();
                 Err(NotSent::Wait)
             }

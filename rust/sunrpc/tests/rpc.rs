@@ -78,13 +78,13 @@ impl Lone {
     }
 
     pub(super) fn xprt(&self) -> &Xprt<Driver> {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { Xprt::from_raw(self.0) }
     }
 
     /// Returns the server's address as a text in the format `which`.
     pub(super) fn name(&self, which: bindings::rpc_display_format_t) -> &str {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         let name = unsafe { bindings::fake_xprt_name(self.0.as_ptr(), which) };
         // SAFETY: The C string exists until the transport is destroyed or the transport's port
         // changes.
@@ -93,14 +93,14 @@ impl Lone {
     }
 
     pub(super) fn set_port(&mut self, port: u16) {
-        // SAFETY: The pointer is valid by the type invariant. No thread connects the transport.
+        // SAFETY: By the type invariant, the pointer is valid. No thread connects the transport.
         unsafe { bindings::fake_set_port(self.0.as_ptr(), port) }
     }
 
     /// Returns the local address as text. The buffer for the text has `room` bytes.
     pub(super) fn source(&self, room: usize) -> Result<KVec<u8>> {
         let mut buf = KVec::from_elem(0xffu8, room, GFP_KERNEL)?;
-        // SAFETY: The pointer is valid by the type invariant, and the buffer has `buf.len()` bytes.
+        // SAFETY: By the type invariant, the pointer is valid. The buffer has `buf.len()` bytes.
         let len =
             unsafe { bindings::fake_source(self.0.as_ptr(), buf.as_mut_ptr().cast(), buf.len()) };
         to_result(len)?;
@@ -110,7 +110,7 @@ impl Lone {
 
     /// Drops the reference of the transport's last user.
     pub(super) fn leave(&self) {
-        // SAFETY: The pointer is valid by the type invariant. The remaining steps of the
+        // SAFETY: By the type invariant, the pointer is valid. The remaining steps of the
         // destruction happen in `drop`.
         unsafe { bindings::fake_leave(self.0.as_ptr()) }
     }
@@ -129,29 +129,29 @@ impl Lone {
             let _ = xprt.deliver_callback(&[7; 40]);
         }
 
-        // SAFETY: The pointer is valid by the type invariant. The callee destroys the transport, as
-        // the drop of `self` would.
+        // SAFETY: By the type invariant, the pointer is valid. The callee destroys the transport,
+        // as the drop of `self` would.
         let result = unsafe { bindings::fake_leave_amid(self.0.as_ptr(), Some(deliver)) };
         core::mem::forget(self);
         to_result(result)
     }
 
     pub(super) fn start_callbacks(&self) -> Result {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         to_result(unsafe { bindings::fake_start_callbacks(self.0.as_ptr()) })
     }
 
     /// Returns the maximum number of callbacks in progress, which the RPC client obtains from the
     /// transport.
     pub(super) fn callback_slots(&self) -> u32 {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::fake_callback_slots(self.0.as_ptr()) }
     }
 }
 
 impl Drop for Lone {
     fn drop(&mut self) {
-        // SAFETY: The pointer is valid by the type invariant. The transport is not used again.
+        // SAFETY: By the type invariant, the pointer is valid. The transport is not used again.
         unsafe { bindings::fake_destroy(self.0.as_ptr()) }
     }
 }
@@ -205,7 +205,7 @@ impl Memory {
         self
     }
 
-    /// Returns the number of bytes of the reply that arrived.
+    /// Returns how many bytes of the reply have arrived.
     pub(super) fn got(&self) -> usize {
         self.io.got as usize
     }
@@ -304,7 +304,7 @@ impl Client {
 
     /// Starts a thread that makes a synchronous call without data, as a process does.
     pub(super) fn process(&self) -> Result<Process<'_>> {
-        // SAFETY: The pointer is valid by the type invariant. `Process` ends before the client.
+        // SAFETY: By the type invariant, the pointer is valid. `Process` ends before the client.
         let raw = from_err_ptr(unsafe { bindings::fake_process(self.0.as_ptr()) })?;
         Ok(Process {
             client: self,
@@ -324,7 +324,7 @@ impl Client {
 
     /// Ends all calls that have a slot. The calls end as they do after a signal.
     pub(super) fn kill(&self) {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         unsafe { bindings::fake_kill(self.0.as_ptr()) }
     }
 
@@ -336,7 +336,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // SAFETY: The pointer is valid by the type invariant. The client is not used again.
+        // SAFETY: By the type invariant, the pointer is valid. The client is not used again.
         unsafe { bindings::fake_clnt_end(self.0.as_ptr()) }
     }
 }
@@ -441,7 +441,7 @@ impl Pending<'_> {
         self.end()
     }
 
-    /// Returns the result and the memory of the call.
+    /// Returns the memory of the call if the call succeeded, or else the error of the call.
     pub(super) fn memory(mut self) -> Result<KBox<Memory>> {
         self.end()?;
         self.memory.take().ok_or(EINVAL)

@@ -59,7 +59,7 @@ impl<T: Transport> Deref for BackRef<T> {
 
     #[inline]
     fn deref(&self) -> &Xprt<T> {
-        // SAFETY: The transport is valid by the type invariant.
+        // SAFETY: By the type invariant, the transport is valid.
         unsafe { self.0.as_ref() }
     }
 }
@@ -72,9 +72,9 @@ impl<T: Transport> Clone for BackRef<T> {
 
 impl<T: Transport> Drop for BackRef<T> {
     fn drop(&mut self) {
-        // SAFETY: The pointer is valid by the type invariant.
+        // SAFETY: By the type invariant, the pointer is valid.
         let count = unsafe { &raw const (*self.0.as_ptr()).inner.back_refs };
-        // SAFETY: By the type invariant the counter is valid, and includes this reference.
+        // SAFETY: By the type invariant, the counter is valid, and includes this reference.
         unsafe { Holders::remove(count) }
     }
 }

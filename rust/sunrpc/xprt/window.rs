@@ -123,15 +123,16 @@ impl<T: Transport> Xprt<T> {
         waiting != 0 || state & (1 << bindings::XPRT_CWND_WAIT) != 0
     }
 
-    /// Returns whether a request is in flight. The result is only a hint, because it may be
-    /// outdated at once.
+    /// Returns whether a request is in flight. The result is only a hint, because it may already be
+    /// outdated when the caller uses it.
     pub fn is_busy(&self) -> bool {
         // SAFETY: The field is one word of a valid transport, and is read once.
         unsafe { ptr::read_volatile(&raw const (*self.as_raw()).cong) != 0 }
     }
 
     /// Returns whether requests are in flight besides the caller's request. The caller's request
-    /// has a credit. The result is only a hint, because it may be outdated at once.
+    /// has a credit. The result is only a hint, because it may already be outdated when the caller
+    /// uses it.
     #[inline]
     pub fn has_others(&self) -> bool {
         // SAFETY: The field is one word of a valid transport, and is read once. The field counts in

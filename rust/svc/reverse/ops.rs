@@ -162,8 +162,8 @@ impl<S: Service> Ops<S> {
             Err(NotSent::Busy) => compat::ENOBUFS,
             Err(NotSent::TooLong) => EMSGSIZE.to_errno(),
             Err(NotSent::Closed) => {
-                // The transport is closed. If it stayed connected, the task would try again at
-                // once.
+                // This code closes the transport. If the transport stayed connected, the task would
+                // try again without delay.
                 // SAFETY: The request's task holds a reference to the transport.
                 unsafe { Self::close(raw) };
                 compat::ENOTCONN

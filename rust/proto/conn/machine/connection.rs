@@ -68,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// Requests a probe at once, to find out whether the peer can still be reached.
+    /// Requests an immediate probe, to find out whether the peer can still be reached.
     pub(super) fn suspect(&mut self, now: Time) {
         if let Some(up) = self.state.up() {
             let verdict = up.suspect(now);

@@ -42,8 +42,8 @@ use xprtrdma_proto::{
     Version, //
 };
 
-/// Checks a message. The eight bytes before the message select the limits of the connection
-/// ([`Terms`]) and the reply.
+/// Checks a message. The eight bytes before the message select the reply and the limits of the
+/// connection ([`Terms`]).
 pub fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let terms = Terms {
@@ -76,7 +76,7 @@ pub fn run(data: &[u8]) {
                     admitted(call, message, &lists, &terms, choice);
                 }
                 // `admissible` does not check the RPC header. So a Call with data in Read chunks
-                // may be refused although `admissible` accepts it.
+                // can be refused although `admissible` accepts it.
                 Err(refusal) => {
                     assert!(!fine || lists.reads.clone().any(|entry| entry.position != 0));
                     assert_eq!(refusal.xid.0.to_be_bytes(), message[..4]);
@@ -238,8 +238,8 @@ fn admitted(
     }
 }
 
-/// Checks a reply in which the RPC layer has marked two results for Write chunks, at arbitrary
-/// positions.
+/// Checks a reply with two results at arbitrary positions. The RPC layer has marked both results
+/// for Write chunks.
 fn replied(call: &Call<'_, Ready>, lists: &Lists<'_>, terms: &Terms, choice: u32) {
     let [a, b, c, d] = choice.to_be_bytes().map(u32::from);
     let total = 20 + 4 * (a * b / 4);

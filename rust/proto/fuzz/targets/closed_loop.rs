@@ -191,19 +191,21 @@ struct Loop {
     seen: Seen,
 }
 
-/// How often each type of event happened.
+/// How many times each type of event happened.
 #[allow(dead_code)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Numbers of Calls: inline, with a Read chunk, long, and long with a Read chunk.
+    /// Number of Calls of each form: inline, with a Read chunk, long, and long with a Read chunk.
     pub calls: [u32; 4],
-    /// Numbers of replies: inline, with a Write chunk, in the Reply chunk, and refused.
+    /// Number of replies of each form: inline, with a Write chunk, in the Reply chunk, and refused.
     pub replies: [u32; 4],
-    /// Numbers of results in a Write chunk: empty results, and results whose length needs a pad.
+    /// For Write chunks: number of empty results, and number of results whose length is not a
+    /// multiple of four.
     pub results: [u32; 2],
     /// Number of replies that had the form that the requester predicted.
     pub predicted: u32,
-    /// Numbers of grants that were larger and smaller than the preceding grant.
+    /// Number of grants that were larger than the preceding grant, and number of grants that were
+    /// smaller.
     pub grants: [u32; 2],
     /// Maximum number of Calls in flight.
     pub in_flight: usize,
@@ -214,7 +216,7 @@ pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// Runs the input like [`run`]. Returns which events happened.
+/// Does what [`run`] does, and returns how many times each type of event happened.
 pub fn play(data: &[u8]) -> Seen {
     let mut source = Source::new(data);
     let mut both = Loop::new(&mut source);
@@ -271,7 +273,7 @@ impl Loop {
         };
         let accepted = accept(&own, &request).expect("accepted");
         let server = PrivateData::find(&accepted.private_data);
-        // A client that announces nothing ignores the server's announcement.
+        // A client that sends no private data ignores the private data of the server.
         let client = if request.private_data.is_empty() {
             PrivateData {
                 send_size: least,
@@ -463,7 +465,7 @@ impl Loop {
     }
 
     /// Checks that the responder gets the RPC message unchanged. The responder processes the Call
-    /// at once, or first stores it as a `Parked` Call; the result must be the same.
+    /// immediately, or first stores it as a `Parked` Call; the result must be the same.
     fn served_as(&mut self, xid: u32, whole: Vec<u8>) {
         let message = self.calls.back().expect("it was sent").clone();
         let Arrival::Call(call) = sort(&message, self.responder.spoken) else {
@@ -523,8 +525,8 @@ impl Loop {
         let ticket = self.grant.begin(Some(call.credits())).expect("a credit");
         let xid = call.xid().0;
         let call = call.admit(&self.responder).expect("admitted");
-        // The test fetches only the front of the read buffer, the memory in which the message is
-        // assembled.
+        // `fetched` uses `front`, the beginning of the read buffer, only if the Call has a
+        // Position-Zero chunk.
         let mut front = Vec::new();
         for read in call.reads() {
             let memory = &mut self.find(xid).memory;

@@ -271,7 +271,8 @@ impl Driver {
     fn perform(&mut self, action: Action) {
         match action {
             Action::ResolveAddr { epoch, .. } => {
-                // The state machine may ask again for the address of the same attempt.
+                // During one attempt the state machine may ask the driver several times to resolve
+                // the address.
                 assert!(self.holds.is_none_or(|held| held == epoch));
                 assert!(!self.established && !self.releasing);
                 self.holds = Some(epoch);

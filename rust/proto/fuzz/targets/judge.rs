@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Fuzzes the function `judge` with replies to calls that offer arbitrary chunks. A correct reply
-//! must be accepted. No other reply may change anything outside the offered chunks.
+//! must be accepted. If another reply is accepted, the accepted lengths must not exceed the offered
+//! chunks or the message.
 
 use super::source::Source;
 use xprtrdma_proto::{

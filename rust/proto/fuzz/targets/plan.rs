@@ -155,8 +155,8 @@ fn check(
             Some((false, segments(counts.reply, length, 0x400)))
         }
     };
-    // The largest inline part of a reply fits into a Send, even with the chunks that its header
-    // repeats.
+    // The largest inline part of a reply fits into a Send, even with the chunks that the reply's
+    // header returns.
     let inline_reply = match found.reply {
         ReplyPlan::Inline => total(reply.head, reply.pages, reply.tail),
         ReplyPlan::WriteChunk { .. } => total(reply.head, 0, reply.tail),
@@ -228,8 +228,8 @@ fn decoded(header: &CallHeader<'_>, bytes: &[u8]) {
     assert_eq!(reply.as_deref(), header.lists.reply);
 }
 
-/// Checks the number of segments that is computed for pieces of memory. This number of regions can
-/// cover all bytes of the pieces, and the number is not greater than the number of their pages.
+/// Checks the number of regions that is computed for some pieces of memory. This number of regions
+/// can cover all bytes of the pieces, and the pieces have at least this number of pages.
 fn runs(source: &mut Source<'_>) {
     let limits = RegionLimits {
         pages: u32::from(source.u8()),

@@ -188,8 +188,8 @@ impl World {
                 if let Some((probe, rail)) = found {
                     let is = |view: &View, of| view.standing == of;
                     let views = self.views();
-                    // A rail that is not dead is probed only while some rail is doubted. If the
-                    // probed rail answers, it can be compared with the rails that do not answer.
+                    // The probed rail is dead, or at least one rail is doubted. A rail that is
+                    // neither dead nor doubted is probed only to compare it with a doubted rail.
                     let compares = views.iter().any(|view| is(view, Standing::Doubted));
                     assert!(compares || self.standing(rail) == Standing::Dead);
                     let same = self.probes.iter().filter(|(_, other)| *other == rail);
@@ -438,8 +438,8 @@ impl World {
                 let died = self.died.get(&to.rail.local);
                 let rested = died.is_none_or(|died| now.since(*died) >= MINUTE);
                 // A connection leaves a live rail only for a rail that has not died within the last
-                // minute. There is one exception: if this rail failed together with all other
-                // rails, no rail was at fault, and the connection may move at once.
+                // minute. There is one exception: if the new rail failed together with all other
+                // rails, no rail was at fault, and the connection may move without delay.
                 let begun = self.bad.get(&to.rail.local).map(|(since, _)| *since);
                 assert!(rested || begun.is_some_and(|begun| self.all_failed >= Some(begun)));
             }

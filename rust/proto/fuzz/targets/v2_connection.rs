@@ -92,8 +92,9 @@ const REPLY: u32 = 1;
 const BAD_HEADER: u32 = 2;
 const INVAL_OPTION: u32 = 3;
 
-/// `PROBE` is the xid of every version probe, and `FIRST` is the xid of the first call.
+/// The xid of every version probe.
 const PROBE: u32 = 0x7072_6f62;
+/// The xid of the first call.
 const FIRST: u32 = 0x0101_0000;
 
 const WRITE: [Segment; 1] = [segment(0x0204, 8192)];
@@ -247,7 +248,7 @@ impl Side {
         }
     }
 
-    /// Passes the event for which the current phase waits.
+    /// Passes to the state machine the event for which its current phase waits.
     fn advance(&mut self) {
         let epoch = self.conn.epoch();
         match self.conn.phase() {
@@ -290,8 +291,8 @@ impl Side {
             used: self.now,
             busy: true,
         });
-        // A late tick may extend an attempt, but only once. A copy of the state machine shows
-        // whether the tick ends the attempt.
+        // A late tick extends an attempt at most once. A copy of the state machine shows whether
+        // this tick ends the attempt.
         let mut after = self.conn.clone();
         after.handle(tick, self.now);
         if after.phase() != self.conn.phase() {
@@ -315,8 +316,8 @@ impl Side {
             6 => {
                 if let Some(link) = &mut self.link {
                     link.discards.tick(self.now);
-                    // The module may have lowered its count of dropped messages, so the count of
-                    // the test restarts.
+                    // The tick may lower the module's count of dropped messages. So the test starts
+                    // its own count at zero again.
                     link.dropped = 0;
                 }
             }
@@ -325,8 +326,8 @@ impl Side {
         }
     }
 
-    /// Simulates that another transport has learned whether the server supports version 2. Only the
-    /// next attempt may use this knowledge.
+    /// Simulates that another transport has learned whether the server supports version 2. The
+    /// state machine accepts this knowledge only while it has neither an attempt nor a connection.
     fn learn_of_others(&mut self, source: &mut Source<'_>) {
         let known = match source.below(3) {
             0 => Known::Nothing,
@@ -569,7 +570,7 @@ impl Side {
                 match (offers(1), offers(2)) {
                     (_, true) => self.doubted = Some(self.now),
                     (true, false) => self.lacking = true,
-                    // If the peer supports neither version, nothing is recorded about it.
+                    // If the peer supports neither version, nothing is recorded about the peer.
                     (false, false) => self.doubted = None,
                 }
             }
@@ -596,7 +597,8 @@ impl Side {
         }
         assert!((1..=self.slots).contains(&link.credits.granted()));
         assert!(link.under_way <= MAX_REFUSALS);
-        // If a call fails because of its bad replies, the message has no further effect.
+        // If too many messages were dropped, the connection ends, unless the last message made a
+        // call fail because of the call's bad replies.
         let one_too_many = effects.dropped && link.dropped >= DEFAULT_DISCARD_LIMIT;
         assert!(!one_too_many || effects.lost.is_some() || effects.given_up);
         let left: Vec<u32> = link.calls.iter().map(|call| call.xid).collect();

@@ -126,7 +126,7 @@ impl Rails {
         }
     }
 
-    /// Checks whether all rails have failed, so that no single rail is at fault.
+    /// Checks whether all rails have failed. If so, records that no rail is at fault.
     fn excuse(&mut self, now: Time) {
         if !self.listed().all(|entry| entry.health.is_on_trial(now)) {
             return;

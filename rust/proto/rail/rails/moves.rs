@@ -34,8 +34,8 @@ const STAY: Millis = Millis::from_secs(30);
 const LONGEST_STAY: Millis = Millis::from_secs(600);
 
 impl Rails {
-    /// Returns whether this connection must move to another rail, and whether it moves at once or
-    /// only when no call is in flight. `busy` says that calls are in flight on the connection.
+    /// Returns whether this connection must move to another rail, and whether it moves immediately
+    /// or only when no call is in flight. `busy` says that calls are in flight on the connection.
     /// `heard` is the time of the last message from the server. A connection that must move is
     /// counted as a user of its new rail from now on. The next connection attempt uses that rail,
     /// unless [`Rails::stay`] is called before the attempt.
@@ -92,9 +92,10 @@ impl Rails {
         Some(if fled { Move::Flee } else { Move::Shift })
     }
 
-    /// Records that the connection does not move, because its calls take too long. The connection
-    /// sent no new calls while it waited for these calls. So [`Rails::moves`] does not ask the
-    /// connection to move for some time. This time grows with each such wait.
+    /// Records that the connection does not move, because its calls take too long. While the
+    /// connection waited for these calls to complete, it sent no new calls. To avoid more such
+    /// waits, [`Rails::moves`] does not ask the connection to move for some time. This time grows
+    /// with each call of this function.
     pub fn stay(&mut self, seat: &mut Seat, now: Time) {
         // `STAY` shifted by ten bits already exceeds `LONGEST_STAY`, so no larger shift is needed.
         let factor = 1u64.wrapping_shl(seat.stayed.min(10));

@@ -32,8 +32,8 @@ use crate::time::{
     Time, //
 };
 
-/// A connection must have been busy for this long before its silence counts, because a call that
-/// was just sent has no reply yet.
+/// Rails are suspected only if a connection was busy and received nothing for at least this time,
+/// because a call that was just sent has no reply yet.
 const WAITS: Millis = Millis::new(750);
 
 /// How long the probe of a suspected rail may take.
@@ -58,9 +58,9 @@ const SOON: Millis = Millis::new(250);
 
 impl Rails {
     /// Checks whether a busy connection is silent. The driver calls this for connections whose Send
-    /// completions do not show that the peer received the message. `busy` says that calls are in
+    /// completions do not show that the peer received the message. `busy` says whether calls are in
     /// flight. `heard` is the time of the last received message. Returns the time until the next
-    /// check, if one is needed.
+    /// check, if another check is needed.
     pub fn watch(&mut self, seat: &mut Seat, busy: bool, heard: Time, now: Time) -> Option<Millis> {
         let waits = seat.waits.filter(|since| busy && heard <= *since);
         seat.waits = waits.or(busy.then_some(now));
@@ -98,15 +98,17 @@ impl Rails {
         self.answered.is_some_and(|later| later > begun)
     }
 
-    /// Returns true if a suspected rail has an unanswered probe, and the server has answered a
-    /// probe that began later.
+    /// Returns true if three conditions hold: the rail is suspected, Sends on the rail may complete
+    /// before the peer has received them, and a probe of the rail is unanswered although the server
+    /// has answered a probe that began later.
     fn is_silent(&self, entry: &Entry) -> bool {
         let unanswered = entry.probes.unanswered;
         let passed_over = unanswered.is_some_and(|begun| self.was_passed_over(begun));
         entry.health.is_suspected() && entry.probes.ends_early && passed_over
     }
 
-    /// Decides for each suspected rail whether it is dead, or drops a suspicion that is too old.
+    /// Checks each suspected rail. If the rail is proved to be dead, records its death. If not,
+    /// drops a suspicion that is too old.
     fn judge(&mut self, now: Time) {
         let since = self.suspected.unwrap_or(now);
         for on in 0..REMEMBERED as u8 {
@@ -198,9 +200,10 @@ impl Rails {
             return;
         };
         // A failed probe alone does not prove that a rail is dead: the failure may be reported
-        // late, or a message may have arrived after the probe was sent. The rail is taken for dead
-        // only if it is also doubted or silent. A rail that is only suspected is probed again until
-        // the server answers a later probe.
+        // late, or a message may have arrived after the probe was sent. So the rail is considered
+        // dead only if it was also doubted, or if the server has answered a later probe
+        // (`is_silent`). Until the server answers a later probe, a rail that is only suspected is
+        // probed again.
         if entry.health.is_doubted() || self.is_silent(entry) {
             self.died(probe.on, now);
         } else if now.since(probe.begun) >= ANSWER {

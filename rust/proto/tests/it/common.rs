@@ -34,7 +34,7 @@ pub const REPLY: u32 = 1;
 /// Both versions of the protocol, for tests of rules that hold in both versions (MAL-191).
 pub const VERSIONS: [Version; 2] = [Version::V1, Version::V2];
 
-/// Numbers of `enum ib_wc_status`.
+/// Values of `enum ib_wc_status`.
 pub const FLUSHED: u32 = 5;
 pub const REMOTE_INVALID_REQUEST: u32 = 9;
 pub const REMOTE_ACCESS: u32 = 10;

@@ -190,7 +190,7 @@ fn any_read_capability_will_do() {
 #[test]
 fn only_errors_that_are_retried_reach_a_mounted_client() {
     // The errors after which `call_connect_status` tries again. Depending on the error, it does so
-    // at once, after a quarter of a second, or after three seconds.
+    // immediately, after a quarter of a second, or after three seconds.
     let retried = [
         Error::Disconnected,
         Error::TimedOut,
@@ -207,9 +207,9 @@ fn only_errors_that_are_retried_reach_a_mounted_client() {
     }
 }
 
-// The connection manager may miss an answer to address resolution that arrives at once. It then
-// reports the answer only when the time limit of the request ends. So each request has a short time
-// limit, and the request is repeated until the time limit of the attempt ends.
+// If an answer to address resolution arrives immediately, the connection manager may miss it. In
+// that case the answer is reported only when the time limit of the request ends. So each request
+// has a short time limit, and the request is repeated until the time limit of the attempt ends.
 #[test]
 fn the_address_is_asked_for_again() {
     let silent = CmEvent::AddrError(AddrFault::TimedOut);
@@ -231,7 +231,8 @@ fn the_address_is_asked_for_again() {
         let reason = ConnectError::AddrSilent;
         assert!(matches!(actions[..], [Action::Fail { reason: told, .. }] if told == reason));
     }
-    // An answer to a later request counts as well. No request is sent after an answer has arrived.
+    // An answer to a repeated request counts as well. After an answer has arrived, the request is
+    // not repeated.
     let mut rig = Rig::new(Config::default());
     rig.reach(Phase::Address);
     rig.advance(500);

@@ -296,8 +296,8 @@ fn without_keepalive_an_unreachable_peer_keeps_its_connection() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// If a neighbour entry changes during the first connection attempt of a mount, the client starts
-// the attempt again. The time limit of the first attempt does not change.
+// If a neighbour entry changes while a mount makes its first connection, the client ends the
+// attempt and begins another attempt. One time limit applies to all these attempts together.
 #[test]
 fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     for stage in Rig::STAGES {
@@ -334,8 +334,8 @@ fn an_attempt_that_finds_the_peer_unreachable_begins_anew() {
     }
 }
 
-// If another rail exists and the peer is unreachable over the current rail, the attempt fails at
-// once.
+// If another rail exists and the peer is unreachable over the current rail, the attempt fails
+// immediately.
 #[test]
 fn over_rails_an_unreachable_peer_fails_the_attempt() {
     let mut rig = Rig::new(Config::default());
@@ -350,8 +350,8 @@ fn over_rails_an_unreachable_peer_fails_the_attempt() {
     assert!(matches!(actions[..], [Action::Fail { .. }]));
 }
 
-// If the host was suspended while a probe was in flight, the probe gets its full time limit once
-// more, but not a second time.
+// If the host was suspended while a probe was in flight, the time limit of the probe starts anew.
+// For each probe this happens only once.
 #[test]
 fn a_late_look_at_a_probe_is_excused_once() {
     for (late, excused) in [(0, false), (4_999, false), (5_000, true), (600_000, true)] {
@@ -419,8 +419,8 @@ fn no_limit_takes_the_delays_away() {
     assert_eq!(rig.start_bound(), 5_000);
 }
 
-/// Returns whether the next connection is probed after the connection ended with this cause.
-/// `probing` says whether a probe was in flight at that time.
+/// Returns whether probes are sent on the next connection if a connection ends with this cause.
+/// `probing` says whether a probe was in flight when the connection ended.
 fn is_probed_after(cause: Cause, seen: Option<u32>, probing: bool) -> bool {
     let mut rig = useful(Config::default());
     let heard = rig.now;

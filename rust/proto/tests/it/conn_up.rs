@@ -445,7 +445,7 @@ fn use_puts_the_idle_disconnect_off() {
     );
     rig.advance(299_998);
     assert_eq!(rig.look(rig.now, used, false), []);
-    // A call that waits for its reply counts as use, however long it waits.
+    // While a call waits for its reply, the connection counts as used, however long the call waits.
     rig.advance(1);
     assert_eq!(rig.look(rig.now, used, true), []);
     rig.advance(299_999);
@@ -516,7 +516,8 @@ fn a_slow_server_is_left_alone() {
     assert_eq!(rig.conn.phase(), Phase::Up);
 }
 
-// Keepalive: one probe is in flight at a time, and any later sign of life counts as its answer.
+// Keepalive: one probe is in flight at a time. Any sign of life that arrives after the probe was
+// sent counts as the answer to the probe.
 #[test]
 fn anything_heard_is_as_good_as_an_answer() {
     let mut rig = Rig::new(Config::default());
@@ -557,7 +558,8 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
     rig.connect();
     let first = rig.conn.cookie();
     let epoch = rig.epoch();
-    // No reply has ever arrived on this connection, so the connection ends at once.
+    // No reply has ever arrived on this connection. So the first timer that fires ends the
+    // connection.
     assert_eq!(
         causes(&rig.event(Event::RpcTimeout {
             cookie: first,
@@ -587,7 +589,7 @@ fn an_rpc_timer_counts_against_its_own_connection_only() {
         );
     }
     assert_eq!(rig.conn.phase(), Phase::Up);
-    // If replies have arrived, the peer's host is probed first.
+    // If a reply has arrived, the first timer that fires only causes a probe of the peer's host.
     let epoch = rig.epoch();
     let cookie = rig.conn.cookie();
     rig.event(Event::Replied(epoch));
@@ -665,7 +667,8 @@ fn a_default_activity_proves_nothing() {
     assert_eq!(rig.event(Event::Tick(Activity::default())).len(), 1);
 }
 
-// Other events never remove the request to disconnect from the queue of actions.
+// The driver takes no actions while many events arrive. The request to disconnect still stays in
+// the queue of actions.
 #[test]
 fn a_driver_that_takes_no_actions_loses_none() {
     let mut rig = Rig::new(Config::default());
@@ -798,7 +801,7 @@ fn every_sign_of_the_end_has_its_own_name() {
     ];
     assert_all_differ(cm.map(CmEvent::name));
     assert_eq!(CmEvent::Disconnected.name(), "disconnected by the peer");
-    // Numbers of `enum ib_event_type`; the last number stands for any other event.
+    // Values of `enum ib_event_type`. The last value stands for any other event.
     assert_all_differ([1, 2, 3, 8, 0].map(|event| QpEvent::from_raw(event).name()));
     assert_eq!(
         QpEvent::from_raw(1).name(),

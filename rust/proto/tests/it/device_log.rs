@@ -28,8 +28,8 @@ fn log(events: &[(u64, DeviceEvent)]) -> DeviceLog {
     log
 }
 
-// Observability: the newest event of each kind is kept, so that many events of one kind do not
-// displace the others.
+// Observability: the record contains the newest event of each kind, so that many events of one kind
+// do not displace the others.
 #[test]
 fn the_newest_of_each_kind_is_kept() {
     assert_eq!(DeviceLog::new().iter().count(), 0);
@@ -59,8 +59,8 @@ fn the_newest_of_each_kind_is_kept() {
     assert_eq!((kinds.len(), log.iter().count()), (9, 9));
 }
 
-// Observability: if several events may be the cause, an event that certainly ends connections is
-// named. If there is no such event, an event that only may end connections is named.
+// Observability: if several events are possible causes, the log names an event of a type that ends
+// connections. If there is no such event, the log names an event that possibly ends connections.
 #[test]
 fn the_gravest_event_explains_the_end() {
     use DeviceEvent::{AddressesChanged, Fatal, PortActive, PortDown};
@@ -104,7 +104,7 @@ fn an_old_event_explains_nothing() {
     }
 }
 
-// The numbers of `enum ib_event_type`.
+// The values of `enum ib_event_type`.
 #[test]
 fn events_are_known_by_their_numbers() {
     for (number, name) in [

@@ -275,7 +275,8 @@ fn what_was_borne_long_ago_is_forgotten() {
         seen += 1;
         assert!(seen < 40);
     }
-    // The limit on bad messages does not depend on how often the driver reports the time.
+    // The limit on bad messages is the same, whether the driver reports the time every second or
+    // only once.
     let mut discards = DiscardLimit::new(16, START);
     let mut often = DiscardLimit::new(16, START);
     for _ in 0..15 {
@@ -319,7 +320,8 @@ fn a_bad_reply_to_a_waiting_call_reconnects_and_the_third_ends_it() {
     assert_eq!(Error::BadReplies.to_errno(), -5);
 }
 
-// Rails: a connection that is about to move waits for the calls in flight and sends no others.
+// Rails: a connection that is about to move to another rail sends no new calls, and waits for the
+// calls in flight.
 #[test]
 fn a_closed_window_stays_closed_whatever_is_granted() {
     let mut credits = ForwardCredits::new(64);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tests which events are stored for the worker of a connection attempt, and which events are
-//! passed to the connection's state machine at once.
+//! passed to the connection's state machine directly.
 
 use crate::rig::{
     Rig,
@@ -117,8 +117,8 @@ fn no_event_takes_what_the_worker_is_to_do() {
     }
 }
 
-/// An event that arrives just before the worker starts is handled at once, and removes none of the
-/// actions that the worker has to take.
+/// An event that arrives just before the worker starts is handled immediately, and removes none of
+/// the actions that the worker has to take.
 #[test]
 fn an_event_before_the_worker_is_over_when_it_comes() {
     let rig = Rig::new(Config::default());
@@ -179,7 +179,7 @@ fn what_a_worker_leaves_comes_first() {
     assert_eq!(closed, Some([NOTHING; 4]));
 }
 
-/// If no worker runs, each event is handled at once.
+/// If no worker runs, each event is handled immediately.
 #[test]
 fn without_a_worker_events_are_dealt_with_at_once() {
     let (mut mailbox, now) = attempt(Phase::Up);

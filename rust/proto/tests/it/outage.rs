@@ -16,7 +16,7 @@ use xprtrdma_proto::{
 
 const SECOND: Millis = Millis::from_secs(1);
 
-// Observability: an administrator learns of an outage at once, and the log is not flooded.
+// Observability: an administrator learns of an outage immediately, and the log is not flooded.
 #[test]
 fn a_day_without_a_server_costs_few_lines() {
     let mut outage = Outage::new();
@@ -37,7 +37,7 @@ fn a_day_without_a_server_costs_few_lines() {
     assert!(told.windows(2).all(|pair| pair[1] - pair[0] <= 3630));
 }
 
-// Observability: a new reason for an outage is logged at once.
+// Observability: a new reason for an outage is logged immediately.
 #[test]
 fn another_reason_is_told_once_in_each_pause() {
     let mut outage = Outage::new();

@@ -36,8 +36,8 @@ use xprtrdma_proto::{
 const MAX_HEADER_LEN: usize = 1324;
 
 /// Returns the number of bytes in a header, computed from the layout. `read` is the number of
-/// segments of the Read list. `write` and `reply` are the numbers of segments of the Write chunk
-/// and the Reply chunk, or `None` if there is no such chunk.
+/// segments of the Read list. `write` is the number of segments of the Write chunk, or `None` if
+/// there is no Write chunk. `reply` is the same for the Reply chunk.
 fn header_len(version: Version, read: usize, write: Option<usize>, reply: Option<usize>) -> usize {
     let fixed = match version {
         Version::V1 => 16,

@@ -121,8 +121,8 @@ fn the_usual_replies_are_predicted() {
     }
 }
 
-// If a reply repeats the random offset of a region, the server must have received that offset in
-// the call. This proof requires that the offset is looked for at the right position of the reply.
+// A reply that repeats the random offset of a region proves that the server has received the call
+// with this offset. For this proof, the offset must be read at the right position of the reply.
 #[test]
 fn the_offset_is_where_it_is_looked_for() {
     for (version, expected, message) in all_usual() {
@@ -188,8 +188,8 @@ fn a_call_of_the_server_names_no_call_of_ours() {
             let of_the_server = matches!(inbound, Inbound::ReverseCall(_) | Inbound::Refuse(_));
             let found = call_xid(&bytes, Version::V1);
             assert!(found.is_none() || found == Some(Xid(changed[0])));
-            // A message from the server with chunks is refused in any case, so looking up its xid
-            // does no harm.
+            // The client refuses every Call that has chunks. So it does no harm if `call_xid`
+            // returns the xid of such a Call.
             if found.is_none() {
                 assert!(of_the_server, "{changed:x?}");
             }

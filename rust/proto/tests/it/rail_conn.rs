@@ -141,8 +141,8 @@ fn ended(cause: Cause) -> Disconnect {
 }
 
 // Rails: if no packets reach the peer, the peer may give up the connection first. To this host it
-// looks as if the peer closed the connection. But the rail is blamed if a probe was sent before and
-// not answered in time, because over a working rail the peer's adapter would have answered.
+// looks as if the peer closed the connection. But if a probe was sent earlier and was not answered
+// in time, the rail is blamed, because over a working rail the peer's adapter would have answered.
 #[test]
 fn a_rail_is_blamed_when_a_probe_stayed_unanswered() {
     for (waited, answered, blamed) in [
@@ -256,7 +256,7 @@ fn a_rail_is_doubted_when_nothing_says_why() {
     }
 }
 
-// Rails: a rail is blamed only for failures that another rail may avoid.
+// Rails: a rail is blamed only for failures that might not occur on another rail.
 #[test]
 fn a_rail_is_blamed_for_silence_not_for_answers() {
     for (cause, blamed) in [

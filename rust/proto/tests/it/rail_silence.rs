@@ -352,8 +352,8 @@ fn a_single_rail_is_not_suspected() {
     }
 }
 
-// Rails: a message that arrives over a suspected rail clears the suspicion; a failed probe then has
-// no effect.
+// Rails: a message that arrives over a suspected rail clears the suspicion. If a probe of the rail
+// fails after that, the failure has no effect.
 #[test]
 fn a_suspicion_ends_when_something_is_heard() {
     let at = Time::from_millis;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Many connections over several rails that fail and return, in simulated time. The tests measure
-//! how soon each connection works again, how evenly the connections are spread, and how often a
-//! connection is moved.
+//! Simulates many connections over several rails. Rails fail and work again. The time is simulated,
+//! too. The tests measure how soon each connection works again, how evenly the connections are
+//! spread, and how many times a connection moves.
 //!
 //! The simulated world knows which rails work. The policy knows only what connections and probes
 //! report, with realistic delays.
@@ -40,10 +40,11 @@ const STEP: u64 = 50;
 /// Duration of an attempt or a probe over a rail that works.
 const CONNECT: u64 = 300;
 
-/// Interval at which a busy connection is checked. `SILENCE` is the time until a busy connection
-/// detects silence, and `IDLE_SILENCE` is the time until an idle connection detects silence.
+/// Interval at which a busy connection is checked.
 const BEAT: u64 = 1000;
+/// Time until a busy connection detects silence.
 const SILENCE: u64 = 6000;
+/// Time until an idle connection detects silence.
 const IDLE_SILENCE: u64 = 34_000;
 
 /// Maximum duration of a probe.
@@ -251,8 +252,8 @@ impl World {
         }
     }
 
-    /// Reacts as the driver does when a port goes down: if a better rail exists, the connection
-    /// leaves its rail at once.
+    /// Reacts as the driver does when a port goes down: if another rail is live, the connection
+    /// leaves its rail immediately.
     fn port_down(&mut self, index: usize) {
         let now = self.time();
         let client = &mut self.clients[index];
@@ -304,8 +305,8 @@ impl World {
         is_cut || self.server == Server::IsOff
     }
 
-    /// Returns how long a connection request over a rail takes, at most until `limit`, and its
-    /// outcome.
+    /// Simulates a connection request over a rail. Returns the duration of the request, which is at
+    /// most `limit`, and its outcome.
     fn asks(&mut self, rail: usize, limit: u64) -> (u64, Outcome) {
         if self.is_silent(rail) {
             // The connection manager repeats the request, and the repeated request may be answered.
@@ -551,7 +552,7 @@ fn a_flapping_rail_moves_nobody_twice_in_a_minute() {
             .max()
             .unwrap();
         assert!(late <= 12, "{fault:?} {period} {late}");
-        // The rail may be avoided for at most an hour and a quarter.
+        // After at most an hour and a quarter, connections return to the rail.
         world.run(80 * MINUTE);
         assert!(world.is_even());
     }
@@ -598,8 +599,8 @@ fn whatever_fails_the_end_is_even() {
     }
 }
 
-// Rails: connections leave a rail that is no longer configured, at a limited rate. Connections on
-// the other rails do not move.
+// Rails: if a rail is no longer configured, its connections leave the rail at a limited rate.
+// Connections on the other rails do not move.
 #[test]
 fn a_rail_that_is_taken_off_the_list_is_left_slowly() {
     let mut world = World::new(3, 12, 7);
@@ -657,9 +658,9 @@ fn a_rail_that_never_worked_gets_its_share_soon() {
     }
 }
 
-// Rails: a rail is doubted if its connection ended without a known reason. The next attempt uses
-// another rail at once, and the doubted rail is probed at once. The outcome of the probe decides
-// whether the doubted rail is dead.
+// Rails: a rail is doubted if its connection ended without a known reason. An attempt over another
+// rail and a probe of the doubted rail begin immediately. The outcome of the probe decides whether
+// the doubted rail is dead.
 #[test]
 fn a_rail_is_doubted_until_it_was_tried() {
     for works in [false, true] {
@@ -852,8 +853,8 @@ fn evidence_of_life_outweighs_the_misfortune_of_others() {
 }
 
 // Rails: a busy connection waits for its calls before it moves to another rail. If the calls take
-// too long, the connection stays on its rail for a while. This time is longer after each such case,
-// up to ten minutes.
+// too long, the connection stays on its rail until a pause is over. Each time this happens, the
+// pause is longer, up to ten minutes.
 #[test]
 fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
     let mut rails = Rails::new(5);
@@ -883,7 +884,7 @@ fn a_connection_whose_calls_take_long_is_not_asked_again_soon() {
         at_ms += 1000 * pause;
         assert_eq!(moves(&mut rails, true, at_ms - 1), None);
     }
-    // When the connection is idle, it may move at once.
+    // If the connection is idle, it may move before the pause is over.
     assert_eq!(moves(&mut rails, false, at_ms - 1), Some(Move::Shift));
     for seat in seats {
         rails.leave(seat);

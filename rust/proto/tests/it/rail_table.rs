@@ -142,8 +142,8 @@ fn a_group_tells_the_other_addresses_of_a_server() {
     assert_eq!(Servers::parse(" ,\n").unwrap(), Servers::NONE);
 }
 
-// Rails: a wrong group of server addresses is refused. An address of another server in a group
-// would make the client send data to that server.
+// Rails: a wrong group of server addresses is refused. If a group contained an address of another
+// server, the client would send data to that server.
 #[test]
 fn a_wrong_group_is_refused_with_a_sentence() {
     for (text, told) in [

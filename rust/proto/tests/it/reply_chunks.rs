@@ -100,8 +100,8 @@ fn a_read_list_in_a_reply_is_refused() {
             version,
             &Offer::default(),
         );
-        // The test uses the same chunks again in an `RDMA_NOMSG`. Everything else in the
-        // `RDMA_NOMSG` is correct.
+        // The test puts the same Read list into an `RDMA_NOMSG`, in which everything else is
+        // correct.
         let offered = segments(&[64]);
         let mut body = reads.clone();
         body.push(0);

@@ -208,7 +208,7 @@ fn segments_are_grouped_by_position_wherever_they_are() {
 // covers: RSP-054
 #[test]
 fn a_chunk_is_behind_the_header_of_the_rpc() {
-    // The header has a credential of 9 bytes with its pad, and a verifier of 5 bytes with its pad.
+    // The header has a credential of 9 bytes and its pad, and a verifier of 5 bytes and its pad.
     let mut header = vec![XID, CALL, 2, 100_003, 3, 7, 1, 9, 0, 0, 0, 0, 5, 0, 0];
     let len = 4 * header.len() as u32;
     header.resize(40, 0);

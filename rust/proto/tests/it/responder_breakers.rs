@@ -43,8 +43,8 @@ fn a_call_that_broke_two_connections_gets_an_error() {
     breakers.broke(Xid(XID), at(2));
     assert_eq!(found(&breakers, XID, at(2)), Some(Fault::Breaks));
     assert_eq!(found(&breakers, XID ^ 1, at(2)), None);
-    // However often the Call arrives, the responder refuses the Call until the responder forgets
-    // the failures of the Call.
+    // The responder refuses the Call each time that it arrives, until the responder forgets the
+    // failures of the Call.
     let forgotten = at(2).after(FORGOTTEN);
     let before = Time::from_millis(2000 + FORGOTTEN.get() - 1);
     assert_eq!(found(&breakers, XID, before), Some(Fault::Breaks));

@@ -73,7 +73,7 @@ impl Served {
         granted.credits().0
     }
 
-    /// Sends `calls` Calls at once and replies to all of them. Returns the last grant.
+    /// Sends `calls` Calls, and then replies to all of them. Returns the last grant.
     fn burst(&mut self, calls: u32) -> u32 {
         (0..calls).for_each(|_| self.call(100).expect("granted"));
         (0..calls).map(|_| self.answer()).last().expect("an answer")
@@ -228,7 +228,7 @@ fn a_smaller_grant_holds_when_the_calls_of_the_larger_one_have_come() {
     // All Calls for which the client had credits have arrived, so one more Call is refused.
     assert_eq!(served.call(1), Err(Overdrawn::Overrun));
     // If the client sends one Call more than it has credits for, this Call is refused even if the
-    // grant grows again before the Calls arrive.
+    // grant grows again before the Call arrives.
     let mut served = Served::new(GrantBounds { spare: 0, ..BOUNDS });
     assert_eq!(served.burst(1), 4);
     served.call(1).unwrap();
@@ -450,8 +450,8 @@ fn pages_are_bounded_for_one_connection_and_for_all() {
     let (mut one, mut other) = (Share::new(40, 1), Share::new(80, 1));
     let first = budget.take(&mut one, 30).unwrap();
     assert_eq!(budget.take(&mut one, 11).unwrap_err(), Wait::Share);
-    // A connection that already holds pages gets more pages only if, after that, at least as many
-    // pages are free as the connection holds.
+    // A connection that holds pages gets more pages only if it then holds no more pages than remain
+    // free.
     let mut half = Share::new(80, 1);
     let some = budget.take(&mut half, 10).unwrap();
     assert_eq!(budget.take(&mut half, 31).unwrap_err(), Wait::Share);
@@ -503,8 +503,8 @@ fn no_more_reads_are_under_way_than_both_ends_can_have() {
     share.end_reads(1);
     assert!(share.may_read(1));
     share.end_reads(1);
-    // A Call that needs more RDMA Reads than the limit may post its Reads if no other Read is in
-    // flight.
+    // A Call that needs more RDMA Reads than the limit allows may still post its Reads if no other
+    // Read is in flight.
     assert!(share.may_read(3));
     share.begin_reads(3);
     assert!(!share.may_read(1));
@@ -554,8 +554,8 @@ fn an_address_with_many_connections_leaves_pages_for_others() {
         })
     };
     assert_eq!(calls(0, 128), 2048);
-    // Another client address gets more pages only if, after that, at least as many pages are free
-    // as the address holds.
+    // The connections of another client address get more pages only if together they then hold no
+    // more pages than remain free.
     assert_eq!(calls(0, 128), 1024);
     assert_eq!(calls(0, 128), 512);
     assert_eq!(budget.free(), 512);

@@ -441,8 +441,8 @@ fn a_mark_at_the_length_of_an_item_is_moved_to_its_data() {
     };
     assert_eq!(data_of(span(44, 8), word), span(44, 8));
     assert_eq!(data_of(span(40, 8), word), span(44, 8));
-    // The driver has marked these ranges as results. A range becomes empty if it is outside the
-    // reply, or if no length word matches its length.
+    // The driver has marked each range below as a result. A range becomes empty if no item of the
+    // reply begins there, or if the item has another length than the range.
     assert_eq!(data_of(span(44, 7), word), span(44, 0));
     assert_eq!(data_of(span(52, 9), word), span(52, 0));
     assert_eq!(data_of(span(0, 4), word), span(0, 0));

@@ -37,7 +37,7 @@ pub struct Rig {
     pub conn: Conn,
     /// The time of the test clock.
     pub now: Time,
-    /// Whether the callers of the transport give up if a connection attempt fails.
+    /// True if the callers of the transport give up after a failed connection attempt.
     pub trial: bool,
 }
 
@@ -118,7 +118,7 @@ impl Rig {
         self.conn.epoch()
     }
 
-    /// Returns how long an attempt would have to wait now.
+    /// Returns how long an attempt must wait if it is requested now.
     pub fn delay(&self) -> Millis {
         let mut conn = self.conn.clone();
         let event = Event::Start {

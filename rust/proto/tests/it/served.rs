@@ -250,13 +250,14 @@ fn the_newest_idle_connection_makes_room_and_a_busy_one_never() {
     assert_eq!(door.enter(&second), Entry::Full);
     assert_eq!(enter(7, 3, true, true), Entry::Free);
     // If a client has the maximum number of connections for one client, its new connection replaces
-    // one of its own idle connections, whatever connections other clients have.
+    // an idle connection of the same client, and no connection of another client.
     assert_eq!(enter(4, 4, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(4, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, false, true), Entry::Full);
     assert_eq!(enter(8, 4, true, true), Entry::InPlaceOfOwn);
-    // If the limit on all connections is reached, an idle connection of the connecting client's own
-    // address ends before those of other addresses.
+    // If the limit on all connections is reached, a new connection replaces an idle connection from
+    // the same address. If the same address has no idle connection, the new connection replaces an
+    // idle connection from another address.
     assert_eq!(enter(8, 1, true, true), Entry::InPlaceOfOwn);
     assert_eq!(enter(8, 1, false, true), Entry::InPlaceOfAny);
     assert_eq!(enter(8, 1, false, false), Entry::Full);
@@ -487,8 +488,8 @@ fn time_in_which_the_host_stood_still_does_not_count() {
         };
         assert_eq!(then[0], first);
     }
-    // After the host was suspended or stalled, the silence of a client is counted from its next
-    // message on. A clock that goes back does no harm.
+    // The host was suspended or stalled. The client's silence is counted from the client's first
+    // message after that time. If the clock goes back, no connection ends.
     let mut life = Life::accepting(PATIENCE, false, at(0));
     life.established(at(9_000));
     assert_eq!(life.tick(at(9_001)), Act::Nothing);
@@ -648,8 +649,8 @@ fn a_call_that_needs_more_than_the_send_queue_is_refused() {
             calls: 1,
             extra: 0,
         };
-        // One Call may use at most three quarters of the send queue. The other entries are kept for
-        // responses to other Calls, so that these Calls end and release their resources.
+        // One Call may use at most three quarters of the send queue. The other entries are reserved
+        // for responses to other Calls, so that these Calls end and release their resources.
         let most = sends / 4 * 3;
         assert_eq!(queues.check(&call, 0), Ok(()));
         assert_eq!(queues.check(&call, most), Ok(()));

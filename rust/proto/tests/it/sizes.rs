@@ -32,9 +32,9 @@ fn sizes(limits: (u32, u32), slots: usize, send_size: usize) -> QueueSizes {
 
 #[test]
 fn queues_are_as_large_as_the_calls_need_and_the_device_allows() {
-    // Each row contains the device's maximum numbers of work requests and of completions, the
-    // number of slots, and the expected results. The results are the credits, the length of the
-    // send queue, the number of Receives, and the size of a batch.
+    // Each row contains the device's limits on work requests and on completions, the number of
+    // slots, and the expected results. The results are the credits, the length of the send queue,
+    // the number of Receives, and the size of a batch.
     let table = [
         ((32_768, 4_194_303), 128, (128, 544, 144, 18)),
         ((32_768, 4_194_303), 4, (4, 172, 20, 2)),

@@ -396,8 +396,8 @@ fn check_anything(bytes: &[u8], offers: &[Offer<'_>]) {
                     assert!(call.payload.len() >= 8);
                 }
                 Inbound::Refuse(_) => {
-                    // In version 1 only reverse Calls need a response; in version 2 options need
-                    // one as well.
+                    // In version 1 the client refuses only reverse Calls. In version 2 the client
+                    // also refuses options.
                     assert!(backchannel || version == Version::V2);
                 }
                 Inbound::Discard(discard) => {

@@ -51,8 +51,8 @@ fn on(adapter: &Adapter, config: &QpConfig) -> Result<Pair> {
     Pair::create(config)?.connect()
 }
 
-/// Makes the peer send a message whose data repeat the number `offset`. If `key` is not `None`, the
-/// message also invalidates that key.
+/// Makes the peer send a message whose data contain the number `offset`. If `key` is not `None`,
+/// the message also invalidates that key.
 fn replies(pair: &Pair, offset: u64, key: Option<u32>) -> Test {
     let data = repeating(b"reply", offset)?;
     let told = Told::Message {
@@ -121,7 +121,7 @@ fn executes_again(pair: &Pair) -> Test<(IdleMr, Lent)> {
     Ok(back)
 }
 
-/// The costs of RPC calls: the numbers of work requests, posts and completions.
+/// The costs of RPC calls: how many work requests, posts and completions the calls need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Costs {
     wrs: u32,

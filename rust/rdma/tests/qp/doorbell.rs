@@ -17,8 +17,8 @@ mod suite {
             for i in 0..4 {
                 pair.send_later(10 + usize::from(i), i)?;
             }
-            // No other work request is posted afterwards, so only the work item can ring the
-            // doorbell.
+            // After these messages no other work request is posted, so only the work item can ring
+            // the doorbell.
             pair.rung_for(4)?;
             let peer = pair.peer();
             for i in 0..4u8 {

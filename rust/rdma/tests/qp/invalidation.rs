@@ -67,9 +67,9 @@ mod suite {
         Ok(())
     }
 
-    // The caller claims that a message repeats a number that the peer could not foresee. The claim
-    // may be wrong, so it is accepted only if the peer may read the region but not write to it. At
-    // worst the peer then reads memory that it should not read.
+    // The caller claims that a message contains a number that the peer could not foresee. The claim
+    // can be wrong. So it is accepted only for a region that the peer can read but not write. If
+    // the claim is wrong, the peer can at worst still read this memory.
     #[test]
     fn the_word_of_the_caller_is_taken_for_what_the_peer_may_read() -> Test {
         for (access, taken) in [(Access::RemoteRead, true), (Access::RemoteWrite, false)] {
@@ -142,9 +142,9 @@ mod suite {
         Err(ETIMEDOUT.into())
     }
 
-    /// Exposes a page, with or without a delayed doorbell. The peer guesses the key before the
-    /// registration is posted, or before the device executes the registration. Returns the region's
-    /// window.
+    /// Registers a page for the peer. If `later` is true, the doorbell is delayed. The peer guesses
+    /// the key before the registration is posted, or before the device executes the registration.
+    /// Returns the region's key and offset.
     fn guessed(pair: &Pair, later: bool) -> Test<Window> {
         let peer = pair.peer();
         // The handler of the first message is slow. So the message with the guessed key waits until
@@ -174,8 +174,9 @@ mod suite {
         Ok(window)
     }
 
-    /// Checks that a guessed key frees no region. Also checks that a correct message frees no
-    /// region if it does not repeat the offset, or if the device is not trusted.
+    /// Checks that a message with a guessed key frees no region. Also checks that a message with
+    /// the right key frees no region if the message does not contain the region's offset, or if the
+    /// device is not trusted.
     fn frees_nothing(later: bool, device: Kind) -> Test {
         let pair = Pair::on(device, &CONFIG)?.connect()?;
         let peer = pair.peer();
@@ -265,7 +266,7 @@ mod suite {
         }
         invalidate(&pair, b"told", key)?;
         ensure_eq!(peer.complete(2, SUCCESS), 2);
-        // The region is exposed again with the same key.
+        // The handler has registered the region again, with the same key.
         let window = pair
             .keeper
             .kept
@@ -288,7 +289,8 @@ mod suite {
         pair.post_invalidate(1, &mut first)?;
         pair.post_invalidate(2, &mut second)?;
         pair.keeper.kept.lock().exposed = Some(second);
-        // The proof from the completion of the first invalidation is applied to the second region.
+        // The handler tries to use the completion of the first invalidation as a proof for the
+        // second region.
         peer.complete(1, SUCCESS);
         pair.told(Told::Invalidated(1))?;
         ensure!(pair.keeper.kept.lock().back.is_none());

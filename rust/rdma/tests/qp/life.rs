@@ -156,7 +156,7 @@ mod suite {
         )?;
         // Each of these allocations failed in one of the runs: both queues of the device, its
         // completion queue, the ring, the buffers, the lists and the object of the queue pair.
-        // Others may have failed, too.
+        // Other allocations may have failed, too.
         ensure_at_least!(errors, 7 + RECVS as usize);
         Ok(())
     }

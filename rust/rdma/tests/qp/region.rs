@@ -148,8 +148,8 @@ mod suite {
         Ok(())
     }
 
-    /// Tries to post a message that registers the region, at once (`post`) and later
-    /// (`post_later`), and tries to post an invalidation of the region. Returns the three results.
+    /// Tries to post a message that registers the region, first with `post` and then with
+    /// `post_later`. Then tries to post an invalidation of the region. Returns the three results.
     fn refused(pair: &Pair, region: &mut ExposedMr<Lent>) -> Result<[Result; 3]> {
         let regions = core::slice::from_mut(region);
         let begin = || pair.owner.begin(64, 2).map_err(|_| EAGAIN);

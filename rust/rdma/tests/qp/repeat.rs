@@ -48,8 +48,8 @@ fn reaches_nothing(peer: &Peer, key: u32, offsets: &[u64]) -> Test {
 }
 
 /// Takes a region back while its registration is still queued, and maps the region again. The
-/// device executes the old registration a second time. If `before` is true, this happens before the
-/// region is mapped again, and otherwise afterwards.
+/// device executes the old registration a second time. If `before` is true, the second execution
+/// happens before the region is mapped again. Otherwise the second execution happens afterwards.
 fn mapped_anew(before: bool) -> Test<(Pair, Window, ExposedMr<Lent>)> {
     let pair = unacknowledged()?;
     let peer = pair.peer();
@@ -233,9 +233,9 @@ mod suite {
     fn other_ends_are_no_repetitions() -> Test {
         const ERROR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
         // In each case one fact shows that no repeated registration broke the connection. These
-        // facts are, in the order of the cases: the error status is another one; nothing was
+        // facts are, in the order of the cases: the error status is not `FLUSHED`; nothing was
         // registered; this host ends the connection; the registration has a fence; the device is of
-        // another type; a packet cannot be sent; no work request is sent again.
+        // the type `Plain`; a packet cannot be sent; no work request is sent again.
         for (kind, registers, status, closed, again, sent) in [
             (Kind::Repeats, true, ERROR, false, true, true),
             (Kind::Repeats, false, FLUSHED, false, true, true),

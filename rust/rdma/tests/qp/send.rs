@@ -41,7 +41,8 @@ mod suite {
     fn what_is_sent_is_what_the_device_reads() -> Test {
         let pair = Pair::connected()?;
         let peer = pair.peer();
-        // The messages go around the ring several times, each with its own length and content.
+        // Each message has its own length and content. The messages go around the ring several
+        // times.
         for i in 0..100usize {
             let len = 1 + i * 37 % 1000;
             // CAST: The number is less than 100.

@@ -115,7 +115,7 @@ fn peers_make_a_bounded_number_of_connections() {
 #[test]
 fn neither_end_may_have_more_reads_in_flight_than_the_other_serves() {
     let of = |own, served| Reads { own, served };
-    // The device at each end may have more Reads of its own in flight than it serves for its peer.
+    // Each end can have more Reads of its own in flight than it can serve for the peer.
     assert_eq!(of(255, 127).answer(of(255, 127)), of(127, 127));
     assert_eq!(of(128, 16).answer(of(4, 2)), of(2, 4));
     assert_eq!(of(4, 2).answer(of(128, 16)), of(4, 2));

@@ -69,7 +69,8 @@ fn a_peer_that_grants_in_headers_alone_is_granted_credits() {
         assert_eq!(credits.granted(3), Ok(()));
         assert_eq!(credits.is_worth_a_frame(), wanted);
         assert_eq!(credits.spend(), Some(told));
-        // This end does not know how many credits it has used, so it does not wait.
+        // The peer did not say in its private data how many Receives it has posted. So this end
+        // does not wait for credits.
         assert!(!credits.are_used());
         for _ in 0..1000 {
             assert_eq!(credits.spend(), Some(0));

@@ -42,7 +42,7 @@ use xprtrdma_rds_proto::{
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// Takes numbers from the front of some bytes. When the bytes are used up, all numbers are zero.
+/// Takes numbers from the front of some bytes. After the last byte, all further numbers are zero.
 struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {
@@ -138,7 +138,7 @@ impl Connection {
     }
 }
 
-/// Checks headers and extensions with arbitrary bytes.
+/// Decodes a header and its extensions from arbitrary bytes, and checks the result.
 fn decode(bytes: &[u8]) -> Option<(Header, usize)> {
     let (header, payload) = Header::decode(bytes).ok()?;
     let again = header.encode();

@@ -135,7 +135,7 @@ fn nothing_is_taken_behind_a_fault() {
         assembly.take(&Header::acknowledgement(1, 0), 0),
         Err(Fault::Ended)
     );
-    // If there was no memory for a message, no later message may be received either.
+    // If there was no memory for a message, later messages must not be received either.
     let mut assembly = Assembly::default();
     assembly.end();
     assert_eq!(assembly.take(&of(1), 1), Err(Fault::Ended));

@@ -55,8 +55,8 @@ fn an_operation_is_named_by_its_message() {
     ];
     assert_eq!(extensions(&header.extensions).collect::<Vec<_>>(), all);
     assert_eq!(header.flags, HAS_RDMA_BYTES);
-    // Success is reported when the acknowledgement arrives. So the message requests an
-    // acknowledgement at once.
+    // Success is reported when the acknowledgement arrives. So the message requests an immediate
+    // acknowledgement.
     let told = Facts {
         operation: Some(Chased {
             notify: true,

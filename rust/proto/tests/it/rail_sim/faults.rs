@@ -25,8 +25,8 @@ const SPREAD: u64 = 10_000;
 const FOR_EVER: u64 = 120 * MINUTE;
 
 impl World {
-    /// Makes the server close all connections. Only clients with calls in flight then doubt their
-    /// rails.
+    /// Makes the server close all connections. Only clients with calls in flight then report that
+    /// their rails have perhaps failed.
     fn closes_all(&mut self) {
         let now = self.time();
         for index in 0..self.clients.len() {
@@ -101,8 +101,8 @@ fn restart(world: &mut World) {
     world.server = Server::Accepts;
 }
 
-// Rails: no rail is treated as faulty if the server restarts, however often it restarts. The server
-// closes its connections, and refuses new connections for 20 s.
+// Rails: no rail is treated as faulty if the server restarts, even if it restarts many times. At
+// each restart the server closes its connections, and refuses new connections for 20 s.
 #[test]
 fn a_server_restart_is_held_against_no_rail() {
     for rails in [2, 3] {
@@ -149,7 +149,8 @@ fn a_power_cycle_that_is_noticed_late_is_held_against_no_rail() {
     even_soon("power cycle, noticed late", &took.collect::<Vec<_>>());
 }
 
-// Rails: a host that was suspended detects at once that all its connections and attempts timed out.
+// Rails: no rail is treated as faulty after the host was suspended. When the host resumes, it
+// detects immediately that all its connections and attempts have timed out.
 #[test]
 fn a_host_that_stood_still_blames_no_rail() {
     let stands_still = |world: &mut World| {
@@ -201,8 +202,8 @@ fn a_rail_that_kills_what_uses_it_is_away_longer_each_time() {
         let grows = |pair: &[u64]| pair[1] > pair[0] || pair[1] >= HOUR;
         assert!(away.len() > 6 && away.windows(2).all(grows), "{away:?}");
         assert!(away.iter().all(|ms| *ms <= HOUR + HOUR / 4 + MINUTE));
-        // If a rail has worked for as long as it was avoided before, it is avoided for the shortest
-        // time after its next failure.
+        // The rail now works for longer than it was avoided before. So after its next failure, the
+        // rail is avoided only for the shortest time.
         world.mends(0);
         world.run(3 * HOUR);
         assert!(world.is_even());
@@ -249,7 +250,7 @@ fn many_hosts_do_not_return_at_once() {
     assert!(spreads.iter().all(|ms| *ms >= SPREAD), "{spreads:?}");
 }
 
-// Rails: no rail is treated as faulty if a request of the connection manager is lost or late.
+// Rails: no rail is treated as faulty if a request of the connection manager or a probe is lost.
 #[test]
 fn a_lost_datagram_blames_no_rail() {
     for seed in 0..8 {
