@@ -36,9 +36,9 @@ def returned(mount):
 
 
 def check_returned(mount, before, taken, count=1):
-    """Checks after recalls that the client returned `count` delegations or more, so the server has
-    not revoked them. The slowest recall took `taken` seconds. `before` is the value of `returned`
-    before the recalls."""
+    """Checks after recalls that the client returned `count` delegations or more. A delegation that
+    the client has returned was not revoked by the server. The slowest recall took `taken` seconds.
+    `before` is the value of `returned` before the recalls."""
     check(taken < ENV.patience(RECALL_SECONDS), f"returned after {taken:.1f} s only")
     wait.until(lambda: returned(mount)[0] >= before[0] + count, ENV.patience(5),
                "returned delegations")
@@ -62,8 +62,9 @@ def wait_delegated(t, path):
 
 
 # covers: MAL-129
-# covers: BC-20 (4.0), BC-21, BC-01, BC-12, BC-18: The client answers callbacks of the server at
-# once. With NFSv4.0 they arrive over TCP. With 4.1 and 4.2 they arrive over our connection.
+# covers: BC-20 (4.0), BC-21, BC-01, BC-12, BC-18: The client answers callbacks of the server
+# immediately. With NFSv4.0 the callbacks arrive over TCP. With 4.1 and 4.2 they arrive over our
+# connection.
 @case(versions=("4.0", "4.1", "4.2"), seconds=90)
 def delegations_are_returned_promptly(t):
     mount = t.mount()

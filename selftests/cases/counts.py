@@ -34,9 +34,9 @@ def at_most(found, operation, counter, most):
     check(value <= most * SLACK, f"{operation}: {value:.2f} {counter}, at most {most} wanted")
 
 
-# The minimum numbers of work requests, posts and completions of an RPC, for each kind of device. On
-# siw a reply does not prove that the server has invalidated a region, so the client invalidates
-# each region itself (rust/rdma/device.rs).
+# For each kind of device: the minimum number of work requests, of posts and of completions that an
+# RPC needs. On siw a reply does not prove that the server has invalidated a region, so the client
+# invalidates each region itself (rust/rdma/device.rs).
 FLOORS = {"rxe": (2, 1, COMPLETIONS), "siw": (3, 2, 2 * COMPLETIONS)}
 
 
@@ -107,10 +107,10 @@ def per_call(mount, probe, call):
 
 
 # covers: CM-15, CM-16, MAL-013: The client accepts an invalidation by the server if the reply
-# repeats a secret that only the Send of its call contained. For a WRITE this secret is an xid drawn
-# at random. The first WRITE of a mount does not have such an xid yet, so it is not counted. On siw
-# no reply proves an invalidation. So on siw the client invalidates its regions itself, and does not
-# ask the server to invalidate them.
+# contains a secret that only the Send of the call contained. For a WRITE this secret is an xid
+# drawn at random. The first WRITE of a mount does not have such an xid yet, so it is not counted.
+# On siw no reply proves an invalidation. So on siw the client invalidates its regions itself, and
+# does not ask the server to invalidate them.
 @case(versions=("3", "4.2"), clients=("ours",), seconds=60)
 def regions_are_invalidated_where_it_is_proven(t):
     mount = t.mount()
@@ -131,7 +131,7 @@ def regions_are_invalidated_where_it_is_proven(t):
             buffer.write(fd, data, 0)
 
         if ENV.debug:
-            # The debug kernel cannot run the BPF program that counts.
+            # The debug kernel cannot run the BPF program that counts work requests.
             for number in range(TIMES):
                 read(number)
                 write(number)
@@ -238,7 +238,7 @@ def a_call_alone_needs_no_worker(t):
     t.note(", ".join(f"{name}: {number:.2f} works for each call"
                      for name, number in queued.items()))
     # The limit is not zero, because workers also handle completions of Sends, credits and
-    # callbacks. On a busy host some replies arrive after the thread has stopped polling, and a
-    # worker handles them. Up to 0.28 work items per call were measured.
+    # callbacks. In addition, on a busy host some replies arrive after the thread of the call has
+    # stopped polling. A worker handles these replies. Up to 0.28 work items per call were measured.
     check(queued["GETATTR"] < 0.5, "calls alone were answered by a worker")
     check(queued["READ 4 KiB"] > 0.8, "what is counted is not what answers calls")

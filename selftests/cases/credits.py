@@ -160,7 +160,8 @@ def every_message_finds_a_receive(t):
 
 
 # covers: V1-113: The test sends more messages than the send queue holds. Each sender that waits for
-# room gets it. The server's acknowledgements are delayed, so that sent messages stay in the queue.
+# space gets space. The server's acknowledgements are delayed, so that sent messages stay in the
+# queue.
 @case(versions=("3",), clients=("ours",), seconds=60)
 def a_full_send_queue_drains(t):
     mount = t.mount()

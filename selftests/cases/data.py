@@ -17,9 +17,8 @@ from lib.case import ENV, case, check, equal
 KIB, MIB = 1 << 10, 1 << 20
 OP_GETATTR = 9
 SMALL = tuple(range(71))
-# Sizes of data for which a message has about the maximum length: the message has exactly this
-# length, or is slightly longer or shorter. The sizes are near the inline thresholds minus the
-# length of the headers in front of the data, and near multiples of the page size.
+# Sizes of data, in bytes: near the usual inline thresholds (1024 and 4096), near the size of a
+# page, and near the size of two pages.
 EDGES = sorted({*range(1016, 1033), *range(4088, 4105), *range(PAGE - 8, PAGE + 9),
                 *range(2 * PAGE - 4, 2 * PAGE + 5)})
 LARGE = tuple(base + delta for base in (64 * KIB, MIB) for delta in (-1, 0, 1, 2, 3))

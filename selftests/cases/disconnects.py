@@ -87,8 +87,8 @@ def restart_again_and_again(t, export, size, rounds):
             faults.restart_nfsd(t.server)
             faults.end_grace(t.server)
             # A call that completes now has used a new connection. The test does not read the
-            # statistics here: while the client of an NFSv4.1 mount identifies the server again, the
-            # kernel would print the server's name from freed memory.
+            # statistics here. If it read them while the client of an NFSv4.1 mount identifies the
+            # server again, the kernel would print the server's name from freed memory.
             load.wait_progress(RECOVERY_SECONDS, 2)
     found = mount.connects()
     check(found > rounds, f"{found} connections after {rounds} restarts")
@@ -217,8 +217,8 @@ def what_happened_to_the_port_is_named(t):
 
 
 # covers: peer.md 1.19: The device is removed before the mount has made all of its connections.
-# Without a device the other connections cannot be made. Such a failure ends a first mount, but does
-# not end the I/O of a hard mount.
+# Without a device the other connections cannot be made. During the mount command this failure would
+# make the command fail. Here the hard mount exists already, so the failure must not end its I/O.
 @case(versions=("3",), clients=("ours",), seconds=90)
 def device_goes_before_every_connection_was_made(t):
     mount = t.mount("nconnect=16")
@@ -330,7 +330,7 @@ def neighbour(*addresses, state="reachable"):
     other.
 
     One process sets all addresses, because the start of a second process can take seconds on a busy
-    machine. An ARP request of the server repairs an entry that is not permanent.
+    machine. Unless `state` is "permanent", an ARP request of the server repairs the entry.
     """
     lines = [f"neigh replace {ENV.server} lladdr {address} dev {faults.interface()} nud {state}"
              for address in addresses]

@@ -110,8 +110,8 @@ def two(t):
         near.remove()
 
 
-# Two clients use our server. Each gets at least 40 % of its fair share, whatever the other one
-# sends.
+# Two clients use our server. Each client gets at least 40 % of its fair share, whatever the other
+# client sends.
 @case(versions=("3",), server="ours", stock_only=True, seconds=60)
 def no_client_starves_beside_another(t):
     with two(t) as (near, far):

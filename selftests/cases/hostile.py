@@ -60,9 +60,9 @@ def odd_completions(t):
 FAILED = re.compile(r"\(RECV: [^;,]+, status [12], vendor error 0x[0-9a-f]+[;)]")
 
 
-# covers: MAL-001: The record of a disconnect names the first work request that failed. It contains
-# the kind of work request, its status, and the vendor's error number. If all work requests were
-# only flushed, the record says so.
+# covers: MAL-001: The record of a disconnect names the first work request that failed. The record
+# contains the kind of work request, its status, and the vendor's error number. If all work requests
+# were only flushed, the record says so.
 @case(versions=(), clients=("ours",), seconds=30)
 def the_work_request_that_failed_is_named(t):
     stage = Stage(t)
@@ -156,8 +156,8 @@ def an_invalidation_that_nobody_asked_for(t):
 
 
 # covers: V1-103, V1-105: An RDMA Read is in progress when its region is invalidated. The Read does
-# not transfer bytes that the process writes to the memory after the call. An exception is memory
-# that is already in TCP's send queue. Only siw queues the memory of a Read in TCP.
+# not transfer bytes that the process writes to the memory after the call has ended. Memory that is
+# already in TCP's send queue is an exception. Only siw queues the memory of a Read in TCP.
 @case(versions=(), clients=("ours",), provider="siw", seconds=60)
 def a_read_does_not_outlive_its_call(t):
     t.defer(WMEM.write_text, WMEM.read_text())

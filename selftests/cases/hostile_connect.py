@@ -269,8 +269,8 @@ def the_credit_of_a_call_encoded_anew(t):
     sender = stage.caller()
     stage.wait_senders(1, "a call that waits for a credit")
     with faults.stopped(sender.pid):
-        # The responder answers the call of `other`. The credit of this call and the send lock are
-        # then passed to the stopped process.
+        # The responder answers the call of `other`. The process `sender`, which is stopped, then
+        # gets the credit of this call and the send lock.
         stage.responder.call("release")
         other.join(ENV.patience(10))
         stage.wait_senders(0, "the right to send given away")

@@ -43,7 +43,7 @@ def mount_with_failure(_, where, nth):
 
 
 # covers: The module's allocations during a mount fail one at a time. If the tests run in the small
-# size, only every third allocation fails, beginning with a random one.
+# size, only every third allocation fails, and the first allocation that fails is chosen at random.
 @case(versions=None, clients=("ours",), debug_only=True, loaded=False, seconds=200)
 def each_allocation_of_a_mount_may_fail(t):
     module.insmod("slots=4")

@@ -56,8 +56,8 @@ def rmmod_is_refused_while_mounted(t):
     t.server.expect(there, content)
 
 
-# covers: An open debugfs file keeps the module loaded, because the kernel calls the module's code
-# through it.
+# covers: An open debugfs file keeps the module loaded, because operations on the open file call the
+# module's code.
 @case(seconds=60)
 def an_open_file_keeps_the_module(t):
     mount = t.mount()
@@ -231,8 +231,9 @@ def own_stack_and_device():
     faults.add_client_device()
 
 
-# covers: Our module refuses to load beside an RDMA stack that is not the kernel's own. The module
-# loader does not compare the layouts of structures, so our module checks the stack itself.
+# covers: Our module refuses to load if a module of the RDMA stack is not the kernel's own. The
+# module loader does not compare the layouts of structures. So our module checks that the modules of
+# the stack are the kernel's own.
 @case(versions=None, clients=("ours",), loaded=False)
 def foreign_rdma_stack_is_refused(t):
     if ENV.patched:

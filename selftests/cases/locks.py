@@ -92,7 +92,7 @@ def a_waiting_process_gets_the_lock_promptly(t):
 
 
 def waiting(pid):
-    """Returns the kernel stack of a process, as soon as the process waits."""
+    """Returns the present kernel stack of a process, or no text if the stack cannot be read."""
     try:
         return pathlib.Path(f"/proc/{pid}/stack").read_text()
     except OSError:

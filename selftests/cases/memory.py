@@ -30,8 +30,8 @@ def used_kib():
     fields = dict(line.split(":") for line in
                   pathlib.Path("/proc/meminfo").read_text().splitlines())
     kib = {name: int(value.split()[0]) for name, value in fields.items()}
-    # /proc/meminfo does not count the pages in the per-processor free lists as free. So these pages
-    # are subtracted, too.
+    # /proc/meminfo does not count the pages in the per-processor free lists as free. But these
+    # pages are not in use, so they are subtracted as well.
     zones = pathlib.Path("/proc/zoneinfo").read_text()
     at_hand = sum(map(int, re.findall(r"^\s+count:\s+(\d+)$", zones, re.MULTILINE)))
     return (kib["MemTotal"] - kib["MemFree"] - kib["Buffers"] - kib["Cached"]

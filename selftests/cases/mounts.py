@@ -103,7 +103,8 @@ def sunrpc_shows_the_connection(t):
 
 
 # covers: V1-006, V1-115: The mount has one reliable connection, which the connection manager made.
-# covers: V1-107, CM-15: No key in its protection domain gives access to all memory.
+# covers: V1-107, CM-15: In the protection domain of this connection, no key gives access to all
+# memory.
 @case(seconds=30)
 def a_connection_is_reliable_and_its_memory_closed(t):
     mount = t.mount()
@@ -118,15 +119,15 @@ def a_connection_is_reliable_and_its_memory_closed(t):
         check("unsafe_global_rkey" not in domain, f"a key for all of the memory: {domain}")
 
 
-# Mount options of other vendors' NFS clients that this kernel's NFS client does not know. Options
-# of other vendors that this kernel's client knows are not listed: the kernel logs nothing for them.
+# Mount options that other vendors' NFS clients know, and that this kernel's NFS client does not
+# know. Options that both know are not listed, because the kernel logs nothing for them.
 UNKNOWN = ("rdma,remoteports=192.0.2.1", "rdma,localports=eth0", "rdma,nosharetransport")
 IMPOSSIBLE = ("vers=3,rdma,mountproto=rdma", "vers=4.2,rdma,xprtsec=tls", "rdma,nconnect=17",
               "rdma,nconnect=0", "rdma,max_connect=17")
 
 
-# covers: V1-114: mount(8) refuses unknown and contradictory options at once, and the message says
-# which option is wrong.
+# covers: V1-114: mount(8) refuses unknown and contradictory options immediately, and the message
+# says which option is wrong.
 @case(versions=None)
 def impossible_mounts_fail_at_once(t):
     for options in ("vers=4.2,proto=rdma6", *UNKNOWN, *IMPOSSIBLE):

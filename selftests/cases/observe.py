@@ -217,8 +217,9 @@ def sysfs_shows_both_ends(t):
     check(pathlib.Path(directory / "xprt_state").read_text(), "xprt_state")
 
 
-# The function of the work item that handles completions. In a patched kernel, this is a function of
-# ib_core. Otherwise it is xprtrdma_rdma::cq::events::work; this is a part of its symbol's name.
+# The name of the function of the work item that handles completions. In a patched kernel, this
+# function belongs to ib_core. In other kernels the function is xprtrdma_rdma::cq::events::work, and
+# ITEM is a part of the name of the function's symbol.
 ITEM = "ib_cq_poll_work" if ENV.patched else "13xprtrdma_rdma2cq6events4work"
 
 

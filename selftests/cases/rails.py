@@ -19,8 +19,8 @@ STATUS = REPO / "tools/xprtrdma-status"
 KIB = 1024
 # Times in seconds. `AT_ONCE` is the maximum time until connections leave a rail after a port event.
 # `NOTICED` is the maximum time until connections leave a rail after packets stop arriving. `TRIED`
-# is the maximum time until a mount without a live rail continues after a rail works again. This is
-# the longest pause between two attempts to connect over that rail.
+# is the maximum time from the moment at which a rail works again until a mount that had no live
+# rail continues. `TRIED` is the longest pause between two attempts to connect over that rail.
 AT_ONCE, NOTICED, TRIED = 1, 8, 4
 # Maximum number of seconds for a rail check, including the time until the check begins.
 PROBED = 12
@@ -31,15 +31,15 @@ EVEN = 15
 VERSIONS = ("3", "4.0", "4.2")
 # The numbers of connections with which a case is run.
 NUMBERS = (1, 4, 16)
-# A case that runs with this number of connections also waits until the failed rail works again.
-# With the other numbers of connections it does not, because this wait is long.
+# Only a case that runs with this number of connections waits until the failed rail works again,
+# because this wait is long.
 RETURNING = 4
 PULSES, WRITES = 4, 100
 REMOUNTS = 6
 # `CLOSING` is the maximum duration, in seconds, of a call that waits because its connection is
-# about to move to another rail. During `SLOW` seconds in which the connection cannot move, at most
-# `LATE` calls may take longer than a second. This number includes one call that may be late for
-# another reason.
+# about to move to another rail. `LATE` is the maximum number of calls that take longer than a
+# second during `SLOW` seconds in which the connection cannot move. One of these calls may be late
+# for another reason.
 CLOSING, LATE, SLOW = 2, 2, 15
 # The kinds of clients that run these cases. With only one cable the list is empty, so the cases are
 # left out.
@@ -85,9 +85,9 @@ def judge(t, longest, bound):
 
 
 def are_even(t, load):
-    """Checks that both rails carry the same amount of data, within 10 %. The numbers of packets are
-    compared only if both rails have the same kind of device, because RoCE and iWARP use different
-    packets."""
+    """Checks that both rails carry the same amount of data, within 10 %. Packets are compared
+    only if both rails have the same kind of device, because RoCE and iWARP use different packets.
+    """
     before, kinds = rails.traffic(), {name.rstrip("0123456789") for name in rails.DEVICES}
     load.wait_progress(60, WRITES)
     for what, shares in zip(("packets", "bytes"), rails.shares(before), strict=True):
@@ -197,8 +197,8 @@ def a_server_without_its_address_costs_eight_seconds(t, connections):
     survives(t, connections, rails.server_address_gone, NOTICED, hold=10)
 
 
-# If the device of a rail is removed, the mount leaves the rail at once. It uses the rail again when
-# the device returns.
+# If the device of a rail is removed, the mount leaves the rail within a second. The mount uses the
+# rail again when the device returns.
 @with_each_number(150)
 def a_device_that_goes_costs_a_second(t, connections):
     survives(t, connections, rails.device_gone, AT_ONCE)
@@ -235,7 +235,7 @@ def our_server_loses_a_device(t):
 
 
 def moves():
-    """Returns how often a connection has moved from one rail to another rail."""
+    """Returns the number of moves of connections from one rail to another rail."""
     return rails.counter("rail_moves") + rails.counter("rail_failovers")
 
 

@@ -83,7 +83,7 @@ def set_address(address):
 
 
 def hits(t):
-    """Returns how often the server found a call in its duplicate request cache."""
+    """Returns how many times the server found a call in its duplicate request cache."""
     rows = t.server.call("text", NFSD_STATISTICS).splitlines()
     return int(next(row.split()[1] for row in rows if row.startswith("rc ")))
 

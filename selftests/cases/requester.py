@@ -24,7 +24,7 @@ def odd_headers(t):
 
 
 # covers: A client sends unusual credit values, more calls than it has credits for, and many
-# messages at once.
+# messages without pauses between them.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def odd_credits(t):
     Stage(t).play_all(tables.CREDITS)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What calls cost our server: how often nfsd's threads are woken, how many work requests are
-posted, and how often clients are looked up."""
+"""What calls cost our server: how many times nfsd's threads are woken, how many work requests are
+posted, and how many times clients are looked up."""
 
 import contextlib
 import re
@@ -32,7 +32,7 @@ LARGE = "/srv/mem/requester/large"
 
 
 def passes(t):
-    """Returns how often a connection was queued for a thread of nfsd."""
+    """Returns how many times connections were queued for a thread of nfsd."""
     _, *pools = t.server.run("cat", PASSES).splitlines()
     return sum(int(pool.split()[2]) for pool in pools)
 
@@ -112,8 +112,8 @@ def references(t):
     return sum(map(int, re.findall(r"refcnt=(\d+)", t.server.run("sh", "-c", ADDRESSES))))
 
 
-# covers: The server looks up the client's address at the first call on a connection, and keeps it
-# for later calls.
+# covers: The server looks up the client's address at the first call on a connection, and keeps the
+# result of the look-up for later calls.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60)
 def a_client_is_looked_up_once(t):
     stage = Stage(t)

@@ -69,8 +69,8 @@ def half_open_connections(t):
     stage.wait_gone()
 
 
-# covers: A client sends more connection requests than our server queues, and closes the connections
-# at once.
+# covers: A client sends more connection requests than our server queues, and then closes all these
+# connections.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=120)
 def a_flood_of_requests(t):
     stage = Stage(t)
@@ -186,7 +186,7 @@ def a_server_that_stops(t):
 
 
 # covers: RSP-205: Connection requests wait at a listener, because nfsd has no threads. The listener
-# is removed. The requests are rejected, and no object of them is left.
+# is removed. The requests are rejected, and no object of these requests is left.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=90)
 def a_listener_without_threads_goes(t):
     stage = Stage(t)
@@ -231,10 +231,10 @@ class Slow(Client):
         self.connection.wait(last)
 
 
-# covers: The memory of all calls is short. Some connections hold this memory, and complete a work
-# request only now and then. Our server ends such a connection if not all of its work requests
-# complete in time. Connections that only wait for memory stay, and other clients are served as
-# usual.
+# covers: Our server runs short of memory for calls. Some connections hold this memory, and complete
+# a work request only now and then. Our server ends such a connection if not all of its work
+# requests complete in time. Connections that only wait for memory stay, and other clients are
+# served as usual.
 @case(versions=(), clients=CLIENTS, server="ours", full_only=True, full_seconds=180)
 def slow_connections_that_hold_needed_memory(t):
     faults.own_addresses(t, ADDRESSES)

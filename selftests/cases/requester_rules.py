@@ -12,8 +12,7 @@ from lib.requester import calls, tables
 from lib.served import FILES, counters, used_kib
 
 CLIENTS = "ours", "intree"
-# The number of connections that a single call may break. If the client sends the call once more,
-# our server refuses the call.
+# After a single call has broken this number of connections, our server refuses the call.
 BROKEN = 2
 # `IDLE` is the number of idle connections whose memory is measured. `MOST_KIB` is the maximum
 # number of KiB for each connection. This memory includes the queues of a software device, which
@@ -238,9 +237,9 @@ def times(t):
 
 
 def timed(t, stage, state, least):
-    """Makes three calls, one of them with an RDMA Write. `least` contains a number for each stage.
-    Waits until at least this number of durations of each stage was recorded. Returns how many
-    durations of each stage were recorded."""
+    """Makes three calls, one of them with an RDMA Write. Waits until enough durations of each stage
+    were recorded: `least` contains the minimum for each stage. Returns how many durations of each
+    stage were recorded."""
     t.server.call("text", f"{FILES}/measure_latency", state)
     before = times(t)
     found = []

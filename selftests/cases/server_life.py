@@ -167,7 +167,8 @@ def many_broken_connections(t):
 
 
 # covers: Our server ends idle connections to make room for new ones, so it serves any number of
-# connections in turn. One address never has more connections than its limit at a time.
+# connections in turn. One address never has more connections at the same time than the limit for an
+# address.
 @case(versions=(), clients=CLIENTS, server="ours", seconds=60, full_seconds=900)
 def many_idle_connections(t):
     stage, before, opened = Stage(t), counters(t), []

@@ -124,7 +124,8 @@ def counter(mount):
     """Returns a function for `tools/lab kills`. This function reports how many connections and RPCs
     a mount with one transport has made since `counter` was called.
 
-    It writes its report to a file at once, because the machine may crash after the next kill.
+    The function immediately writes its report to a file, because the machine may crash after the
+    next kill.
     """
     names = {"connects": "connect_count", "rpcs": "sends"}
     before, clock = mount.xprts()[0], wait.Clock()
@@ -350,7 +351,7 @@ def answers(fd, buffer):
         return False
 
 
-# covers: V1-105: A process that waits for a silent server can be killed at once.
+# covers: V1-105: A process that waits for a silent server ends as soon as it is killed.
 @case(seconds=120)
 def a_waiting_process_can_be_killed(t):
     mount = t.mount()
@@ -388,9 +389,9 @@ def set_attribute(_, path):
 
 
 # covers: MAL-104
-# covers: V1-105: A process that waits for a slow server is killed, and the memory regions of its
-# call are released at once. The connection continues, so no disconnect releases the regions. The
-# call is too long for an inline message.
+# covers: V1-105: If a process that waits for a slow server is killed, the memory regions of its
+# call are released immediately. The connection continues, so no disconnect releases the regions.
+# The call is too long for an inline message.
 @case(versions=("4.2",), clients=("ours",), seconds=60)
 def a_waiting_process_gets_its_memory_back(t):
     mount = t.mount(export=ENV.disk)

@@ -57,7 +57,7 @@ class Peer:
         self.speak(*ONE_AND_TWO)
 
     def speak(self, *versions):
-        """Makes the responder support only these versions from now on, and clear its log."""
+        """Makes the responder support only these versions from now on, and clears its log."""
         self.responder.call("speak", *versions)
 
     def arm(self, row):
@@ -409,7 +409,8 @@ def odd_answers_to_the_probe(t):
 
 
 # covers: V2-04, V2-05, V2-34, V2-35: The client sends nothing else until the probe is answered. The
-# answer grants credits, so that all waiting calls are sent before any other answer arrives.
+# answer grants enough credits for all waiting calls. So these calls are sent before any other
+# answer arrives.
 @case(versions=(), clients=("ours",), seconds=60)
 def calls_wait_for_the_answer_to_the_probe(t):
     stage = Stage(t, protocol=TWO)
@@ -426,8 +427,8 @@ def calls_wait_for_the_answer_to_the_probe(t):
                    "calls at once")
     finally:
         log = stage.responder.call("log")[1]
-        # The test row "probe held" makes the responder answer new calls at once. After that, each
-        # "release" makes the responder answer one of the calls that it holds.
+        # From now on the test row "probe held" makes the responder answer new calls immediately.
+        # Each "release" makes the responder answer one of the calls that it holds.
         stage.responder.call("arm", "probe held")
         for _ in range(stage.responder.call("calls") - 1):
             stage.responder.call("release")
@@ -438,8 +439,9 @@ def calls_wait_for_the_answer_to_the_probe(t):
     stage.undisturbed()
 
 
-# covers: V2-10, V2-12, MAL-183, V2-05: Other messages arrive around the answer to the probe. The
-# client refuses an option, receives a message of 4096 bytes, and ignores a second answer.
+# covers: V2-10, V2-12, MAL-183, V2-05: Other messages arrive shortly before or after the answer to
+# the probe. The client refuses an option, receives a message of 4096 bytes, and ignores a second
+# answer.
 @case(versions=(), clients=("ours",), seconds=60)
 def odd_messages_around_the_answer_to_the_probe(t):
     stage = Stage(t, protocol=TWO)

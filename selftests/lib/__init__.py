@@ -28,5 +28,6 @@ matrix   the table of faults
 bystanders  processes that work beside the load
 """
 
-# The import adds lablib's directory to the search path, so it precedes all imports of lablib.
+# The import adds lablib's directory to the search path, so this import must precede all imports of
+# lablib.
 from . import env  # noqa: F401

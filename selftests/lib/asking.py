@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The hostile requester from the test's point of view: the test checks how the server reacts to its
+"""Uses the hostile requester in tests. The tests check how the server reacts to the requester's
 messages.
 """
 

@@ -198,9 +198,9 @@ def held_back(t, enough):
 
 
 # Incoming packets pass through a network device that the lab has made for this purpose. This device
-# delays or drops packets. Outgoing packets do not pass through it, because rxe would treat some
-# events there as errors of the queue pair: if the queueing discipline refuses a packet, or if the
-# queueing discipline is missing while it is being changed.
+# delays or drops packets. Outgoing packets do not pass through it. A queueing discipline can refuse
+# an outgoing packet, or can be missing while it is being changed. The driver rxe would treat both
+# events as errors of the queue pair.
 WORSEN = f'tc qdisc replace dev {DETOUR} root netem limit 100000 "$@"'
 BETTER = f"tc qdisc del dev {DETOUR} root"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Makes allocations fail on a debug kernel: all allocations, or only those that a module causes, by
-default this project's module.
+"""Makes allocations fail on a debug kernel: all allocations, or only those that one module causes.
+The default module is this project's module.
 """
 
 import pathlib

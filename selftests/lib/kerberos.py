@@ -48,7 +48,7 @@ SERVER_PROGRAMS = (("krb5kdc -n", None),
 
 
 def files(server, client):
-    """Returns a dictionary of the files that the realm needs on both machines: from the names of
+    """Returns the files that the realm needs on both machines, as a dictionary from the names of
     the files to their contents."""
     return {
         "/etc/krb5.conf": f"""\

@@ -18,7 +18,8 @@ class Tally:
 
 
 class Report:
-    """Prints the plan of a run, and then a line for each case, after the diagnostics of the case.
+    """Prints the plan of a run. Then prints, for each case, the diagnostics and a line with the
+    result.
     """
 
     def __init__(self, total):

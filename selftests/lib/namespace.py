@@ -83,8 +83,8 @@ class Beside:
             "type", ENV.provider, "netdev", self.interface)
 
     def hand_on(self, value):
-        """Switches the forwarding of packets and proxy ARP on or off, on this machine's interfaces
-        to the network and to the namespace."""
+        """Switches packet forwarding and proxy ARP on or off. This concerns the two interfaces of
+        this machine that lead to the network and to the namespace."""
         for interface in (self.way, faults.interface()):
             for name in ("forwarding", "proxy_arp"):
                 file = pathlib.Path(f"/proc/sys/net/ipv4/conf/{interface}/{name}")

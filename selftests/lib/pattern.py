@@ -2,9 +2,9 @@
 """Data that contains its origin.
 
 A file consists of records of 512 bytes. Each record begins with the number of the file, the offset
-and the generation (how often the record was written). The remaining bytes depend on these numbers.
-So bytes that are stale, torn, shifted or from another file are detected, and the message of a
-failure can tell where the bytes come from.
+and the generation (how many times the record was written). The remaining bytes depend on these
+numbers. So bytes that are stale, torn, shifted or from another file are detected, and the message
+of a failure can tell where the bytes come from.
 """
 
 import struct

@@ -67,7 +67,8 @@ def spread():
 
 
 def is_even():
-    """Returns whether all connections exist, and their numbers differ by at most one."""
+    """Returns whether all connections exist, and the connection counts of the devices differ by
+    at most one."""
     numbers = spread()
     return sum(numbers) == len(states()) and max(numbers) - min(numbers) <= 1
 
@@ -85,9 +86,8 @@ def counter(name):
 
 def traffic():
     """Returns the number of packets and the number of bytes of each rail, in both directions
-    together. The numbers of bytes come from the network interface. The numbers of packets come from
-    the RDMA device if it is rxe. siw has no counters, so with siw they come from the network
-    interface."""
+    together. The network interface counts the bytes. If the RDMA device is rxe, it counts the
+    packets. siw has no counters, so with siw the network interface counts the packets."""
     found = []
     for number, device in enumerate(DEVICES):
         interface = pathlib.Path(f"/sys/class/net/{faults.interface(number)}/statistics")
@@ -183,8 +183,9 @@ def server_address_gone(server, number):
     finally:
         server.run("ip", "addr", "add", *address)
         # An rxe device is created again, because it has failed when it could not send packets from
-        # the removed address. A siw device is kept: the server still has regions of connections
-        # that have ended, and the kernel logs warnings about them if the device is removed.
+        # the removed address. A siw device is not created again: the server still has regions of
+        # ended connections on the device, and the kernel would log warnings about these regions if
+        # the device were removed.
         if not DEVICES[number].startswith("siw"):
             faults.remove_server_device(server, number)
             faults.add_server_device(server, number)

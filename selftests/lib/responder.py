@@ -109,8 +109,8 @@ def close(fd):
 
 
 class Stage:
-    """The environment of a test: a mount through the responder, an honest mount, and methods that
-    make each type of call."""
+    """The environment of a test: a mount through the responder, a mount without the responder (the
+    "honest" mount), and methods that make each type of call."""
 
     def __init__(self, t, version="3", options="", protocol=1):
         self.t, self.protocol = t, protocol
@@ -208,7 +208,7 @@ class Stage:
         return "CLOSE_WAIT" in (self.directory() / "xprt_state").read_text().split()
 
     def disconnect(self):
-        """Closes the connection to the responder. The client makes a new connection at once."""
+        """Closes the connection to the responder. The client immediately makes a new connection."""
         (self.debugfs / "disconnect").write_text("1")
 
     def ends(self, call):
@@ -308,7 +308,7 @@ class Stage:
             equal(status, "rem_access", "access to memory of a call that is over")
 
     def undisturbed(self):
-        """Checks that the honest mount works on its first connection."""
+        """Checks that the mount without the responder still works on its first connection."""
         found = Buffer(BLOCK).read(self.honest_fd, BLOCK, 0)
         check(found == pattern.data(5, 0, BLOCK), "content on the honest mount")
         equal(self.honest.connects(), 1, f"connections of the mount on port {PORT}")

@@ -31,7 +31,7 @@ class Runner:
         self.child: int | None = None
 
     def run(self, stop=False):
-        """Runs all cases. With `stop`, no case is run after the first failure. Returns the numbers
+        """Runs all cases. With `stop`, no case is run after the first failure. Returns the tally
         of passed, failed and skipped cases."""
         for case, version in self.runs:
             name = case.name + (f" vers={version}" if version else "")
@@ -97,7 +97,7 @@ class Runner:
             if not ended:
                 text += f"no end after {case.limit():.0f} s; tasks:\n"
                 text += "\n".join(stacks.dump(self.child)) + "\n"
-            # Processes that the case has not ended must not disturb the next case.
+            # Processes that the case has left running must not disturb the next case.
             self.kill()
             status = self.reap()
         finally:

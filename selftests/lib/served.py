@@ -25,7 +25,7 @@ def highest(t, version):
 
 
 def connections(t):
-    """Returns the version of each connection of the server on which a call has arrived."""
+    """Returns the version of each of the server's connections on which a call has arrived."""
     return re.findall(r"^version: (\d)$", shown(t), re.MULTILINE)
 
 
@@ -41,8 +41,8 @@ def dropped(t):
 
 
 def counters(t):
-    """Returns how often the server has reached each of its limits, as a dictionary by the names of
-    the limits."""
+    """Returns how many times the server has reached each of its limits, as a dictionary by the
+    names of the limits."""
     lines = t.server.run("cat", f"{FILES}/bounds").splitlines()
     return {name: int(value) for name, value in (line.split() for line in lines)}
 

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import time
 
-# A dictionary from the path of each file that is kept open or locked to its file descriptor.
+# A dictionary of the files that are kept open or locked. The key is the path of a file, and the
+# value is its file descriptor.
 OPEN = {}
 
 

@@ -45,7 +45,7 @@ set -eu
 rpc.nfsd {THREADS}
 grep -q 'rdma {PORT}' /proc/fs/nfsd/portlist || echo 'rdma {PORT}' > /proc/fs/nfsd/portlist
 for end in /proc/fs/nfsd/v4_end_grace /proc/fs/lockd/nlm_end_grace; do
-    # The kernel refuses this if there is no grace period.
+    # The kernel refuses this write if there is no grace period.
     echo Y > $end || true
 done
 """

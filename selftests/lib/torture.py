@@ -60,8 +60,8 @@ MOST_TEXT = 4000  # maximum number of characters of a failure's text in the reco
 # Types of RDMA objects. After a fault there must be as many objects of each type as before the
 # fault.
 KEPT = ("pd", "cq", "qp", "cm_id")
-# The numbers of RDMA objects must be constant for this time, in seconds. A probe of a dead rail
-# also creates objects, so this time is a little longer than the longest probe.
+# The number of RDMA objects of each type must be constant for this time, in seconds. A probe of a
+# dead rail also creates objects, so this time is a little longer than the longest probe.
 PROBE_SECONDS = 5
 
 
@@ -145,7 +145,8 @@ class World:
         return case.Context(version, self.log, self.server)
 
     def helpers(self, count):
-        """Returns `count` more helper processes in the server machine. Starts missing ones."""
+        """Returns `count` additional helper processes in the server machine. Starts the processes
+        that do not run yet."""
         while len(self.more_helpers) < count:
             self.more_helpers.append(server.Server())
         return self.more_helpers[:count]
@@ -199,7 +200,7 @@ class World:
 
     @contextlib.contextmanager
     def bystander(self, mount):
-        """Starts a writer on a mount, and yields the writer. Stops the writer when the block
+        """Starts a writer on a mount, and yields the writer. Stops the writer when the `with` block
         ends."""
         self.bystanders += 1
         found = bystanders.Bystander(self.server, mount, FIRST_BYSTANDER + self.bystanders)
@@ -209,7 +210,8 @@ class World:
             found.close()
 
     def connect_all(self):
-        """With rails, makes calls on all mounts until each of their connections is established."""
+        """Makes calls on all mounts until each connection is established. Does nothing in a run
+        without rails."""
         if not self.over_rails:
             return
 
@@ -303,7 +305,8 @@ class World:
         return {version: load.verified() for version, load in self.loads.items()}
 
     def end(self):
-        """Stops the load, unmounts and unloads the module. Checks that no RDMA objects remain."""
+        """Stops the load, removes the mounts, and unloads the module. Checks that no RDMA objects
+        remain."""
         if not self.loads:
             return
         for load in self.loads.values():
@@ -408,8 +411,9 @@ class Record:
         new.rename(self.path)
 
     def closing_line(self, names, world):
-        """Returns the closing line: the numbers of passed, failed and skipped results. There is one
-        result for each fault and NFS version, and one for the check that no objects remain."""
+        """Returns the closing line, which says how many results are passed, failed and skipped.
+        There is one result for each fault and NFS version, and one for the check that no objects
+        remain."""
         passed, failed, skipped = int(bool(self.ended)), int(not self.ended), 0
         for fault in matrix.FAULTS:
             if not (fault.wanted(names) and fault.belongs(world)):
@@ -427,8 +431,8 @@ def say(text):
 
 
 def one_round(world, fault, calm, hold, seed):
-    """Runs one fault until its end, and then checks the state. Returns the recovery times and the
-    numbers of compared bytes."""
+    """Runs one fault until its end, and then checks the state. Returns two results for each NFS
+    version: the recovery time, and the number of compared bytes."""
     if not world.loads:
         world.build()
     world.random = random.Random(seed)

@@ -265,7 +265,7 @@ class Judge:
         got = 0
         while got < row.delivered and self.t.b.recv("victim", SECONDS):
             got += 1
-        # Messages that follow the frame that ends the connection must not be delivered.
+        # If one of the frames ends the connection, no message of a later frame may be delivered.
         late = self.t.b.drain("victim", 0.05) if row.ends else []
         if got != row.delivered or late:
             found.append(f"{got} of {row.delivered} messages arrive, and {late}")
@@ -318,7 +318,8 @@ def pings(judge, tos):
 
 def repeated_pings(judge, tos):
     """Sends a ping, retransmits it more than `PINGS` times, and then sends a new ping. Returns two
-    numbers: 1 if the first ping was answered, and 1 if an answer arrived after the last ping."""
+    numbers, each 0 or 1: the number of answers to the first ping, and the number of answers that
+    arrived after the last ping."""
     peer = judge.peer(tos, {})
     with contextlib.closing(peer):
         peer.send(frame(sequence=5))

@@ -887,7 +887,7 @@ def tables(t):
     t.a.free_mr("s", t.a.get_mr("s", "m", 0, PAGE), INVALIDATE)
     for event in ("ib_rdma_mr_1m_alloc", "ib_rdma_mr_1m_free"):
         t.want(event, events(t)[event] - before[event], 1)
-    # The client's message has a handle, so the server acknowledges it at once.
+    # The client's message has a handle, so the server acknowledges it immediately.
     there = events(t, t.b)["ib_ack_sent"]
     t.offer(acked=False)
     t.want("ib_ack_sent", until(lambda: events(t, t.b)["ib_ack_sent"] > there, 5), True)
@@ -933,8 +933,8 @@ def congestion(t):
 
 @test("basic", slow=True)
 def recv_memory(t):
-    """A peer sends more messages than may wait for programs in this machine. The other messages
-    wait at the peer, and no message is lost."""
+    """This machine may store only a few unread messages, and a peer sends more of them. This
+    machine refuses the other messages. The peer sends these again later, so no message is lost."""
     if not os.path.isdir("/sys/module/rds_rdma_rs"):
         t.note("the in-tree transport counts buffers, not messages")
         return
@@ -999,7 +999,7 @@ def to_itself(t):
 @test("basic", slow=True)
 def flow_control(t):
     """With flow control both ends grant credits, and the peer of our transport uses more credits
-    than it has at first. Without flow control neither end grants credits."""
+    than it initially has. Without flow control neither end grants credits."""
     def updates():
         return [events(t, node)["ib_rx_credit_updates"] for node in (t.a, t.b)]
 
@@ -1012,8 +1012,8 @@ def flow_control(t):
                 t.want(f"flow_control={on}: {text.strip()}", status, 0)
             t.pair(a=sizes, b=sizes, tos=tos)
             before = updates()
-            # About 600 frames are sent in each direction, but our transport grants its peer only
-            # 128 credits at first.
+            # About 600 frames are sent in each direction. Our transport initially grants its peer
+            # only 128 credits, so the peer needs more grants.
             back = Later(all_arrive, t, t.b, t.a, (t.a_addr, t.pa), 20, 262144, 6, 40.0)
             all_arrive(t, t.a, t.b, (t.b_addr, t.pb), 20, 262144, seconds=40.0)
             t.want("the other direction", back.wait(), None)
@@ -1409,7 +1409,7 @@ def use_once_at_ack(t):
     """With INVALIDATE, the peer can no longer access the memory after the application has received
     the ACK.
 
-    The peer then tries at once to write with the same cookie. The memory must not change.
+    The peer then immediately tries to write with the same cookie. The memory must not change.
     """
     late = 0
     for _ in range(10):
@@ -1682,8 +1682,8 @@ def kill_the_client(t):
         victim.kill()
         victim.wait()
         t.want("the first operation is told", bool(t.b.wait_status("s", 100, 20)), True)
-        # An operation is dropped if it begins while the connection ends because another operation
-        # has failed.
+        # The failure of the earlier operations ends the connection. An operation that begins before
+        # this end is complete is dropped, so the test tries again.
         told, tries = [0, "DROPPED"], 0
         while told and told[1] == "DROPPED" and tries < 10:
             t.b.send("s", host, port, b"late".hex(), [
@@ -1775,8 +1775,8 @@ def device_of_the_server_leaves(t):
 
 def transferring(t, count):
     """Registers `count` regions of the client's memory. Starts operations with which the server
-    reads and writes the first region; `goes_on` ends them. Returns the cookies, and the running
-    call."""
+    reads and writes the first region; `goes_on` ends them. Returns the cookies, and the call of
+    pump() that is still running."""
     t.pair()
     cookies = [t.offer(0, 1 << 20), *(t.a.get_mr("s", "m", 0, PAGE) for _ in range(count - 1))]
     t.b.buffer("l", 1 << 20, 1)
@@ -1858,7 +1858,7 @@ def loss(t):
 
 @test("RDS-12 RDS-48", fault=True, slow=True)
 def kill_the_server(t):
-    """A process of the server that reads and writes the client's memory is killed with kill -9.
+    """A process of the server reads and writes the client's memory, and is killed with kill -9.
     Afterwards no more data are written, and other sockets of the server's machine can use the
     memory."""
     for number in range(3):
@@ -1978,8 +1978,8 @@ def no_region_is_made(t, error):
 
 @test("basic", fault=True)
 def failing_registrations(t):
-    """The client's device cannot allocate regions. Each call for a region fails, messages are still
-    transferred, and no memory is leaked."""
+    """The client's device cannot allocate regions. Each attempt to register memory fails. Messages
+    are still transferred, and no memory is leaked."""
     t.pair()
     t.a.buffer("m", 1 << 18, 1)
     t.a.free_mr("s", t.a.get_mr("s", "m", 5, 1 << 17), INVALIDATE)
@@ -2020,8 +2020,8 @@ def resets():
 # covers: RDS-53
 @test("RDS-53", fault=True)
 def failing_mappings(t):
-    """The client's device cannot map memory. Each call for a region fails, messages are still
-    transferred, and no memory is leaked."""
+    """The client's device cannot map memory. Each attempt to register memory fails. Messages
+    are still transferred, and no memory is leaked."""
     t.pair()
     t.a.buffer("m", 1 << 18, 1)
     t.a.free_mr("s", t.a.get_mr("s", "m", 5, 1 << 17), INVALIDATE)

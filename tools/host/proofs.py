@@ -112,7 +112,7 @@ def names(fault, test):
 
 
 def misplaced(proof):
-    """Returns why a fault cannot be planted in its file, or None if it can."""
+    """Returns why a fault cannot be planted in its file, or None if it can be planted."""
     if not proof.file:
         return None
     if proof.kind == "fault" and (proof.crate not in CRATES or "/tests/" in proof.file):

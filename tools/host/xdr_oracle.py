@@ -330,8 +330,7 @@ class Maker:
 
 
 class Comparison:
-    """The result of a comparison: the numbers of compared messages, and the first few differences.
-    """
+    """The result of a comparison: the number of compared messages, and the differences."""
 
     def __init__(self):
         self.compared = 0

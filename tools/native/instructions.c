@@ -237,10 +237,10 @@ static void classify_again(void)
 
 /*
  * Writes the counts to a file.  There is a line for each translation block and class:
- * the address, the numbers of instructions, atomics and fences, the class, and how
- * often the block was executed.  If MEMORY is set, a line "lines" for each count of
- * lines.h follows.  The last line is "end" with the number of times that a region was
- * not entered, because the list of active regions of a stack was full.
+ * the address, the number of instructions, of atomics and of fences, the class, and
+ * how many times the block was executed.  If MEMORY is set, a line "lines" for each
+ * count of lines.h follows.  The last line is "end" with the number of times that a
+ * region was not entered, because the list of active regions of a stack was full.
  */
 static bool write_counts(const char *name)
 {

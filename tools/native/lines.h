@@ -57,7 +57,7 @@ struct line {
 
 struct cache {
 	unsigned int sets, ways;
-	uint64_t (*tags)[CACHE_WAYS];	/* the lines in each set, the last used line first */
+	uint64_t (*tags)[CACHE_WAYS];	/* lines in each set, most recently used line first */
 };
 
 static struct line *lines;

@@ -321,7 +321,10 @@ static struct crew *make_crew(long depth)
 	return crew;
 }
 
-/* Makes transfers in `depth` threads, each of which waits for each of its transfers. */
+/*
+ * Makes transfers in `depth` threads. Each thread waits for the end of a transfer before it
+ * begins the next transfer.
+ */
 EXPORT int64_t load_threads(const struct transfers *wanted, long count)
 {
 	static struct crew *crews[THREADS_MOST + 1];

@@ -146,8 +146,8 @@ def hold(exchange):
 
 
 def answer_kept(exchange):
-    """Answers the call that was kept earlier, and invalidates the key that the current call has
-    offered."""
+    """Answers an earlier call, which was not answered until now. The answer invalidates the key
+    that the current call has offered."""
     other = exchange.kept()
     message, placed = other.answer()
     other.place(placed)
@@ -169,10 +169,10 @@ def moved(exchange):
 
 
 def read_under_way(exchange):
-    """Answers the call and invalidates the call's key while an RDMA Read of the chunk is in
-    progress. Delays the data of this RDMA Read.
+    """Reads the first segment of the call, and begins to read it a second time. During the second
+    RDMA Read, whose data are delayed, answers the call and invalidates the call's key.
 
-    Logs how many of the octets that arrived differ from the octets of the call.
+    Logs how many octets of the second RDMA Read differ from those of the first RDMA Read.
     """
     segment, client = exchange.call.segments()[0], exchange.client
     _, before = client.read(segment.handle, segment.offset, segment.length)

@@ -91,10 +91,10 @@ class Message:
     # the Write list: each chunk is a list of Segments
     writes: list = dataclasses.field(default_factory=list)
     reply: list | None = None                                # the Reply chunk: a list of Segments
-    # If the message is an error: the name of the error's union arm, and the lowest and the highest
-    # supported version.
+    # Used only if the message is an error: the name of the error's union arm, and the lowest and
+    # the highest supported version.
     error: tuple = ()
-    # If the message is an option: the number of the option, and its information.
+    # Used only if the message is an option: the number and the information of the option.
     option: tuple = (0, b"")
     payload: bytes = b""
 

@@ -3,8 +3,8 @@
 answers as requested.
 
 Requests of the test are lines of JSON on standard input. Each request is answered by a line of JSON
-on standard output, as by the helper in the server machine. One loop handles all connections and
-requests.
+on standard output. The helper in the server machine uses the same format. One loop handles all
+connections and requests.
 """
 
 import functools
@@ -188,7 +188,8 @@ def announced_size(found, index):
 
 
 class Client(Connection):
-    """A client's connection, with its TCP connection to knfsd."""
+    """A client's RDMA connection, and the TCP connection on which its calls are forwarded to
+    knfsd."""
 
     def __init__(self, proxy, cm_id, tcp, announced, own, receive=BUFFER):
         super().__init__(proxy.device, cm_id, receive)
@@ -199,13 +200,14 @@ class Client(Connection):
         # In version two this responder sends no message that is longer than the maximum that it has
         # announced, even if the client accepts longer messages.
         self.inline[2] = min(self.inline[2], max(sends, INLINE_FLOOR[2]))
-        # The version of the client's last call, and whether an answer has already granted credits
-        # to the client.
+        # `wire` is the version of the client's last call. `granted` says whether an answer has
+        # already granted credits to the client.
         self.wire, self.granted = 1, False
         # Remote invalidation is used only if the private data of both ends announce support of it.
         self.invalidates = bool(theirs and ours and theirs[1] & ours[1] & 1)
         self.tcp = tcp
-        # Calls that knfsd has not answered, and xids of this program's own calls to the client.
+        # `waiting` contains the calls that knfsd has not answered. `own` contains the xids of this
+        # program's own calls to the client.
         self.stream, self.waiting, self.own = b"", {}, set()
 
     def take(self):

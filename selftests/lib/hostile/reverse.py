@@ -12,7 +12,8 @@ ALIEN = Segment((0x12345678, 4096, 0x1000))
 MSGP, ERROR = 2, 4
 CREDITS = 16  # number of credits that the client grants for callbacks
 SEQUENCE, RECALL_ANY = 11, 8
-# number of the authentication flavour AUTH_UNIX, and a credential without machine name and groups
+# `UNIX` is the number of the authentication flavour AUTH_UNIX. `NOBODY` is a credential without
+# machine name and groups.
 UNIX, NOBODY = 1, bytes(20)
 RETRY_UNCACHED = 10068
 
@@ -44,8 +45,8 @@ def with_pending_xid(exchange):
 
 
 def chain(message, count):
-    """Sends many Calls of the callback service at once, and then the correct answer to the client's
-    call. The client ends the connection."""
+    """Sends many Calls of the callback service without waiting for answers, and then the correct
+    answer to the client's call. The client ends the connection."""
     def deed(exchange):
         exchange.send_many(made(message, exchange), count)
         exchange.honest()

@@ -26,7 +26,8 @@ class Reaction:
     # Pairs of a counter's name (or alternative names) and a number of events. All other counters
     # must not change.
     counters: tuple = ()
-    # the expected reason why connections end; "any" if every reason is right; empty if none ends
+    # the expected reason why connections end; "any" if every reason is right; empty if no
+    # connection ends
     lost: str = ""
     times: int = 1        # number of connections that ended
     refused: int = 0      # number of error messages of the client; None: any number
@@ -97,7 +98,8 @@ class Row:
     on: str               # kind of call to which the misbehaviour happens
     deed: object          # the misbehaviour: a function of an `Exchange`
     reaction: Reaction
-    # number of received calls that get the misbehaviour; a call counts each time that it is sent
+    # number of received calls to which the misbehaviour happens; if a call is sent again, it counts
+    # again
     times: int = 1
     # The moment of the misbehaviour: "reply" means after knfsd has replied to the call, and "call"
     # means before knfsd gets the call.

@@ -214,7 +214,8 @@ class Connection:
         """Sends a message without waiting for its completion. If the Send fails, the connection is
         broken.
 
-        In a work request, the key to invalidate and the immediate data share a union.
+        `invalidate` and `immediate` must not both be given, because in a work request the key to
+        invalidate and the immediate data share a union.
         """
         at, opcode, extra = self.store(octets), e.IBV_WR_SEND, 0
         if invalidate is not None:

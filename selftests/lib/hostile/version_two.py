@@ -31,7 +31,7 @@ from .row import (
 UNKNOWN = 0xff01        # number of an option that is not defined
 INFORMATION = b"hello"  # information of an option, whose length needs padding
 WRAPS = 0xfffffffd      # a length that exceeds 32 bits together with its padding
-# Numbers of errors in version two.
+# Error numbers of version two.
 ERR_VERS, BAD_HEADER, INVAL_OPTION = 1, 2, 3
 MESSAGES = 100          # number of messages in a flood
 CALLERS = 4             # number of callers whose calls are held
@@ -89,8 +89,8 @@ def version_one(message, _):
 
 
 def flood(exchange):
-    """Sends more options at once than the client can answer with refusals, and then the correct
-    Reply."""
+    """Sends many options without a pause: more than the client can answer with refusals. Then sends
+    the correct Reply."""
     exchange.send_many(option(), MESSAGES)
     exchange.honest()
 
@@ -241,7 +241,8 @@ NEGOTIATION = [
         ignored("bad_xid")),
 ]
 CALLS_HELD = [Row("calls held", "V2-34", SMALL, hold, ignored(), times=CALLERS)]
-# Refusals of the probe after which the two ends have no version in common.
+# Answers that refuse the version probe. After each of these answers the two ends have no version in
+# common.
 NOTHING_IN_COMMON = [
     Row("probe refused, later versions only", "MAL-161", PROBE, error("ERR_VERS", *NEW_RANGE),
         failed(errno.EPROTONOSUPPORT), times=50),

@@ -15,7 +15,7 @@ FLAVOUR, DATA, INIT = 6, 0, 1
 AUTHENTICATION, INTEGRITY, PRIVACY = 1, 2, 3
 COMPLETE, CONTINUE_NEEDED = 0, 1
 MUTUAL, CONFIDENTIAL, INTEGRAL = 2, 16, 32
-# Time limit in seconds in which the server's daemon must accept a context.
+# Time in seconds within which the server's daemon must accept a context.
 CONTEXT_SECONDS = 30
 
 

@@ -65,9 +65,9 @@ class Session:
         steps = calls.choose(path)
         results = self.call(*steps, word(OPEN, 0, READ | WANT_READ_DELEGATION, 0) + self.id
                             + calls.name("owner") + word(0, 0) + calls.name(name))
-        # The results begin with SEQUENCE, and with the operation number and the status of each
-        # step. The results of OPEN follow: the stateid, the change of the directory, flags, and the
-        # attributes that were set.
+        # The results are, in this order: the result of SEQUENCE, the operation number and the
+        # status of each step, and the result of OPEN. The result of OPEN contains the stateid, the
+        # change of the directory, flags, and the attributes that were set.
         at = 8 + rpc.SEQUENCE_RESULT + 8 * len(steps) + 8 + STATE + 20 + 4
         at += 4 + 4 * numbers(results, at)[0]
         kind, = numbers(results, at)

@@ -17,7 +17,7 @@ MSG, NOMSG, MSGP, DONE, ERROR = range(5)
 HEADER = 28
 # The longest message that the server accepts.
 RECEIVE = 4096
-# Maximum numbers of segments and of Write chunks in a call.
+# Maximum number of segments in a call, and maximum number of Write chunks in a call.
 SEGMENTS, CHUNKS = 64, 16
 # A length in bytes that exceeds the maximum length of a call.
 HUGE = 4 << 20

@@ -8,7 +8,7 @@ from ..base.ui import LabError
 
 RELEASE = "trixie"
 # Release names of Debian. Before the first `apt-get update`, apt does not know the label of an
-# archive. Then the name of the release shows that the archive is Debian's.
+# archive. In this case the name of the release shows that the archive is Debian's.
 RELEASES = ("bookworm", RELEASE, "forky", "sid", "oldstable", "stable", "testing",
             "unstable")
 KERNEL_SUITE = f"{RELEASE}-backports"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A Debian installation in a directory, with the commands that an administrator runs in it.
+"""Makes a Debian installation in a directory, and runs an administrator's commands in it.
 
 apt installs Debian from the package archive that this machine uses. A virtual machine that boots
 the installation is the client of the lab: it has a static address, Soft-RoCE on its network device,
@@ -137,7 +137,8 @@ class Installation:
                 shutil.copyfile(file, target / file.name)
 
     def boot_files(self, target, release):
-        """Copies the files that a firmware and its boot loaders need to the directory `target`."""
+        """Copies into the directory `target` the files that a firmware and its boot loaders need.
+        """
         found = LOADERS | {f"boot/{name}-{release}": f"{name}-{release}"
                            for name in ("vmlinuz", "initrd.img")}
         for source, name in found.items():

@@ -92,7 +92,7 @@ def tools(root, *names):
 
 
 def make(root, choice, target):
-    """Fetches the packages and prepares everything below `target`."""
+    """Downloads a kernel's packages, and puts the prepared kernel into the directory `target`."""
     release = choice["release"]
     of = packages.arch_of(release)
     debs, prepared = target / "debs", target / "tree"

@@ -109,7 +109,7 @@ class Program:
     files: object = None         # function that makes files for /results
     line: object = None          # pattern of a case's verdict; None: the exit status is the verdict
     group: object = None         # pattern of the heading of a group of cases
-    # maps the beginning of a heading to the minimum number of groups with such a heading
+    # key: beginning of a heading; value: minimum number of groups with such a heading
     groups: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):

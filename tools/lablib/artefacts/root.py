@@ -25,7 +25,7 @@ NO_SERVICES = ('printf "#!/bin/sh\\nexit 101\\n" > "$1/usr/sbin/policy-rc.d"; '
 
 
 def packages(parts=""):
-    """Returns the packages in those parts of packages.txt whose heading contains this word."""
+    """Returns the packages in those parts of packages.txt whose heading contains `parts`."""
     wanted, found = False, []
     for line in PACKAGES.read_text().splitlines():
         if line.startswith("#"):
@@ -48,7 +48,7 @@ def path(target=None):
 
 
 def more_packages(target):
-    """Returns the packages that packages.txt does not list."""
+    """Returns the packages that `target` needs in addition to those in packages.txt."""
     emulator = [] if target.emulator in packages() else [target.emulator]
     return emulator + ([] if target.is_host
                        else [target.compiler, f"libc6-dev-{target.debian}-cross"])

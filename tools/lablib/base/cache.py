@@ -47,8 +47,9 @@ def locked(path):
 def entry(kind, name, make):
     """Returns the directory `kind`/`name`. If it is missing, `make(temporary)` creates it.
 
-    The directory gets its final name only when it is complete. Only one tools/lab process creates
-    it at a time. If that process is killed, the next such process removes the incomplete directory.
+    The directory gets its final name only when it is complete. Only one tools/lab process at a time
+    creates it. If that process is killed, the next process that needs the directory removes the
+    incomplete directory.
     """
     final = directory() / kind / name
     if final.is_dir():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The numbers of passed, failed and skipped tests, which every check returns."""
+"""Counts of passed, failed and skipped tests. Every check returns such counts."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ CLOSING = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 
 @dataclasses.dataclass
 class Tally:
-    """The numbers of results, and the names of the tests that need attention."""
+    """The number of tests with each result, and the names of the tests that need attention."""
 
     passed: int = 0
     failed: int = 0

@@ -16,12 +16,12 @@ from . import bench, report, serving
 RECORD = "counts"
 # The counts that must not rise, and their tolerances. A tolerance is the sum of a fraction of the
 # recorded number and a constant. The number of work requests and completions is the same in every
-# run. Some counts vary, because they depend on how often the processor becomes idle between two
-# packets, and on how often tasks are scheduled. Both depend on the server.
+# run. Some counts vary, because they depend on how many times the processor becomes idle between
+# two packets, and on how many times tasks are scheduled. Both depend on the server.
 TOLERANCE = {
     "work_requests": (0.01, 0.01), "posts": (0.01, 0.01), "completions": (0.01, 0.02),
-    # The shortest load has 32 calls. Receives are posted in groups of 16, so this load has 2 or 3
-    # posts.
+    # The shortest load has 32 calls. Receives are posted in groups of 16. So this load posts such a
+    # group 2 or 3 times.
     "recv_posts": (0.02, 0.035), "transport": (0.01, 5), "service": (0.06, 20),
     # memcpy copies forwards or backwards, depending on the lowest byte of both addresses. The
     # difference is about 30 instructions.
@@ -54,7 +54,7 @@ GOALS = {
 LIMITED, BESIDE = ("work_requests", "completions"), ("service", "transport", "kernel")
 
 # Counts of machines with several processors, which are recorded in a separate table. Their
-# tolerances are large, because the host determines how often a processor becomes idle.
+# tolerances are large, because the host determines how many times a processor becomes idle.
 PROCESSORS = "processors"
 HOW_MANY = 4
 WIDE = {"kernel": (0.1, 0), "wake-ups": (0.25, 0.5), "interrupts": (0.5, 1),
@@ -116,7 +116,7 @@ def missed(ours, intree):
     counters."""
     for load, (limits, parts) in GOALS.items():
         for name, limit in zip(LIMITED, limits, strict=True):
-            # Numbers of work requests and completions are exact, except for rounding.
+            # The counts of work requests and of completions are exact, except for rounding.
             if ours[load][name] > limit + 0.001:
                 yield f"{load}: {name} {ours[load][name]:,.2f}, at most {limit:,}"
         for name, part in zip(BESIDE, parts, strict=True):
@@ -203,8 +203,8 @@ def recorded_served():
 
 
 def missed_by_server(ours, intree):
-    """Yields a line for each load with which the whole kernel of the server machine executes more
-    instructions with our server than the limit allows."""
+    """Yields a line for each load in which the server machine's kernel executes too many
+    instructions with our server. SERVED_PART is the limit."""
     for load in ours:
         ratio = ours[load]["kernel"] / intree[load]["kernel"]
         if ratio > SERVED_PART:

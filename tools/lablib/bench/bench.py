@@ -20,7 +20,7 @@ FIRST, OURS, SECOND, TCP = "in-tree", "ours", "in-tree again", "tcp"
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """How much is measured: the axes, the numbers of rounds, and the scale of the loads."""
+    """How much is measured: the axes, how many rounds, and the scale of the loads."""
 
     axes: tuple = AXES
     rounds: int = 7

@@ -28,10 +28,10 @@ GROUPS = {"xprtrdma_rs": "transport", "rpcrdma": "transport", "svcrdma_rs": "tra
 # The columns of the tables. "kernel" counts all instructions except idle time, waiting for spin
 # locks, and timer interrupts. "service" counts the transport and the code that it calls, without
 # rxe. "copies" is the part of "service" that copies or fills memory. The columns from "transport"
-# to "rest" divide "kernel" by the address of the code. "timer" and "spinning" count timer
-# interrupts and waiting for spin locks. The columns from "switches" to "allocations" are numbers of
-# calls. The last columns count atomic instructions and fences in "service" and in the transport,
-# and atomic instructions in the kernel without rxe.
+# to "rest" split "kernel" into the groups in `GROUPS`. "timer" and "spinning" count timer
+# interrupts and waiting for spin locks. The columns from "switches" to "allocations" count calls.
+# The last columns count atomic instructions and fences in "service" and in the transport, and
+# atomic instructions in the kernel without rxe.
 COLUMNS = ("kernel", "service", "copies", "transport", "sunrpc", "nfs", "ib_core", "rxe", "rest",
            "timer", "spinning", "switches", "wakeups", "works", "allocations", "atomics", "fences",
            "own-atomics", "own-fences", "all-atomics")
@@ -52,7 +52,7 @@ ALLOCATE = ("kmem_cache_alloc", "__kmalloc", "__kvmalloc", "krealloc_node", "get
 
 
 class Symbols:
-    """The functions of the kernel and its modules, which can be found by address."""
+    """The functions of the kernel and its modules. Finds the function that contains an address."""
 
     def __init__(self, path):
         self.entries = []
@@ -87,7 +87,7 @@ class Counts:
         # number of atomic instructions, by (function, module, class)
         self.atomics = collections.Counter()
         self.fences = collections.Counter()     # number of fences, by (function, module, class)
-        # How often each block of the transport was executed, by (function, offset, instructions).
+        # number of runs of each block of the transport, by (function, offset, instructions)
         self.blocks = collections.Counter()
         self.lines = {}                         # counts of cache lines, see lines.h
         # number of runs of a function's first block, by (function, class)

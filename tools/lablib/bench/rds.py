@@ -7,8 +7,8 @@ from . import figures, instructions, report
 
 TRANSPORTS = ("ours", "intree")
 RECORD = "rds-counts"
-# The names of the columns. The RDMA device counts those in `PROVIDER`, and the emulator's plugin
-# counts those in `EXECUTED`.
+# The names of the columns. The numbers in the columns of `PROVIDER` come from the RDMA device. The
+# numbers in the columns of `EXECUTED` come from the emulator's plugin.
 PROVIDER = ("work_requests", "posts", "completions", "recv_posts")
 EXECUTED = ("transport", "service", "copies", "own-atomics", "switches", "wakeups", "kernel")
 COLUMNS = (*PROVIDER, *EXECUTED)

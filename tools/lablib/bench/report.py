@@ -18,7 +18,7 @@ from . import instructions, source
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two ways to use our client that are compared. `ways` contains their names, which
+    """A comparison of two ways to use our client. `ways` contains the names of the two ways, which
     guest/instructions.py defines. The other fields are the settings of the comparison."""
 
     ways: tuple[str, str]
@@ -190,8 +190,8 @@ def tell(rows, executed, functions, output):
 
 
 def compare(spec, name, rounds):
-    """Compares the numbers of instructions of two ways to use our client. PAIRS[name] contains the
-    two ways, and the limit `most` for the ratio of their instructions in the transport. Returns
+    """Compares the instruction counts of two ways to use our client. PAIRS[name] contains the two
+    ways, and the limit `most` for the ratio of their instruction counts in the transport. Returns
     true if the measurement succeeded and no operation exceeds the limit. The limit does not apply
     to transfers of one mebibyte."""
     pair = PAIRS[name]
@@ -257,8 +257,8 @@ def measure_processors(spec, client, processors, rounds):
 
 
 def by_group(waits):
-    """Returns how often the code of each group found a spin lock held by another processor. The
-    keys of `waits` have the form `function [module]`."""
+    """Returns, for each group of code, how many times this code found a spin lock held by another
+    processor. The keys of `waits` have the form `function [module]`."""
     found = dict.fromkeys((f"{group} waits" for group in WAITING), 0.0)
     for code, times in waits.items():
         group = instructions.GROUPS.get(code.partition(" [")[2].rstrip("]"))

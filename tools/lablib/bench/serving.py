@@ -20,9 +20,9 @@ COLUMNS = ("passes", *PROVIDER, "pages", "kmalloc", "transport", "service", "ato
 
 
 def measure(spec, rounds, servers):
-    """Measures all servers. Returns four results: the numbers per RPC, by server, operation and
-    column; the counts of instructions, by server and operation; the memory of an idle connection in
-    KiB, by server; and whether all measurements succeeded."""
+    """Measures all servers. Returns four results: the values of the table's columns per RPC, by
+    server and operation; the counts of instructions, by server and operation; the memory of an idle
+    connection in KiB, by server; and whether all measurements succeeded."""
     seen, session, status = report.in_client(
         spec, [str(rounds), *servers], "serving",
         "intree" if servers == SERVERS else "ours", timeout=report.COUNT_SECONDS,

@@ -203,8 +203,8 @@ class Crates:
 
 
 def room(path):
-    """Returns the room (folder) of a file: the folder directly below the crate that contains the
-    file or has the same name as the file."""
+    """Returns the room of a file. A room is a folder directly below a crate. A file belongs to the
+    room that contains the file, or that has the same name as the file."""
     crate, *inside = pathlib.PurePath(path).with_suffix("").parts
     return "/".join((crate, *inside[:1]))
 

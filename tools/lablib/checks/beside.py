@@ -59,9 +59,9 @@ class Found:
     """The results of one program in one or more runs."""
 
     def __init__(self):
-        # numbers of passed and failed runs, by the name of the case
+        # for each name of a case: how many times the case passed, and how many times it failed
         self.cases = collections.defaultdict(lambda: [0, 0])
-        # number of runs with a failure, by the name of the case
+        # for each name of a case: the number of runs in which the case failed
         self.failures = collections.Counter()
         self.groups = []
         self.runs = 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """Checks the packets that our client sends, by means of a capture.
 
-tshark decodes the packets. tools/host/xdr_oracle.py decodes the messages in the Sends. It shares no
-code with the module.
+tshark decodes the packets. tools/host/xdr_oracle.py decodes the messages in the Sends, and shares
+no code with the module.
 """
 
 import collections
@@ -26,7 +26,7 @@ FIELDS = ("frame.number", "ip.src", "ipv6.src", "infiniband.bth.opcode",
           "infiniband.cm.req.localqpn", "infiniband.cm.rep.localqpn",
           "infiniband.cm.req.responderres", "infiniband.cm.req.initdepth",
           "infiniband.cm.req.ip_cm.private", "udp.payload")
-# Numbers of the operations of a reliable connection (InfiniBand specification, volume 1, table 35).
+# The opcodes of a reliable connection (InfiniBand specification, volume 1, table 35).
 SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY = 0, 1, 2, 4
 SEND_LAST_INVALIDATE, SEND_ONLY_INVALIDATE = 22, 23
 WRITE_FIRST, WRITE_ONLY, READ_REQUEST = 6, 10, 12

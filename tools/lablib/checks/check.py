@@ -156,7 +156,7 @@ SERVER_DEBUG_CASES = (
     r"^data\.direct_transfers_around",
     r"^disconnects\.forced_disconnects_under_bulk_load vers=(3|4\.2)",
 )
-# Cases with our module in the server over iWARP, also on the debug kernel. Over iWARP the server
+# Cases in which the server runs our module over iWARP on the debug kernel. Over iWARP the server
 # registers the memory of its RDMA Reads.
 IWARP_SERVER_CASES = (
     r"^iwarp\.",

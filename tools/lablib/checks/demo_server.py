@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Implements `make demo-server`: a server with our module serves both clients, and then both
-machines use both of our modules.
+"""Implements `make demo-server`. First, a server with our module serves the in-tree client and our
+client. Then each of the two machines uses both of our modules.
 
 The program in the client machine is selftests/demo_server.
 """

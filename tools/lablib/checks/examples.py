@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Finds public types of the crates with unsafe code that no example in the documentation uses.
+"""Searches the crates with unsafe code for public types that no example in the documentation uses.
 
 Kbuild compiles the examples with the KUnit suites or the server (`rust/kunit/examples.awk`), so the
 build fails if an example does not fit its crate. This check only searches the examples for the

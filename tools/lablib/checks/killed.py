@@ -5,7 +5,8 @@ in Documentation/reliability.rst shows this record."""
 from ..base import records
 from ..machine.session import NAMES
 
-# The name of the record. It contains the newest run, with a row for each client and version of NFS.
+# The name of the record. The record contains the newest run, with a row for each client and version
+# of NFS.
 RECORD = "kills"
 COLUMNS = ("date", "kernel", "client", "vers", "kills", "connects", "pause", "rpcs", "seconds",
            "problem")

@@ -188,8 +188,8 @@ def run(spec, _part):
 
 
 def live(life):
-    """Runs the steps from a machine with the older kernel to a machine without any trace of our
-    packages."""
+    """Runs all steps. At the beginning the machine has the older kernel. At the end the machine
+    has no trace of our packages."""
     prepare(life)
     plain = life.system.state()
     begin(life)
@@ -311,7 +311,8 @@ def with_modules(release):
 
 
 def packed(life):
-    """Installs and removes the packages with a built module, and checks that nothing is left."""
+    """Installs and removes the packages that contain a built module, and checks that nothing is
+    left."""
     new, system = life.stock.release, life.system
     before = system.state()
     life.ours(*with_modules(new))
@@ -370,8 +371,8 @@ def served(life):
         life.look(here, "serving, after a boot", new, NAME, False, more=[SERVER])
         there.check_call(["sh", "-ec", MOUNT_THERE], LOOK_SECONDS)
         writers = Writers(life, channels)
-        # Triggers would make the initramfs here, which is slow. They run later, when the packages
-        # are removed.
+        # Here the triggers would make the initramfs, which takes long. So the triggers do not run
+        # here, but later, when the packages are removed.
         here.check_call(["dpkg", "--no-triggers", "-i", *(
             f"/repo/{file.relative_to(REPO)}" for name in with_modules(new)
             for file in (BUILD / "newer").glob(f"{name}_*.deb"))], PURGE_SECONDS)

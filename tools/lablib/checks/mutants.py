@@ -3,9 +3,10 @@
 
 `mutants.toml` contains the faults: a text that occurs exactly once in a source file, and its
 replacement. Each fault is built in a copy of the source. The module with the fault is loaded in the
-client machine, or in the server machine if the fault is in the server's module. In that machine the
-tests of the fault must fail, or the kernel must report a problem, or objects must be left behind.
-Before that, the same tests must pass with the unchanged module.
+client machine, or in the server machine if the fault is in the server's module. The fault counts as
+noticed if in that machine a test of the fault fails or does not end, if the kernel reports a
+problem, or if the module leaves objects behind. Before the fault is planted, the same tests must
+pass with the unchanged module.
 
 `tools/host/mutants` does the same with the protocol core and its host tests, but a generator makes
 the faults.
@@ -166,8 +167,9 @@ class Builder:
             shutil.copy(REPO / self.module(), file)
             yield file.relative_to(REPO)
         finally:
-            # The fault is removed here. The source and the object files get their earlier
-            # modification times again, so that the next build compiles no file again.
+            # The fault is removed here. The source and the object files get back the modification
+            # times that they had before the fault was planted. So the next build does not compile
+            # them again.
             source.write_bytes(original)
             os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
             replace(self.clean, self.objects)
@@ -233,7 +235,7 @@ class Machines:
 
     def complaints(self, ended):
         """Checks the machines. Returns a list of the problems. The machines are used for the next
-        run only if the list is empty."""
+        run only if the list is empty and the tests of this run have ended (`ended`)."""
         session = self.booted()
         if ended:
             with session.recorded():

@@ -17,7 +17,8 @@ from . import paused, reliability
 CLIENTS = ("ours", "intree")
 # Time limits in seconds for one round, and for the steps before the first round.
 ROUND_SECONDS, BEGIN_SECONDS = 240, 600
-# Maximum number of pairs of machines on which a fault is tried if a client does not survive it.
+# If a client does not survive a fault, the fault is tried again on another pair of machines. This
+# is the maximum number of pairs.
 MACHINES = 4
 
 
@@ -54,9 +55,9 @@ def survive(spec, client, rounds, fault):
         found += more
         if problem:
             problems.append(problem)
-        # Only the in-tree client is tried again, because our client must survive each round. If
-        # this pair of machines completed no round, the fault is not the cause, so another pair
-        # would not help.
+        # Our client must survive each round, so only the in-tree client is tried again on another
+        # pair of machines. If this pair completed no round, the problem is not caused by the fault,
+        # so another pair would not help.
         if len(found) >= rounds or client == "ours" or not more:
             break
     return paused.row(found, datetime.date.today().isoformat(), release, client,

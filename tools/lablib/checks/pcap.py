@@ -42,7 +42,8 @@ def tshark(path, *options, fields):
 
 
 def findings(path, version_two=()):
-    """Returns how often each error, a pair (layer, message), occurs in the frames of a capture.
+    """Returns how many times each error, a pair (layer, message), occurs in the frames of a
+    capture.
 
     Ignores errors of RPC-over-RDMA in frames whose number is in `version_two`.
     """

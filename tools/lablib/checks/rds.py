@@ -19,9 +19,9 @@ SECONDS = {"rds": 20 * 60, "rds-short": 5 * 60, "debug-rds": 15 * 60,
 CLIENT = ("ping", "datagrams", "map-and-transfer", "get-mr", "dest", "notifications",
           "use-once-at-ack", "fence", "cancel")
 SERVER = ("ping", "datagrams", "map-and-transfer", "notifications", "fence", "cancel", "silent")
-# Tests with messages in both directions, which spend and grant credits.
+# Tests that send messages in both directions. These messages spend and grant credits.
 CREDITS = ("datagrams", "map-and-transfer", "full-both-ways", "flow-control")
-# Tests of the interface, and of the promises about memory regions. These tests take a minute.
+# Tests of the interface, and of the guarantees for memory regions. These tests take a minute.
 SHORT = ("ping", "datagrams", "tables", "map-and-transfer", "local-vectors", "get-mr",
          "get-mr-cold", "map-cold", "dest", "conflicts", "notifications", "recverr", "bounds",
          "use-once", "close-releases", "cancel")
@@ -29,8 +29,8 @@ SHORT = ("ping", "datagrams", "tables", "map-and-transfer", "local-vectors", "ge
 FAULTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts", "loss",
           "kill-in-transfer", "kill-the-client", "kill-the-server", "device-leaves",
           "device-of-the-server-leaves", "simultaneous-connects", "full-both-ways")
-# Tests that do not run on the debug kernel. On the debug kernel no command can drop the packets of
-# RDMA without dropping other packets.
+# Tests that do not run on the debug kernel, because no command on that kernel can drop only the
+# packets of RDMA.
 CUTS = ("link-cut", "link-cut-in-transfer", "link-cut-with-region", "link-cuts")
 # The kernel's own test of RDS runs in one machine. The constants are the files of the kernel's
 # source that the test needs, and the directory of these files in the machine.

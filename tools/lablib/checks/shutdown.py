@@ -116,7 +116,8 @@ def restart(session, way):
 
 
 def compared(session, said):
-    """Returns for each NFS version how many bytes of its file the server compared."""
+    """Returns a dictionary from each NFS version to the number of bytes that the server compared in
+    the file of that version."""
     last = {version.decode(): generation.decode()
             for version, generation in ACKNOWLEDGED.findall(said)}
     if set(last) != set(VERSIONS):

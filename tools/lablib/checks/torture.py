@@ -24,8 +24,8 @@ MEMORY = {False: (2048, 1024), True: (2048, 2048)}
 
 
 def check(spec, clients, debug, processors, minutes, seed, names, write, version, rails, serving):
-    """Runs the fault test with each client, over this version of RPC-over-RDMA. Returns the exit
-    status."""
+    """Runs the fault test with each client, over the version `version` of RPC-over-RDMA. Returns
+    the exit status."""
     seed = random.randrange(1 << 32) if seed is None else seed
     total = Tally()
     for client in clients:

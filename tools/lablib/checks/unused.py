@@ -105,8 +105,8 @@ def excuses(rust):
 
 
 def hidden(rust):
-    """Yields lines that only the server's module compiles, and that are not in the core's modules
-    for the server."""
+    """Yields a line for each cfg attribute that excludes code of the core from the client's module.
+    The attributes of the core's modules for the server are left out."""
     for path in sorted((rust / "proto").rglob("*.rs")):
         name = path.relative_to(rust)
         if name.parts[1] in ("target", "tests", "fuzz", "benches", "examples"):

@@ -114,8 +114,8 @@ class Line:
             except BlockingIOError:
                 break
             except OSError:
-                # The reader has closed its end of the connection, so the queued data are discarded.
-                # The agent closes its own end when its next read reports the end of the data.
+                # The other end of this connection is closed, so the queued data are discarded. The
+                # agent closes its own end when its next read reports the end of the data.
                 self.queue.clear()
                 break
             del self.queue[:sent]
@@ -161,8 +161,8 @@ class Command:
             if request.get("pty"):
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             os.closerange(3, 1024)
-            # Ignored signals are restored, because a new program inherits them and would then not
-            # be ended by these signals.
+            # The agent ignores these signals. A new program would inherit this, and the signals
+            # would not end the program. So the default actions are restored.
             for number in (signal.SIGPIPE, *DEAF):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)

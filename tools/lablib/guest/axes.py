@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The properties in which measured mounts differ: the numbers of connections, mounts and
-outstanding calls."""
+"""The properties in which measured mounts differ: how many connections, mounts and outstanding
+calls there are."""
 
 import contextlib
 import dataclasses

@@ -6,9 +6,9 @@
 JSON: {"compare": "clients" or "servers", "rounds": N, "long_rounds": N, "scale": factor for the
 operations of a load, "axes": {name: [loads]}}. An empty list of loads means all loads. Each round
 consists of several measurements ("legs"). The order of the legs is reversed in every second round.
-The in-tree module is measured before and after our module. So drift affects both modules equally,
-and the difference of the two in-tree legs shows the scatter. When servers are compared, the client
-is the in-tree client.
+The in-tree module is measured before and after our module. So a slow change of the machine's speed
+affects both modules equally. The difference between the two legs of the in-tree module shows how
+much the results scatter. When servers are compared, the client is the in-tree client.
 
 Prints {axis: {load: {leg: [nanoseconds per operation, one per round]}}}. An axis that fails is left
 out; the others are still measured, and the exit status is 1.
@@ -30,16 +30,17 @@ LEGS = (("in-tree", "intree"), ("ours", "ours"), ("in-tree again", "intree"), ("
 
 @contextlib.contextmanager
 def clients():
-    """Compares clients. The server is the same in each leg. Yields a function that is called with
-    the module of a leg and returns the client's module, which is the module of the leg itself."""
+    """Compares clients. The server is the same in all legs (the measurements of a round). Yields a
+    function that is called with the module of a leg and returns the client's module. Here the
+    module of the leg is the client's module."""
     yield lambda module: module
 
 
 @contextlib.contextmanager
 def servers():
-    """Compares servers. The client is the in-tree client in each leg. Yields a function that is
-    called with the module of a leg. The function makes the server use this module, and returns the
-    client's module."""
+    """Compares servers. The client is the in-tree client in all legs (the measurements of a round).
+    Yields a function that is called with the module of a leg. The function makes the server use
+    this module, and returns the client's module."""
     far = Program("server", "servers",
                   env={"LAB_SERVER_MODULE": os.environ["LAB_SERVER_MODULE"]})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Counts how often the kernel runs a function or a tracepoint, by means of the kernel's own
+"""Counts how many times the kernel runs a function or a tracepoint. Uses the kernel's own
 histograms (tracefs).
 
 A kprobe at the beginning of a function counts each call. Sampling would be less accurate.

@@ -141,9 +141,9 @@ class Symbols:
 
 
 def tell_regions(plugin, symbols, module, more=()):
-    """Tells the plugin the addresses of each class of code in the running kernel, with the client
-    module `module` loaded. `more` contains pairs (class, function) for additional functions of
-    sunrpc."""
+    """Tells the plugin the addresses of each class of code in the running kernel. `module` is the
+    client module that is loaded. `more` contains pairs (class, function) for additional functions
+    of sunrpc."""
     plugin.command("clear")
     waits = WAITS if (os.cpu_count() or 1) > 1 else ()
     for region, (start, end) in (
@@ -245,8 +245,8 @@ def entry(plugin, client, prefix, number, operation):
 
 def count(plugin, name, load, mounts, file):
     """Counts the instructions of a load, and writes the counts to a file. Returns the number of
-    RPCs. If a connection breaks during the count, counts again. This happens with every client if
-    the host is overloaded."""
+    RPCs. If a connection breaks during the count, counts again. On an overloaded host, connections
+    of every client can break."""
     for _ in range(TRIES):
         # The first run is not counted, because it allocates objects. Later runs with the same
         # number of simultaneous operations use these objects again.

@@ -14,8 +14,9 @@ It measures each client in turn, ROUNDS times, and prints JSON:
 
 Instructions are counted in a separate pass, because the plugin makes everything slower. The counter
 "contended" is the number of calls of the function in which the kernel waits for a spin lock.
-"waits" divides these calls by the code that takes the lock. (The tracepoint lock:contention_begin
-would not count a processor that waits alone. With a hypervisor, it would count no processor.)
+"waits" counts these calls separately for each function that takes a lock. (The tracepoint
+lock:contention_begin would not count a processor that waits alone. With a hypervisor, it would
+count no processor.)
 """
 
 import collections
@@ -28,8 +29,8 @@ import sys
 from . import histogram, instructions, loads, transport
 from .instructions import TIMERS, WAIT
 
-# The numbers of connections with which the mount is measured. The number of threads is at least the
-# number of connections.
+# The mount is measured with each of these numbers of connections. The number of threads is at least
+# the number of connections.
 CONNECTIONS = (1, 4, 16)
 SCHEDSTATS = pathlib.Path("/proc/sys/kernel/sched_schedstats")
 # SENT contains tracepoints of interrupts that a processor sends to other processors. TIMED contains
@@ -48,9 +49,9 @@ LOCKS = ("_raw_", "queued_", "rust_helper_", "_R")
 
 
 def interrupts(found):
-    """Returns two numbers of interrupts that processors have sent: those for work, and those that a
-    function in TIMED caused. `found` is a histogram that contains a count of interrupts for each
-    call stack."""
+    """Counts the interrupts that processors have sent. Returns two counts: the interrupts for work,
+    and the interrupts that a function in TIMED caused. `found` is a histogram that contains a count
+    of interrupts for each call stack."""
     timed = sum(times for stack, times in found.items()
                 if any(name in TIMED for name, _ in stack))
     return found.total() - timed, timed
@@ -78,8 +79,8 @@ def waiter(stack):
 
 
 def waits(found):
-    """Returns how often each pair (function, module) had to wait for a lock. `found` is a histogram
-    that contains a count for each call stack."""
+    """Returns how many times each pair (function, module) had to wait for a lock. `found` is a
+    histogram that contains a count for each call stack."""
     total: collections.Counter = collections.Counter()
     for stack, times in found.items():
         total[waiter(stack)] += times
@@ -87,16 +88,16 @@ def waits(found):
 
 
 def counters():
-    """Returns the numbers of wake-ups, of remote wake-ups and of context switches since the machine
-    started."""
+    """Returns three counts since the machine started: wake-ups, remote wake-ups and context
+    switches."""
     made, remote = wakes(pathlib.Path("/proc/schedstat").read_text())
     return {"wake-ups": made, "remote": remote,
             "switches": switches(pathlib.Path("/proc/stat").read_text())}
 
 
 def measure(mount, load):
-    """Returns the counts per RPC of a load, and how often per RPC each function had to wait for a
-    lock."""
+    """Returns the counts of a load, and how many times each function had to wait for a lock. All
+    numbers are per RPC."""
     load.run(load.count // 2)  # The first run is not counted.
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(histogram.of_function(WAIT))

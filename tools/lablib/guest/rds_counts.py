@@ -13,8 +13,8 @@ the server of rds-rdma(7): the client offers memory, and the server reads or wri
 client machine of the lab takes both parts, one after the other.
 
 The counts of instructions and the symbols go to /results. A JSON object on standard output has two
-members. `instructions` names the files and their contents. `provider` contains the numbers per
-operation that the RDMA device counts, by transport, operation and counter.
+members. `instructions` names the files and their contents. `provider` contains the counts of
+the RDMA device for one operation, by transport, operation and counter.
 
 This program starts itself in the server machine, with the argument `there`.
 """

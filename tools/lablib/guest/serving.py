@@ -33,14 +33,15 @@ from .remote import Program, obey
 from .servers import Servers
 
 MODULES = {"ours": "svcrdma_rs", "intree": "rpcrdma"}
-# The NFS versions that are measured. The value of a version says whether only GETATTR is counted.
+# A dictionary from each NFS version that is measured to a flag. If the flag is true, only GETATTR
+# is counted for this version.
 VERSIONS = {"4.2": False, "3": True}
 # Number of connections of the mount, and number of seconds without calls, for the measurement of an
 # idle connection.
 CONNECTIONS = 16
 IDLE_SECONDS = 12
-# Number of times that each load runs in a measurement. A load runs several times, because the
-# commands to the server are counted, too.
+# Number of times that a load of small operations runs in a measurement. The counts also include the
+# commands to the server. With more runs, these commands are a smaller part of the counts.
 TIMES = 2
 WARM_UP = 4
 

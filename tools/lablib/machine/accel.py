@@ -25,9 +25,9 @@ PROBE_SECONDS = 10
 
 
 def choose(root, kernel):
-    """Returns QEMU's options for a machine with this kernel. Once for each boot of this host, tests
-    whether KVM works.
+    """Returns QEMU's options for a machine with this kernel.
 
+    Tests whether KVM can boot the kernel, but only once for each kernel and each boot of this host.
     `root` is the root file system that contains QEMU.
     """
     emulated = list(kernel.arch.emulated)

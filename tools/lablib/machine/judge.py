@@ -67,8 +67,8 @@ def another(lines):
 
 
 def foreign(console):
-    """Returns the text without the foreign reports, and a list of the foreign reports that the text
-    contained."""
+    """Removes the reports that `FOREIGN` describes from a console text. Returns the remaining text,
+    and a list with the entry of `FOREIGN` for each removed report."""
     lines, kept, found = console.splitlines(), [], []
     while lines:
         line = lines.pop(0)

@@ -17,11 +17,11 @@ from .channel import Channel, MachineDied
 RUN_DIR = "/lab/run"
 MONITOR_SECONDS = 30
 # Kernel parameters. Mitigations of processor bugs are off, because the machines are only used for
-# tests, and mitigations are slow under emulation. An oops causes a panic, and a panic ends QEMU at
-# once. A debug kernel does not run its self-tests at boot, because they do not test our module, and
-# because one of the suites makes wrong assumptions about interrupts with PREEMPT_RT. The timeout
-# for RCU stalls is long, because a thread that yields to all other threads may wait half a minute
-# for an emulated processor.
+# tests, and mitigations are slow under emulation. An oops causes a panic, and a panic ends QEMU
+# immediately. A debug kernel does not run its self-tests at boot, because they do not test our
+# module, and because one of the suites makes wrong assumptions about interrupts with PREEMPT_RT.
+# The timeout for RCU stalls is long, because a thread that yields to all other threads may wait
+# half a minute for an emulated processor.
 KERNEL_WORDS = ("loglevel=6 panic=-1 oops=panic mitigations=off audit=0 selinux=0 apparmor=0 "
                 "random.trust_cpu=on net.ifnames=0 cryptomgr.notests "
                 "rcupdate.rcu_cpu_stall_timeout=60 "
@@ -65,8 +65,8 @@ class Machine:
         return [f"net{number}" for number in range(len(self.addresses))]
 
     def files(self):
-        """Returns further files and directories that QEMU needs, and the paths at which QEMU sees
-        them."""
+        """Returns the files and directories that QEMU needs for this machine, each with the path at
+        which QEMU sees it."""
         files = [(root.guest(self.kernel.arch), "/lab/root"),
                  (self.kernel.modules, "/lab/modules"), (self.kernel.image.parent, "/lab/kernel"),
                  (initramfs.path(self.kernel).parent, "/lab/initramfs")]
@@ -182,6 +182,6 @@ class Machine:
                     raise LabError(f"{self.role}: {answer['error']['desc']}")
 
     def stop(self):
-        """Switches the machine off at once."""
+        """Switches the machine off immediately."""
         if self.process:
             proc.stop(self.process)

@@ -25,8 +25,8 @@ BOUNCE = ("swiotlb=force",)
 # Kernel parameter for machines whose instructions are counted. Without it, a kernel on a single
 # processor removes the lock prefix from its atomic instructions.
 ATOMICS = ("noreplace-smp",)
-# A command that unloads the module repeatedly, because sunrpc releases a transport some time after
-# the unmount.
+# A command that tries to unload the module until this succeeds. The first attempts can fail,
+# because sunrpc releases a transport only some time after the unmount.
 RMMOD = """\
 for module in xprtrdma_rs rpcrdma; do
     if [ -d /sys/module/$module ]; then
@@ -230,7 +230,8 @@ class Session:
 
     def __exit__(self, kind, error, trace):
         if error and not isinstance(error, LabError):
-            # The run was interrupted, so the machines are switched off at once, without a verdict.
+            # The run was interrupted, so the machines are switched off immediately, without a
+            # verdict.
             self.stack.close()
             return False
         if error:

@@ -36,7 +36,7 @@ class Decoder:
         self.pending = bytearray()
 
     def feed(self, data):
-        """Adds bytes to the stream. Yields every frame that is then complete."""
+        """Adds bytes to the stream. Yields every frame that these bytes complete."""
         self.pending += data
         while len(self.pending) >= HEADER.size:
             length, kind, stream = HEADER.unpack_from(self.pending)

@@ -42,8 +42,8 @@ class Instructions(unittest.TestCase):
     def test_instructions_go_to_who_is_served_and_to_where_they_are(self):
         # This line counts instructions that the function `first` executed for a transport.
         found = self.counts("ffffffff80001010 5 2 1 1 10\n"
-                            # This line counts instructions that the function `second` executed, but
-                            # not for a transport.
+                            # This line counts instructions that the function `second` executed
+                            # while no transport had called it.
                             "ffffffff80001104 3 1 1 0 20\n"
                             # This line counts instructions of the transport's own function `call`.
                             "ffffffffc0000000 7 1 0 1 10\n"

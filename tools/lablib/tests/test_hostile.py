@@ -56,7 +56,8 @@ class Connection:
 
 
 def load_proxy():
-    """Loads the program without the RDMA library, which only the machines have."""
+    """Loads the responder with a replacement for the RDMA library, because only the virtual
+    machines have this library."""
     verbs: Any = types.ModuleType("lib.hostile.verbs")
     verbs.BUFFER, verbs.OK, verbs.Connection = 4096, "success", Connection
     verbs.Device = verbs.Listener = lambda *_: None
@@ -121,8 +122,8 @@ class Codec(unittest.TestCase):
 
 
 class Case(unittest.TestCase):
-    """A client of the responder. The server to which the responder forwards calls answers at once.
-    """
+    """A client of the responder. The responder forwards calls to a server, which answers
+    immediately."""
 
     def setUp(self):
         here, self.knfsd = socket.socketpair()

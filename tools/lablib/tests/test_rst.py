@@ -13,7 +13,7 @@ class Table(unittest.TestCase):
     def test_cells_come_back(self):
         head, *rows = rst.table(("one", "two"), self.ROWS).splitlines()[3:]
         self.assertEqual(head, "   one, two")
-        # docutils uses the same options to read a csv-table.
+        # docutils reads a csv-table with these options.
         found = csv.reader((row.strip() for row in rows), skipinitialspace=True, strict=True)
         self.assertEqual(list(map(tuple, found)),
                          [tuple(map(str, row)) for row in self.ROWS])

@@ -15,8 +15,9 @@ PROGRAM = REPO / "tools/packaging/rust-headers"
 RELEASE, VERSION = "7.3.4+deb13-amd64", "7.3.4-1~bpo13+1"
 COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15) (built from a source tarball)"
 LIBRARY = "lib/rustlib/src/rust/library/core/src/lib.rs"
-# The commands that the program itself runs, and the commands whose existence it only checks.
+# The commands that the program runs.
 USED = ("cat", "readlink", "rm", "rmdir", "sed", "sh")
+# The commands that the program does not run. The program only checks that they exist.
 LOOKED_FOR = ("bc", "bindgen", "bison", "flex", "gcc", "make", "perl", "xz")
 
 

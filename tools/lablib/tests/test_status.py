@@ -362,8 +362,8 @@ class Command(unittest.TestCase):
                 (0, self.status_of()),
                 # The end of a connection is only reported as a note, so the exit status is 0.
                 (0, self.status_of(more="disconnect: epoch 1, idle, after 90 ms\n")),
-                # A dead rail (a local address with an address of the server) is a warning. A mount
-                # without a connection is an error.
+                # A dead rail (a pair of a local address and an address of the server) is reported
+                # as a warning. A mount without a connection is reported as an error.
                 (1, self.status_of(more="rail: a (rxe0/1) to b: dead for 1.0 s, 0 connections\n")),
                 (2, self.status_of(**down)),
                 # It is an error if a mount that was named on the command line does not exist.
@@ -442,7 +442,7 @@ class Prometheus(unittest.TestCase):
             self.assertEqual(found[f"xprtrdma_{name}", self.LABELS], value, name)
         for name, more, value in (("waiting_calls", 'queue="for_reply"', 2),
                                   ("events_total", 'event="bad_xid"', 3),
-                                  # A counter is also shown if its event has never occurred.
+                                  # A counter is shown even if its event has never occurred.
                                   ("events_total", 'event="err_vers"', 0),
                                   ("rail_live", 'rail="a (rxe0/1) to b"', 1),
                                   ("rail_live", 'rail="c (rxe1/1) to d"', 0)):
